@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file context.h
+ * A context binds the library to one backend. Several may live at once; the library has no state
+ * outside of them.
+ */
+#ifndef GMM_CONTEXT_H
+#define GMM_CONTEXT_H
+
+#include <gmm/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint32_t gmm_backend;
+enum {
+  GMM_BACKEND_AUTO = 0, /**< GMM_BACKEND from the environment; else cuda when a driver and a device answer; else host */
+  GMM_BACKEND_HOST = 1, /**< ordinary memory of this machine; needs no GPU */
+  GMM_BACKEND_CUDA = 2, /**< the CUDA driver, opened at run time */
+  GMM_BACKEND_SYCL = 3  /**< SYCL USM; reserved in this release: GMM_ERROR_NO_BACKEND */
+};
+
+typedef uint32_t gmm_log_level;
+enum {
+  GMM_LOG_ERROR = 1,   /**< something failed and could not be reported through a result */
+  GMM_LOG_WARNING = 2, /**< something works, but not as well as asked */
+  GMM_LOG_INFO = 3,    /**< which backend and device were taken */
+  GMM_LOG_DEBUG = 4
+};
+
+/** Called on the thread that has something to say, without a lock of the library held. `message` lives for the call only. */
+typedef struct gmm_log_callback {
+  void (*fn)(void *user, gmm_log_level level, const char *message);
+  void *user;
+} gmm_log_callback;
+
+/**
+ * Where the library takes its own bookkeeping from, for programs that count every byte. Both functions or none.
+ * `allocate` returns memory aligned to `alignment` (a power of two, at most 64), or NULL. They may be called
+ * from any thread, with locks of the library held: they must not call gmm.
+ */
+typedef struct gmm_host_allocator {
+  void *(*allocate)(void *user, uint64_t size, uint64_t alignment);
+  void (*deallocate)(void *user, void *memory, uint64_t size);
+  void *user;
+} gmm_host_allocator;
+
+typedef struct gmm_context_desc {
+  uint32_t struct_size;
+  gmm_backend backend;
+  uint32_t flags; /**< must be 0 */
+  uint32_t reserved;
+  gmm_log_callback log;              /**< where messages go; none: warnings and errors to stderr when GMM_LOG is set */
+  gmm_host_allocator host_allocator; /**< none: malloc */
+  uint64_t host_memory;              /**< host backend: bytes each device pretends to have; 0 = the machine's memory */
+  uint32_t host_devices;             /**< host backend: how many devices it shows; 0 = 1, at most 16 */
+  uint32_t reserved1;
+} gmm_context_desc;
+
+/**
+ * Opens a backend.
+ *
+ * @param desc  NULL for the defaults.
+ * @param[out] out  the context, with one reference; give it back with gmm_context_release().
+ * Errors: INVALID_DESCRIPTOR, INVALID_VALUE (unknown backend, here or in GMM_BACKEND), NO_BACKEND,
+ * OUT_OF_HOST_MEMORY, DRIVER.
+ * Stream behaviour: none. Since: 0.1
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) GMM_NOEXCEPT;
+
+/** Adds a reference. Errors: NULL_ARGUMENT, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
+
+/**
+ * Drops a reference. The last one waits for the context's streams, gives all its memory back, live blocks included, and ends its
+ * threads. No other thread may be inside a call on the context then. NULL is allowed.
+ * After fork, in the child, nothing is touched and the result is FORKED.
+ * Errors: FORKED. Since: 0.1
+ */
+GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
+
+typedef struct gmm_context_info {
+  uint32_t struct_size;
+  gmm_backend backend;
+  uint32_t device_count;
+  uint32_t reserved;
+  char backend_name[16];    /**< "host" or "cuda" */
+  char driver_version[48];  /**< as the driver tells it, for example "13.0"; the kernel's release on the host */
+} gmm_context_info;
+
+/** What was opened. Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
+
+/** What a device can do. */
+enum {
+  GMM_DEVICE_CAN_PAUSE = 1u << 0,          /**< VMM memory: gmm_pause() and gmm_resume() */
+  GMM_DEVICE_CAN_EXPORT_FD = 1u << 1,      /**< VMM and HOST memory as a file descriptor */
+  GMM_DEVICE_CAN_LEGACY_IPC = 1u << 2,     /**< DEVICE memory by the driver's 64-byte handle */
+  GMM_DEVICE_CAN_CONCURRENT_MANAGED = 1u << 3, /**< host and device may use managed memory at once; prefetch works */
+  GMM_DEVICE_CAN_PIN = 1u << 4,            /**< gmm_pin() */
+  GMM_DEVICE_CAN_PAGEABLE = 1u << 5,       /**< the device reads ordinary host memory (HMM, ATS) */
+  GMM_DEVICE_CAN_FABRIC = 1u << 6,         /**< fabric handles between nodes */
+  GMM_DEVICE_IS_HOST = 1u << 7             /**< not a GPU: the host backend; results must not be taken for a GPU's */
+};
+
+typedef struct gmm_device_info {
+  uint32_t struct_size;
+  gmm_device device;
+  uint32_t capabilities; /**< GMM_DEVICE_* bits */
+  gmm_kind_mask kinds;   /**< bit (1u << kind) for each kind it has */
+  uint64_t total_memory; /**< bytes */
+  uint64_t free_memory;  /**< bytes, as the driver or the system tells now */
+  uint64_t granularity;  /**< bytes: VMM memory comes in multiples of this */
+  char name[128];
+  uint8_t uuid[16];
+} gmm_device_info;
+
+/** Describes a device. Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file gmm.h  The whole interface. C11 and C++17. */
+#ifndef GMM_GMM_H
+#define GMM_GMM_H
+
+#include <gmm/types.h>
+#include <gmm/version.h>
+#include <gmm/context.h>
+#include <gmm/memory.h>
+#include <gmm/stream.h>
+#include <gmm/pin.h>
+#include <gmm/residency.h>
+#include <gmm/pause.h>
+#include <gmm/ipc.h>
+#include <gmm/stats.h>
+
+#endif

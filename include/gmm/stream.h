@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file stream.h
+ * Streams, events and the little work that gmm itself queues on them.
+ *
+ * A program on CUDA passes its own streams everywhere and needs none of the makers here; on the host backend
+ * streams are worker threads and come from gmm_stream_create().
+ */
+#ifndef GMM_STREAM_H
+#define GMM_STREAM_H
+
+#include <gmm/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * Makes a stream on a device (non-blocking in CUDA's words). Destroy it with gmm_stream_destroy().
+ * Errors: NULL_ARGUMENT, INVALID_DEVICE, DRIVER, SYSTEM, FORKED. Since: 0.1
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, gmm_device device, gmm_stream *out) GMM_NOEXCEPT;
+
+/** Waits for the stream's work, then ends it. Blocks freed on it stay good. Errors: INVALID_HANDLE, DRIVER, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
+
+/**
+ * Says that a stream which gmm did not make is about to be destroyed: call it before cuStreamDestroy or cudaStreamDestroy on a
+ * stream that was used to alloc or free. Waits for the stream's work. Errors: INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
+ */
+GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
+
+/** Blocks the caller until everything queued on the stream so far is done. Errors: INVALID_HANDLE, CAPTURING, DRIVER, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
+
+/**
+ * Queues a call of `fn(user)` on the stream. It runs on a thread of the backend and must not call gmm or the driver.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
+ */
+GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user), void *user) GMM_NOEXCEPT;
+
+/**
+ * Queues a copy of `size` bytes between any two addresses: of gmm, of the driver, or ordinary host memory.
+ * Ordinary host memory must stay until the stream got there. Ranges must not overlap. Zero bytes do nothing.
+ * Errors: NULL_ARGUMENT, INVALID_SIZE (reaches past the block), PAUSED, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
+ */
+GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size, gmm_stream stream) GMM_NOEXCEPT;
+
+/** Queues a fill of `size` bytes with one byte value. Errors: as gmm_copy(), INVALID_VALUE (value above 255). Since: 0.1 */
+GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size, gmm_stream stream) GMM_NOEXCEPT;
+
+/**
+ * Says that `stream` uses the block too: after its gmm_free() the block is not given out again, on any stream, before what `stream`
+ * had queued at the time of the free (PyTorch's record_stream). `memory` may be interior.
+ * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_HANDLE, FORKED. Since: 0.1
+ */
+GMM_API gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream stream) GMM_NOEXCEPT;
+
+/** Makes an event: a point in a stream's order. Errors: NULL_ARGUMENT, INVALID_DEVICE, DRIVER, FORKED. Since: 0.1 */
+GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, gmm_device device, gmm_event **out) GMM_NOEXCEPT;
+
+/** Ends an event; work that waits for it still may. NULL is allowed. Errors: FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) GMM_NOEXCEPT;
+
+/** Sets the event to what is queued on the stream so far. Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream stream) GMM_NOEXCEPT;
+
+/** Makes the stream's further work wait for the event; does not block the caller. Errors: as gmm_event_record(). Since: 0.1 */
+GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event) GMM_NOEXCEPT;
+
+/** Blocks the caller until the event has passed. An event never recorded has passed. Errors: NULL_ARGUMENT, DRIVER, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_event_synchronize(gmm_context *context, gmm_event *event) GMM_NOEXCEPT;
+
+/** Writes 1 when the event has passed, else 0. Errors: NULL_ARGUMENT, DRIVER, FORKED. Since: 0.1 */
+GMM_API gmm_result gmm_event_query(gmm_context *context, gmm_event *event, uint32_t *out) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/backend.h"
+
+namespace gmm {
+
+Status Backend::lacks(const char *operation) const {
+  return fail(GMM_ERROR_NOT_SUPPORTED, "The %s backend has no %s; ask gmm_device_get_info() for what it can do.",
+              name(), operation);
+}
+
+void Backend::destroy() {}
+gmm_backend Backend::id() const { return GMM_BACKEND_AUTO; }
+const char *Backend::name() const { return "none"; }
+void Backend::driver_version(char *text, uint64_t size) const {
+  if (size != 0) text[0] = '\0';
+}
+uint32_t Backend::device_count() const { return 0; }
+Status Backend::device_info(Device, gmm_device_info *) { return lacks("devices"); }
+
+Status Backend::allocate(Kind, Device, uint64_t, Allocation *) { return lacks("memory of this kind"); }
+Status Backend::deallocate(const Allocation &) { return lacks("memory of this kind"); }
+Status Backend::import_host(int32_t, uint64_t, Device, Allocation *) { return lacks("shared host memory"); }
+
+Status Backend::reserve(uint64_t, void **) { return lacks("virtual memory management"); }
+Status Backend::unreserve(void *, uint64_t) { return lacks("virtual memory management"); }
+Status Backend::create(Device, uint64_t, PhysicalHandle *) { return lacks("virtual memory management"); }
+Status Backend::release(PhysicalHandle) { return lacks("virtual memory management"); }
+Status Backend::map(void *, uint64_t, PhysicalHandle) { return lacks("virtual memory management"); }
+Status Backend::unmap(void *, uint64_t) { return lacks("virtual memory management"); }
+Status Backend::set_access(void *, uint64_t, Device, uint32_t) { return lacks("virtual memory management"); }
+Status Backend::export_fd(PhysicalHandle, int32_t *) { return lacks("export by file descriptor"); }
+Status Backend::import_fd(int32_t, uint64_t, Device, PhysicalHandle *) { return lacks("import by file descriptor"); }
+
+Status Backend::legacy_export(void *, uint8_t[kLegacyHandleSize]) { return lacks("legacy IPC"); }
+Status Backend::legacy_import(const uint8_t[kLegacyHandleSize], Device, void **) { return lacks("legacy IPC"); }
+Status Backend::legacy_close(void *) { return lacks("legacy IPC"); }
+
+Status Backend::pin(void *, uint64_t, uint32_t, Device, void **) { return lacks("pinning"); }
+Status Backend::unpin(void *, uint64_t) { return lacks("pinning"); }
+
+Status Backend::advise(void *, uint64_t, gmm_advice, Device) { return lacks("advice for managed memory"); }
+Status Backend::prefetch(void *, uint64_t, Device, Device, gmm_stream) { return lacks("prefetch of managed memory"); }
+
+Status Backend::stream_create(Device, gmm_stream *) { return lacks("streams"); }
+Status Backend::stream_destroy(gmm_stream) { return lacks("streams"); }
+Status Backend::stream_synchronize(Device, gmm_stream) { return lacks("streams"); }
+Status Backend::stream_is_capturing(Device, gmm_stream, bool *out) {
+  *out = false;
+  return Status();
+}
+Status Backend::stream_call(Device, gmm_stream, void (*)(void *), void *) { return lacks("calls on streams"); }
+Status Backend::copy(Device, gmm_stream, void *, const void *, uint64_t) { return lacks("copies"); }
+Status Backend::fill(Device, gmm_stream, void *, uint8_t, uint64_t) { return lacks("fills"); }
+Status Backend::synchronize(Device) { return lacks("devices"); }
+Status Backend::event_create(Device, NativeEvent *) { return lacks("events"); }
+Status Backend::event_destroy(NativeEvent) { return lacks("events"); }
+Status Backend::event_record(NativeEvent, Device, gmm_stream) { return lacks("events"); }
+Status Backend::event_synchronize(NativeEvent) { return lacks("events"); }
+Status Backend::event_query(NativeEvent, bool *) { return lacks("events"); }
+Status Backend::stream_wait(Device, gmm_stream, NativeEvent) { return lacks("events"); }
+
+void Backend::identify(const void *, ForeignPointer *) {}
+
+}  // namespace gmm

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where bookkeeping memory comes from: the context's callbacks, or malloc.
+#ifndef GMM_BASE_HOST_ALLOCATOR_H
+#define GMM_BASE_HOST_ALLOCATOR_H
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace gmm {
+
+// Placement new of the standard header needs no runtime library; ordinary new is not used anywhere, so
+// that the static library links into a C program.
+class HostAllocator {
+ public:
+  using AllocateFn = void *(*)(void *user, uint64_t size, uint64_t alignment);
+  using DeallocateFn = void (*)(void *user, void *memory, uint64_t size);
+
+  constexpr HostAllocator() = default;
+  constexpr HostAllocator(AllocateFn allocate, DeallocateFn deallocate, void *user)
+      : allocate_(allocate), deallocate_(deallocate), user_(user) {}
+
+  // NULL when there is no memory. Alignment: a power of two up to 64.
+  void *allocate(uint64_t size, uint64_t alignment = 16) const {
+    if (allocate_ != nullptr) return allocate_(user_, size, alignment);
+    if (alignment <= alignof(std::max_align_t)) return std::malloc(size);
+    return std::aligned_alloc(alignment, (size + alignment - 1) & ~(alignment - 1));
+  }
+  void deallocate(void *memory, uint64_t size) const {
+    if (memory == nullptr) return;
+    if (deallocate_ != nullptr) return deallocate_(user_, memory, size);
+    std::free(memory);
+  }
+
+  // NULL when there is no memory.
+  template <typename T, typename... Args>
+  T *create(Args &&...args) const {
+    void *memory = allocate(sizeof(T), alignof(T));
+    return memory == nullptr ? nullptr : ::new (memory) T(std::forward<Args>(args)...);
+  }
+  template <typename T>
+  void destroy(T *object) const {
+    if (object == nullptr) return;
+    object->~T();
+    deallocate(object, sizeof(T));
+  }
+
+ private:
+  AllocateFn allocate_ = nullptr;
+  DeallocateFn deallocate_ = nullptr;
+  void *user_ = nullptr;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A doubly linked list whose links live in its members, so that linking cannot fail.
+#ifndef GMM_BASE_LIST_H
+#define GMM_BASE_LIST_H
+
+namespace gmm {
+
+// Link<Tag> lets a type stand in several lists at once: derive from one Link a list.
+template <typename Tag>
+struct Link {
+  Link *previous = nullptr;
+  Link *next = nullptr;
+  bool linked() const { return next != nullptr; }
+};
+
+template <typename T, typename Tag>
+class List {
+ public:
+  List() { head_.previous = head_.next = &head_; }
+  List(const List &) = delete;
+  List &operator=(const List &) = delete;
+
+  bool empty() const { return head_.next == &head_; }
+  T *front() { return empty() ? nullptr : from(head_.next); }
+  T *next(T *item) {
+    Link<Tag> *link = static_cast<Link<Tag> *>(item)->next;
+    return link == &head_ ? nullptr : from(link);
+  }
+  void push_front(T *item) { insert(&head_, item); }
+  void push_back(T *item) { insert(head_.previous, item); }
+  T *pop_front() {
+    T *item = front();
+    if (item != nullptr) remove(item);
+    return item;
+  }
+  static void remove(T *item) {
+    Link<Tag> *link = item;
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    link->previous = link->next = nullptr;
+  }
+
+ private:
+  static T *from(Link<Tag> *link) { return static_cast<T *>(link); }
+  static void insert(Link<Tag> *after, T *item) {
+    Link<Tag> *link = item;
+    link->previous = after;
+    link->next = after->next;
+    after->next->previous = link;
+    after->next = link;
+  }
+  Link<Tag> head_;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages to the program's callback, or to stderr when GMM_LOG asks for them.
+#ifndef GMM_BASE_LOG_H
+#define GMM_BASE_LOG_H
+
+#include <cstdint>
+
+namespace gmm {
+
+enum class LogLevel : uint32_t { kError = 1, kWarning = 2, kInfo = 3, kDebug = 4 };
+
+class Log {
+ public:
+  using Fn = void (*)(void *user, uint32_t level, const char *message);
+  // Without fn: stderr, up to the level that GMM_LOG names (error, warning, info, debug; nothing when unset).
+  Log(Fn fn, void *user);
+  [[gnu::format(printf, 3, 4)]] void write(LogLevel level, const char *format, ...) const;
+
+ private:
+  Fn fn_;
+  void *user_;
+  uint32_t stderr_level_ = 0;
+};
+
+}  // namespace gmm
+#endif
