@@ -127,7 +127,7 @@ static outcome step_foreign(void) {
 static outcome step_pin(void) {
   if ((device.capabilities & GMM_DEVICE_CAN_PIN) == 0) return not_there("the device cannot pin");
   TRY(gmm_pin(context, buffer, MIB, NULL, NULL));
-  for (uint64_t i = 0; i < MIB; ++i) buffer[i] = (uint8_t)~pattern(i);
+  for (uint64_t i = 0; i < MIB; ++i) buffer[i] = (pattern(i) ^ 0xff);
   TRY(gmm_copy(context, block, buffer, MIB, stream));
   TRY(gmm_stream_synchronize(context, stream));
   memset(buffer, 0, MIB);
@@ -135,7 +135,7 @@ static outcome step_pin(void) {
   TRY(gmm_stream_synchronize(context, stream));
   TRY(gmm_unpin(context, buffer));
   for (uint64_t i = 0; i < MIB; ++i)
-    if (buffer[i] != (uint8_t)~pattern(i)) return failed("byte %" PRIu64 " is %u", i, buffer[i]);
+    if (buffer[i] != (pattern(i) ^ 0xff)) return failed("byte %" PRIu64 " is %u", i, buffer[i]);
   return write_bytes(block, 0);
 }
 
