@@ -36,7 +36,7 @@ class Results:
             else:
                 self.failed.append(f"{name}: {result}")
             return
-        failed_before, plan, seen = len(self.failed), None, 0
+        failed_before, plan, seen, comments = len(self.failed), None, 0, []
         for line in lines:
             match = re.match(r"^1\.\.(\d+)(.*)", line)
             if match:
@@ -45,18 +45,22 @@ class Results:
                     self.skipped.append(f"{name}: {match.group(2).strip(' #') or 'no reason given'}")
             match = CASE.match(line)
             if not match:
+                if line.startswith("#"):
+                    comments.append("\n           " + line)
                 continue
             seen += 1
             bad, title, directive, reason = match.groups()
             if directive and directive.upper() == "SKIP":
                 self.skipped.append(f"{name}: {title.strip()}: {reason}")
             elif bad:
-                self.failed.append(f"{name}: {title.strip()}")
+                self.failed.append(f"{name}: {title.strip()}{''.join(comments[-20:])}")
             else:
                 self.passed += 1
+            comments = []  # they stand before the case that they explain
         # A test that died says so only by its result.
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
-            self.failed.append(f"{name}: {result} after {seen} cases, of {plan if plan is not None else 'an unknown number'}")
+            self.failed.append(f"{name}: {result} after {seen} cases, of {plan if plan is not None else 'an unknown number'}"
+                               f"{''.join(comments[-20:])}")
 
     def add_junit(self, path):
         for case in xml.etree.ElementTree.parse(path).iter("testcase"):
