@@ -41,6 +41,9 @@ setup_required || give_up "The tests cannot run without them."
 for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
   setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
 done
+if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
+  summary+=(--skipped "the unit tests in C++: $setup_reason")
+fi
 
 setup_options
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
