@@ -14,34 +14,35 @@
 
 namespace gmm {
 
-bool process_start_time(int32_t pid, uint64_t *out) {
+int process_start_time(int32_t pid, uint64_t *out) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  if (fd < 0) return errno == ENOENT ? ESRCH : errno;
   char text[1024];
   ssize_t got;
   do {
     got = ::read(fd, text, sizeof text - 1);
   } while (got < 0 && errno == EINTR);
+  const int error = got < 0 ? errno : EIO;
   ::close(fd);
-  if (got <= 0) return false;
+  if (got <= 0) return error;
   text[got] = '\0';
   // The second field is the program's name in parentheses and may hold anything, even ") 1 2 3".
   const char *at = std::strrchr(text, ')');
-  if (at == nullptr || at[1] != ' ') return false;
+  if (at == nullptr || at[1] != ' ') return EIO;
   at += 2;
-  if (*at == 'Z' || *at == 'X') return false;
+  if (*at == 'Z' || *at == 'X') return ESRCH;
   for (int field = 3; field < 22; ++field) {
     at = std::strchr(at, ' ');
-    if (at == nullptr) return false;
+    if (at == nullptr) return EIO;
     ++at;
   }
   char *end = nullptr;
   const unsigned long long value = std::strtoull(at, &end, 10);
-  if (end == at) return false;
+  if (end == at) return EIO;
   *out = value;
-  return true;
+  return 0;
 }
 
 Status random_bytes(void *out, uint64_t size) {

@@ -10,8 +10,8 @@
 namespace gmm {
 
 // When the process started, in clock ticks since boot: with the pid it names a process for as long as the machine runs.
-// False when there is no such process (a zombie counts as none) or /proc does not show it.
-bool process_start_time(int32_t pid, uint64_t *out);
+// 0; ESRCH when there is no such process (a zombie counts as none); otherwise the errno of why it cannot be told.
+int process_start_time(int32_t pid, uint64_t *out);
 
 // The kernel's random generator; waits until it is seeded.
 Status random_bytes(void *out, uint64_t size);

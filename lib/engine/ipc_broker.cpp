@@ -89,8 +89,12 @@ Status IpcBroker::open_socket() {
 
   const int32_t pid = ::getpid();
   endpoint_.pid = static_cast<uint32_t>(pid);
-  if (!process_start_time(pid, &endpoint_.start_time))
-    return fail(GMM_ERROR_SYSTEM, "start of the thread that answers importers: /proc/%d/stat cannot be read; IPC needs /proc", pid);
+  if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0) {
+    char text[128];
+    return fail_native(GMM_ERROR_SYSTEM, error,
+                       "start of the thread that answers importers: /proc/%d/stat: %s; IPC needs /proc", pid,
+                       system_error_text(error, text, sizeof text));
+  }
 
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener_ < 0) return system_failure(errno, "socket");

@@ -43,7 +43,7 @@ bool ipc_token_equal(const uint8_t a[kIpcTokenSize], const uint8_t b[kIpcTokenSi
 class IpcBroker {
  public:
   static constexpr uint32_t kMaxPending = 64;
-  static constexpr uint32_t kMaxLive = 1024;
+  static constexpr uint32_t kMaxLive = kIpcMaxImporters;
   static constexpr uint64_t kHandshakeMs = 2000;
 
   IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver)

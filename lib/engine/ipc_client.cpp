@@ -18,6 +18,7 @@ namespace {
 
 // More than the one that is expected, so that the rest can be closed rather than lost.
 constexpr unsigned kMaxDescriptors = 8;
+constexpr uint64_t kRetryMs = 10;
 
 class OwnedFd {
  public:
@@ -47,8 +48,10 @@ Status system_failure(uint32_t pid, int error, const char *what) {
 }
 
 bool exporter_lives(const IpcEndpoint &exporter) {
-  uint64_t start_time;
-  return process_start_time(static_cast<int32_t>(exporter.pid), &start_time) && start_time == exporter.start_time;
+  uint64_t start_time = 0;
+  const int error = process_start_time(static_cast<int32_t>(exporter.pid), &start_time);
+  // When it cannot be told, for want of descriptors for one, the connection itself shows what is wrong.
+  return error == 0 ? start_time == exporter.start_time : error != ESRCH;
 }
 
 Status gone(uint32_t pid) {
@@ -241,7 +244,7 @@ class Attempt {
   Status refused() {
     switch (reply_.result) {
       case GMM_ERROR_BUSY:
-        return fail(GMM_ERROR_BUSY, "import from process %" PRIu32 ": the exporter serves as many importers as it can", pid_);
+        return Status(GMM_ERROR_BUSY);  // ipc_connect() tries again, and says so in the end
       case GMM_ERROR_IPC_PEER_GONE:
         return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory", pid_);
       case GMM_ERROR_PAUSED:
@@ -291,11 +294,22 @@ bool IpcConnection::alive() const {
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out) {
   if (!exporter_lives(handle.exporter)) return gone(handle.exporter.pid);
   const uint64_t deadline = monotonic_ms() + timeout_ms;
+  bool busy = false;
   for (;;) {
     const Status status = Attempt(handle, want, deadline).run(out);
-    if (status.code() != GMM_ERROR_BUSY) return status;
-    if (monotonic_ms() >= deadline) return prefix(Status(GMM_ERROR_IPC_TIMEOUT), "gave up after %" PRIu32 " ms: ", timeout_ms);
-    const timespec pause = {0, 10000000};
+    if (status.code() == GMM_ERROR_BUSY) {
+      busy = true;
+    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
+      return status;
+    }
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline)
+      return fail(GMM_ERROR_IPC_TIMEOUT,
+                  "import from process %" PRIu32 ": the exporter serves as many importers as it can (%u); none left in "
+                  "%" PRIu32 " ms",
+                  handle.exporter.pid, kIpcMaxImporters, timeout_ms);
+    const uint64_t left = deadline - now;
+    const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
     ::nanosleep(&pause, nullptr);
   }
 }

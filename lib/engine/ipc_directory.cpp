@@ -138,8 +138,9 @@ void ipc_directory_reap(int directory, const Log &log) {
     if (entry == nullptr) break;
     IpcEndpoint endpoint;
     if (!ipc_socket_name_parse(entry->d_name, &endpoint) || endpoint.pid > INT32_MAX) continue;
-    uint64_t start_time;
-    if (process_start_time(static_cast<int32_t>(endpoint.pid), &start_time) && start_time == endpoint.start_time) continue;
+    uint64_t start_time = 0;
+    const int error = process_start_time(static_cast<int32_t>(endpoint.pid), &start_time);
+    if (error == 0 ? start_time == endpoint.start_time : error != ESRCH) continue;
     // A process of another pid namespace cannot be seen but may live: its socket then still takes connections.
     if (!nobody_listens(directory, entry->d_name)) continue;
     if (::unlinkat(directory, entry->d_name, 0) == 0)

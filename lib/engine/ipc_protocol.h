@@ -15,6 +15,7 @@ namespace gmm {
 inline constexpr uint32_t kIpcRequestMagic = 0x516d6d67;  // "gmmQ"
 inline constexpr uint32_t kIpcReplyMagic = 0x526d6d67;    // "gmmR"
 inline constexpr uint16_t kIpcProtocolVersion = 1;
+inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 
 enum class IpcWant : uint16_t {
   kDescriptor = 1,  // the allocation's file descriptor, and be counted

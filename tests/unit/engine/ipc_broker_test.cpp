@@ -381,14 +381,18 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
 }
 
 TEST_F(IpcBrokerTest, AClientWithoutDescriptorsSaysSo) {
-  DescriptorLimit limit(4096);
   IpcImport import;
   std::vector<int> fill;
-  // Up to the limit, but for what the connection itself needs here and in the broker.
-  DescriptorLimit small(static_cast<rlim_t>(::dup(0)) + 40);
-  for (int filler = ::dup(0); filler >= 0; filler = ::dup(0)) fill.push_back(filler);
-  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kDescriptor, 500, &import).ok(), false);
-  for (int filler : fill) ::close(filler);
+  {
+    const int highest = ::dup(0);
+    ::close(highest);
+    DescriptorLimit limit(static_cast<rlim_t>(highest));
+    for (int filler = ::dup(0); filler >= 0; filler = ::dup(0)) fill.push_back(filler);
+    EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kDescriptor, 500, &import).code(), GMM_ERROR_SYSTEM);
+    EXPECT_EQ(last_native(), EMFILE);
+    EXPECT_NE(std::strstr(last_message(), "Too many open files"), nullptr) << last_message();
+    for (int filler : fill) ::close(filler);
+  }
   expect_service();
 }
 

@@ -27,7 +27,7 @@ class IpcClientTest : public ::testing::Test {
     handle_.token[0] = 1;
     handle_.exporter.pid = static_cast<uint32_t>(::getpid());
     handle_.exporter.serial = 999999;
-    ASSERT_TRUE(process_start_time(::getpid(), &handle_.exporter.start_time));
+    ASSERT_EQ(process_start_time(::getpid(), &handle_.exporter.start_time), 0);
     descriptors_ = test::open_descriptors();
   }
   void TearDown() override {
@@ -177,7 +177,7 @@ TEST_F(IpcClientTest, NobodyThere) {
 TEST_F(IpcClientTest, AnotherProcessOnTheSocketIsRefused) {
   IpcEndpoint other = handle_.exporter;
   other.pid = 1;
-  ASSERT_TRUE(process_start_time(1, &other.start_time));
+  ASSERT_EQ(process_start_time(1, &other.start_time), 0);
   const int listener = listen_as(other);
   handle_.exporter = other;
   IpcImport import;

@@ -173,12 +173,12 @@ TEST(IpcHandle, EdgesAreAccepted) {
 
 TEST(Process, StartTimeTellsProcessesApart) {
   uint64_t own = 0, again = 0, other = 0;
-  ASSERT_TRUE(process_start_time(::getpid(), &own));
-  ASSERT_TRUE(process_start_time(::getpid(), &again));
+  ASSERT_EQ(process_start_time(::getpid(), &own), 0);
+  ASSERT_EQ(process_start_time(::getpid(), &again), 0);
   EXPECT_EQ(own, again);
-  ASSERT_TRUE(process_start_time(1, &other));
+  ASSERT_EQ(process_start_time(1, &other), 0);
   EXPECT_LE(other, own);
-  EXPECT_FALSE(process_start_time(INT32_MAX, &other));
+  EXPECT_EQ(process_start_time(INT32_MAX, &other), ESRCH);
 }
 
 TEST(Process, RandomBytesDiffer) {
