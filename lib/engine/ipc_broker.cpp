@@ -64,7 +64,8 @@ Status IpcBroker::start_locked() {
   GMM_TRY(open_socket());
   slots_ = static_cast<Slot *>(allocator_.allocate(sizeof(Slot) * kSlots, alignof(Slot)));
   if (slots_ == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "start of the thread that answers importers: no host memory for %u connections", kSlots);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "start of the thread that answers importers: no host memory for %u connections", kSlots);
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
   pending_ = 0;
   listen_again_ = complaints_since_ = 0;
@@ -84,8 +85,7 @@ Status IpcBroker::start_locked() {
 
 Status IpcBroker::open_socket() {
   char path[kIpcPathSize];
-  GMM_TRY(ipc_directory_open_own(log_, &directory_, path));
-  ipc_directory_reap(directory_, log_);
+  GMM_TRY(ipc_directory_open_own(&directory_, path, &fell_through_));
 
   const int32_t pid = ::getpid();
   endpoint_.pid = static_cast<uint32_t>(pid);
@@ -109,8 +109,8 @@ Status IpcBroker::open_socket() {
     if (errno != EADDRINUSE || attempt == 1000) {
       char text[128];
       const int error = errno;
-      return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s", path, name,
-                         system_error_text(error, text, sizeof text));
+      return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s", path,
+                         name, system_error_text(error, text, sizeof text));
     }
   }
   // From here on the file exists; close_files() removes it.

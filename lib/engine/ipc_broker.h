@@ -72,8 +72,8 @@ class IpcBroker {
     uint32_t received = 0;
     int32_t pid = 0;
     uint64_t since = 0;
-    uint64_t allocation = 0;             // guarded by slot_mutex_; 0 before the request
-    bool has_allocation = false;         // guarded by slot_mutex_
+    uint64_t allocation = 0;               // guarded by slot_mutex_; 0 before the request
+    bool has_allocation = false;           // guarded by slot_mutex_
     uint8_t request[kIpcRequestSize + 1];  // one more, to see what is too long
   };
   static constexpr uint32_t kSlots = kMaxPending + kMaxLive;
@@ -111,6 +111,7 @@ class IpcBroker {
   IpcEndpoint endpoint_;
   pthread_t thread_ = {};
   int directory_ = -1;
+  bool fell_through_ = false;
   int listener_ = -1;
   int epoll_ = -1;
   int wake_ = -1;

@@ -11,6 +11,7 @@
 
 #include "base/process.h"
 #include "engine/ipc_broker.h"
+#include "engine/ipc_directory.h"
 
 namespace gmm {
 namespace {
@@ -35,6 +36,9 @@ void *IpcBroker::thread_main(void *self) {
 }
 
 void IpcBroker::run() {
+  // Here and not in start(), which holds a lock that the log's callback must not see.
+  if (fell_through_) log_.write(LogLevel::kWarning, "ipc: $XDG_RUNTIME_DIR/gmm cannot be used for sockets; using /tmp");
+  ipc_directory_reap(directory_, log_);
   epoll_event events[kEvents];
   while (!stopping_.load(std::memory_order_acquire)) {
     const int count = ::epoll_wait(epoll_, events, kEvents, wait_ms());
@@ -95,7 +99,8 @@ void IpcBroker::admit(int fd) {
   socklen_t size = sizeof peer;
   IpcReply reply;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
-    complain("refused process %d of user %u: only user %u may import", static_cast<int>(peer.pid), peer.uid, ::geteuid());
+    complain("refused process %d of user %u: only user %u may import", static_cast<int>(peer.pid), peer.uid,
+             ::geteuid());
     reply.result = GMM_ERROR_IPC_REFUSED;
     send_reply(fd, reply, -1);
     ::close(fd);
@@ -142,7 +147,8 @@ void IpcBroker::receive(Slot *slot) {
     return drop(slot);
   }
   while (slot->received < sizeof slot->request) {
-    const ssize_t got = ::recv(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received, MSG_DONTWAIT);
+    const ssize_t got =
+        ::recv(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) {
@@ -156,7 +162,8 @@ void IpcBroker::receive(Slot *slot) {
     slot->received += static_cast<uint32_t>(got);
   }
   if (slot->received > kIpcRequestSize) {
-    complain("refused process %d: its request is longer than %u bytes", slot->pid, static_cast<unsigned>(kIpcRequestSize));
+    complain("refused process %d: its request is longer than %u bytes", slot->pid,
+             static_cast<unsigned>(kIpcRequestSize));
     return refuse(slot, GMM_ERROR_IPC_REFUSED);
   }
   if (slot->received == kIpcRequestSize) answer(slot);
@@ -166,7 +173,8 @@ bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
   if (request.magic != kIpcRequestMagic) {
     complain("refused process %d: what it sent is not a request (magic %08x)", slot.pid, request.magic);
   } else if (request.version != kIpcProtocolVersion) {
-    complain("refused process %d: it speaks version %u, this library version %u", slot.pid, request.version, kIpcProtocolVersion);
+    complain("refused process %d: it speaks version %u, this library version %u", slot.pid, request.version,
+             kIpcProtocolVersion);
   } else if (request.reserved != 0 || (request.want != static_cast<uint16_t>(IpcWant::kDescriptor) &&
                                        request.want != static_cast<uint16_t>(IpcWant::kCount))) {
     complain("refused process %d: its request has unknown fields", slot.pid);
@@ -313,7 +321,8 @@ IpcBroker::Slot *IpcBroker::oldest_pending() {
   if (pending_ == 0) return nullptr;
   Slot *oldest = nullptr;
   for (uint32_t i = 0; i < kSlots; ++i)
-    if (slots_[i].state == State::kPending && (oldest == nullptr || slots_[i].since < oldest->since)) oldest = &slots_[i];
+    if (slots_[i].state == State::kPending && (oldest == nullptr || slots_[i].since < oldest->since))
+      oldest = &slots_[i];
   return oldest;
 }
 

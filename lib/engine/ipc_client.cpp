@@ -55,7 +55,8 @@ bool exporter_lives(const IpcEndpoint &exporter) {
 }
 
 Status gone(uint32_t pid) {
-  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended; the memory ended with it", pid);
+  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended; the memory ended with it",
+              pid);
 }
 
 // One attempt to import: everything of it ends with the object, whatever came in between.
@@ -79,7 +80,8 @@ class Attempt {
  private:
   Status timeout(const char *what) const {
     if (!exporter_lives(handle_.exporter)) return gone(pid_);
-    return fail(GMM_ERROR_IPC_TIMEOUT, "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
+    return fail(GMM_ERROR_IPC_TIMEOUT,
+                "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
   }
 
   // Tries the directories in which the exporter may have its socket.
@@ -110,7 +112,8 @@ class Attempt {
     }
     if (!exporter_lives(handle_.exporter)) return gone(pid_);
     return fail(GMM_ERROR_IPC_PEER_GONE,
-                "import from process %" PRIu32 ": it has no socket %s in a directory that this process looks into; its "
+                "import from process %" PRIu32
+                ": it has no socket %s in a directory that this process looks into; its "
                 "context was destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
                 pid_, name);
   }
@@ -135,11 +138,16 @@ class Attempt {
     if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
       return system_failure(pid_, errno, "getsockopt(SO_PEERCRED)");
     if (peer.uid != ::geteuid())
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to user %u, this process to user %u; only the same user may import",
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": its socket belongs to user %u, this process to user %u; only the same user may import",
                   pid_, peer.uid, ::geteuid());
     if (static_cast<uint32_t>(peer.pid) != pid_)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to process %d; the processes must see each other's process ids (one pid namespace)",
-                  pid_, static_cast<int>(peer.pid));
+      return fail(
+          GMM_ERROR_IPC_REFUSED,
+          "import from process %" PRIu32
+          ": its socket belongs to process %d; the processes must see each other's process ids (one pid namespace)",
+          pid_, static_cast<int>(peer.pid));
     return Status();
   }
 
@@ -181,7 +189,10 @@ class Attempt {
       GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
       if (got == 0) {
         if (exporter_lives(handle_.exporter))
-          return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter closed the connection without an answer; its context may just be destroyed", pid_);
+          return fail(GMM_ERROR_IPC_PEER_GONE,
+                      "import from process %" PRIu32
+                      ": the exporter closed the connection without an answer; its context may just be destroyed",
+                      pid_);
         return gone(pid_);
       }
       if (got > 0) received += static_cast<uint64_t>(got);
@@ -218,26 +229,41 @@ class Attempt {
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0)
       // The kernel also says so when this process may not open another descriptor.
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it may (ulimit -n)", pid_);
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
+                  "may (ulimit -n)",
+                  pid_);
     return Status();
   }
 
   Status check_reply() {
     if (reply_.magic != kIpcReplyMagic)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": what it answered is not a reply (magic %08x)", pid_, reply_.magic);
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": what it answered is not a reply (magic %08x)", pid_, reply_.magic);
     if (reply_.version != kIpcProtocolVersion)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": it speaks version %u, this library version %u; use the same release on both sides", pid_, reply_.version, kIpcProtocolVersion);
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": it speaks version %u, this library version %u; use the same release on both sides",
+                  pid_, reply_.version, kIpcProtocolVersion);
     if (reply_.result != GMM_OK) return refused();
     const unsigned wanted = want_ == IpcWant::kDescriptor ? 1 : 0;
     if (reply_.reserved != 0 || reply_.descriptors != wanted || descriptors_ != wanted)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_, descriptors_, wanted);
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
+                  descriptors_, wanted);
     if (reply_.allocation_size != handle_.allocation_size || reply_.generation != handle_.generation)
-      return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the memory of this handle was freed or replaced; ask the exporter for a new handle", pid_);
+      return fail(GMM_ERROR_IPC_PEER_GONE,
+                  "import from process %" PRIu32
+                  ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
+                  pid_);
     // A file that is shorter than the mapping would kill this process at the first access behind its end.
     struct stat status;
     if (wanted != 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
         static_cast<uint64_t>(status.st_size) < handle_.allocation_size)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where %" PRIu64 " are promised", pid_, static_cast<uint64_t>(status.st_size), handle_.allocation_size);
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where %" PRIu64 " are promised",
+                  pid_, static_cast<uint64_t>(status.st_size), handle_.allocation_size);
     return Status();
   }
 
@@ -246,13 +272,22 @@ class Attempt {
       case GMM_ERROR_BUSY:
         return Status(GMM_ERROR_BUSY);  // ipc_connect() tries again, and says so in the end
       case GMM_ERROR_IPC_PEER_GONE:
-        return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory", pid_);
+        return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory",
+                    pid_);
       case GMM_ERROR_PAUSED:
-        return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": the memory is paused there; resume its tag first", pid_);
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32 ": the memory is paused there; resume its tag first", pid_);
       case GMM_ERROR_IPC_REFUSED:
-        return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": the exporter refused: the handle's token is wrong, or it runs as another user; its log says which", pid_);
+        return fail(
+            GMM_ERROR_IPC_REFUSED,
+            "import from process %" PRIu32
+            ": the exporter refused: the handle's token is wrong, or it runs as another user; its log says which",
+            pid_);
       default:
-        return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": the exporter could not share the memory: result %d; its log says why", pid_, reply_.result);
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32
+                    ": the exporter could not share the memory: result %d; its log says why",
+                    pid_, reply_.result);
     }
   }
 
@@ -305,7 +340,8 @@ Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, I
     const uint64_t now = monotonic_ms();
     if (now >= deadline)
       return fail(GMM_ERROR_IPC_TIMEOUT,
-                  "import from process %" PRIu32 ": the exporter serves as many importers as it can (%u); none left in "
+                  "import from process %" PRIu32
+                  ": the exporter serves as many importers as it can (%u); none left in "
                   "%" PRIu32 " ms",
                   handle.exporter.pid, kIpcMaxImporters, timeout_ms);
     const uint64_t left = deadline - now;

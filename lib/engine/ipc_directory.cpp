@@ -64,14 +64,17 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error) {
   *error = 0;
   if (create && ::mkdir(path, 0700) != 0 && errno != EEXIST) {
     *error = errno;
-    return fail_native(GMM_ERROR_SYSTEM, *error, "asked for the directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
-                       path, system_error_text(*error, text, sizeof text));
+    return fail_native(
+        GMM_ERROR_SYSTEM, *error,
+        "asked for the directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
+        path, system_error_text(*error, text, sizeof text));
   }
   const int opened = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0) {
     *error = errno;
-    return fail_native(GMM_ERROR_SYSTEM, *error, "asked for the directory %s of the IPC sockets: %s; it must be a directory, not a link",
-                       path, system_error_text(*error, text, sizeof text));
+    return fail_native(GMM_ERROR_SYSTEM, *error,
+                       "asked for the directory %s of the IPC sockets: %s; it must be a directory, not a link", path,
+                       system_error_text(*error, text, sizeof text));
   }
   struct stat status;
   if (::fstat(opened, &status) != 0) {
@@ -83,21 +86,24 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error) {
   const unsigned mode = static_cast<unsigned>(status.st_mode) & 07777;
   if (status.st_uid != ::geteuid() || (mode & 077) != 0) {
     ::close(opened);
-    return fail(GMM_ERROR_SYSTEM, "asked for the directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong to user %u with mode 0700",
+    return fail(GMM_ERROR_SYSTEM,
+                "asked for the directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong "
+                "to user %u with mode 0700",
                 path, static_cast<unsigned>(status.st_uid), mode, static_cast<unsigned>(::geteuid()));
   }
   *fd = opened;
   return Status();
 }
 
-Status ipc_directory_open_own(const Log &log, int *fd, char path[kIpcPathSize]) {
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *fell_through) {
+  *fell_through = false;
   for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
     if (!ipc_directory_candidate(n, path)) continue;
     int error;
     const Status status = ipc_directory_open(path, true, fd, &error);
     // What the user named is used or refused; the runtime directory is only the better of two defaults.
     if (status.ok() || n != 1) return status;
-    log.write(LogLevel::kWarning, "%s; using /tmp instead", last_message());
+    *fell_through = true;
   }
   return fail(GMM_ERROR_SYSTEM, "asked for a directory of the IPC sockets: no usable path");
 }

@@ -28,8 +28,8 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize]);
 // refused; 0 when the check failed.
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error);
 
-// For the exporter: the first candidate; a runtime directory that cannot be used falls through to /tmp.
-Status ipc_directory_open_own(const Log &log, int *fd, char path[kIpcPathSize]);
+// For the exporter: the first candidate; a runtime directory that cannot be used falls through to /tmp (`*fell_through`).
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *fell_through);
 
 // "<pid>-<start time>-<serial>.sock"
 void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);

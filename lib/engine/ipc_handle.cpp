@@ -24,23 +24,29 @@ Status check_place(const IpcHandle &handle) {
   if (handle.allocation_size == 0) return fail(kInvalid, "import of a handle: the size of its allocation is zero");
   if (handle.block_size == 0) return fail(kInvalid, "import of a handle: the size of its block is zero");
   if (handle.block_size > handle.allocation_size || handle.block_offset > handle.allocation_size - handle.block_size)
-    return fail(kInvalid, "import of a handle: its block (%" PRIu64 " bytes at offset %" PRIu64 ") reaches past its allocation of %" PRIu64
-                          " bytes",
-                          handle.block_size, handle.block_offset, handle.allocation_size);
+    return fail(kInvalid,
+                "import of a handle: its block (%" PRIu64 " bytes at offset %" PRIu64
+                ") reaches past its allocation of %" PRIu64 " bytes",
+                handle.block_size, handle.block_offset, handle.allocation_size);
   if (handle.offset < handle.block_offset || handle.offset - handle.block_offset >= handle.block_size)
-    return fail(kInvalid, "import of a handle: its offset %" PRIu64 " lies outside its block (%" PRIu64 " bytes at offset %" PRIu64 ")",
-                          handle.offset, handle.block_size, handle.block_offset);
+    return fail(kInvalid,
+                "import of a handle: its offset %" PRIu64 " lies outside its block (%" PRIu64
+                " bytes at offset %" PRIu64 ")",
+                handle.offset, handle.block_size, handle.block_offset);
   return Status();
 }
 
 Status check_origin(const IpcHandle &handle) {
   if (handle.kind != Kind::kDevice && handle.kind != Kind::kVmm && handle.kind != Kind::kHost)
-    return fail(kInvalid, "import of a handle: its kind %u is not one that can be shared", static_cast<unsigned>(handle.kind));
+    return fail(kInvalid, "import of a handle: its kind %u is not one that can be shared",
+                static_cast<unsigned>(handle.kind));
   if (handle.route != IpcRoute::kBroker && handle.route != IpcRoute::kLegacy)
     return fail(kInvalid, "import of a handle: its route %u is unknown", static_cast<unsigned>(handle.route));
   if (handle.route == IpcRoute::kLegacy && handle.kind != Kind::kDevice)
-    return fail(kInvalid, "import of a handle: its route is the driver's legacy one, which only device memory has, but its kind is %u",
-                          static_cast<unsigned>(handle.kind));
+    return fail(
+        kInvalid,
+        "import of a handle: its route is the driver's legacy one, which only device memory has, but its kind is %u",
+        static_cast<unsigned>(handle.kind));
   const bool no_legacy = all_zero(handle.legacy, sizeof handle.legacy);
   if (handle.route == IpcRoute::kBroker && !no_legacy)
     return fail(kInvalid, "import of a handle: it carries a legacy driver handle, which its route does not use");
@@ -82,16 +88,21 @@ void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
 Status ipc_handle_decode(const gmm_ipc_handle &in, IpcHandle *out) {
   const uint8_t *bytes = in.bytes;
   if (load_little<uint32_t>(bytes + kAtMagic) != kMagic)
-    return fail(kInvalid, "import of a handle: these bytes are not a handle of gmm (they start with %02x %02x %02x %02x)", bytes[0], bytes[1],
-                          bytes[2], bytes[3]);
+    return fail(kInvalid,
+                "import of a handle: these bytes are not a handle of gmm (they start with %02x %02x %02x %02x)",
+                bytes[0], bytes[1], bytes[2], bytes[3]);
   const uint16_t version = load_little<uint16_t>(bytes + kAtVersion);
   if (version != kVersion)
-    return fail(kInvalid, "import of a handle: it has version %u, this library reads version %u; use the same release on both sides", version,
-                          kVersion);
+    return fail(
+        kInvalid,
+        "import of a handle: it has version %u, this library reads version %u; use the same release on both sides",
+        version, kVersion);
   const uint32_t checksum = load_little<uint32_t>(bytes + kAtChecksum);
   const uint32_t computed = crc32c(bytes, kAtChecksum);
   if (checksum != computed)
-    return fail(kInvalid, "import of a handle: its checksum is %08x where its bytes give %08x; it was damaged on the way", checksum, computed);
+    return fail(kInvalid,
+                "import of a handle: its checksum is %08x where its bytes give %08x; it was damaged on the way",
+                checksum, computed);
   if (!all_zero(bytes + kAtReserved1, 4) || !all_zero(bytes + kAtReserved2, kAtChecksum - kAtReserved2))
     return fail(kInvalid, "import of a handle: its reserved bytes are not zero");
 

@@ -41,7 +41,7 @@ void discard(void *, uint32_t, const char *) {}
 struct Target {
   IpcBroker broker{HostAllocator(), Log(discard, nullptr), IpcResolver{resolve, importer_gone, nullptr}};
   IpcEndpoint endpoint;
-  char directory[64] = "/tmp/gmm-fuzz-XXXXXX";
+  char directory[32] = "/tmp/gmm-fuzz-XXXXXX";
   Target() {
     if (::mkdtemp(directory) == nullptr || ::setenv("GMM_IPC_DIR", directory, 1) != 0 || !broker.start(&endpoint).ok())
       std::abort();

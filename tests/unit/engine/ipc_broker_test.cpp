@@ -181,8 +181,9 @@ TEST_F(IpcBrokerTest, EveryWrongFieldOfARequestIsRefused) {
     unsigned at;
     const char *words;
   };
-  const Case cases[] = {{0, "not a request"},   {4, "speaks version"}, {6, "unknown fields"}, {44, "unknown fields"},
-                        {32, "another exporter"}, {40, "another exporter"}, {8, "wrong token"},  {31, "wrong token"}};
+  const Case cases[] = {{0, "not a request"},   {4, "speaks version"},    {6, "unknown fields"},
+                        {44, "unknown fields"}, {32, "another exporter"}, {40, "another exporter"},
+                        {8, "wrong token"},     {31, "wrong token"}};
   for (const Case &one : cases) {
     const int fd = raw();
     std::vector<uint8_t> bytes = request();

@@ -49,7 +49,8 @@ class IpcClientTest : public ::testing::Test {
     EXPECT_EQ(::listen(fd, 1), 0);
     return fd;
   }
-  Status import_from(const std::function<void(int)> &serve, IpcWant want = IpcWant::kDescriptor, uint32_t timeout = 5000) {
+  Status import_from(const std::function<void(int)> &serve, IpcWant want = IpcWant::kDescriptor,
+                     uint32_t timeout = 5000) {
     const int listener = listen_as(handle_.exporter);
     std::thread thread([&] {
       const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
@@ -66,7 +67,8 @@ class IpcClientTest : public ::testing::Test {
     return status;
   }
   // Sends `size` bytes of a reply with `count` copies of a file of `length` bytes.
-  static void send_reply(int fd, const IpcReply &reply, unsigned count, off_t length = test::kSize, size_t size = kIpcReplySize) {
+  static void send_reply(int fd, const IpcReply &reply, unsigned count, off_t length = test::kSize,
+                         size_t size = kIpcReplySize) {
     uint8_t bytes[kIpcReplySize];
     reply.encode(bytes);
     iovec part = {bytes, size};
@@ -123,12 +125,48 @@ TEST_F(IpcClientTest, LiesAreRefused) {
   expect([](int fd) { send_reply(fd, good(), 8); }, refused, "sent 8 file descriptors");
   expect([](int fd) { send_reply(fd, good(), 30); }, refused, "lost on the way");
   expect([](int fd) { send_reply(fd, good(), 1, 4096); }, refused, "its file has 4096 bytes");
-  expect([](int fd) { IpcReply r = good(); r.magic ^= 1; send_reply(fd, r, 1); }, refused, "not a reply");
-  expect([](int fd) { IpcReply r = good(); r.version = 9; send_reply(fd, r, 1); }, refused, "speaks version 9");
-  expect([](int fd) { IpcReply r = good(); r.reserved = 1; send_reply(fd, r, 1); }, refused, "file descriptors");
-  expect([](int fd) { IpcReply r = good(); r.result = 12345; send_reply(fd, r, 1); }, refused, "12345");
-  expect([](int fd) { IpcReply r = good(); r.allocation_size *= 2; send_reply(fd, r, 1); }, gone, "freed or replaced");
-  expect([](int fd) { IpcReply r = good(); r.generation = 1; send_reply(fd, r, 1); }, gone, "freed or replaced");
+  expect(
+      [](int fd) {
+        IpcReply r = good();
+        r.magic ^= 1;
+        send_reply(fd, r, 1);
+      },
+      refused, "not a reply");
+  expect(
+      [](int fd) {
+        IpcReply r = good();
+        r.version = 9;
+        send_reply(fd, r, 1);
+      },
+      refused, "speaks version 9");
+  expect(
+      [](int fd) {
+        IpcReply r = good();
+        r.reserved = 1;
+        send_reply(fd, r, 1);
+      },
+      refused, "file descriptors");
+  expect(
+      [](int fd) {
+        IpcReply r = good();
+        r.result = 12345;
+        send_reply(fd, r, 1);
+      },
+      refused, "12345");
+  expect(
+      [](int fd) {
+        IpcReply r = good();
+        r.allocation_size *= 2;
+        send_reply(fd, r, 1);
+      },
+      gone, "freed or replaced");
+  expect(
+      [](int fd) {
+        IpcReply r = good();
+        r.generation = 1;
+        send_reply(fd, r, 1);
+      },
+      gone, "freed or replaced");
   expect([](int fd) { send_reply(fd, good(), 1, test::kSize, 31); }, gone, "without an answer");
   expect([](int) {}, gone, "without an answer");
 }
@@ -207,9 +245,10 @@ TEST_F(IpcDirectoryTest, LinksAndFilesAreRefused) {
   int fd, error;
   EXPECT_FALSE(ipc_directory_open(link.c_str(), true, &fd, &error).ok());
   ::setenv("GMM_IPC_DIR", (link + "//").c_str(), 1);
-  Log log(nullptr, nullptr);
   char path[kIpcPathSize];
-  EXPECT_FALSE(ipc_directory_open_own(log, &fd, path).ok());
+  bool fell_through;
+  EXPECT_FALSE(ipc_directory_open_own(&fd, path, &fell_through).ok());
+  EXPECT_FALSE(fell_through);
   ::unlink(link.c_str());
   EXPECT_FALSE(ipc_directory_open("/etc/passwd", true, &fd, &error).ok());
   EXPECT_FALSE(ipc_directory_open("/proc/none/gmm", true, &fd, &error).ok());
@@ -232,15 +271,24 @@ TEST_F(IpcDirectoryTest, ComesFromTheEnvironment) {
   const char *old = ::getenv("XDG_RUNTIME_DIR");
   const std::string saved = old == nullptr ? "" : old;
   ::setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
-  Log log(nullptr, nullptr);
   int fd = -1;
-  ASSERT_TRUE(ipc_directory_open_own(log, &fd, path).ok()) << last_message();
+  bool fell_through;
+  ASSERT_TRUE(ipc_directory_open_own(&fd, path, &fell_through).ok()) << last_message();
+  EXPECT_FALSE(fell_through);
   EXPECT_EQ(path, directory_ + "/gmm");
   struct stat status;
   ASSERT_EQ(::fstat(fd, &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0700u);
   ::close(fd);
-  ::rmdir(path);
+  ASSERT_EQ(::chmod(path, 0755), 0);  // not private: /tmp it is
+  const std::string last = "/tmp/gmm-" + std::to_string(::geteuid());
+  const bool was_there = ::access(last.c_str(), F_OK) == 0;
+  EXPECT_TRUE(ipc_directory_open_own(&fd, path, &fell_through).ok()) << last_message();
+  EXPECT_TRUE(fell_through);
+  EXPECT_EQ(path, last);
+  ::close(fd);
+  if (!was_there) ::rmdir(path);
+  EXPECT_EQ(::rmdir((directory_ + "/gmm").c_str()), 0);
   ::setenv("XDG_RUNTIME_DIR", "relative", 1);
   EXPECT_FALSE(ipc_directory_candidate(1, path));
   ::setenv("XDG_RUNTIME_DIR", "/does/not/exist", 1);
@@ -251,7 +299,7 @@ TEST_F(IpcDirectoryTest, ComesFromTheEnvironment) {
     ::setenv("XDG_RUNTIME_DIR", saved.c_str(), 1);
   }
   ASSERT_TRUE(ipc_directory_candidate(2, path));
-  EXPECT_EQ(path, "/tmp/gmm-" + std::to_string(::geteuid()));
+  EXPECT_EQ(path, last);
   // A path that does not fit is not cut.
   ::setenv("GMM_IPC_DIR", std::string(2 * kIpcPathSize, 'x').c_str(), 1);
   EXPECT_FALSE(ipc_directory_candidate(0, path));

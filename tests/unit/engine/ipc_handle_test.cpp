@@ -2,14 +2,13 @@
 #include "engine/ipc_handle.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
 
 #include "base/bytes.h"
 #include "base/process.h"
-
-#include <unistd.h>
 
 namespace gmm {
 namespace {
@@ -91,9 +90,7 @@ TEST(IpcHandle, LayoutIsLittleEndianAndFixed) {
   EXPECT_EQ(b[169], 0x10);
 }
 
-TEST(IpcHandle, ChecksumIsCrc32c) {
-  EXPECT_EQ(crc32c(reinterpret_cast<const uint8_t *>("123456789"), 9), 0xe3069283u);
-}
+TEST(IpcHandle, ChecksumIsCrc32c) { EXPECT_EQ(crc32c(reinterpret_cast<const uint8_t *>("123456789"), 9), 0xe3069283u); }
 
 TEST(IpcHandle, EveryFlippedBitIsRefused) {
   const gmm_ipc_handle good = encoded(sample());
@@ -134,11 +131,23 @@ TEST(IpcHandle, NamesWhatIsWrongWithTheFields) {
       {"kind 0", [](IpcHandle *h) { h->kind = Kind::kUnspecified; }},
       {"kind 4", [](IpcHandle *h) { h->kind = Kind::kManaged; }},
       {"kind 200", [](IpcHandle *h) { h->kind = static_cast<Kind>(200); }},
-      {"legacy one, which only device", [](IpcHandle *h) { h->route = IpcRoute::kLegacy; h->legacy[0] = 1; }},
-      {"driver handle is empty", [](IpcHandle *h) { h->route = IpcRoute::kLegacy; h->kind = Kind::kDevice; }},
+      {"legacy one, which only device",
+       [](IpcHandle *h) {
+         h->route = IpcRoute::kLegacy;
+         h->legacy[0] = 1;
+       }},
+      {"driver handle is empty",
+       [](IpcHandle *h) {
+         h->route = IpcRoute::kLegacy;
+         h->kind = Kind::kDevice;
+       }},
       {"carries a legacy", [](IpcHandle *h) { h->legacy[63] = 1; }},
       {"device -2", [](IpcHandle *h) { h->device.ordinal = -2; }},
-      {"device -1", [](IpcHandle *h) { h->kind = Kind::kDevice; h->device.ordinal = -1; }},
+      {"device -1",
+       [](IpcHandle *h) {
+         h->kind = Kind::kDevice;
+         h->device.ordinal = -1;
+       }},
       {"process id 0", [](IpcHandle *h) { h->exporter.pid = 0; }},
       {"process id 2147483648", [](IpcHandle *h) { h->exporter.pid = 0x80000000u; }},
       {"token is empty", [](IpcHandle *h) { std::memset(h->token, 0, 16); }},
@@ -146,7 +155,11 @@ TEST(IpcHandle, NamesWhatIsWrongWithTheFields) {
       {"block is zero", [](IpcHandle *h) { h->block_size = 0; }},
       {"reaches past", [](IpcHandle *h) { h->block_size = h->allocation_size; }},
       {"reaches past", [](IpcHandle *h) { h->block_size = UINT64_MAX; }},
-      {"reaches past", [](IpcHandle *h) { h->block_offset = UINT64_MAX - 10; h->offset = UINT64_MAX - 5; }},
+      {"reaches past",
+       [](IpcHandle *h) {
+         h->block_offset = UINT64_MAX - 10;
+         h->offset = UINT64_MAX - 5;
+       }},
       {"lies outside", [](IpcHandle *h) { h->offset = h->block_offset + h->block_size; }},
       {"lies outside", [](IpcHandle *h) { h->offset = h->block_offset - 1; }},
       {"lies outside", [](IpcHandle *h) { h->offset = UINT64_MAX; }},

@@ -277,8 +277,8 @@ TEST_F(IpcProcessTest, AKilledExporterIsNoticedAtOnceAndItsSocketRemoved) {
   EXPECT_EQ(files(), 1);
   Exporter next;
   ASSERT_TRUE(next.start().ok()) << last_message();
+  EXPECT_TRUE(eventually([&] { return next.journal.has("of a process that is gone"); }));
   EXPECT_EQ(files(), 1) << "the dead exporter's socket should be gone";
-  EXPECT_TRUE(next.journal.has("of a process that is gone"));
 }
 
 TEST_F(IpcProcessTest, AnExporterThatEndsWellLeavesNothing) {
@@ -337,8 +337,8 @@ TEST_F(IpcProcessTest, AnotherUserIsRefusedTwice) {
   ASSERT_EQ(::chmod(directory_.c_str(), 0777), 0);
   ASSERT_EQ(::chmod((directory_ + "/" + name).c_str(), 0666), 0);
   Process inside("stranger", hex_of(exporter.handle));
-  EXPECT_EQ(inside.line(), std::to_string(GMM_ERROR_IPC_REFUSED) + " answered 32 bytes with " +
-                               std::to_string(GMM_ERROR_IPC_REFUSED));
+  EXPECT_EQ(inside.line(),
+            std::to_string(GMM_ERROR_IPC_REFUSED) + " answered 32 bytes with " + std::to_string(GMM_ERROR_IPC_REFUSED));
   EXPECT_EQ(exporter.resolved, 0);
   EXPECT_TRUE(exporter.journal.has("of user 65534: only user 0 may import"));
 }

@@ -77,7 +77,8 @@ struct Exporter {
     auto *exporter = static_cast<Exporter *>(self);
     ++exporter->resolved;
     if (exporter->answer != GMM_OK) return fail(exporter->answer, "told to fail");
-    if (id != kAllocation || !ipc_token_equal(given, exporter->token)) return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
+    if (id != kAllocation || !ipc_token_equal(given, exporter->token))
+      return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
     if (out->wants_fd) {
       out->fd = ::fcntl(exporter->memory, F_DUPFD_CLOEXEC, 3);
       if (out->fd < 0) return fail(GMM_ERROR_SYSTEM, "no descriptor");
