@@ -60,21 +60,21 @@ static outcome came_to(const char *call, gmm_result result) {
   } while (0)
 
 // --- bytes in and out -------------------------------------------------------------------------------------------
-static uint8_t pattern(uint64_t i) { return (uint8_t)((i * 31 + i / 4096) & 255); }
+static uint8_t pattern(uint64_t i, unsigned complement) { return (uint8_t)(((i * 31 + i / 4096) ^ complement) & 255); }
 
-static outcome write_bytes(void *memory, uint8_t complement) {
-  for (uint64_t i = 0; i < BLOCK; ++i) buffer[i] = pattern(i) ^ complement;
+static outcome write_bytes(void *memory, unsigned complement) {
+  for (uint64_t i = 0; i < BLOCK; ++i) buffer[i] = pattern(i, complement);
   TRY(gmm_copy(context, memory, buffer, BLOCK, stream));
   TRY(gmm_stream_synchronize(context, stream));
   return OK;
 }
 
-static outcome check_bytes(const void *memory, uint8_t complement) {
+static outcome check_bytes(const void *memory, unsigned complement) {
   memset(buffer, 0, BLOCK);
   TRY(gmm_copy(context, buffer, memory, BLOCK, stream));
   TRY(gmm_stream_synchronize(context, stream));
   for (uint64_t i = 0; i < BLOCK; ++i)
-    if (buffer[i] != (pattern(i) ^ complement)) return failed("byte %" PRIu64 " is %u, expected %u", i, buffer[i], pattern(i) ^ complement);
+    if (buffer[i] != pattern(i, complement)) return failed("byte %" PRIu64 " is %u, expected %u", i, buffer[i], pattern(i, complement));
   return OK;
 }
 
@@ -127,7 +127,7 @@ static outcome step_foreign(void) {
 static outcome step_pin(void) {
   if ((device.capabilities & GMM_DEVICE_CAN_PIN) == 0) return not_there("the device cannot pin");
   TRY(gmm_pin(context, buffer, MIB, NULL, NULL));
-  for (uint64_t i = 0; i < MIB; ++i) buffer[i] = (pattern(i) ^ 0xff);
+  for (uint64_t i = 0; i < MIB; ++i) buffer[i] = pattern(i, 0xff);
   TRY(gmm_copy(context, block, buffer, MIB, stream));
   TRY(gmm_stream_synchronize(context, stream));
   memset(buffer, 0, MIB);
@@ -135,7 +135,7 @@ static outcome step_pin(void) {
   TRY(gmm_stream_synchronize(context, stream));
   TRY(gmm_unpin(context, buffer));
   for (uint64_t i = 0; i < MIB; ++i)
-    if (buffer[i] != (pattern(i) ^ 0xff)) return failed("byte %" PRIu64 " is %u", i, buffer[i]);
+    if (buffer[i] != pattern(i, 0xff)) return failed("byte %" PRIu64 " is %u", i, buffer[i]);
   return write_bytes(block, 0);
 }
 
