@@ -3,7 +3,6 @@
 // ../README.md says what each step must hold; the same program stands in four more languages beside it.
 #define _GNU_SOURCE
 #include <gmm/gmm.h>
-
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -11,14 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "replay.h"
 
 #define MIB ((uint64_t)1024 * 1024)
 #define BLOCK (64 * MIB)
 
 enum { ALLOC, WRITE, QUERY, INTERIOR, FOREIGN, PIN, ADVISE, PREFETCH, MOVE, SHARE, PAUSE, RESUME, FREE, STEPS };
-static const char *const step_names[STEPS] = {"alloc", "write and read", "query", "query interior", "query foreign", "pin", "advise", "prefetch", "move", "share", "pause", "resume", "free"};
+static const char *const step_names[STEPS] = {"alloc", "write and read", "query",    "query interior", "query foreign",
+                                              "pin",   "advise",         "prefetch", "move",           "share",
+                                              "pause", "resume",         "free"};
 static const char *const kind_names[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
 
 static gmm_context *context;
@@ -53,10 +55,10 @@ static outcome came_to(const char *call, gmm_result result) {
   if (result == GMM_ERROR_NOT_SUPPORTED) return not_there(gmm_last_error_message());
   return failed("%s: %s: %s", call, gmm_result_name(result), gmm_last_error_message());
 }
-#define TRY(call)                                          \
-  do {                                                     \
-    gmm_result tried = (call);                             \
-    if (tried != GMM_OK) return came_to(#call, tried);     \
+#define TRY(call)                                      \
+  do {                                                 \
+    gmm_result tried = (call);                         \
+    if (tried != GMM_OK) return came_to(#call, tried); \
   } while (0)
 
 // --- bytes in and out -------------------------------------------------------------------------------------------
@@ -74,7 +76,8 @@ static outcome check_bytes(const void *memory, unsigned complement) {
   TRY(gmm_copy(context, buffer, memory, BLOCK, stream));
   TRY(gmm_stream_synchronize(context, stream));
   for (uint64_t i = 0; i < BLOCK; ++i)
-    if (buffer[i] != pattern(i, complement)) return failed("byte %" PRIu64 " is %u, expected %u", i, buffer[i], pattern(i, complement));
+    if (buffer[i] != pattern(i, complement))
+      return failed("byte %" PRIu64 " is %u, expected %u", i, buffer[i], pattern(i, complement));
   return OK;
 }
 
@@ -96,7 +99,11 @@ static uint64_t memory_gone(uint64_t before) {
 
 // --- the steps ----------------------------------------------------------------------------------------------------
 static outcome step_alloc(void) {
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .tag = tag, .stream = stream, .flags = kind == GMM_KIND_VMM ? GMM_ALLOC_DEDICATED : 0};
+  gmm_alloc_desc desc = {.struct_size = sizeof desc,
+                         .kind = kind,
+                         .tag = tag,
+                         .stream = stream,
+                         .flags = kind == GMM_KIND_VMM ? GMM_ALLOC_DEDICATED : 0};
   void *memory = NULL;
   TRY(gmm_alloc(context, BLOCK, &desc, &memory));
   block = memory;
@@ -111,8 +118,10 @@ static outcome step_write(void) {
 static outcome look_at(const void *address) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   TRY(gmm_query(context, address, &info));
-  if (info.kind != kind || info.base != block || info.size != BLOCK || info.device != 0 || info.tag != tag || info.state != GMM_STATE_ACTIVE)
-    return failed("kind %u, base %p, size %" PRIu64 ", device %d, tag %u, state %u", info.kind, info.base, info.size, info.device, info.tag, info.state);
+  if (info.kind != kind || info.base != block || info.size != BLOCK || info.device != 0 || info.tag != tag ||
+      info.state != GMM_STATE_ACTIVE)
+    return failed("kind %u, base %p, size %" PRIu64 ", device %d, tag %u, state %u", info.kind, info.base, info.size,
+                  info.device, info.tag, info.state);
   return OK;
 }
 static outcome step_query(void) { return look_at(block); }
@@ -157,7 +166,8 @@ static outcome step_prefetch(void) {
 }
 
 static outcome step_move(void) {
-  if (kind == GMM_KIND_DEVICE || kind == GMM_KIND_HOST) return not_there("the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
+  if (kind == GMM_KIND_DEVICE || kind == GMM_KIND_HOST)
+    return not_there("the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
   gmm_move_desc desc = {.struct_size = sizeof desc, .stream = stream};
   TRY(gmm_move(context, block, GMM_DEVICE_HOST, &desc));
   outcome there = check_bytes(block, 0);
@@ -168,7 +178,8 @@ static outcome step_move(void) {
 }
 
 static outcome step_share(void) {
-  if (kind == GMM_KIND_MANAGED) return not_there("the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
+  if (kind == GMM_KIND_MANAGED)
+    return not_there("the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
   gmm_ipc_handle handle;
   TRY(gmm_ipc_export(context, block, &handle));
   int ends[2];
@@ -189,7 +200,8 @@ static outcome step_share(void) {
   close(ends[1]);
   int status = 0;
   if (second < 0 || waitpid(second, &status, 0) != second || !sent) return failed("the second process did not start");
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return failed("the second process ended with status 0x%x; its message stands above", status);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return failed("the second process ended with status 0x%x; its message stands above", status);
   outcome changed = check_bytes(block, 0xff);
   return changed == OK ? write_bytes(block, 0) : changed;
 }
@@ -227,7 +239,8 @@ static outcome step_free(void) {
   TRY(gmm_free(context, block, stream));
   gmm_pointer_info info = {.struct_size = sizeof info};
   TRY(gmm_query(context, block, &info));
-  if (info.state != GMM_STATE_FREE && info.state != GMM_STATE_UNKNOWN) return failed("after the free the state is %u", info.state);
+  if (info.state != GMM_STATE_FREE && info.state != GMM_STATE_UNKNOWN)
+    return failed("after the free the state is %u", info.state);
   gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
   gmm_statistics statistics = {.struct_size = sizeof statistics};
   TRY(gmm_stats(context, &scope, &statistics));
@@ -237,9 +250,16 @@ static outcome step_free(void) {
   return OK;
 }
 
-static outcome (*const steps[STEPS])(void) = {step_alloc, step_write, step_query, step_interior, step_foreign, step_pin, step_advise, step_prefetch, step_move, step_share, step_pause, step_resume, step_free};
+static outcome (*const steps[STEPS])(void) = {step_alloc, step_write,  step_query,    step_interior, step_foreign,
+                                              step_pin,   step_advise, step_prefetch, step_move,     step_share,
+                                              step_pause, step_resume, step_free};
 // What a step needs to have worked: bytes for those that compare them, a pause for a resume, a block for all.
-static int needs(int step) { return step == ALLOC ? -1 : step == RESUME ? PAUSE : step == MOVE || step == SHARE || step == PAUSE || step == ADVISE || step == PREFETCH || step == PIN ? WRITE : ALLOC; }
+static int needs(int step) {
+  return step == ALLOC                                                                                         ? -1
+         : step == RESUME                                                                                      ? PAUSE
+         : step == MOVE || step == SHARE || step == PAUSE || step == ADVISE || step == PREFETCH || step == PIN ? WRITE
+                                                                                                               : ALLOC;
+}
 
 // --- the second process ---------------------------------------------------------------------------------------------
 static outcome peer(void) {
@@ -253,121 +273,29 @@ static outcome peer(void) {
   return same;
 }
 
-// --- the replay --------------------------------------------------------------------------------------------------------
-typedef struct operation {
-  uint64_t id, size;
-  unsigned stream;
-  bool allocates;
-} operation;
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static gmm_result run_trace(gmm_context *with, const operation *operations, uint64_t count, void **live, uint64_t ids, gmm_stream *streams) {
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM};
-  for (uint64_t i = 0; i < count; ++i) {
-    const operation *o = &operations[i];
-    gmm_result result = GMM_OK;
-    if (o->allocates) {
-      desc.stream = streams[o->stream];
-      result = gmm_alloc(with, o->size, &desc, &live[o->id]);
-    } else {
-      result = gmm_free(with, live[o->id], streams[o->stream]);
-      live[o->id] = NULL;
-    }
-    if (result != GMM_OK) return result;
-  }
-  for (uint64_t id = 0; id < ids; ++id)
-    if (live[id] != NULL && gmm_free(with, live[id], GMM_STREAM_DEFAULT) != GMM_OK) return GMM_ERROR_UNKNOWN_POINTER;
-  return GMM_OK;
-}
-
-static outcome replay(const char *path) {
-  const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-  char command[1024];
-  if (strchr(path, '\'') != NULL || access(path, R_OK) != 0) return failed("%s: cannot be read", path);
-  snprintf(command, sizeof command, "gzip -dcf < '%s'", path);
-  FILE *file = popen(command, "r");
-  if (file == NULL) return failed("%s: gzip cannot be started", path);
-  uint64_t count = 0, room = 0, ids = 0, requested = 0, peak = 0, numbers[64] = {0};
-  unsigned stream_count = 1;
-  operation *operations = NULL;
-  char line[256];
-  while (fgets(line, sizeof line, file) != NULL) {
-    operation o = {0};
-    uint64_t number = 0;
-    if (sscanf(line, "a %" SCNu64 " %" SCNu64 " %" SCNu64, &o.id, &o.size, &number) == 3) o.allocates = true;
-    else if (sscanf(line, "f %" SCNu64 " %" SCNu64, &o.id, &number) != 2) return failed("%s: line %" PRIu64 " is not of a trace: %.60s", path, count + 1, line);
-    while (o.stream < stream_count && numbers[o.stream] != number) ++o.stream;
-    if (o.stream == stream_count) {
-      if (stream_count == 64) return failed("%s: more than 64 streams", path);
-      numbers[stream_count++] = number;
-    }
-    if (o.id >= ids) ids = o.id + 1;
-    if (count == room) {
-      room = room ? room * 2 : 4096;
-      operations = realloc(operations, room * sizeof *operations);
-      if (operations == NULL) return failed("%s: out of memory", path);
-    }
-    operations[count++] = o;
-  }
-  if (pclose(file) != 0 || count == 0) return failed("%s: cannot be unpacked", path);
-  uint64_t *sizes = calloc(ids, sizeof *sizes);
-  void **live = calloc(ids, sizeof *live);
-  if (sizes == NULL || live == NULL) return failed("%s: out of memory", path);
-  for (uint64_t i = 0; i < count; ++i) {
-    if (operations[i].allocates) requested += sizes[operations[i].id] = operations[i].size;
-    else requested -= sizes[operations[i].id];
-    if (requested > peak) peak = requested;
-  }
-  gmm_context_desc desc = {.struct_size = sizeof desc, .host_memory = 16 * 1024 * MIB};
-  gmm_context *own = NULL;
-  TRY(gmm_context_create(&desc, &own));
-  gmm_stream streams[64] = {0};
-  for (unsigned i = 1; i < stream_count; ++i) TRY(gmm_stream_create(own, 0, &streams[i]));
-  double start = now();
-  TRY(run_trace(own, operations, count, live, ids, streams));
-  double first = now() - start;
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = GMM_KIND_VMM};
-  gmm_statistics statistics = {.struct_size = sizeof statistics};
-  TRY(gmm_stats(own, &scope, &statistics));
-  start = now();
-  TRY(run_trace(own, operations, count, live, ids, streams));
-  double again = now() - start;
-  for (unsigned i = 1; i < stream_count; ++i) TRY(gmm_stream_destroy(own, streams[i]));
-  TRY(gmm_context_release(own));
-  char left[32], right[32], short_name[32];
-  snprintf(short_name, sizeof short_name, "%.*s", (int)strcspn(name, "."), name);
-  snprintf(left, sizeof left, "%.1f MiB", (double)peak / MIB);
-  snprintf(right, sizeof right, "%.1f MiB", (double)statistics.peak_reserved_bytes / MIB);
-  printf("%-17s %-13" PRIu64 " %-13s %-13s %-7.3f %-13.0f %.0f\n", short_name, count, left, right, (double)statistics.peak_reserved_bytes / (double)peak, first / (double)count * 1e9, again / (double)count * 1e9);
-  free(operations);
-  free(sizes);
-  free(live);
-  return OK;
-}
-
 // --- the whole --------------------------------------------------------------------------------------------------------------
 static void run_step(int step) {
   char *cell = cells[step][kind];
   int before = needs(step);
   outcome result = OK;
   figure[0] = 0;
-  if (before >= 0 && strcmp(cells[before][kind], "FAILED") == 0) result = failed("not reached");
-  else result = steps[step]();
+  if (before >= 0 && strcmp(cells[before][kind], "FAILED") == 0)
+    result = failed("not reached");
+  else
+    result = steps[step]();
   if (result == OK) {
     snprintf(cell, 32, "%s", figure[0] ? figure : "ok");
   } else if (result == NOT_THERE) {
     unsigned note = 0;
     while (note < footnote_count && strcmp(footnotes[note], message) != 0) ++note;
-    if (note == footnote_count && footnote_count < 31) snprintf(footnotes[footnote_count++], sizeof footnotes[0], "%s", message);
+    if (note == footnote_count && footnote_count < 31)
+      snprintf(footnotes[footnote_count++], sizeof footnotes[0], "%s", message);
     snprintf(cell, 32, "- [%u]", note + 1);
   } else {
     snprintf(cell, 32, "FAILED");
-    if (failure_count < 64) snprintf(failures[failure_count], sizeof failures[0], "FAILED %s %s: %s", kind_names[kind], step_names[step], message);
+    if (failure_count < 64)
+      snprintf(failures[failure_count], sizeof failures[0], "FAILED %s %s: %s", kind_names[kind], step_names[step],
+               message);
     ++failure_count;
   }
 }
@@ -398,7 +326,8 @@ static bool open_all(void) {
   if (result == GMM_OK) result = gmm_device_get_info(context, 0, &device);
   if (result == GMM_OK) result = gmm_stream_create(context, 0, &stream);
   // On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = device.capabilities & GMM_DEVICE_IS_HOST ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST};
+  gmm_tag_desc desc = {.struct_size = sizeof desc,
+                       .contents = device.capabilities & GMM_DEVICE_IS_HOST ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST};
   if (result == GMM_OK) result = gmm_tag_create(context, "tour", &desc, &tag);
   buffer = aligned_alloc(4096, BLOCK);
   if (result != GMM_OK) fprintf(stderr, "tour: %s: %s\n", gmm_result_name(result), gmm_last_error_message());
@@ -421,8 +350,10 @@ int main(int count, char **words) {
     gmm_context_info info = {.struct_size = sizeof info};
     gmm_result result = gmm_context_get_info(context, &info);
     if (result != GMM_OK) return 1;
-    printf("gmm %s, C11, backend %s (%s), device 0: %s\n", gmm_version_string(), info.backend_name, info.driver_version, device.name);
-    if (device.capabilities & GMM_DEVICE_IS_HOST) printf("This is the host backend: it needs no GPU, and its figures say nothing about one.\n");
+    printf("gmm %s, C11, backend %s (%s), device 0: %s\n", gmm_version_string(), info.backend_name, info.driver_version,
+           device.name);
+    if (device.capabilities & GMM_DEVICE_IS_HOST)
+      printf("This is the host backend: it needs no GPU, and its figures say nothing about one.\n");
     tour();
   }
   gmm_result result = gmm_stream_destroy(context, stream);
@@ -433,13 +364,17 @@ int main(int count, char **words) {
   }
   free(buffer);
   if (second) return 0;
-  if (count > 1) printf("\nReplay of real PyTorch traces, kind VMM\n%-17s %-13s %-13s %-13s %-7s %-13s %s\n", "trace", "operations", "requested", "reserved", "ratio", "ns/op first", "ns/op again");
+  if (count > 1)
+    printf("\nReplay of real PyTorch traces, kind VMM\n%-17s %-13s %-13s %-13s %-7s %-13s %s\n", "trace", "operations",
+           "requested", "reserved", "ratio", "ns/op first", "ns/op again");
   for (int i = 1; i < count; ++i) {
-    if (replay(words[i]) == OK) continue;
+    if (replay_trace(words[i], message, sizeof message)) continue;
     printf("FAILED replay: %s\n", message);
     ++failure_count;
   }
-  if (failure_count == 0) printf("\ntour: ok\n");
-  else printf("\ntour: %u steps failed\n", failure_count);
+  if (failure_count == 0)
+    printf("\ntour: ok\n");
+  else
+    printf("\ntour: %u steps failed\n", failure_count);
   return failure_count > 0 ? 1 : 0;
 }

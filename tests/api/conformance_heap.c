@@ -3,7 +3,12 @@
 #include "../support/gmm_test.h"
 
 static gmm_heap *make_heap(uint64_t minimum, uint64_t limit, gmm_tag tag) {
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .tag = tag, .minimum_extent = minimum, .limit = limit};
+  gmm_heap_desc desc = {.struct_size = sizeof desc,
+                        .kind = kind,
+                        .device = device,
+                        .tag = tag,
+                        .minimum_extent = minimum,
+                        .limit = limit};
   gmm_heap *heap = NULL;
   MUST(gmm_heap_create(context, &desc, &heap));
   return heap;

@@ -2,8 +2,10 @@
 // memory.h: alignment, rounding, flags, free and query.
 #include "../support/gmm_test.h"
 
-static const uint64_t sizes[] = {1,    2,     16,     255,    256,     257,     511,     512,     1000,        1024,        4096,         5000,        10000,
-                                 65536, 70001, 131072, 200000, 524289, 1048576, 1048577, 2097152, 2097153, 3000000, 5 * 1048576, 8388608, 10000001, 33554432, 40000000};
+static const uint64_t sizes[] = {1,       2,       16,          255,     256,      257,      511,
+                                 512,     1000,    1024,        4096,    5000,     10000,    65536,
+                                 70001,   131072,  200000,      524289,  1048576,  1048577,  2097152,
+                                 2097153, 3000000, 5 * 1048576, 8388608, 10000001, 33554432, 40000000};
 #define SIZES (sizeof sizes / sizeof sizes[0])
 
 static void blocks_are_aligned_and_rounded_within_bounds(void) {
@@ -16,7 +18,8 @@ static void blocks_are_aligned_and_rounded_within_bounds(void) {
     CHECK_EQUAL(info.size, sizes[i]);
     uint64_t to_256 = (sizes[i] + 255) / 256 * 256;
     uint64_t most = sizes[i] + sizes[i] / 8 > to_256 ? sizes[i] + sizes[i] / 8 : to_256;
-    CHECK_MESSAGE(info.reserved_size >= sizes[i] && info.reserved_size <= most, "%llu bytes take %llu, at most %llu are allowed", (unsigned long long)sizes[i],
+    CHECK_MESSAGE(info.reserved_size >= sizes[i] && info.reserved_size <= most,
+                  "%llu bytes take %llu, at most %llu are allowed", (unsigned long long)sizes[i],
                   (unsigned long long)info.reserved_size, (unsigned long long)most);
     for (unsigned j = 0; j < i; ++j) {
       uintptr_t a = (uintptr_t)blocks[i], b = (uintptr_t)blocks[j];
@@ -35,7 +38,8 @@ static void rounding_holds_for_every_size(void) {
     REQUIRE(block != NULL);
     uint64_t reserved = query(block).reserved_size, to_256 = (size + 255) / 256 * 256;
     uint64_t most = size + size / 8 > to_256 ? size + size / 8 : to_256;
-    CHECK_MESSAGE(reserved >= size && reserved <= most, "%llu bytes take %llu", (unsigned long long)size, (unsigned long long)reserved);
+    CHECK_MESSAGE(reserved >= size && reserved <= most, "%llu bytes take %llu", (unsigned long long)size,
+                  (unsigned long long)reserved);
     OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
     size += 1 + (count % 3 == 0 ? size / 17 : count % 3 == 1 ? 255 : 1 + size / 31);
     ++count;
@@ -138,7 +142,8 @@ static void zero_fill_is_in_stream_order(void) {
 
 static void dedicated_blocks_start_their_allocation(void) {
   void *shared = ALLOC(1000);
-  void *first = ALLOC_FLAGS(1000, GMM_ALLOC_DEDICATED), *second = ALLOC_FLAGS(5 * MIB, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO);
+  void *first = ALLOC_FLAGS(1000, GMM_ALLOC_DEDICATED),
+       *second = ALLOC_FLAGS(5 * MIB, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO);
   REQUIRE(shared != NULL && first != NULL && second != NULL);
   gmm_pointer_info a = query(first), b = query(second), c = query(shared);
   CHECK(a.allocation_base == first);
@@ -177,13 +182,16 @@ static void query_knows_every_address_of_a_block(void) {
     CHECK((info.flags & GMM_POINTER_DEVICE_ACCESSIBLE) != 0);
     if (kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED) CHECK((info.flags & GMM_POINTER_HOST_ACCESSIBLE) != 0);
     CHECK(info.device_pointer == block + offsets[i]);
-    CHECK((char *)info.allocation_base <= block && (char *)info.allocation_base + info.allocation_size >= block + info.reserved_size);
+    CHECK((char *)info.allocation_base <= block &&
+          (char *)info.allocation_base + info.allocation_size >= block + info.reserved_size);
     uint32_t may = kind == GMM_KIND_DEVICE    ? GMM_IPC_ROUTE_LEGACY | GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_FABRIC
                    : kind == GMM_KIND_MANAGED ? 0
                                               : GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_FABRIC;
     CHECK((info.ipc_routes & ~may) == 0);
-    if ((kind == GMM_KIND_VMM || kind == GMM_KIND_HOST) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0) CHECK((info.ipc_routes & GMM_IPC_ROUTE_FD) != 0);
-    if (kind == GMM_KIND_DEVICE && (device_info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0) CHECK((info.ipc_routes & GMM_IPC_ROUTE_LEGACY) != 0);
+    if ((kind == GMM_KIND_VMM || kind == GMM_KIND_HOST) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0)
+      CHECK((info.ipc_routes & GMM_IPC_ROUTE_FD) != 0);
+    if (kind == GMM_KIND_DEVICE && (device_info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0)
+      CHECK((info.ipc_routes & GMM_IPC_ROUTE_LEGACY) != 0);
   }
   gmm_pointer_info before = query(block - 1), after = query(block + query(block).reserved_size);
   CHECK(before.base != block && after.base != block);
@@ -232,8 +240,16 @@ static void query_of_freed_memory(void) {
 static void query_of_foreign_addresses(void) {
   int on_stack = 0;
   void *heap_memory = malloc(1000);
-  const void *addresses[] = {NULL,          &on_stack,           heap_memory,          (const void *)(uintptr_t)query_of_foreign_addresses, (const void *)1,
-                             (const void *)UINTPTR_MAX, (const void *)(UINTPTR_MAX / 2), (const void *)((uintptr_t)1 << 47), "text", (const void *)((uintptr_t)1 << 57)};
+  const void *addresses[] = {NULL,
+                             &on_stack,
+                             heap_memory,
+                             (const void *)(uintptr_t)query_of_foreign_addresses,
+                             (const void *)1,
+                             (const void *)UINTPTR_MAX,
+                             (const void *)(UINTPTR_MAX / 2),
+                             (const void *)((uintptr_t)1 << 47),
+                             "text",
+                             (const void *)((uintptr_t)1 << 57)};
   for (unsigned i = 0; i < sizeof addresses / sizeof addresses[0]; ++i) {
     gmm_pointer_info info = query(addresses[i]);
     CHECK_MESSAGE(info.state == GMM_STATE_UNKNOWN, "address %u (%p) has state %u", i, addresses[i], info.state);
@@ -297,7 +313,8 @@ static void double_free_is_seen_after_much_traffic(void) {
   for (unsigned i = 0; i < COUNT; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
   for (unsigned i = 0; i < COUNT; ++i) {
     gmm_result result = gmm_free(context, blocks[i], GMM_STREAM_DEFAULT);
-    CHECK_MESSAGE(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER, "block %u: %s", i, gmm_result_name(result));
+    CHECK_MESSAGE(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER, "block %u: %s", i,
+                  gmm_result_name(result));
   }
   CHECK_EQUAL(stats().live_blocks, 0);
   CHECK_EQUAL(stats().frees, COUNT);

@@ -33,7 +33,9 @@ static void pinned_memory_is_reached_by_the_device(void) {
   uint64_t locked = locked_kib();
   MUST(gmm_pin(context, own + 100, 10 * PAGE, &desc, &seen));
   CHECK(seen != NULL);
-  if (on_host_backend()) CHECK_MESSAGE(locked_kib() >= locked + 40, "mlock shows in VmLck: %llu KiB before, %llu after", (unsigned long long)locked, (unsigned long long)locked_kib());
+  if (on_host_backend())
+    CHECK_MESSAGE(locked_kib() >= locked + 40, "mlock shows in VmLck: %llu KiB before, %llu after",
+                  (unsigned long long)locked, (unsigned long long)locked_kib());
   gmm_pointer_info info = query(own + 5000);
   CHECK_EQUAL(info.state, GMM_STATE_PINNED);
   CHECK(info.base == own + 100);
@@ -153,7 +155,8 @@ static void bad_pins_are_refused(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   munmap(own + 32 * PAGE, 4 * PAGE);  // a hole
   gmm_result result = gmm_pin(context, own + 30 * PAGE, 8 * PAGE, &desc, NULL);
-  CHECK_MESSAGE(result == GMM_ERROR_SYSTEM || result == GMM_ERROR_DRIVER, "memory with a hole: %s", gmm_result_name(result));
+  CHECK_MESSAGE(result == GMM_ERROR_SYSTEM || result == GMM_ERROR_DRIVER, "memory with a hole: %s",
+                gmm_result_name(result));
   CHECK(result == GMM_OK || gmm_last_native_code() != 0);
   CHECK_EQUAL(stats().pinned_bytes, 0);
   RESULT(gmm_unpin(context, own), GMM_ERROR_NOT_PINNED);
@@ -169,7 +172,8 @@ static void read_only_pins(void) {
   open_own();
   gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device, .flags = GMM_PIN_READ_ONLY};
   gmm_result result = gmm_pin(context, own, 4 * PAGE, &desc, NULL);
-  CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_NOT_SUPPORTED, "%s: %s", gmm_result_name(result), gmm_last_error_message());
+  CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_NOT_SUPPORTED, "%s: %s", gmm_result_name(result),
+                gmm_last_error_message());
   if (result == GMM_OK) OK(gmm_unpin(context, own));
   close_own();
 }

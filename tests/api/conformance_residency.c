@@ -14,8 +14,10 @@ static void every_advice_is_taken(void) {
   for (gmm_advice advice = GMM_ADVISE_SET_READ_MOSTLY; advice <= GMM_ADVISE_UNSET_ACCESSED_BY; ++advice) {
     OK(gmm_advise(context, block, 0, advice, device));
     OK(gmm_advise(context, block + MIB, MIB, advice, device));
-    if (advice > GMM_ADVISE_UNSET_READ_MOSTLY) OK(gmm_advise(context, block, SIZE, advice, GMM_DEVICE_HOST));
-    else OK(gmm_advise(context, block, SIZE, advice, 4711));  // the location is not looked at
+    if (advice > GMM_ADVISE_UNSET_READ_MOSTLY)
+      OK(gmm_advise(context, block, SIZE, advice, GMM_DEVICE_HOST));
+    else
+      OK(gmm_advise(context, block, SIZE, advice, 4711));  // the location is not looked at
   }
   CHECK_PATTERN(block, SIZE, 1);
   RESULT(gmm_advise(context, block, SIZE + 1, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_SIZE);
@@ -78,7 +80,8 @@ static void moved_memory_keeps_address_and_contents(void) {
   unsigned moved = 0;
   for (unsigned i = 0; i < count; ++i) {
     gmm_result result = gmm_move(context, block + (i % 2) * 5000, places[i], NULL);
-    CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED || result == GMM_ERROR_NOT_SUPPORTED, "move to %d: %s: %s", places[i], gmm_result_name(result), gmm_last_error_message());
+    CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED || result == GMM_ERROR_NOT_SUPPORTED,
+                  "move to %d: %s: %s", places[i], gmm_result_name(result), gmm_last_error_message());
     moved += result == GMM_OK;
     CHECK_PATTERN(block, SIZE, 3);
     gmm_pointer_info info = query(block + 70);

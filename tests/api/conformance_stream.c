@@ -40,7 +40,8 @@ static void blocks_taken_meanwhile_are_ours(gmm_stream stream, gate *hold, gmm_s
   OK(gmm_stream_synchronize(context, held));
   OK(gmm_stream_synchronize(context, stream));
   for (unsigned i = 0; i < MANY; ++i) {
-    CHECK_MESSAGE(holds(blocks[i], SIZE, 0xbb), "block %u of %u was given out before the other stream was done with it", i, MANY);
+    CHECK_MESSAGE(holds(blocks[i], SIZE, 0xbb), "block %u of %u was given out before the other stream was done with it",
+                  i, MANY);
     OK(gmm_free(context, blocks[i], stream));
   }
 }
@@ -174,8 +175,10 @@ static void trim_waits_for_the_work(void) {
   OK(gmm_free(context, block, a));
   uint64_t bytes = 0;
   OK(gmm_trim(context, NULL, &bytes));
-  if (query(block).state == GMM_STATE_UNKNOWN) CHECK(atomic_load(&hold.passed) == 1);
-  else CHECK_EQUAL(bytes, 0);
+  if (query(block).state == GMM_STATE_UNKNOWN)
+    CHECK(atomic_load(&hold.passed) == 1);
+  else
+    CHECK_EQUAL(bytes, 0);
   OK(gmm_stream_synchronize(context, a));
   close_streams();
   OK(gmm_trim(context, NULL, NULL));
@@ -362,7 +365,8 @@ static void copies_go_between_all_kinds_and_devices(void) {
       write_pattern(from, 70000, 20 + k, GMM_STREAM_DEFAULT);
       OK(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT));
       OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-      CHECK_MESSAGE(check_pattern(__LINE__, to, 70000, 20 + k, GMM_STREAM_DEFAULT), "to %s of device %u", kind_name(k), d);
+      CHECK_MESSAGE(check_pattern(__LINE__, to, 70000, 20 + k, GMM_STREAM_DEFAULT), "to %s of device %u", kind_name(k),
+                    d);
       OK(gmm_free(context, to, GMM_STREAM_DEFAULT));
       OK(gmm_free(context, from, GMM_STREAM_DEFAULT));
     }

@@ -39,7 +39,8 @@ static void *random_thread(void *argument) {
     uintptr_t start = (uintptr_t)blocks[slot], end = start + size;
     pthread_mutex_lock(&model.lock);
     for (unsigned i = 0; i < THREADS * SLOTS; ++i)
-      if (model.live[i].start < end && start < model.live[i].end) check_failed(__FILE__, __LINE__, "two live blocks overlap at %p", blocks[slot]);
+      if (model.live[i].start < end && start < model.live[i].end)
+        check_failed(__FILE__, __LINE__, "two live blocks overlap at %p", blocks[slot]);
     model.live[place].start = start;
     model.live[place].end = end;
     pthread_mutex_unlock(&model.lock);
@@ -72,7 +73,8 @@ static void *free_them(void *unused) {
   for (unsigned i = 0; i < 400; ++i) OK(gmm_free(context, passed_on[i], GMM_STREAM_DEFAULT));
   for (unsigned i = 0; i < 400; i += 50) {
     gmm_result result = gmm_free(context, passed_on[i], GMM_STREAM_DEFAULT);
-    CHECK_MESSAGE(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER, "%s", gmm_result_name(result));
+    CHECK_MESSAGE(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER, "%s",
+                  gmm_result_name(result));
   }
   return NULL;
 }
@@ -133,14 +135,13 @@ static void ended_threads_lose_nothing(void) {
   CHECK_EQUAL(s.allocations, 60 * 200);
   CHECK_EQUAL(s.frees, 60 * 200);
   CHECK_EQUAL(s.cached_bytes, s.reserved_bytes);
-  CHECK_MESSAGE(s.reserved_bytes <= held, "%llu bytes held after 10 threads, %llu after 60", (unsigned long long)held, (unsigned long long)s.reserved_bytes);
+  CHECK_MESSAGE(s.reserved_bytes <= held, "%llu bytes held after 10 threads, %llu after 60", (unsigned long long)held,
+                (unsigned long long)s.reserved_bytes);
   OK(gmm_trim(context, NULL, NULL));
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-static struct {
-  pthread_barrier_t filled, go;
-} idle;
+static struct { pthread_barrier_t filled, go; } idle;
 static void *idle_with_a_cache(void *unused) {
   fill_a_cache(unused);
   pthread_barrier_wait(&idle.filled);

@@ -29,7 +29,8 @@ static struct {
   bool skipped;
 } check_state;
 
-__attribute__((unused, format(printf, 3, 4))) static void check_failed(const char *file, int line, const char *format, ...) {
+__attribute__((unused, format(printf, 3, 4))) static void check_failed(const char *file, int line, const char *format,
+                                                                       ...) {
   char text[1024];
   va_list arguments;
   va_start(arguments, format);
@@ -91,23 +92,24 @@ __attribute__((unused)) static int check_finish(void) {
     if (!(condition)) check_failed(__FILE__, __LINE__, "not so: %s", #condition); \
   } while (0)
 
-#define CHECK_MESSAGE(condition, ...)                                    \
-  do {                                                                   \
-    if (!(condition)) check_failed(__FILE__, __LINE__, __VA_ARGS__);     \
+#define CHECK_MESSAGE(condition, ...)                                \
+  do {                                                               \
+    if (!(condition)) check_failed(__FILE__, __LINE__, __VA_ARGS__); \
   } while (0)
 
-#define CHECK_EQUAL(actual, expected)                                                                                                         \
-  do {                                                                                                                                        \
-    long long check_a = (long long)(actual), check_e = (long long)(expected);                                                                 \
-    if (check_a != check_e) check_failed(__FILE__, __LINE__, "%s is %lld, expected %s = %lld", #actual, check_a, #expected, check_e);         \
+#define CHECK_EQUAL(actual, expected)                                                                           \
+  do {                                                                                                          \
+    long long check_a = (long long)(actual), check_e = (long long)(expected);                                   \
+    if (check_a != check_e)                                                                                     \
+      check_failed(__FILE__, __LINE__, "%s is %lld, expected %s = %lld", #actual, check_a, #expected, check_e); \
   } while (0)
 
-#define REQUIRE(condition)                                                     \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      check_failed(__FILE__, __LINE__, "not so: %s", #condition);              \
-      longjmp(check_state.leave, 1);                                           \
-    }                                                                          \
+#define REQUIRE(condition)                                        \
+  do {                                                            \
+    if (!(condition)) {                                           \
+      check_failed(__FILE__, __LINE__, "not so: %s", #condition); \
+      longjmp(check_state.leave, 1);                              \
+    }                                                             \
   } while (0)
 
 #endif

@@ -5,7 +5,6 @@
 #define GMM_TESTS_GMM_TEST_H
 
 #include <gmm/gmm.h>
-
 #include <pthread.h>
 #include <time.h>
 
@@ -15,22 +14,22 @@
 #define MIB ((uint64_t)1024 * 1024)
 
 // Checks that a call came to a result. The message is shown when it did not.
-#define RESULT(call, expected)                                                                                                         \
-  do {                                                                                                                                 \
-    gmm_result check_r = (call);                                                                                                       \
-    if (check_r != (expected))                                                                                                         \
-      check_failed(__FILE__, __LINE__, "%s gave %s, expected %s: %s", #call, gmm_result_name(check_r), gmm_result_name(expected),      \
-                   check_r < 0 ? gmm_last_error_message() : "");                                                                       \
+#define RESULT(call, expected)                                                                         \
+  do {                                                                                                 \
+    gmm_result check_r = (call);                                                                       \
+    if (check_r != (expected))                                                                         \
+      check_failed(__FILE__, __LINE__, "%s gave %s, expected %s: %s", #call, gmm_result_name(check_r), \
+                   gmm_result_name(expected), check_r < 0 ? gmm_last_error_message() : "");            \
   } while (0)
 #define OK(call) RESULT(call, GMM_OK)
 // The same, and the case ends when it did not.
-#define MUST(call)                                                                                                                     \
-  do {                                                                                                                                 \
-    gmm_result check_r = (call);                                                                                                       \
-    if (check_r != GMM_OK) {                                                                                                           \
-      check_failed(__FILE__, __LINE__, "%s gave %s: %s", #call, gmm_result_name(check_r), gmm_last_error_message());                   \
-      longjmp(check_state.leave, 1);                                                                                                   \
-    }                                                                                                                                  \
+#define MUST(call)                                                                                                   \
+  do {                                                                                                               \
+    gmm_result check_r = (call);                                                                                     \
+    if (check_r != GMM_OK) {                                                                                         \
+      check_failed(__FILE__, __LINE__, "%s gave %s: %s", #call, gmm_result_name(check_r), gmm_last_error_message()); \
+      longjmp(check_state.leave, 1);                                                                                 \
+    }                                                                                                                \
   } while (0)
 
 static gmm_context *context;  // of the case that runs
@@ -43,7 +42,9 @@ __attribute__((unused)) static const char *kind_name(gmm_kind k) {
   return k < 5 ? names[k] : "?";
 }
 
-__attribute__((unused)) static bool on_host_backend(void) { return (device_info.capabilities & GMM_DEVICE_IS_HOST) != 0; }
+__attribute__((unused)) static bool on_host_backend(void) {
+  return (device_info.capabilities & GMM_DEVICE_IS_HOST) != 0;
+}
 
 __attribute__((unused)) static gmm_context *open_context(uint32_t host_devices) {
   gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = host_devices};
@@ -118,7 +119,8 @@ __attribute__((unused)) static gmm_alloc_desc alloc_desc(void) {
 #define ALLOC_TAG(size, tag) alloc_here(__LINE__, size, tag, GMM_STREAM_DEFAULT, 0)
 #define ALLOC_STREAM(size, stream) alloc_here(__LINE__, size, GMM_TAG_CURRENT, stream, 0)
 #define ALLOC_FLAGS(size, flags) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, flags)
-__attribute__((unused)) static void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32_t flags) {
+__attribute__((unused)) static void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream,
+                                                uint32_t flags) {
   gmm_alloc_desc desc = alloc_desc();
   desc.tag = tag;
   desc.stream = stream;
@@ -126,7 +128,8 @@ __attribute__((unused)) static void *alloc_here(int line, uint64_t size, gmm_tag
   void *memory = NULL;
   gmm_result result = gmm_alloc(context, size, &desc, &memory);
   if (result != GMM_OK)
-    check_failed(__FILE__, line, "alloc of %llu bytes (line %d) gave %s: %s", (unsigned long long)size, line, gmm_result_name(result), gmm_last_error_message());
+    check_failed(__FILE__, line, "alloc of %llu bytes (line %d) gave %s: %s", (unsigned long long)size, line,
+                 gmm_result_name(result), gmm_last_error_message());
   return memory;
 }
 
@@ -152,7 +155,9 @@ __attribute__((unused)) static gmm_tag make_tag(const char *name, gmm_contents c
 }
 
 // The pattern of a seed: different in every place and for every seed.
-__attribute__((unused)) static uint8_t pattern_at(uint64_t i, uint32_t seed) { return (uint8_t)((i * 31 + i / 4096 + seed * 7919u + (seed >> 3)) & 255); }
+__attribute__((unused)) static uint8_t pattern_at(uint64_t i, uint32_t seed) {
+  return (uint8_t)((i * 31 + i / 4096 + seed * 7919u + (seed >> 3)) & 255);
+}
 
 __attribute__((unused)) static void write_pattern(void *memory, uint64_t size, uint32_t seed, gmm_stream stream) {
   uint8_t *bytes = malloc(size);
@@ -164,16 +169,20 @@ __attribute__((unused)) static void write_pattern(void *memory, uint64_t size, u
 
 // Checks that memory holds the pattern, and shows the first byte that differs.
 #define CHECK_PATTERN(memory, size, seed) check_pattern(__LINE__, memory, size, seed, GMM_STREAM_DEFAULT)
-__attribute__((unused)) static bool check_pattern(int line, const void *memory, uint64_t size, uint32_t seed, gmm_stream stream) {
+__attribute__((unused)) static bool check_pattern(int line, const void *memory, uint64_t size, uint32_t seed,
+                                                  gmm_stream stream) {
   uint8_t *bytes = malloc(size);
   memset(bytes, 0xee, size);
   gmm_result result = gmm_copy(context, bytes, memory, size, stream);
   if (result == GMM_OK) result = gmm_stream_synchronize(context, stream);
   bool same = result == GMM_OK;
-  if (!same) check_failed(__FILE__, line, "reading %p (line %d): %s: %s", memory, line, gmm_result_name(result), gmm_last_error_message());
+  if (!same)
+    check_failed(__FILE__, line, "reading %p (line %d): %s: %s", memory, line, gmm_result_name(result),
+                 gmm_last_error_message());
   for (uint64_t i = 0; i < size && same; ++i) {
     if (bytes[i] == pattern_at(i, seed)) continue;
-    check_failed(__FILE__, line, "line %d: byte %llu of %llu is %u, expected %u", line, (unsigned long long)i, (unsigned long long)size, bytes[i], pattern_at(i, seed));
+    check_failed(__FILE__, line, "line %d: byte %llu of %llu is %u, expected %u", line, (unsigned long long)i,
+                 (unsigned long long)size, bytes[i], pattern_at(i, seed));
     same = false;
   }
   free(bytes);

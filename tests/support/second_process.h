@@ -21,7 +21,11 @@ typedef struct second_process {
 // The new process gets `--second` and up to six words. Its stdin and stdout are the pipes; stderr is ours.
 __attribute__((unused)) static bool second_start(second_process *process, const char *const words[], unsigned count) {
   int down[2], up[2];
-  if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) return false;
+  if (pipe(down) != 0 || pipe(up) != 0) return false;
+  for (int i = 0; i < 2; ++i) {
+    fcntl(down[i], F_SETFD, FD_CLOEXEC);
+    fcntl(up[i], F_SETFD, FD_CLOEXEC);
+  }
   char *arguments[10] = {(char *)"second", (char *)"--second"};
   for (unsigned i = 0; i < count && i < 6; ++i) arguments[2 + i] = (char *)words[i];
   fflush(stdout);
