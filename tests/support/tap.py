@@ -8,14 +8,14 @@ _failed = 0
 
 
 def check(passed, name, details=()):
-    """Reports one case; `details` are lines that say what was wrong."""
+    """Reports one case, after the lines in `details` that say what was wrong."""
     global _count, _failed
     _count += 1
-    print(f"{'ok' if passed else 'not ok'} {_count} - {name}", flush=True)
     if not passed:
         _failed += 1
         for line in details:
             print(f"# {line}", flush=True)
+    print(f"{'ok' if passed else 'not ok'} {_count} - {name}", flush=True)
 
 
 def skip(name, reason):
