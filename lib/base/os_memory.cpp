@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/os_memory.h"
 
-#include <cerrno>
-#include <cinttypes>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 namespace gmm::os {
 namespace {
@@ -26,7 +26,8 @@ struct ErrorText {
 Status map_failed(const char *what, uint64_t size, int error) {
   if (error == ENOMEM)
     return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
-                       "%s of %" PRIu64 " bytes: the system refuses: no memory, or the process has too many mappings; "
+                       "%s of %" PRIu64
+                       " bytes: the system refuses: no memory, or the process has too many mappings; "
                        "free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count.",
                        what, size);
   return fail_native(GMM_ERROR_SYSTEM, error, "%s of %" PRIu64 " bytes: mmap refused: %s.", what, size,
@@ -142,8 +143,9 @@ Status memory_file_check(int32_t fd, uint64_t size) {
   GMM_TRY(memory_file_size(fd, &actual));
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-    return fail_native(GMM_ERROR_IPC_INVALID_HANDLE, seals < 0 ? errno : 0,
-                       "File descriptor %" PRId32 " is not a memory file sealed against shrinking; pass one that gmm exported.", fd);
+    return fail_native(
+        GMM_ERROR_IPC_INVALID_HANDLE, seals < 0 ? errno : 0,
+        "File descriptor %" PRId32 " is not a memory file sealed against shrinking; pass one that gmm exported.", fd);
   if (actual < size)
     return fail(GMM_ERROR_INVALID_SIZE,
                 "File descriptor %" PRId32 " holds %" PRIu64 " bytes, %" PRIu64
@@ -235,7 +237,8 @@ Status set_access(void *base, uint64_t size, Access access) {
   const int error = errno;
   if (error == ENOMEM)
     return fail_native(GMM_ERROR_SYSTEM, error,
-                       "Access to %" PRIu64 " bytes at %p: a part is not mapped, or the process has too many mappings; map the "
+                       "Access to %" PRIu64
+                       " bytes at %p: a part is not mapped, or the process has too many mappings; map the "
                        "range first, or raise vm.max_map_count.",
                        size, base);
   return fail_native(GMM_ERROR_SYSTEM, error, "Access to %" PRIu64 " bytes at %p: mprotect refused: %s.", size, base,
@@ -265,7 +268,8 @@ Status lock_pages(void *base, uint64_t size) {
   if (!mapped || error == EAGAIN) munlock(base, size);
   if (!mapped)
     return fail_native(GMM_ERROR_SYSTEM, error,
-                       "Page-locking %" PRIu64 " bytes at %p: a part of the range is not mapped; pass memory that exists as a "
+                       "Page-locking %" PRIu64
+                       " bytes at %p: a part of the range is not mapped; pass memory that exists as a "
                        "whole.",
                        size, base);
   rlimit limit = {};
@@ -290,8 +294,8 @@ Status advise_pages(void *base, uint64_t size, int32_t advice) {
   while (madvise(base, size, advice) != 0) {
     const int error = errno;
     if (error == EINTR) continue;
-    return fail_native(GMM_ERROR_SYSTEM, error, "Advice %" PRId32 " for %" PRIu64 " bytes at %p: madvise refused: %s.", advice,
-                       size, base, ErrorText(error).text);
+    return fail_native(GMM_ERROR_SYSTEM, error, "Advice %" PRId32 " for %" PRIu64 " bytes at %p: madvise refused: %s.",
+                       advice, size, base, ErrorText(error).text);
   }
   return Status();
 }
@@ -311,8 +315,9 @@ Status check_available(uint64_t size, gmm_result code) {
   MemoryInfo info;
   GMM_TRY(memory_info(&info));
   if (size <= info.available) return Status();
-  return fail(code, "%" PRIu64 " bytes: the machine has %" PRIu64 " of %" PRIu64 " available; free memory or ask for less.", size,
-              info.available, info.total);
+  return fail(code,
+              "%" PRIu64 " bytes: the machine has %" PRIu64 " of %" PRIu64 " available; free memory or ask for less.",
+              size, info.available, info.total);
 }
 
 Status resident_size(uint64_t *out) {
