@@ -75,8 +75,8 @@ Status CudaBackend::probe(DeviceState *state, int ordinal) {
   // cuIpcGetMemHandle's documentation names the attribute for IPC events; a driver that does not know it has legacy
   // IPC on discrete devices.
   state->legacy_ipc = legacy_ipc >= 0 ? legacy_ipc > 0 : unified > 0 && integrated == 0;
-  state->legacy_ipc = state->legacy_ipc && driver_.cuIpcGetMemHandle != nullptr && driver_.cuIpcOpenMemHandle != nullptr &&
-                      driver_.cuIpcCloseMemHandle != nullptr;
+  state->legacy_ipc = state->legacy_ipc && driver_.cuIpcGetMemHandle != nullptr &&
+                      driver_.cuIpcOpenMemHandle != nullptr && driver_.cuIpcCloseMemHandle != nullptr;
   state->managed = state->managed && driver_.cuMemAllocManaged != nullptr;
   state->pin = state->pin && driver_.cuMemHostRegister != nullptr && driver_.cuMemHostUnregister != nullptr &&
                driver_.cuMemHostGetDevicePointer != nullptr;
@@ -84,19 +84,20 @@ Status CudaBackend::probe(DeviceState *state, int ordinal) {
 
   const CUmemAllocationProp properties = device_pages(state->handle);
   size_t granularity = 0;
-  status = driver_.check(
-      driver_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-      "cuMemGetAllocationGranularity");
+  status =
+      driver_.check(driver_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                    "cuMemGetAllocationGranularity");
   if (!status.ok()) return prefix(status, "Asking device %d for the granularity of VMM memory: ", ordinal);
   if (granularity == 0 || kExtentAlignment % granularity != 0) {
-    log_.write(LogLevel::kWarning, "Device %d has VMM memory in pieces of %llu bytes, which do not divide 2 MiB: kind VMM is left out.",
+    log_.write(LogLevel::kWarning,
+               "Device %d has VMM memory in pieces of %llu bytes, which do not divide 2 MiB: kind VMM is left out.",
                ordinal, static_cast<unsigned long long>(granularity));
     return Status();
   }
   state->vmm = true;
   state->granularity = granularity;
-  state->vmm_fd = fd > 0 && driver_.cuMemExportToShareableHandle != nullptr &&
-                  driver_.cuMemImportFromShareableHandle != nullptr;
+  state->vmm_fd =
+      fd > 0 && driver_.cuMemExportToShareableHandle != nullptr && driver_.cuMemImportFromShareableHandle != nullptr;
   return Status();
 }
 
@@ -112,7 +113,8 @@ Status CudaBackend::open() {
   const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(DeviceState);
   void *memory = allocator_.allocate(bytes, alignof(DeviceState));
   if (memory == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The state of %d devices: the host allocator gave no %llu bytes; free memory.", count,
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "The state of %d devices: the host allocator gave no %llu bytes; free memory.", count,
                 static_cast<unsigned long long>(bytes));
   devices_ = static_cast<DeviceState *>(memory);
   device_count_ = static_cast<uint32_t>(count);
@@ -129,7 +131,8 @@ void CudaBackend::destroy() {
     const CUresult result = driver_.cuDevicePrimaryCtxRelease(devices_[i].handle);
     // At process exit the driver may be gone before us, and the context with it.
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_NOT_INITIALIZED)
-      log_.write(LogLevel::kWarning, "The primary context of device %u was not released: cuDevicePrimaryCtxRelease answered %d.", i,
+      log_.write(LogLevel::kWarning,
+                 "The primary context of device %u was not released: cuDevicePrimaryCtxRelease answered %d.", i,
                  static_cast<int>(result));
   }
   allocator_.deallocate(devices_, device_count_ * sizeof(DeviceState));
@@ -139,8 +142,8 @@ void CudaBackend::destroy() {
 
 Status CudaBackend::state_of(Device device, DeviceState **out) {
   if (device.ordinal < 0 || static_cast<uint32_t>(device.ordinal) >= device_count_)
-    return fail(GMM_ERROR_INVALID_DEVICE, "Device %d: the CUDA driver shows %u devices; use 0 to %u.", device.ordinal, device_count_,
-                device_count_ - 1);
+    return fail(GMM_ERROR_INVALID_DEVICE, "Device %d: the CUDA driver shows %u devices; use 0 to %u.", device.ordinal,
+                device_count_, device_count_ - 1);
   *out = &devices_[device.ordinal];
   return Status();
 }
@@ -148,7 +151,8 @@ Status CudaBackend::state_of(Device device, DeviceState **out) {
 Status CudaBackend::device_lacks(Device device, const char *what, const char *attribute) const {
   char name[128] = "";
   if (driver_.cuDeviceGetName(name, sizeof name, devices_[device.ordinal].handle) != CUDA_SUCCESS) name[0] = '\0';
-  return fail(GMM_ERROR_NOT_SUPPORTED, "CUDA device %d (%s) has no %s (%s is not there); ask gmm_device_get_info() for what it can do.",
+  return fail(GMM_ERROR_NOT_SUPPORTED,
+              "CUDA device %d (%s) has no %s (%s is not there); ask gmm_device_get_info() for what it can do.",
               device.ordinal, name, what, attribute);
 }
 

@@ -94,10 +94,10 @@ class CudaBackend final : public Backend {
   Status device_lacks(Device device, const char *what, const char *attribute) const;
 
   // cuda_context.cpp: for the life of the guard, a fitting context is current.
-  Status primary(Device device, CUcontext *out);  // retains it
-  Status enter(ContextGuard &guard, Device device);                            // the device's primary one
-  Status enter_any(ContextGuard &guard);                                       // whichever, for calls that name no device
-  Status enter_owner(ContextGuard &guard, const void *address);                // the one that the memory belongs to
+  Status primary(Device device, CUcontext *out);                 // retains it
+  Status enter(ContextGuard &guard, Device device);              // the device's primary one
+  Status enter_any(ContextGuard &guard);                         // whichever, for calls that name no device
+  Status enter_owner(ContextGuard &guard, const void *address);  // the one that the memory belongs to
   Status enter_stream(ContextGuard &guard, Device device, gmm_stream stream);  // the stream's own
 
   // cuda_memory.cpp

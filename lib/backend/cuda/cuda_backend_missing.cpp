@@ -7,9 +7,10 @@
 namespace gmm {
 
 Status cuda_backend_create(const HostAllocator &, const Log &, Backend **) {
-  return fail(GMM_ERROR_NO_BACKEND,
-              "The CUDA backend was asked for; this library was built without CUDA; build it with -Dcuda=enabled, or use "
-              "the host backend.");
+  return fail(
+      GMM_ERROR_NO_BACKEND,
+      "The CUDA backend was asked for; this library was built without CUDA; build it with -Dcuda=enabled, or use "
+      "the host backend.");
 }
 
 }  // namespace gmm

@@ -32,7 +32,8 @@ Status CudaBackend::legacy_import(const uint8_t handle[kLegacyHandleSize], Devic
   std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
   CUdeviceptr address = 0;
   count_call();
-  Status status = driver_.check(driver_.cuIpcOpenMemHandle(&address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
+  Status status = driver_.check(driver_.cuIpcOpenMemHandle(&address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                                "cuIpcOpenMemHandle");
   if (!status.ok()) return prefix(status, "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal);
   *driver_base = from_driver(address);
   return Status();

@@ -42,7 +42,8 @@ CUresult CudaBackend::driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out
 Status CudaBackend::allocate_device(Kind kind, Device device, uint64_t size, Allocation *out) {
   const char *entry = kind == Kind::kManaged ? "cuMemAllocManaged" : "cuMemAlloc";
   const auto refused = [&](CUresult result, const char *which) {
-    return prefix(driver_.failed(result, which), "Allocating %" PRIu64 " bytes on CUDA device %d: ", size, device.ordinal);
+    return prefix(driver_.failed(result, which), "Allocating %" PRIu64 " bytes on CUDA device %d: ", size,
+                  device.ordinal);
   };
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
@@ -82,10 +83,12 @@ Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, Allo
   if (status.ok()) {
     CaptureGuard capture(driver_);
     count_call();
-    status = driver_.check(driver_.cuMemHostRegister(base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-                           "cuMemHostRegister");
+    status =
+        driver_.check(driver_.cuMemHostRegister(base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                      "cuMemHostRegister");
     if (status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
-    if (!status.ok()) prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // returned below
+    if (!status.ok())
+      prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // returned below
   }
   if (!status.ok()) {
     MessageGuard message;
@@ -127,7 +130,8 @@ Status CudaBackend::allocate(Kind kind, Device device, uint64_t size, Allocation
       if (!state->managed) return device_lacks(device, "managed memory", "CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY");
       return allocate_device(kind, device, size, out);
     case Kind::kHost:
-      if (!state->pin) return device_lacks(device, "page-locked host memory", "CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED");
+      if (!state->pin)
+        return device_lacks(device, "page-locked host memory", "CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED");
       if (!state->pin_same_address)
         return device_lacks(device, "page-locked host memory at one address",
                             "CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM");
@@ -155,10 +159,12 @@ Status CudaBackend::deallocate(const Allocation &allocation) {
   count_call();
   if (allocation.kind != Kind::kHost) {
     Status status = driver_.check(driver_.cuMemFree(to_driver(allocation.driver_base)), "cuMemFree");
-    return status.ok() ? status : prefix(status, "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
+    return status.ok() ? status
+                       : prefix(status, "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
   }
   Status status = driver_.check(driver_.cuMemHostUnregister(allocation.base), "cuMemHostUnregister");
-  if (!status.ok()) return prefix(status, "Freeing %" PRIu64 " bytes of host memory at %p: ", allocation.size, allocation.base);
+  if (!status.ok())
+    return prefix(status, "Freeing %" PRIu64 " bytes of host memory at %p: ", allocation.size, allocation.base);
   // From here on the memory is gone for the driver. What remains cannot fail for a range and a file that are ours.
   count_call();
   status = os::unmap(allocation.base, allocation.size);
@@ -190,7 +196,8 @@ Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device
     if (result == CUDA_ERROR_INVALID_VALUE) {
       // The driver's word for pages that it could not lock; the arguments are in order.
       return prefix(Status(GMM_ERROR_SYSTEM),
-                    "Pinning %" PRIu64 " bytes at %p: the range must be mapped as a whole, writable unless pinned read-only, and "
+                    "Pinning %" PRIu64
+                    " bytes at %p: the range must be mapped as a whole, writable unless pinned read-only, and "
                     "within ulimit -l: ",
                     size, base);
     }
@@ -199,10 +206,12 @@ Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device
   CUdeviceptr address = 0;
   Status status = driver_.check(driver_.cuMemHostGetDevicePointer(&address, base, 0), "cuMemHostGetDevicePointer");
   if (!status.ok()) {
-    prefix(status, "Pinning %" PRIu64 " bytes at %p for device %d: ", size, base, device.ordinal).ignore();  // returned below
+    prefix(status, "Pinning %" PRIu64 " bytes at %p for device %d: ", size, base, device.ordinal)
+        .ignore();  // returned below
     count_call();
     if (CUresult undone = driver_.cuMemHostUnregister(base); undone != CUDA_SUCCESS)
-      log_.write(LogLevel::kError, "%p stays page-locked: cuMemHostUnregister answered %d.", base, static_cast<int>(undone));
+      log_.write(LogLevel::kError, "%p stays page-locked: cuMemHostUnregister answered %d.", base,
+                 static_cast<int>(undone));
     return status;
   }
   *device_pointer = from_driver(address);

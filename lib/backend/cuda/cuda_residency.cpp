@@ -38,8 +38,7 @@ Status CudaBackend::managed_location(const char *what, Device location, DeviceSt
   *out = nullptr;
   if (location.is_host()) return Status();
   GMM_TRY(state_of(location, out));
-  if (!(*out)->concurrent_managed)
-    return device_lacks(location, what, "CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS");
+  if (!(*out)->concurrent_managed) return device_lacks(location, what, "CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS");
   return Status();
 }
 
@@ -58,20 +57,23 @@ Status CudaBackend::advise(void *base, uint64_t size, gmm_advice advice, Device 
                               : driver_.mem_advise_old(to_driver(base), size, wanted, to_old_location(state));
   Status status = driver_.check(result, "cuMemAdvise");
   if (status.ok()) return status;
-  return prefix(status, "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice, size, base, location.ordinal);
+  return prefix(status, "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice, size, base,
+                location.ordinal);
 }
 
 Status CudaBackend::prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) {
-  if (driver_.mem_prefetch == nullptr && driver_.mem_prefetch_old == nullptr) return driver_.missing("cuMemPrefetchAsync");
+  if (driver_.mem_prefetch == nullptr && driver_.mem_prefetch_old == nullptr)
+    return driver_.missing("cuMemPrefetchAsync");
   DeviceState *state = nullptr;
   DeviceState *stream_state = nullptr;
   GMM_TRY(managed_location("prefetch of managed memory", location, &state));
   GMM_TRY(managed_location("prefetch of managed memory", stream_device, &stream_state));
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, stream_device, stream));
-  const CUresult result = driver_.mem_prefetch != nullptr
-                              ? driver_.mem_prefetch(to_driver(base), size, to_location(state), 0, to_driver(stream))
-                              : driver_.mem_prefetch_old(to_driver(base), size, to_old_location(state), to_driver(stream));
+  const CUresult result =
+      driver_.mem_prefetch != nullptr
+          ? driver_.mem_prefetch(to_driver(base), size, to_location(state), 0, to_driver(stream))
+          : driver_.mem_prefetch_old(to_driver(base), size, to_old_location(state), to_driver(stream));
   Status status = driver_.check(result, "cuMemPrefetchAsync");
   if (status.ok()) return status;
   return prefix(status, "Prefetching %" PRIu64 " bytes at %p to location %d: ", size, base, location.ordinal);

@@ -25,8 +25,8 @@ Status CudaBackend::stream_create(Device device, gmm_stream *out) {
 
 Status CudaBackend::stream_destroy(gmm_stream stream) {
   if (is_special(stream))
-    return fail(GMM_ERROR_INVALID_HANDLE, "Destroying stream %p: a default stream is never destroyed; pass one that was made.",
-                shown(stream));
+    return fail(GMM_ERROR_INVALID_HANDLE,
+                "Destroying stream %p: a default stream is never destroyed; pass one that was made.", shown(stream));
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_any(guard));
   CUcontext own = nullptr;
@@ -64,8 +64,10 @@ Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
   bool capturing = false;
   GMM_TRY(stream_is_capturing(device, stream, &capturing));
   if (capturing)
-    return fail(GMM_ERROR_CAPTURING, "Waiting for stream %p: it is being captured into a graph, so its work does not run; end the capture first.",
-                shown(stream));
+    return fail(
+        GMM_ERROR_CAPTURING,
+        "Waiting for stream %p: it is being captured into a graph, so its work does not run; end the capture first.",
+        shown(stream));
   CaptureGuard capture(driver_);
   Status status = driver_.check(driver_.cuStreamSynchronize(to_driver(stream)), "cuStreamSynchronize");
   return status.ok() ? status : prefix(status, "Waiting for stream %p: ", shown(stream));
@@ -82,15 +84,18 @@ Status CudaBackend::stream_call(Device device, gmm_stream stream, void (*fn)(voi
 Status CudaBackend::copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
-  Status status = driver_.check(driver_.cuMemcpyAsync(to_driver(destination), to_driver(source), size, to_driver(stream)), "cuMemcpyAsync");
+  Status status = driver_.check(
+      driver_.cuMemcpyAsync(to_driver(destination), to_driver(source), size, to_driver(stream)), "cuMemcpyAsync");
   if (status.ok()) return status;
-  return prefix(status, "Copying %" PRIu64 " bytes from %p to %p on stream %p: ", size, source, destination, shown(stream));
+  return prefix(status, "Copying %" PRIu64 " bytes from %p to %p on stream %p: ", size, source, destination,
+                shown(stream));
 }
 
 Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
-  Status status = driver_.check(driver_.cuMemsetD8Async(to_driver(destination), value, size, to_driver(stream)), "cuMemsetD8Async");
+  Status status =
+      driver_.check(driver_.cuMemsetD8Async(to_driver(destination), value, size, to_driver(stream)), "cuMemsetD8Async");
   if (status.ok()) return status;
   return prefix(status, "Filling %" PRIu64 " bytes at %p on stream %p: ", size, destination, shown(stream));
 }
@@ -124,7 +129,9 @@ Status CudaBackend::event_record(NativeEvent event, Device device, gmm_stream st
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
   Status status = driver_.check(driver_.cuEventRecord(to_driver(event), to_driver(stream)), "cuEventRecord");
-  return status.ok() ? status : prefix(status, "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
+  return status.ok()
+             ? status
+             : prefix(status, "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
 }
 
 Status CudaBackend::event_synchronize(NativeEvent event) {
@@ -151,7 +158,8 @@ Status CudaBackend::event_query(NativeEvent event, bool *passed) {
 Status CudaBackend::stream_wait(Device device, gmm_stream stream, NativeEvent event) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
-  Status status = driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), to_driver(event), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+  Status status = driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), to_driver(event), CU_EVENT_WAIT_DEFAULT),
+                                "cuStreamWaitEvent");
   return status.ok() ? status : prefix(status, "Making stream %p wait for an event: ", shown(stream));
 }
 

@@ -13,7 +13,8 @@ constexpr uint32_t kMaxAccess = 64;  // 32 peers, the owner, the host, and all d
 
 // Answers of cuMemCreate() where a kind of location, or an exportable handle of it, is not to be had.
 bool means_not_here(CUresult result) {
-  return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_DEVICE;
+  return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED ||
+         result == CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUmemGenericAllocationHandle to_driver(PhysicalHandle handle) { return handle.value; }
@@ -46,7 +47,8 @@ Status CudaBackend::reserve(uint64_t size, void **out) {
   CaptureGuard capture(driver_);
   CUdeviceptr address = 0;
   count_call();
-  Status status = driver_.check(driver_.cuMemAddressReserve(&address, size, kExtentAlignment, 0, 0), "cuMemAddressReserve");
+  Status status =
+      driver_.check(driver_.cuMemAddressReserve(&address, size, kExtentAlignment, 0, 0), "cuMemAddressReserve");
   if (!status.ok()) return prefix(status, "Reserving %" PRIu64 " bytes of addresses: ", size);
   *out = from_driver(address);
   return Status();
@@ -67,7 +69,8 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   // Host memory is taken near the first device that can use it.
   Device device = location;
   for (device.ordinal = location.is_host() ? 0 : location.ordinal;
-       location.is_host() && static_cast<uint32_t>(device.ordinal) + 1 < device_count_ && !devices_[device.ordinal].vmm;)
+       location.is_host() && static_cast<uint32_t>(device.ordinal) + 1 < device_count_ &&
+       !devices_[device.ordinal].vmm;)
     ++device.ordinal;
   DeviceState *state = nullptr;
   GMM_TRY(state_of(device, &state));
@@ -97,7 +100,8 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
     count_call();
     result = driver_.cuMemCreate(&handle, size, &properties, 0);
     if (means_not_here(result))
-      return device_lacks(device, "VMM memory on the host", "CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
+      return device_lacks(device, "VMM memory on the host",
+                          "CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
   }
   if (result != CUDA_SUCCESS) {
     Status status = driver_.failed(result, "cuMemCreate");
@@ -144,7 +148,8 @@ Status CudaBackend::unmap(void *base, uint64_t size) {
 Status CudaBackend::pages_on_host(void *base, bool *out) {
   *out = false;
   if (!host_pages_.load(std::memory_order_acquire)) return Status();
-  if (driver_.cuMemRetainAllocationHandle == nullptr || driver_.cuMemGetAllocationPropertiesFromHandle == nullptr) return Status();
+  if (driver_.cuMemRetainAllocationHandle == nullptr || driver_.cuMemGetAllocationPropertiesFromHandle == nullptr)
+    return Status();
   CUmemGenericAllocationHandle handle = 0;
   GMM_TRY(driver_.check(driver_.cuMemRetainAllocationHandle(&handle, base), "cuMemRetainAllocationHandle"));
   CUmemAllocationProp properties = {};
@@ -182,14 +187,16 @@ Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t
   };
   const uint32_t devices = device_count_ < kMaxAccess - 1 ? device_count_ : kMaxAccess - 1;
   for (uint32_t i = 0; i < devices; ++i) {
-    const bool wanted = owner.is_host() || static_cast<int32_t>(i) == owner.ordinal || (i < 32 && (peers >> i & 1) != 0);
+    const bool wanted =
+        owner.is_host() || static_cast<int32_t>(i) == owner.ordinal || (i < 32 && (peers >> i & 1) != 0);
     if (!wanted) continue;
     // Without VMM a device is left out where all are meant; one that was named is a mistake to be told.
     if (owner.is_host() && !devices_[i].vmm) continue;
     add(CU_MEM_LOCATION_TYPE_DEVICE, devices_[i].handle);
   }
   if (peers != 0 && device_count_ < 32 && (peers >> device_count_) != 0)
-    return fail(GMM_ERROR_INVALID_DEVICE, "Peers %#x: the CUDA driver shows %u devices; set bits of those only.", peers, device_count_);
+    return fail(GMM_ERROR_INVALID_DEVICE, "Peers %#x: the CUDA driver shows %u devices; set bits of those only.", peers,
+                device_count_);
 
   const uint32_t device_locations = count;
   if (on_host) add(kLocationHostNuma, 0);  // the node is not looked at
@@ -204,7 +211,8 @@ Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t
   }
   Status status = driver_.check(result, "cuMemSetAccess");
   if (status.ok()) return status;
-  return prefix(status, "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers, size, base);
+  return prefix(status, "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers,
+                size, base);
 }
 
 Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
@@ -227,16 +235,17 @@ Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
   DeviceState *state = nullptr;
   GMM_TRY(state_of(device, &state));
   if (!state->vmm_fd)
-    return device_lacks(device, "import by file descriptor", "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED");
+    return device_lacks(device, "import by file descriptor",
+                        "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED");
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
   CaptureGuard capture(driver_);
   CUmemGenericAllocationHandle handle = 0;
   count_call();
-  Status status = driver_.check(
-      driver_.cuMemImportFromShareableHandle(&handle, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-      "cuMemImportFromShareableHandle");
+  Status status =
+      driver_.check(driver_.cuMemImportFromShareableHandle(&handle, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
+                                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                    "cuMemImportFromShareableHandle");
   if (!status.ok()) return prefix(status, "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd);
   host_pages_.store(true, std::memory_order_release);  // the exporter may have them there
   out->value = handle;

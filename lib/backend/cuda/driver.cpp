@@ -27,6 +27,8 @@ Meaning meaning(CUresult result) {
   const int number = static_cast<int>(result);
   if (number >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && number <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
     return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not being captured"};
+  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "ask gmm_device_get_info() for what the device can do"};
+  if (number == kErrorNewerDriver) return kNotSupported;
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
       return {GMM_ERROR_OUT_OF_MEMORY, "free or trim memory, pause a tag, or ask for less"};
@@ -37,8 +39,7 @@ Meaning meaning(CUresult result) {
               "pass a live stream or event of this device; a device reset (cuDevicePrimaryCtxReset) ends them all"};
     case CUDA_ERROR_NOT_SUPPORTED:
     case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
-    case CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER:
-      return {GMM_ERROR_NOT_SUPPORTED, "ask gmm_device_get_info() for what the device can do"};
+      return kNotSupported;
     case CUDA_ERROR_INVALID_DEVICE:
       return {GMM_ERROR_INVALID_DEVICE, "use a device below the context's device count"};
     case CUDA_ERROR_NO_DEVICE:
@@ -63,9 +64,10 @@ Meaning meaning(CUresult result) {
     case CUDA_ERROR_MISALIGNED_ADDRESS:
     case CUDA_ERROR_ASSERT:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
-      return {GMM_ERROR_DRIVER,
-              "work queued earlier has failed and the device's context is lost: find the kernel with compute-sanitizer, "
-              "restart the process"};
+      return {
+          GMM_ERROR_DRIVER,
+          "work queued earlier has failed and the device's context is lost: find the kernel with compute-sanitizer, "
+          "restart the process"};
     default:
       return {GMM_ERROR_DRIVER, "see the driver's documentation for this entry"};
   }
@@ -77,8 +79,10 @@ Status Driver::failed(CUresult result, const char *entry) const {
   const Meaning means = meaning(result);
   const char *name = nullptr;
   const char *text = nullptr;
-  if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "an unknown error";
-  if (cuGetErrorString == nullptr || cuGetErrorString(result, &text) != CUDA_SUCCESS || text == nullptr) text = "no text";
+  if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr)
+    name = "an unknown error";
+  if (cuGetErrorString == nullptr || cuGetErrorString(result, &text) != CUDA_SUCCESS || text == nullptr)
+    text = "no text";
   return fail_native(means.code, static_cast<int32_t>(result), "%s answered %s (%d: %s); %s.", entry, name,
                      static_cast<int>(result), text, means.advice);
 }
@@ -93,7 +97,8 @@ Status Driver::resolve(void *library, const char *path) {
   using GetProcAddress = CUresult(CUDAAPI *)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
   auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
   if (get == nullptr)
-    return fail(GMM_ERROR_NO_BACKEND, "%s has no cuGetProcAddress_v2: it is older than CUDA 12.0; install a newer driver.", path);
+    return fail(GMM_ERROR_NO_BACKEND,
+                "%s has no cuGetProcAddress_v2: it is older than CUDA 12.0; install a newer driver.", path);
 
   // Legacy stream semantics whatever the program was compiled for: the special stream values say which one is meant.
   const auto find = [&](const char *name, int version) -> void * {
@@ -104,11 +109,12 @@ Status Driver::resolve(void *library, const char *path) {
   };
 
 #define GMM_CUDA_RESOLVE(entry, version) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
-#define GMM_CUDA_REQUIRE(entry, version)                                                                           \
-  GMM_CUDA_RESOLVE(entry, version)                                                                                 \
-  if (entry == nullptr)                                                                                            \
-    return fail(GMM_ERROR_NO_BACKEND, "%s has no " #entry " of version %d.%d; install a driver for CUDA 12.0 or newer.", \
-                path, (version) / 1000, (version) % 1000 / 10);
+#define GMM_CUDA_REQUIRE(entry, version)                                                                 \
+  GMM_CUDA_RESOLVE(entry, version)                                                                       \
+  if (entry == nullptr)                                                                                  \
+    return fail(GMM_ERROR_NO_BACKEND,                                                                    \
+                "%s has no " #entry " of version %d.%d; install a driver for CUDA 12.0 or newer.", path, \
+                (version) / 1000, (version) % 1000 / 10);
   GMM_CUDA_REQUIRED(GMM_CUDA_REQUIRE)
   GMM_CUDA_OPTIONAL(GMM_CUDA_RESOLVE)
 #undef GMM_CUDA_REQUIRE
@@ -149,7 +155,8 @@ Status Driver::open() {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char *reason = dlerror();
-    return fail(GMM_ERROR_NO_BACKEND, "The CUDA driver could not be opened: %s; install the NVIDIA driver, or use the host backend.",
+    return fail(GMM_ERROR_NO_BACKEND,
+                "The CUDA driver could not be opened: %s; install the NVIDIA driver, or use the host backend.",
                 reason != nullptr ? reason : path);
   }
   Status status = resolve(library, path);
