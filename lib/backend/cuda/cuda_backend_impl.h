@@ -20,7 +20,6 @@ struct DeviceState {
   bool vmm = false;
   bool vmm_fd = false;
   bool fabric = false;
-  bool host_numa_vmm = false;
   int32_t host_numa_node = -1;
   bool managed = false;
   bool concurrent_managed = false;
@@ -109,6 +108,10 @@ class CudaBackend final : public Backend {
   // cuda_vmm.cpp
   Status vmm_ready() const;
   Status pages_on_host(void *base, bool *out);
+
+  // cuda_stream.cpp
+  bool is_host_memory(const void *address) const;
+  Status copy_on_host(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size);
 
   // cuda_residency.cpp
   Status managed_location(const char *what, Device location, DeviceState **out);

@@ -3,6 +3,7 @@
 #if defined(GMM_WITH_CUDA)
 
 #include <cinttypes>
+#include <cstring>
 
 #include "backend/cuda/cuda_backend_impl.h"
 
@@ -10,6 +11,20 @@ namespace gmm::cuda {
 namespace {
 
 void *shown(gmm_stream stream) { return static_cast<void *>(stream); }
+
+struct HostCopy {
+  HostAllocator allocator;
+  void *destination;
+  const void *source;
+  uint64_t size;
+
+  static void CUDA_CB run(void *self) {
+    HostCopy *copy = static_cast<HostCopy *>(self);
+    std::memcpy(copy->destination, copy->source, copy->size);
+    const HostAllocator allocator = copy->allocator;
+    allocator.destroy(copy);
+  }
+};
 
 }  // namespace
 
@@ -81,9 +96,41 @@ Status CudaBackend::stream_call(Device device, gmm_stream stream, void (*fn)(voi
   return status.ok() ? status : prefix(status, "Queueing a call on stream %p: ", shown(stream));
 }
 
+// Neither the driver's device memory nor managed memory: page-locked, or ordinary.
+bool CudaBackend::is_host_memory(const void *address) const {
+  CUmemorytype type = static_cast<CUmemorytype>(0);
+  unsigned int managed = 0;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void *values[] = {&type, &managed};
+  if (driver_.cuPointerGetAttributes(2, which, values, to_driver(address)) != CUDA_SUCCESS) return false;
+  return type != CU_MEMORYTYPE_DEVICE && managed == 0;
+}
+
+// The driver's copy between host and host blocks the caller until the stream has come that far ("API synchronization
+// behavior" in its manual), and so would hold up a caller who has yet to let the stream go on. A call on the
+// stream is queued as promised. Between a device and ordinary host memory the driver may block likewise.
+Status CudaBackend::copy_on_host(Device device, gmm_stream stream, void *destination, const void *source,
+                                 uint64_t size) {
+  HostCopy *copy = allocator_.create<HostCopy>(HostCopy{allocator_, destination, source, size});
+  if (copy == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "Copying %" PRIu64 " bytes from %p to %p: the host allocator gave no %zu bytes; free memory.", size,
+                source, destination, sizeof(HostCopy));
+  Status status = stream_call(device, stream, &HostCopy::run, copy);
+  if (!status.ok()) allocator_.destroy(copy);
+  return status;
+}
+
 Status CudaBackend::copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) {
+  if (size == 0) return Status();
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
+  if (driver_.cuLaunchHostFunc != nullptr && is_host_memory(destination) && is_host_memory(source)) {
+    bool capturing = false;
+    GMM_TRY(stream_is_capturing(device, stream, &capturing));
+    // A graph may run its copy many times, and the driver does not block for it.
+    if (!capturing) return copy_on_host(device, stream, destination, source, size);
+  }
   Status status = driver_.check(
       driver_.cuMemcpyAsync(to_driver(destination), to_driver(source), size, to_driver(stream)), "cuMemcpyAsync");
   if (status.ok()) return status;
@@ -92,6 +139,7 @@ Status CudaBackend::copy(Device device, gmm_stream stream, void *destination, co
 }
 
 Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) {
+  if (size == 0) return Status();
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
   Status status =

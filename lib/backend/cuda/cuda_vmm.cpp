@@ -19,6 +19,13 @@ bool means_not_here(CUresult result) {
 
 CUmemGenericAllocationHandle to_driver(PhysicalHandle handle) { return handle.value; }
 
+// 0 is no handle, and not every driver survives being asked about one.
+Status check_handle(PhysicalHandle handle, const char *what) {
+  if (handle.value != 0) return Status();
+  return fail(GMM_ERROR_INVALID_HANDLE, "%s VMM handle 0: that is no handle; pass one from create() or import_fd().",
+              what);
+}
+
 }  // namespace
 
 Status CudaBackend::vmm_ready() const {
@@ -116,6 +123,7 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
 
 Status CudaBackend::release(PhysicalHandle handle) {
   GMM_TRY(vmm_ready());
+  GMM_TRY(check_handle(handle, "Releasing"));
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_any(guard));
   CaptureGuard capture(driver_);
@@ -126,6 +134,7 @@ Status CudaBackend::release(PhysicalHandle handle) {
 
 Status CudaBackend::map(void *base, uint64_t size, PhysicalHandle handle) {
   GMM_TRY(vmm_ready());
+  GMM_TRY(check_handle(handle, "Mapping"));
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_any(guard));
   CaptureGuard capture(driver_);
@@ -217,6 +226,7 @@ Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t
 
 Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
   if (driver_.cuMemExportToShareableHandle == nullptr) return driver_.missing("cuMemExportToShareableHandle");
+  GMM_TRY(check_handle(handle, "Exporting"));
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_any(guard));
   CaptureGuard capture(driver_);
@@ -237,6 +247,8 @@ Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
   if (!state->vmm_fd)
     return device_lacks(device, "import by file descriptor",
                         "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED");
+  if (fd < 0)
+    return fail(GMM_ERROR_INVALID_HANDLE, "Importing from file descriptor %d: that is none; pass an open one.", fd);
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
   CaptureGuard capture(driver_);
