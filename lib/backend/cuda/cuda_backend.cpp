@@ -236,9 +236,7 @@ void CudaBackend::identify(const void *address, ForeignPointer *out) {
   CUmemGenericAllocationHandle handle = 0;
   if (driver_.cuMemRetainAllocationHandle(&handle, const_cast<void *>(address)) != CUDA_SUCCESS) return;
   out->kind = Kind::kVmm;
-  if (CUresult result = driver_.cuMemRelease(handle); result != CUDA_SUCCESS)
-    log_.write(LogLevel::kError, "A handle of the memory at %p was not released: cuMemRelease answered %d.", address,
-               static_cast<int>(result));
+  drop_reference(handle).ignore();  // the question is answered; a failure is in the log
 }
 
 }  // namespace gmm::cuda

@@ -108,6 +108,7 @@ class CudaBackend final : public Backend {
   // cuda_vmm.cpp
   Status vmm_ready() const;
   Status pages_on_host(void *base, bool *out);
+  Status drop_reference(uint64_t handle);
 
   // cuda_stream.cpp
   bool is_host_memory(const void *address) const;

@@ -38,7 +38,15 @@ Status CudaBackend::enter_any(ContextGuard &guard) {
     CUcontext retained = devices_[i].primary.load(std::memory_order_acquire);
     if (retained != nullptr) return guard.enter(retained);
   }
-  // No device is started: the calls that name none (reserving addresses) do without, and a context costs memory.
+  // Nor was a device started here. One that another part of the process has started costs nothing to share.
+  for (uint32_t i = 0; i < device_count_ && driver_.cuDevicePrimaryCtxGetState != nullptr; ++i) {
+    unsigned int flags = 0;
+    int active = 0;
+    GMM_TRY(driver_.check(driver_.cuDevicePrimaryCtxGetState(devices_[i].handle, &flags, &active),
+                          "cuDevicePrimaryCtxGetState"));
+    if (active != 0) return enter(guard, Device{static_cast<int32_t>(i)});
+  }
+  // The calls that name no device (reserving addresses) do without: starting one takes its memory.
   return Status();
 }
 

@@ -153,6 +153,16 @@ Status CudaBackend::unmap(void *base, uint64_t size) {
   return status.ok() ? status : prefix(status, "Unmapping %" PRIu64 " bytes at %p: ", size, base);
 }
 
+// Of a handle that was retained to look at it.
+Status CudaBackend::drop_reference(uint64_t handle) {
+  CUresult result = driver_.cuMemRelease(handle);
+  if (result == CUDA_SUCCESS) return Status();
+  // Once more: a reference that stays keeps the memory for good.
+  if (driver_.cuMemRelease(handle) == CUDA_SUCCESS) return Status();
+  log_.write(LogLevel::kError, "VMM memory stays taken: cuMemRelease answered %d.", static_cast<int>(result));
+  return driver_.failed(result, "cuMemRelease");
+}
+
 // Looks at what is mapped first: the engine never mixes locations in one range.
 Status CudaBackend::pages_on_host(void *base, bool *out) {
   *out = false;
@@ -164,13 +174,9 @@ Status CudaBackend::pages_on_host(void *base, bool *out) {
   CUmemAllocationProp properties = {};
   Status status = driver_.check(driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle),
                                 "cuMemGetAllocationPropertiesFromHandle");
-  const CUresult released = driver_.cuMemRelease(handle);
-  if (released != CUDA_SUCCESS) {
-    MessageGuard message;
-    (void)driver_.cuMemRelease(handle);  // the first answer is the one told
-  }
+  Status dropped = drop_reference(handle);
   GMM_TRY(status);
-  GMM_TRY(driver_.check(released, "cuMemRelease"));
+  GMM_TRY(dropped);
   *out = properties.location.type == kLocationHostNuma || properties.location.type == kLocationHost;
   return Status();
 }

@@ -50,6 +50,7 @@
 
 // X(entry, version). Without one of these the operations that need it answer NOT_SUPPORTED.
 #define GMM_CUDA_OPTIONAL(X)                       \
+  X(cuDevicePrimaryCtxGetState, 7000)              \
   X(cuMemAllocManaged, 6000)                       \
   X(cuMemHostRegister, 6050)                       \
   X(cuMemHostUnregister, 4000)                     \
