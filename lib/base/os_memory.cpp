@@ -303,9 +303,14 @@ Status advise_pages(void *base, uint64_t size, int32_t advice) {
 Status memory_info(MemoryInfo *out) {
   char text[4096];
   MemoryInfo info;
-  if (!read_file("/proc/meminfo", text, sizeof text) || !find_kilobytes(text, "MemTotal:", &info.total) ||
-      !find_kilobytes(text, "MemAvailable:", &info.available))
-    return fail_native(GMM_ERROR_SYSTEM, errno, "Reading the machine's memory: /proc/meminfo gives none; mount /proc.");
+  errno = 0;
+  if (!read_file("/proc/meminfo", text, sizeof text)) {
+    if (errno == EMFILE || errno == ENFILE) return descriptor_failed("Reading the machine's memory", errno);
+    return fail_native(GMM_ERROR_SYSTEM, errno,
+                       "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");
+  }
+  if (!find_kilobytes(text, "MemTotal:", &info.total) || !find_kilobytes(text, "MemAvailable:", &info.available))
+    return fail(GMM_ERROR_SYSTEM, "Reading the machine's memory: /proc/meminfo lacks it; run on Linux 3.14 or newer.");
   apply_group_limit(&info);
   *out = info;
   return Status();
@@ -313,7 +318,11 @@ Status memory_info(MemoryInfo *out) {
 
 Status check_available(uint64_t size, gmm_result code) {
   MemoryInfo info;
-  GMM_TRY(memory_info(&info));
+  {
+    // Where the system can't be asked (no /proc, no descriptor left) there is nothing to foresee.
+    MessageGuard guard;
+    if (!memory_info(&info).ok()) return Status();
+  }
   if (size <= info.available) return Status();
   return fail(code,
               "%" PRIu64 " bytes: the machine has %" PRIu64 " of %" PRIu64 " available; free memory or ask for less.",
