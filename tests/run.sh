@@ -41,51 +41,18 @@ setup_required || give_up "The tests cannot run without them."
 for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
   setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
 done
-
-options=(-Ddebug=true)
-if ! setup_cuda_headers; then
-  echo "   without the CUDA backend: $setup_reason"
-  summary+=(--skipped "the CUDA backend: $setup_reason")
-  options+=(-Dcuda=disabled)
-else
-  options+=(-Dcuda=enabled)
+if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
+  summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
-python=
-for language in python java csharp; do
-  [ -f "bindings/$language/meson.build" ] || continue
-  if setup_language $language; then
-    options+=("-D$language=enabled")
-    [ $language = python ] && python=1
-  else
-    echo "   without $language: $setup_reason"
-    summary+=(--skipped "$language: $setup_reason")
-    options+=("-D$language=disabled")
-  fi
-done
 
-# configure FOLDER OPTION...: makes the build folder, or brings an old one up to date, or makes it anew.
-configure() {
-  local folder=$1 log
-  shift
-  log=$setup_deps/configure.log
-  if [ -f "$folder/build.ninja" ]; then
-    meson setup --reconfigure "$folder" "$@" >"$log" 2>&1 && return 0
-    meson setup --wipe "$folder" "$@" >"$log" 2>&1 && return 0
-  else
-    rm -rf "$folder"
-    meson setup "$folder" "$@" >"$log" 2>&1 && return 0
-  fi
-  tail -n 20 "$log" >&2
-  return 1
-}
+setup_options
+for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
 
 # build_and_test FOLDER WORDS MESON_TEST_OPTION...
 build_and_test() {
   local folder=$1 words=$2
   shift 2
-  setup_say "building in $folder/ ($words)"
-  if ! ninja -C "$folder" >"$setup_deps/build.log" 2>&1; then
-    grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
+  if ! setup_build "$folder"; then
     summary+=(--failed "the build in $folder/ ($words)")
     return 1
   fi
@@ -95,21 +62,15 @@ build_and_test() {
   summary+=("$folder/meson-logs/testlog.json")
 }
 
-setup_say "configuring build/"
-if [ -n "$python" ]; then
-  printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" >"$setup_deps/python.ini"
-  options+=(--native-file "$setup_deps/python.ini")
-fi
-if configure build "${options[@]}"; then
+if setup_configure build "${setup_options[@]}"; then
   build_and_test build "release"
 else
   summary+=(--failed "configuring build/")
 fi
 
 if [ -n "$sanitize" ]; then
-  setup_say "configuring build-sanitize/"
   # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
-  if configure build-sanitize -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
+  if setup_configure build-sanitize -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
     -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}

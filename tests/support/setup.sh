@@ -11,6 +11,9 @@
 #   setup_tool COMMAND PACKAGE a tool that some tests use: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
+#   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is left out
+#   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date
+#   setup_build FOLDER         compiles; prints the errors only
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -18,6 +21,8 @@ setup_venv=$setup_deps/venv
 setup_log=$setup_deps/install.log
 setup_reason=
 setup_updated=
+setup_options=()
+declare -A setup_skipped=()
 mkdir -p "$setup_deps"
 
 setup_say() { printf '== %s\n' "$*"; }
@@ -188,4 +193,52 @@ setup_cuda_headers() {
     setup_reason="pip could not fetch nvidia-cuda-runtime (see .deps/install.log; it needs the network)"
     return 1
   fi
+}
+
+setup_options() {
+  setup_options=(-Ddebug=true)
+  if setup_cuda_headers; then
+    setup_options+=(-Dcuda=enabled)
+  else
+    setup_skipped[cuda]=$setup_reason
+    setup_options+=(-Dcuda=disabled)
+  fi
+  local language
+  for language in python java csharp; do
+    if setup_language $language; then
+      setup_options+=("-D$language=enabled")
+    else
+      setup_skipped[$language]=$setup_reason
+      setup_options+=("-D$language=disabled")
+    fi
+  done
+  if [ -z "${setup_skipped[python]:-}" ]; then
+    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" >"$setup_deps/python.ini"
+    setup_options+=(--native-file "$setup_deps/python.ini")
+  fi
+  for language in "${!setup_skipped[@]}"; do
+    setup_say "going on without $language: ${setup_skipped[$language]}"
+  done
+}
+
+setup_configure() {
+  local folder=$1 log=$setup_deps/configure.log
+  shift
+  setup_say "configuring $folder/"
+  if [ -f "$folder/build.ninja" ]; then
+    meson setup --reconfigure "$folder" "$@" >"$log" 2>&1 && return 0
+    meson setup --wipe "$folder" "$@" >"$log" 2>&1 && return 0
+  else
+    rm -rf "$folder"
+    meson setup "$folder" "$@" >"$log" 2>&1 && return 0
+  fi
+  tail -n 20 "$log" >&2
+  return 1
+}
+
+setup_build() {
+  setup_say "building in $1/"
+  ninja -C "$1" >"$setup_deps/build.log" 2>&1 && return 0
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
+  return 1
 }

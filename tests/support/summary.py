@@ -2,7 +2,7 @@
 """Adds up test results and ends with one line `N passed, N failed, N skipped`.
 
 Usage: summary.py [--failed WORDS]... [--skipped WORDS]... [FILE]...
-FILE: a testlog.json of Meson (each case of a TAP test counts, any other test is one), or a JUnit file (.xml).
+FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file (.xml).
 Exits with 1 when something failed or nothing passed.
 """
 
@@ -14,6 +14,7 @@ import sys
 import xml.etree.ElementTree
 
 CASE = re.compile(r"^(not )?ok\b\s*\d*\s*-?\s*([^#]*)(?:#\s*(SKIP|TODO)\b\s*(.*))?$", re.IGNORECASE)
+GOOGLE_CASE = re.compile(r"^\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+)(?:, where .*)? \(\d+ ms\)$")
 
 
 class Results:
@@ -27,6 +28,9 @@ class Results:
     def add_test(self, test, build):
         name, result = f"{build}: {test['name']}", test["result"]
         lines = (test.get("stdout") or "").splitlines()
+        if any(line.startswith("[==========] Running") for line in lines):
+            self.add_google(name, result, lines)
+            return
         tap = any(re.match(r"^1\.\.\d+", line) for line in lines) or any(CASE.match(line) for line in lines)
         if not tap:
             if result in ("OK", "EXPECTEDFAIL"):
@@ -61,6 +65,23 @@ class Results:
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
             self.failed.append(f"{name}: {result} after {seen} cases, of {plan if plan is not None else 'an unknown number'}"
                                f"{''.join(comments[-20:])}")
+
+    def add_google(self, name, result, lines):
+        failed_before, last = len(self.failed), ""
+        for line in lines:
+            match = GOOGLE_CASE.match(line)
+            if not match:
+                last = line if line.strip() else last
+                continue
+            verdict, title = match.groups()
+            if verdict == "OK":
+                self.passed += 1
+            elif verdict == "SKIPPED":
+                self.skipped.append(f"{name}: {title}: {last}")
+            else:
+                self.failed.append(f"{name}: {title}")
+        if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
+            self.failed.append(f"{name}: {result} after: {last}")
 
     def add_junit(self, path):
         for case in xml.etree.ElementTree.parse(path).iter("testcase"):
