@@ -108,9 +108,11 @@ Status Driver::resolve(void *library, const char *path) {
     return found == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
   };
 
+// cuda.h makes macros of some names (cuMemAlloc is cuMemAlloc_v2): # gives the name as the table has it, as long as no macro
+// stands in between.
 #define GMM_CUDA_RESOLVE(entry, version) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
 #define GMM_CUDA_REQUIRE(entry, version)                                                                 \
-  GMM_CUDA_RESOLVE(entry, version)                                                                       \
+  entry = reinterpret_cast<decltype(entry)>(find(#entry, version));                                      \
   if (entry == nullptr)                                                                                  \
     return fail(GMM_ERROR_NO_BACKEND,                                                                    \
                 "%s has no " #entry " of version %d.%d; install a driver for CUDA 12.0 or newer.", path, \
