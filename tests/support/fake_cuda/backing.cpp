@@ -23,8 +23,7 @@ struct Trailer {
 constexpr char kMagic[16] = "fake-cuda-mem-1";
 
 bool map_alias(Backing *backing) {
-  void *alias =
-      mmap(nullptr, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, backing->fd, 0);
+  void *alias = mmap(nullptr, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, backing->fd, 0);
   if (alias == MAP_FAILED) return false;
   backing->alias = static_cast<char *>(alias);
   return true;

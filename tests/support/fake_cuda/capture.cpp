@@ -19,7 +19,7 @@ std::set<CUgraph> &graphs() {
 }
 
 CUstreamCaptureStatus status_of(const Stream &stream) {
-  return !stream.capture                ? CU_STREAM_CAPTURE_STATUS_NONE
+  return !stream.capture               ? CU_STREAM_CAPTURE_STATUS_NONE
          : stream.capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
@@ -128,16 +128,16 @@ CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *
 }
 
 // The graph of a running capture is not built here.
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                           const CUgraphNode **dependencies, size_t *count) {
+CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v2);
   if (graph || dependencies || count) return CUDA_ERROR_NOT_SUPPORTED;
   return capture_info(handle, status, id);
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                           const CUgraphNode **dependencies, const CUgraphEdgeData **edges,
-                                           size_t *count) {
+CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                           CUgraph *graph, const CUgraphNode **dependencies,
+                                           const CUgraphEdgeData **edges, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v3);
   if (graph || dependencies || edges || count) return CUDA_ERROR_NOT_SUPPORTED;
   return capture_info(handle, status, id);

@@ -97,9 +97,11 @@ const Named kErrors[] = {
     {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
     {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
     {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
     {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
-    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -113,32 +115,58 @@ int attribute(int attribute) {
   auto &lacks = state().configuration.lacks;
   auto has = [&](const char *what) { return lacks.count(what) ? 0 : 1; };
   switch (attribute) {
-    case 10: return 32;                     // warp size
-    case 16: return 132;                    // multiprocessors
-    case 18: return 0;                      // integrated
-    case 19: return 1;                      // maps host memory
-    case 33: return 0x81;                   // PCI bus
-    case 40: return 3;                      // copy engines
-    case 41: return 1;                      // unified addressing
-    case 75: return 9;                      // compute capability
-    case 83: return has("managed");         // managed memory
-    case 88: return 0;                      // pageable memory access
-    case 89: return has("managed") && has("concurrent");
-    case 91: return 1;                      // registered memory keeps its address
-    case 99: return has("register");
-    case 102: return has("vmm");
-    case 103: return has("vmm") && has("fd");
-    case 110: return has("vmm") && has("rdma");
-    case 113: return has("register") && has("readonly_register");
-    case 115: return has("pools");
-    case 119: return has("pools") ? 1 : 0;  // pools export POSIX fds
-    case 128: return 0;                     // FABRIC: nothing here could serve it
-    case 131: return -1;                    // NUMA node of the device's memory
-    case 134: return 0;                     // host NUMA node
-    case 141: return has("vmm") && has("host_vmm");
-    case 142: return 0;
-    case 145: return state().configuration.version >= 13000 && has("vmm") && has("host_vmm");
-    default: return 0;
+    case 10:
+      return 32;  // warp size
+    case 16:
+      return 132;  // multiprocessors
+    case 18:
+      return 0;  // integrated
+    case 19:
+      return 1;  // maps host memory
+    case 33:
+      return 0x81;  // PCI bus
+    case 40:
+      return 3;  // copy engines
+    case 41:
+      return 1;  // unified addressing
+    case 75:
+      return 9;  // compute capability
+    case 83:
+      return has("managed");  // managed memory
+    case 88:
+      return 0;  // pageable memory access
+    case 89:
+      return has("managed") && has("concurrent");
+    case 91:
+      return 1;  // registered memory keeps its address
+    case 99:
+      return has("register");
+    case 102:
+      return has("vmm");
+    case 103:
+      return has("vmm") && has("fd");
+    case 110:
+      return has("vmm") && has("rdma");
+    case 113:
+      return has("register") && has("readonly_register");
+    case 115:
+      return has("pools");
+    case 119:
+      return has("pools") ? 1 : 0;  // pools export POSIX fds
+    case 128:
+      return 0;  // FABRIC: nothing here could serve it
+    case 131:
+      return -1;  // NUMA node of the device's memory
+    case 134:
+      return 0;  // host NUMA node
+    case 141:
+      return has("vmm") && has("host_vmm");
+    case 142:
+      return 0;
+    case 145:
+      return state().configuration.version >= 13000 && has("vmm") && has("host_vmm");
+    default:
+      return 0;
   }
 }
 

@@ -80,7 +80,9 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
   if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Marker> marker;
   auto capture = stream->capture;
-  if (CUresult wrong = enqueue(stream, [] { return CUDA_SUCCESS; }, {}, &marker)) return wrong;
+  if (CUresult wrong = enqueue(
+          stream, [] { return CUDA_SUCCESS; }, {}, &marker))
+    return wrong;
   event->marker = marker;
   event->capture = capture;
   event->recorded_in = stream;

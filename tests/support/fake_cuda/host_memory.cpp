@@ -100,8 +100,7 @@ CUresult CUDAAPI cuMemHostUnregister(void *address) {
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   if (!address) return CUDA_ERROR_INVALID_VALUE;
   auto it = state().regions.find(reinterpret_cast<uintptr_t>(address));
-  if (it == state().regions.end() || it->second.kind != Kind::registered)
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (it == state().regions.end() || it->second.kind != Kind::registered) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   drop_region(it);
   return CUDA_SUCCESS;
 }

@@ -65,6 +65,8 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, 
   if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   Wire wire;
   memcpy(&wire, handle.reserved, sizeof wire);
+  for (size_t i = sizeof wire; i < CU_IPC_HANDLE_SIZE; i++)
+    if (handle.reserved[i]) return CUDA_ERROR_INVALID_VALUE;
   if (memcmp(wire.magic, kMagic, sizeof kMagic) != 0 || wire.check != check_of(wire)) return CUDA_ERROR_INVALID_VALUE;
   if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   if (wire.device != context->device) return CUDA_ERROR_INVALID_DEVICE;
@@ -84,8 +86,8 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, 
     return CUDA_ERROR_INVALID_VALUE;
   char *view = reserve_addresses(backing->size, kGranularity);
   if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (s.configuration.cpu_access && mmap(view, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                                         backing->fd, 0) == MAP_FAILED) {
+  if (s.configuration.cpu_access &&
+      mmap(view, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing->fd, 0) == MAP_FAILED) {
     munmap(view, backing->size);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -54,9 +54,12 @@ CUresult check_location(CUmemLocation location) {
       if (!valid_device(location.id)) return CUDA_ERROR_INVALID_DEVICE;
       return state().configuration.lacks.count("concurrent") ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
     case kLocationHost:
-    case kLocationHostNumaCurrent: return CUDA_SUCCESS;
-    case kLocationHostNuma: return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case kLocationHostNumaCurrent:
+      return CUDA_SUCCESS;
+    case kLocationHostNuma:
+      return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -113,8 +116,8 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   auto freeable = [&] {
     auto it = state().regions.find(address);
-    bool right = it != state().regions.end() && (it->second.kind == Kind::device || it->second.kind == Kind::pool ||
-                                                 it->second.kind == Kind::managed);
+    bool right = it != state().regions.end() &&
+                 (it->second.kind == Kind::device || it->second.kind == Kind::pool || it->second.kind == Kind::managed);
     return right ? it : state().regions.end();
   };
   auto it = freeable();

@@ -17,15 +17,24 @@ CUresult give(void *data, T value) {
 // What an attribute is for memory that CUDA does not know: cuPointerGetAttributes gives it.
 void give_default(void *data, int attribute) {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: give(data, 0u); break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: give(data, static_cast<int>(CU_DEVICE_INVALID)); break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      give(data, 0u);
+      break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      give(data, static_cast<int>(CU_DEVICE_INVALID));
+      break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: give(data, false); break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: give(data, 0u); break;
-    default: give(data, uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      give(data, false);
+      break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      give(data, 0u);
+      break;
+    default:
+      give(data, uint64_t{0});
   }
 }
 
@@ -42,10 +51,14 @@ CUresult one(void *data, int attribute, CUdeviceptr address, Context *context) {
   int device = region ? region->context->device : mapping ? mapping->physical->backing->device : kHost;
   bool host = region ? region->kind == Kind::host || region->kind == Kind::registered : mapping && device == kHost;
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return give(data, base);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return give(data, size);
-    case CU_POINTER_ATTRIBUTE_MAPPED: return give(data, !unmapped);
-    default: break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return give(data, base);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return give(data, size);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return give(data, !unmapped);
+    default:
+      break;
   }
   if (unmapped) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
@@ -54,27 +67,40 @@ CUresult one(void *data, int attribute, CUdeviceptr address, Context *context) {
       return give(data, region->context);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give(data, static_cast<unsigned>(host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return give(data, address);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return give(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!host && !(region && region->kind == Kind::managed)) return CUDA_ERROR_INVALID_VALUE;
       return give(data, address);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return give(data, false);
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return give(data, region ? region->id : mapping->physical->id);
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return give(data, region && region->kind == Kind::managed);
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return give(data, region || device != kHost ? device : 0);
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return give(data, region && region->kind == Kind::device);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return give(data, false);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return give(data, region ? region->id : mapping->physical->id);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return give(data, region && region->kind == Kind::managed);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return give(data, region || device != kHost ? device : 0);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return give(data, region && region->kind == Kind::device);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return give(data, mapping ? static_cast<uint64_t>(mapping->physical->properties.requestedHandleTypes) : 0);
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return give(data, region && region->kind == Kind::device);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return give(data, region && region->kind == Kind::device);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
       if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-      return give(data, mapping ? mapping->access[context->device] : unsigned{CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE});
+      return give(data,
+                  mapping ? mapping->access[context->device] : unsigned{CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE});
     }
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return give(data, nullptr);
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return give(data, mapping ? mapping->size : size);
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return give(data, mapping ? mapping_base : base);
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return give(data, region ? region->id : mapping->physical->id);
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return give(data, nullptr);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return give(data, mapping ? mapping->size : size);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return give(data, mapping ? mapping_base : base);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return give(data, region ? region->id : mapping->physical->id);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -38,8 +38,9 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
   // The per-thread variants take a null stream for another one: giving the plain entry would be a silent lie.
   if (flags == 2) *pfn = nullptr, known = false;
   if (symbolStatus)
-    *symbolStatus = *pfn ? CU_GET_PROC_ADDRESS_SUCCESS
-                         : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    *symbolStatus = *pfn    ? CU_GET_PROC_ADDRESS_SUCCESS
+                    : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                            : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

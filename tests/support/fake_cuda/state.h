@@ -153,7 +153,7 @@ void drop_region(std::map<uintptr_t, Region>::iterator it);
 
 }  // namespace fake
 
-#define FAKE_CUDA_ENTER(symbol)                                   \
+#define FAKE_CUDA_ENTER(symbol)                                        \
   if (CUresult early = fake::enter(fake::Entry::symbol)) return early; \
   std::unique_lock<std::mutex> lock(fake::state().mutex)
 

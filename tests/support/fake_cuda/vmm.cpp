@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management: addresses, physical memory, mappings and their access rights.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <fcntl.h>
 
 #include "state.h"
 #include "stream.h"
@@ -37,7 +37,8 @@ CUresult check_properties(const CUmemAllocationProp *p, int *device) {
       if (lacks("host_vmm")) return CUDA_ERROR_NOT_SUPPORTED;
       *device = kHost;
       return p->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default: return CUDA_ERROR_INVALID_VALUE;  // CURRENT is none for memory
+    default:
+      return CUDA_ERROR_INVALID_VALUE;  // CURRENT is none for memory
   }
 }
 
