@@ -53,10 +53,6 @@ Status CudaBackend::stream_destroy(gmm_stream stream) {
 }
 
 Status CudaBackend::stream_is_capturing(Device device, gmm_stream stream, bool *out) {
-  if (driver_.cuStreamIsCapturing == nullptr) {
-    *out = false;
-    return Status();
-  }
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -89,7 +85,6 @@ Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
 }
 
 Status CudaBackend::stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) {
-  if (driver_.cuLaunchHostFunc == nullptr) return driver_.missing("cuLaunchHostFunc");
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
   Status status = driver_.check(driver_.cuLaunchHostFunc(to_driver(stream), fn, user), "cuLaunchHostFunc");
@@ -125,7 +120,7 @@ Status CudaBackend::copy(Device device, gmm_stream stream, void *destination, co
   if (size == 0) return Status();
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));
-  if (driver_.cuLaunchHostFunc != nullptr && is_host_memory(destination) && is_host_memory(source)) {
+  if (is_host_memory(destination) && is_host_memory(source)) {
     bool capturing = false;
     GMM_TRY(stream_is_capturing(device, stream, &capturing));
     // A graph may run its copy many times, and the driver does not block for it.

@@ -238,9 +238,20 @@ Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
   CaptureGuard capture(driver_);
   int exported = -1;
   count_call();
-  Status status = driver_.check(
-      driver_.cuMemExportToShareableHandle(&exported, to_driver(handle), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-      "cuMemExportToShareableHandle");
+  const CUresult result =
+      driver_.cuMemExportToShareableHandle(&exported, to_driver(handle), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (result == CUDA_ERROR_INVALID_VALUE && driver_.cuMemGetAllocationPropertiesFromHandle != nullptr) {
+    // The driver's word also for memory that cannot be exported: where create() had to ask for it without.
+    CUmemAllocationProp properties = {};
+    if (driver_.cuMemGetAllocationPropertiesFromHandle(&properties, to_driver(handle)) == CUDA_SUCCESS &&
+        (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
+      return fail(GMM_ERROR_NOT_SUPPORTED,
+                  "Exporting VMM handle %" PRIu64
+                  ": this memory has no file descriptor, because the device or the location "
+                  "offers none; ask gmm_device_get_info() for GMM_DEVICE_CAN_EXPORT_FD.",
+                  handle.value);
+  }
+  Status status = driver_.check(result, "cuMemExportToShareableHandle");
   if (!status.ok()) return prefix(status, "Exporting VMM handle %" PRIu64 " as a file descriptor: ", handle.value);
   *fd = exported;
   return Status();

@@ -41,6 +41,8 @@
   X(cuStreamDestroy, 4000)            \
   X(cuStreamSynchronize, 2000)        \
   X(cuStreamGetCtx, 9020)             \
+  X(cuStreamIsCapturing, 10000)       \
+  X(cuLaunchHostFunc, 10000)          \
   X(cuStreamWaitEvent, 3020)          \
   X(cuEventCreate, 2000)              \
   X(cuEventDestroy, 4000)             \
@@ -70,9 +72,7 @@
   X(cuIpcGetMemHandle, 4010)                       \
   X(cuIpcOpenMemHandle, 11000)                     \
   X(cuIpcCloseMemHandle, 4010)                     \
-  X(cuStreamIsCapturing, 10000)                    \
-  X(cuThreadExchangeStreamCaptureMode, 10010)      \
-  X(cuLaunchHostFunc, 10000)
+  X(cuThreadExchangeStreamCaptureMode, 10010)
 
 namespace gmm::cuda {
 

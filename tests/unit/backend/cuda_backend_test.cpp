@@ -16,11 +16,11 @@ extern char **environ;
 bool operator==(const fake_cuda_live_t &a, const fake_cuda_live_t &b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 std::ostream &operator<<(std::ostream &out, const fake_cuda_live_t &live) {
-  return out << "allocations " << live.allocations << " reservations " << live.reservations << " handles " << live.handles
-             << " mappings " << live.mappings << " registrations " << live.registrations << " streams " << live.streams
-             << " events " << live.events << " imports " << live.imports << " contexts " << live.context_references
-             << " device " << live.device_bytes << " host " << live.host_bytes << " managed " << live.managed_bytes
-             << " dropped " << live.dropped;
+  return out << "allocations " << live.allocations << " reservations " << live.reservations << " handles "
+             << live.handles << " mappings " << live.mappings << " registrations " << live.registrations << " streams "
+             << live.streams << " events " << live.events << " imports " << live.imports << " contexts "
+             << live.context_references << " device " << live.device_bytes << " host " << live.host_bytes << " managed "
+             << live.managed_bytes << " dropped " << live.dropped;
 }
 
 namespace gmm::test {

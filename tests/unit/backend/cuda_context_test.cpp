@@ -109,7 +109,8 @@ TEST_F(CudaContext, DevicesAreStartedWhenTheyAreNeeded) {
 // The driver's answers where the context is looked up or put back.
 TEST_F(CudaContext, SurvivesFailuresOfTheContextCalls) {
   if (!driver().is_fake()) GTEST_SKIP() << "needs the fake driver";
-  for (const char *entry : {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode"})
+  for (const char *entry :
+       {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode"})
     for (const Operation &operation : operations()) {
       if (!possible(backend(), operation)) continue;
       SCOPED_TRACE(std::string(entry) + " in " + operation.name);

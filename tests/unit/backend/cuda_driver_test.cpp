@@ -2,9 +2,8 @@
 // Opening the driver: other versions, entries and abilities that are missing, a fork; and captured streams, legacy IPC
 // and questions about foreign memory, which the common suite does not have.
 #include <gmm/pin.h>
-#include <unistd.h>
-
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -250,7 +249,8 @@ TEST_F(CudaBackendOnly, TellsWhatForeignMemoryIs) {
     Kind kind;
     gmm_usm usm;
   };
-  for (Row row : {Row{Kind::kDevice, GMM_USM_DEVICE}, Row{Kind::kHost, GMM_USM_HOST}, Row{Kind::kManaged, GMM_USM_SHARED}}) {
+  for (Row row :
+       {Row{Kind::kDevice, GMM_USM_DEVICE}, Row{Kind::kHost, GMM_USM_HOST}, Row{Kind::kManaged, GMM_USM_SHARED}}) {
     if ((info.kinds >> static_cast<uint32_t>(row.kind) & 1) == 0) continue;
     Allocation allocation;
     ASSERT_OK(backend().allocate(row.kind, kFirst, kUnit, &allocation));
@@ -291,7 +291,8 @@ TEST_F(CudaBackendOnly, SharesDeviceMemoryByLegacyIpc) {
     hex += "0123456789abcdef"[byte >> 4];
     hex += "0123456789abcdef"[byte & 15];
   }
-  const uint64_t offset = static_cast<uint64_t>(static_cast<char *>(allocation.base) - static_cast<char *>(allocation.driver_base));
+  const uint64_t offset =
+      static_cast<uint64_t>(static_cast<char *>(allocation.base) - static_cast<char *>(allocation.driver_base));
   EXPECT_EQ(play_in_child("legacy_import", {hex, std::to_string(offset)}, -1), 0);
   std::vector<uint8_t> seen(4096);
   ASSERT_OK(backend().copy(kFirst, GMM_STREAM_DEFAULT, seen.data(), allocation.base, seen.size()));
@@ -335,7 +336,8 @@ int play_legacy_import(const std::vector<std::string> &arguments) {
   const std::string &hex = arguments.at(0);
   const uint64_t offset = std::stoull(arguments.at(1));
   uint8_t handle[kLegacyHandleSize];
-  for (size_t i = 0; i < kLegacyHandleSize; ++i) handle[i] = static_cast<uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
+  for (size_t i = 0; i < kLegacyHandleSize; ++i)
+    handle[i] = static_cast<uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
   DriverUnderTest &driver = DriverUnderTest::get();
   Backend *backend = nullptr;
   const Device device{0};
@@ -350,7 +352,8 @@ int play_legacy_import(const std::vector<std::string> &arguments) {
     for (uint64_t kth = 1;; ++kth) {
       const fake_cuda_live_t before = driver.is_fake() ? driver.live() : fake_cuda_live_t{};
       if (driver.is_fake()) driver.fail(nullptr, kth, CUDA_ERROR_UNKNOWN);
-      const Status status = part[0] == 'o' ? backend->legacy_import(handle, device, &base) : backend->legacy_close(base);
+      const Status status =
+          part[0] == 'o' ? backend->legacy_import(handle, device, &base) : backend->legacy_close(base);
       if (driver.is_fake()) driver.fail(nullptr, 0, CUDA_SUCCESS);
       if (status.ok()) break;
       if (!driver.is_fake() || kth > 20) return failed(3);

@@ -48,7 +48,8 @@ TEST_F(CudaFailures, OfEveryCallInEveryOperation) {
       World world;
       world.backend = &backend();
       ASSERT_OK(operation.prepare(world));
-      fail_each_call(driver(), result, [&] { return operation.run(world); }, &seen);
+      fail_each_call(
+          driver(), result, [&] { return operation.run(world); }, &seen);
       if (HasFatalFailure()) return;
       ASSERT_OK(operation.undo(world));
     }
@@ -63,7 +64,6 @@ TEST_F(CudaFailures, OfEveryCallInEveryOperation) {
 TEST_F(CudaFailures, OfEveryCallBeforeTheDeviceIsStarted) {
   for (const Operation &operation : operations()) {
     Backend *fresh = nullptr;
-    uint64_t seen = 0;
     SCOPED_TRACE(operation.name);
     if (!possible(backend(), operation)) continue;
     backend_->destroy();
@@ -74,20 +74,18 @@ TEST_F(CudaFailures, OfEveryCallBeforeTheDeviceIsStarted) {
     ASSERT_OK(operation.prepare(world));
     // Another backend, whose device is not started yet, does the work.
     world.backend = fresh;
-    uint64_t context_references = driver().live().context_references;
+    const uint64_t context_references = driver().live().context_references;
     for (uint64_t kth = 1; kth < 100; ++kth) {
       driver().fail(nullptr, kth, CUDA_ERROR_UNKNOWN);
       const fake_cuda_live_t before = driver().live();
       const Status status = operation.run(world);
       driver().fail(nullptr, 0, CUDA_SUCCESS);
       if (status.ok()) break;
-      ++seen;
       fake_cuda_live_t after = driver().live();
       EXPECT_LE(after.context_references, context_references + 1);  // started, and kept for the retry
       after.context_references = before.context_references;
       EXPECT_EQ(after, before);
     }
-    world.backend = &backend();
     EXPECT_OK(operation.undo(world));
     fresh->destroy();
     EXPECT_EQ(driver().live().context_references, context_references);

@@ -12,7 +12,8 @@ namespace {
 
 constexpr Device kDevice{0};
 constexpr uint64_t kSize = kWorldSize;
-constexpr gmm_kind_mask kHasVmm = 1u << GMM_KIND_VMM, kHasHost = 1u << GMM_KIND_HOST, kHasManaged = 1u << GMM_KIND_MANAGED;
+constexpr gmm_kind_mask kHasVmm = 1u << GMM_KIND_VMM, kHasHost = 1u << GMM_KIND_HOST,
+                        kHasManaged = 1u << GMM_KIND_MANAGED;
 
 Status nothing(World &) { return Status(); }
 
@@ -71,17 +72,25 @@ void no_work(void *) {}
 std::vector<Operation> make() {
   std::vector<Operation> list;
   const auto add = [&](const char *name, gmm_kind_mask kinds, std::function<Status(World &)> prepare,
-                       std::function<Status(World &)> run, std::function<Status(World &)> undo, uint32_t capabilities = 0) {
+                       std::function<Status(World &)> run, std::function<Status(World &)> undo,
+                       uint32_t capabilities = 0) {
     list.push_back({name, kinds, capabilities, std::move(prepare), std::move(run), std::move(undo)});
   };
-  add("device_info", 0, nothing, [](World &w) { gmm_device_info info = {}; return w.backend->device_info(kDevice, &info); }, nothing);
+  add(
+      "device_info", 0, nothing,
+      [](World &w) {
+        gmm_device_info info = {};
+        return w.backend->device_info(kDevice, &info);
+      },
+      nothing);
   add("allocate device", 0, nothing, allocate(Kind::kDevice), deallocate);
   add("allocate host", kHasHost, nothing, allocate(Kind::kHost), deallocate);
   add("allocate managed", kHasManaged, nothing, allocate(Kind::kManaged), deallocate);
   add("deallocate device", 0, allocate(Kind::kDevice), deallocate, nothing);
   add("deallocate host", kHasHost, allocate(Kind::kHost), deallocate, nothing);
   add("deallocate managed", kHasManaged, allocate(Kind::kManaged), deallocate, nothing);
-  add("import_host", kHasHost, all({allocate(Kind::kHost), duplicate_fd}),
+  add(
+      "import_host", kHasHost, all({allocate(Kind::kHost), duplicate_fd}),
       [](World &w) {
         Status status = w.backend->import_host(w.fd, kSize, kDevice, &w.second);
         // A failure leaves the descriptor to the caller.
@@ -101,20 +110,24 @@ std::vector<Operation> make() {
   add("set_access of a device to host pages", kHasVmm, kMappedOnHost, access(kDevice), kUnmapped);
   add("set_access of the host", kHasVmm, kMappedOnHost, access(kHostLocation), kUnmapped);
   add("export_fd", kHasVmm, create(kDevice), export_fd, all({close_fd, release}), GMM_DEVICE_CAN_EXPORT_FD);
-  add("import_fd", kHasVmm, all({create(kDevice), export_fd}),
+  add(
+      "import_fd", kHasVmm, all({create(kDevice), export_fd}),
       [](World &w) { return w.backend->import_fd(w.fd, kSize, kDevice, &w.other); },
       all({[](World &w) { return w.backend->release(w.other); }, close_fd, release}), GMM_DEVICE_CAN_EXPORT_FD);
 
-  add("legacy_export", 0, allocate(Kind::kDevice),
+  add(
+      "legacy_export", 0, allocate(Kind::kDevice),
       [](World &w) { return w.backend->legacy_export(w.allocation.driver_base, w.bytes); }, deallocate,
       GMM_DEVICE_CAN_LEGACY_IPC);
   add("pin", 0, take_memory, pin(0), all({unpin, give_memory}), GMM_DEVICE_CAN_PIN);
   add("unpin", 0, all({take_memory, pin(0)}), unpin, give_memory, GMM_DEVICE_CAN_PIN);
   for (gmm_advice advice = GMM_ADVISE_SET_READ_MOSTLY; advice <= GMM_ADVISE_UNSET_ACCESSED_BY; ++advice)
-    add("advise", kHasManaged, allocate(Kind::kManaged),
+    add(
+        "advise", kHasManaged, allocate(Kind::kManaged),
         [advice](World &w) { return w.backend->advise(w.allocation.base, kSize, advice, kDevice); }, deallocate,
         GMM_DEVICE_CAN_CONCURRENT_MANAGED);
-  add("prefetch", kHasManaged, all({allocate(Kind::kManaged), make_stream}),
+  add(
+      "prefetch", kHasManaged, all({allocate(Kind::kManaged), make_stream}),
       [](World &w) { return w.backend->prefetch(w.allocation.base, kSize, kHostLocation, kDevice, w.stream); },
       all({end_stream, deallocate}), GMM_DEVICE_CAN_CONCURRENT_MANAGED);
 
@@ -122,7 +135,8 @@ std::vector<Operation> make() {
   add("stream_destroy", 0, make_stream, end_stream, nothing);
   add("stream_synchronize", 0, make_stream, wait, end_stream);
   add("stream_synchronize default", 0, nothing, wait, nothing);
-  add("stream_is_capturing", 0, make_stream,
+  add(
+      "stream_is_capturing", 0, make_stream,
       [](World &w) {
         bool capturing = true;
         Status status = w.backend->stream_is_capturing(kDevice, w.stream, &capturing);
@@ -130,24 +144,34 @@ std::vector<Operation> make() {
         return status;
       },
       end_stream);
-  add("stream_call", 0, make_stream, [](World &w) { return w.backend->stream_call(kDevice, w.stream, no_work, nullptr); }, end_stream);
-  add("copy to device", kHasHost, all({allocate(Kind::kDevice), make_stream,
-                                [](World &w) { return w.backend->allocate(Kind::kHost, kDevice, kSize, &w.second); }}),
+  add(
+      "stream_call", 0, make_stream,
+      [](World &w) { return w.backend->stream_call(kDevice, w.stream, no_work, nullptr); }, end_stream);
+  add(
+      "copy to device", kHasHost,
+      all({allocate(Kind::kDevice), make_stream,
+           [](World &w) { return w.backend->allocate(Kind::kHost, kDevice, kSize, &w.second); }}),
       [](World &w) { return w.backend->copy(kDevice, w.stream, w.allocation.base, w.second.base, kSize); },
       all({end_stream, deallocate, [](World &w) { return w.backend->deallocate(w.second); }}));
-  add("copy on host", kHasHost, all({allocate(Kind::kHost), make_stream, take_memory}),
+  add(
+      "copy on host", kHasHost, all({allocate(Kind::kHost), make_stream, take_memory}),
       [](World &w) { return w.backend->copy(kDevice, w.stream, w.allocation.base, w.memory, kSize); },
       all({end_stream, deallocate, give_memory}));
-  add("fill", 0, all({allocate(Kind::kDevice), make_stream}),
-      [](World &w) { return w.backend->fill(kDevice, w.stream, w.allocation.base, 1, kSize); }, all({end_stream, deallocate}));
-  add("synchronize", 0, nothing, [](World &w) { return w.backend->synchronize(kDevice); }, nothing);
+  add(
+      "fill", 0, all({allocate(Kind::kDevice), make_stream}),
+      [](World &w) { return w.backend->fill(kDevice, w.stream, w.allocation.base, 1, kSize); },
+      all({end_stream, deallocate}));
+  add(
+      "synchronize", 0, nothing, [](World &w) { return w.backend->synchronize(kDevice); }, nothing);
   add("event_create", 0, nothing, make_event, end_event);
   add("event_destroy", 0, make_event, end_event, nothing);
   add("event_record", 0, all({make_stream, make_event}), record, all({end_event, end_stream}));
   add("event_record default", 0, make_event, record, end_event);
-  add("event_synchronize", 0, all({make_stream, make_event, record}),
+  add(
+      "event_synchronize", 0, all({make_stream, make_event, record}),
       [](World &w) { return w.backend->event_synchronize(w.event); }, all({end_event, end_stream}));
-  add("event_query", 0, all({make_stream, make_event, record, wait}),
+  add(
+      "event_query", 0, all({make_stream, make_event, record, wait}),
       [](World &w) {
         bool passed = false;
         Status status = w.backend->event_query(w.event, &passed);
@@ -155,12 +179,25 @@ std::vector<Operation> make() {
         return status;
       },
       all({end_event, end_stream}));
-  add("stream_wait", 0, all({make_stream, make_event, record}),
+  add(
+      "stream_wait", 0, all({make_stream, make_event, record}),
       [](World &w) { return w.backend->stream_wait(kDevice, w.stream, w.event); }, all({end_event, end_stream}));
-  add("identify device", 0, allocate(Kind::kDevice),
-      [](World &w) { ForeignPointer out; w.backend->identify(w.allocation.base, &out); return Status(); }, deallocate);
-  add("identify vmm", kHasVmm, all({reserve, create(kDevice), map, access(kDevice)}),
-      [](World &w) { ForeignPointer out; w.backend->identify(w.base, &out); return Status(); }, kUnmapped);
+  add(
+      "identify device", 0, allocate(Kind::kDevice),
+      [](World &w) {
+        ForeignPointer out;
+        w.backend->identify(w.allocation.base, &out);
+        return Status();
+      },
+      deallocate);
+  add(
+      "identify vmm", kHasVmm, all({reserve, create(kDevice), map, access(kDevice)}),
+      [](World &w) {
+        ForeignPointer out;
+        w.backend->identify(w.base, &out);
+        return Status();
+      },
+      kUnmapped);
   return list;
 }
 
@@ -174,7 +211,8 @@ const std::vector<Operation> &operations() {
 bool possible(Backend &backend, const Operation &operation) {
   gmm_device_info info = {};
   EXPECT_OK(backend.device_info(kDevice, &info));
-  return (info.kinds & operation.kinds) == operation.kinds && (info.capabilities & operation.capabilities) == operation.capabilities;
+  return (info.kinds & operation.kinds) == operation.kinds &&
+         (info.capabilities & operation.capabilities) == operation.capabilities;
 }
 
 }  // namespace gmm::test
