@@ -34,7 +34,7 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t
   if (!status) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
   if (CUresult wrong = look_up(handle, &stream)) return wrong;
-  if (CUresult implicit = refuse_implicit(stream)) return implicit;
+  if (CUresult implicit = refuse_implicit(stream, false)) return implicit;  // asking spoils nothing
   *status = status_of(*stream);
   if (id) *id = stream->capture ? stream->capture->id : 0;
   return CUDA_SUCCESS;

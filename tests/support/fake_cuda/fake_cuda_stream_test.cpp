@@ -225,3 +225,20 @@ CASE(capture_forbids_what_it_cannot_record, "") {
   OK(cuStreamIsCapturing(other, &status));
   IS(status, CU_STREAM_CAPTURE_STATUS_NONE);
 }
+
+CASE(a_capture_on_a_blocking_stream_closes_the_legacy_stream, "") {
+  start();
+  CUstream stream;
+  CUgraph graph;
+  CUstreamCaptureStatus status;
+  CUdeviceptr d;
+  OK(cuMemAlloc_v2(&d, 4096));
+  OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  IS(cuStreamIsCapturing(nullptr, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  OK(cuStreamEndCapture(stream, &graph));  // the question has spoilt nothing
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  IS(cuMemsetD8Async(d, 1, 4096, nullptr), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  IS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}

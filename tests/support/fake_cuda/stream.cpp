@@ -157,12 +157,12 @@ void release_context_streams(Context *context) {
 
 uint64_t created_streams() { return streams().created.size(); }
 
-CUresult refuse_implicit(const std::shared_ptr<Stream> &stream) {
+CUresult refuse_implicit(const std::shared_ptr<Stream> &stream, bool spoil) {
   if (!stream->legacy) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
   for_each_stream(stream->context, [&](auto &other) {
     if (!other->capture || (other->flags & CU_STREAM_NON_BLOCKING)) return;
-    other->capture->invalidated = true;
+    if (spoil) other->capture->invalidated = true;
     result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   });
   return result;

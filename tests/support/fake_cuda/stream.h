@@ -71,7 +71,7 @@ CUresult refuse_during_capture(Context *context);
 // The error of a call on this very stream, when it captures.
 CUresult refuse_captured(const std::shared_ptr<Stream> &stream);
 // Work on the legacy stream would wait for blocking streams, which must not capture.
-CUresult refuse_implicit(const std::shared_ptr<Stream> &stream);
+CUresult refuse_implicit(const std::shared_ptr<Stream> &stream, bool spoil = true);
 
 // The calling thread does a stream's work: it may not call the driver.
 bool on_stream_worker();
