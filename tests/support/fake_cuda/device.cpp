@@ -154,7 +154,7 @@ int attribute(int attribute) {
     case 119:
       return has("pools") ? 1 : 0;  // pools export POSIX fds
     case 125:
-      return has("ipc");  // the one that cuIpcGetMemHandle's documentation names
+      return has("ipc");  // IPC of events: where it is, so is IPC of memory
     case 128:
       return 0;  // FABRIC: nothing here could serve it
     case 131:
