@@ -157,6 +157,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->heap.options().device));
+  GMM_TRY(heap->heap.check_empty());  // before the contents of paused blocks are forgotten
   pauser.forget(heap->heap);
   GMM_TRY(heap->heap.close(false));
   LockGuard guard(heaps.mutex);

@@ -84,6 +84,8 @@ class Heap {
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
+  // BUSY while blocks are live.
+  Status check_empty();
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
 

@@ -339,6 +339,8 @@ Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released
 }
 
 Status Heap::release_free_locked(uint64_t at_most, bool wait, uint64_t *released) {
+  // Neighbours that different streams freed hide a whole extent; who waits may see them as one.
+  if (wait) merge_all();
   Vector<Span *> runs(core_.allocator);
   const auto collect = [&](Span *run) {
     if (run->bytes() >= kExtentAlignment && !runs.push_back(run)) return;
@@ -382,6 +384,8 @@ void Heap::drop_paused(Region &region) {
   for (uintptr_t at = region.base.load(std::memory_order_relaxed), end = at + region.size.load(std::memory_order_relaxed); at < end;) {
     Span *span = span_at(at);
     at = span->end();
+    // The span may become one with unbacked addresses behind it, and these are no span of their own then.
+    if (at < end && span_at(at)->is(SpanState::kUnbacked)) at = span_at(at)->end();
     uint64_t dropped = 0;
     if (span->is(SpanState::kFree)) release_run_extents(span, UINT64_MAX, &dropped).ignore();  // what stays is only kept longer
   }
@@ -392,14 +396,21 @@ Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   return release_free_locked(at_most, wait, released);
 }
 
+Status Heap::check_empty() {
+  drain_caches(true);
+  free_kept_aside();
+  LockGuard guard(mutex);
+  uint64_t spans = 0;
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) spans += region->live_spans;
+  if (spans == 0) return Status();
+  return fail(GMM_ERROR_BUSY, "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
+}
+
 Status Heap::close(bool force) {
+  if (!force) GMM_TRY(check_empty());
   drain_caches(true);
   LockGuard guard(mutex);
   if (!force) {
-    uint64_t spans = 0;
-    for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) spans += region->live_spans;
-    if (spans != 0)
-      return fail(GMM_ERROR_BUSY, "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
     uint64_t released = 0;
     GMM_TRY(release_free_locked(UINT64_MAX, true, &released));
   }
