@@ -334,11 +334,16 @@ TEST_F(HostBackendTest, WantOfBookkeepingMemoryIsAnError) {
     if (status.ok()) status = backend->copy(kFirst, stream, &to, &from, 1);
     if (status.ok()) status = backend->event_record(event, kFirst, GMM_STREAM_DEFAULT);
     if (status.ok()) status = backend->fill(kFirst, GMM_STREAM_PER_THREAD, &from, 2, 1);
+    Gate gate;
+    if (status.ok()) status = gate.close(*backend, kFirst, GMM_STREAM_DEFAULT);
+    if (status.ok()) status = backend->event_record(event, kFirst, GMM_STREAM_DEFAULT);
+    if (status.ok()) status = backend->stream_wait(kFirst, stream, event);
     allocator_.fail_after(-1);
     if (!status.ok()) {
       ++failures;
       EXPECT_EQ(status.code(), GMM_ERROR_OUT_OF_HOST_MEMORY) << last_message();
     }
+    gate.open();
     if (event != nullptr) {
       EXPECT_OK(backend->event_destroy(event));
     }
@@ -350,7 +355,7 @@ TEST_F(HostBackendTest, WantOfBookkeepingMemoryIsAnError) {
     EXPECT_EQ(allocator_.blocks(), 0) << k;
     if (status.ok()) break;
   }
-  EXPECT_GE(failures, 7);
+  EXPECT_GE(failures, 9);
 }
 
 TEST_F(HostBackendTest, LimitsOfTheProcessAreErrors) {
@@ -414,7 +419,7 @@ int play_locked_memory(const std::vector<std::string> &) {
 
 int play_descriptors(const std::vector<std::string> &) {
   Backend *backend = nullptr;
-  CHECK(open_host(HostAllocator(), Log(nullptr, nullptr), 0, 1, &backend).ok());
+  CHECK(open_host(HostAllocator(), Log(nullptr, nullptr), 512 * kMiB, 1, &backend).ok());
   LowLimit limit(RLIMIT_NOFILE, 32);
   CHECK(limit.ok);
   std::vector<PhysicalHandle> handles;
@@ -426,11 +431,15 @@ int play_descriptors(const std::vector<std::string> &) {
   }
   CHECK(status.code() == GMM_ERROR_SYSTEM && !handles.empty());
   CHECK(last_native() == EMFILE && std::strstr(last_message(), "ulimit -n") != nullptr);
-  Allocation managed;  // needs no descriptor
+  Allocation plain, managed;
+  CHECK(backend->allocate(Kind::kDevice, kFirst, kUnit, &plain).code() == GMM_ERROR_SYSTEM);
+  // Managed memory needs no descriptor.
   CHECK(backend->allocate(Kind::kManaged, kFirst, kUnit, &managed).ok() && backend->deallocate(managed).ok());
   CHECK(backend->release(handles.back()).ok());
   CHECK(backend->create(kFirst, kUnit, &handles.back()).ok());
   for (PhysicalHandle handle : handles) CHECK(backend->release(handle).ok());
+  gmm_device_info info = {};
+  CHECK(backend->device_info(kFirst, &info).ok() && info.free_memory == 512 * kMiB);  // failures took nothing
   backend->destroy();
   return 0;
 }
