@@ -139,7 +139,7 @@ done
 # --- the build --------------------------------------------------------------------------------------------------
 step 'configure' 60 meson setup "$build" -Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled ||
   finish
-step 'build' 200 ninja -C "$build" || finish
+step 'build' 200 ninja -C "$build" -j "$(nproc)" || finish
 
 export GMM_BACKEND=cuda
 [ -z "$fake" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
