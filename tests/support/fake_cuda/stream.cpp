@@ -222,8 +222,13 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
   auto it = streams().created.find(handle);
   if (it == streams().created.end()) return CUDA_ERROR_INVALID_HANDLE;
   if (it->second->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  close_stream(it->second.get());
+  auto stream = it->second;
   streams().created.erase(it);
+  std::thread ending;
+  if (stream->idle()) ending = std::move(stream->worker);  // else the context's end waits for it
+  close_stream(stream.get());
+  lock.unlock();
+  if (ending.joinable()) ending.join();
   return CUDA_SUCCESS;
 }
 
