@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
 
-/* gmm._errors gives this function: (code, name, message, native_code, closed) -> exception. */
 static PyObject *exception_factory;
 
 PyObject *native_set_exception_factory(PyObject *module, PyObject *factory) {

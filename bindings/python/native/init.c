@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
 
-PyObject *native_set_exception_factory(PyObject *module, PyObject *factory); /* errors.c */
-
 static PyMethodDef functions[] = {{"set_exception_factory", native_set_exception_factory, METH_O, NULL},
                                   {"dlpack_capsule", dlpack_capsule, METH_VARARGS, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},

@@ -18,6 +18,8 @@
 
 /** Raises the exception for a failed result, with this thread's message. Keeps an exception that a callback left. Returns NULL. */
 PyObject *gmm_python_raise(gmm_result result);
+/** Takes what makes exceptions: a function (code, name, message, native_code, closed) -> exception. */
+PyObject *native_set_exception_factory(PyObject *module, PyObject *factory);
 /** Raises gmm.ClosedError. Returns NULL. */
 PyObject *gmm_python_raise_closed(const char *what);
 /** Joins a call's result and its outputs: (result, output, ...). Steals both. */
