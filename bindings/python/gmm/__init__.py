@@ -20,7 +20,7 @@ from gmm._enums import (
 from gmm._errors import ERRORS as _ERRORS
 from gmm._errors import ClosedError, Error
 from gmm._heap import Heap
-from gmm._info import ContextInfo, DeviceInfo, OutOfMemory, PointerInfo, Statistics, TagInfo
+from gmm._info import ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo
 from gmm._stream import Event, Stream
 from gmm._tag import Tag
 
@@ -28,7 +28,7 @@ __version__ = _native.gmm_version_string()
 globals().update(_ERRORS)
 __all__ = sorted(name for name in globals() if not name.startswith("_"))
 
-for _public in (Buffer, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap, OutOfMemory, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo):
+for _public in (Buffer, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo):
     _public.__module__ = "gmm"
 del _public
 

@@ -10,7 +10,7 @@ from gmm import _native as native
 from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
 from gmm._enums import Backend, Kind, LogLevel
 from gmm._heap import Heap
-from gmm._info import ContextInfo, DeviceInfo, OutOfMemory, PointerInfo, Statistics, read
+from gmm._info import ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
 from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
 from gmm._tag import Tag, pause_desc, tag_info, tag_number
 
@@ -134,7 +134,7 @@ class Context(native.Handle):
 
     def heap(self, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0):
         """Makes a Heap: its blocks share no extent with others."""
-        return Heap(self, kind, device=device, tag=tag_number(self, tag), minimum_extent=minimum_extent, limit=limit, peer_devices=peer_devices)
+        return Heap(self, kind, device=device, tag=tag, minimum_extent=minimum_extent, limit=limit, peer_devices=peer_devices)
 
     def copy(self, destination, source, size, *, stream=None):
         """Queues a copy between any two addresses (numbers or buffers)."""
@@ -227,7 +227,7 @@ class Context(native.Handle):
         native.gmm_set_limit(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
 
     def set_oom_handler(self, handler):
-        """Sets handler(OutOfMemory) -> bool, asked when memory is short even after trimming: True to try again. None: no handler.
+        """Sets handler(OutOfMemoryInfo) -> bool, asked when memory is short even after trimming: True to try again. None: no handler.
 
         It runs on the allocating thread and may free, pause and trim, but not allocate. Its exceptions reach the caller of alloc().
         """
@@ -237,7 +237,7 @@ class Context(native.Handle):
             return
 
         def call(device, kind, tag, requested, reserved, attempt, cause):
-            return handler(OutOfMemory(device, Kind(kind), tag, requested, reserved, attempt, cause))
+            return handler(OutOfMemoryInfo(device, Kind(kind), tag, requested, reserved, attempt, cause))
 
         self._oom_handler = call
         native.gmm_set_oom_handler(self, self)

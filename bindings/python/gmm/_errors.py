@@ -45,6 +45,8 @@ _ALSO = {
     "IPC_REFUSED": (PermissionError,),
     "IPC_TIMEOUT": (TimeoutError,),
 }
+# Names that Python has already, or nearly so.
+_RENAMED = {"SYSTEM": "SystemCallError", "IO": "FileError"}
 _PREFIX = "GMM_ERROR_"
 _CLASSES = {}
 
@@ -52,7 +54,7 @@ _CLASSES = {}
 def _make_class(constant):
     result = constant[len(_PREFIX):]
     words = result.split("_")
-    name = "".join(word if word == "IPC" else word.capitalize() for word in words) + "Error"
+    name = _RENAMED.get(result) or "".join(word if word == "IPC" else word.capitalize() for word in words) + "Error"
     code = getattr(native, constant)
     doc = native.gmm_result_text(code)
     made = type(name, (Error, *_ALSO.get(result, ())), {"__doc__": doc, "__module__": "gmm", "code": code, "name": constant})

@@ -4,6 +4,7 @@ from gmm import _native as native
 from gmm._buffer import ALLOCATED, Buffer
 from gmm._enums import Kind
 from gmm._stream import HANDLE_HEAP, _Closing, as_stream
+from gmm._tag import tag_number
 
 
 class Heap(_Closing, native.Handle):
@@ -15,7 +16,7 @@ class Heap(_Closing, native.Handle):
         desc = native.gmm_heap_desc()
         desc.kind = kind
         desc.device = device
-        desc.tag = tag
+        desc.tag = tag_number(context, tag)
         desc.minimum_extent = minimum_extent
         desc.limit = limit
         desc.peer_devices = peer_devices

@@ -80,7 +80,7 @@ class Statistics(NamedTuple):
     backend_calls: int
 
 
-class OutOfMemory(NamedTuple):
+class OutOfMemoryInfo(NamedTuple):
     """What an out-of-memory handler is told."""
 
     device: int
