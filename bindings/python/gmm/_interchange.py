@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocols by which other packages take a buffer without a copy: DLPack and the CUDA Array Interface."""
 from gmm import _native as native
-from gmm._enums import Kind
+from gmm._enums import Kind, State
 from gmm._stream import as_stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType of dlpack.h
@@ -56,6 +56,8 @@ class Interchange:
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """The buffer as a DLPack capsule: a vector of bytes that keeps the buffer alive and unfreed."""
+        if self.state == State.PAUSED:
+            raise BufferError("the memory is paused; resume its tag before handing it on")
         devices = dlpack_devices(self)
         device = devices[0] if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
         flags = 0
