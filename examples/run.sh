@@ -39,6 +39,11 @@ setup_build build || give_up "the build failed: see above"
 
 tour C build/examples/tour-c
 tour C++ build/examples/tour-cpp
+if [ -z "${setup_skipped[python]:-}" ]; then
+  tour Python env PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/python/tour.py
+else
+  skip Python "${setup_skipped[python]}"
+fi
 echo
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"
 [ ${#failed[@]} = 0 ]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
-
 #include <time.h>
+
+#include "native.h"
 
 /* Python ends a thread that waits for the GIL while the interpreter ends, in the middle of whatever it does. So callbacks
  * count themselves, and the end of the interpreter first closes this gate and then waits for those inside. */
@@ -27,11 +27,10 @@ PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
   __atomic_store_n(&gate_closed, 1, __ATOMIC_SEQ_CST);
   Py_BEGIN_ALLOW_THREADS
-  /* A callback that never returns must not keep the process: 10 s at most. */
-  const struct timespec pause = {0, 1000 * 1000};
+      /* A callback that never returns must not keep the process: 10 s at most. */
+      const struct timespec pause = {0, 1000 * 1000};
   for (int i = 0; i < 10000 && __atomic_load_n(&callbacks_inside, __ATOMIC_SEQ_CST) > 0; ++i) nanosleep(&pause, NULL);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
 /* An exception of a callback: it goes up to the Python code that called the library, or to sys.unraisablehook when there is none. */
@@ -65,9 +64,10 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
   PyObject *callable = ((Handle *)user)->oom_handler;
   if (callable && !PyErr_Occurred()) {
     Py_INCREF(callable);
-    PyObject *answer = PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
-                                             (unsigned long long)info->requested, (unsigned long long)info->reserved,
-                                             (unsigned)info->attempt, (int)info->cause);
+    PyObject *answer =
+        PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
+                              (unsigned long long)info->requested, (unsigned long long)info->reserved,
+                              (unsigned)info->attempt, (int)info->cause);
     again = answer ? PyObject_IsTrue(answer) : -1;
     if (again < 0) {
       keep_or_report(callable);

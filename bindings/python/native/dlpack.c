@@ -39,7 +39,8 @@ typedef struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 } DLManagedTensorVersioned;
 
-_Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80, "DLPack 1.0 fixes these sizes on 64-bit machines");
+_Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
+               "DLPack 1.0 fixes these sizes on 64-bit machines");
 
 enum { DL_UINT = 1 };
 
@@ -102,7 +103,8 @@ PyObject *dlpack_capsule(PyObject *module, PyObject *arguments) {
   PyObject *object;
   int device_type, device_id, versioned;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "O!iipK", &Memory_Type, &object, &device_type, &device_id, &versioned, &flags)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "O!iipK", &Memory_Type, &object, &device_type, &device_id, &versioned, &flags))
+    return NULL;
   Memory *memory = (Memory *)object;
   if (memory_add_export(memory) < 0) return NULL;
   Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made);

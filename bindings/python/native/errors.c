@@ -15,8 +15,8 @@ static PyObject *raise_with(gmm_result result, const char *message, int32_t nati
   /* The message may quote a file name in any encoding. */
   PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
   if (!text) return NULL;
-  PyObject *exception =
-      PyObject_CallFunction(exception_factory, "isNii", (int)result, gmm_result_name(result), text, (int)native_code, closed);
+  PyObject *exception = PyObject_CallFunction(exception_factory, "isNii", (int)result, gmm_result_name(result), text,
+                                              (int)native_code, closed);
   if (!exception) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   Py_DECREF(exception);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
-
 #include <stddef.h>
-#include <structmember.h>
+
+#include "native.h"
 
 static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event"};
 
@@ -61,11 +60,20 @@ static gmm_result give_back(Handle *handle, void *pointer) {
   if (handle->parent) ++handle->parent->users;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
-    case HANDLE_CONTEXT: result = gmm_context_release((gmm_context *)pointer); break;
-    case HANDLE_HEAP: result = gmm_heap_destroy((gmm_heap *)pointer); break;
-    case HANDLE_STREAM: result = gmm_stream_destroy((gmm_context *)context, (gmm_stream)pointer); break;
-    case HANDLE_EVENT: result = gmm_event_destroy((gmm_context *)context, (gmm_event *)pointer); break;
-    case HANDLE_NONE: break;
+    case HANDLE_CONTEXT:
+      result = gmm_context_release((gmm_context *)pointer);
+      break;
+    case HANDLE_HEAP:
+      result = gmm_heap_destroy((gmm_heap *)pointer);
+      break;
+    case HANDLE_STREAM:
+      result = gmm_stream_destroy((gmm_context *)context, (gmm_stream)pointer);
+      break;
+    case HANDLE_EVENT:
+      result = gmm_event_destroy((gmm_context *)context, (gmm_event *)pointer);
+      break;
+    case HANDLE_NONE:
+      break;
   }
   gmm_python_take_gil(state);
   if (handle->parent) --handle->parent->users;
@@ -80,7 +88,8 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   void *pointer = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
   if (handle->pointer || kind < HANDLE_CONTEXT || kind > HANDLE_EVENT || !pointer ||
-      (parent != Py_None) != (kind != HANDLE_CONTEXT) || (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
+      (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
+      (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
     return NULL;
   }
@@ -99,10 +108,12 @@ static PyObject *handle_close(PyObject *self, PyObject *unused) {
   void *pointer = handle->pointer;
   if (!pointer) Py_RETURN_NONE;
   if (handle->exports > 0)
-    return PyErr_Format(PyExc_BufferError, "cannot close the context: %zd views of its memory live; release or delete them first",
+    return PyErr_Format(PyExc_BufferError,
+                        "cannot close the context: %zd views of its memory live; release or delete them first",
                         handle->exports);
   if (handle->users > 0)
-    return PyErr_Format(PyExc_RuntimeError, "cannot close the %s: %zd calls on other threads use it; let them end first",
+    return PyErr_Format(PyExc_RuntimeError,
+                        "cannot close the %s: %zd calls on other threads use it; let them end first",
                         kind_names[handle->kind], handle->users);
   handle->pointer = NULL; /* before the GIL is left: a second close sees it closed */
   const gmm_result result = give_back(handle, pointer);
@@ -163,31 +174,27 @@ static PyObject *handle_get_closed(PyObject *self, void *unused) {
 static PyObject *handle_get_handle(PyObject *self, void *unused) {
   (void)unused;
   Handle *handle = (Handle *)self;
-  if (!handle->pointer || (handle->parent && !handle->parent->pointer)) return gmm_python_raise_closed(kind_names[handle->kind]);
+  if (!handle->pointer || (handle->parent && !handle->parent->pointer))
+    return gmm_python_raise_closed(kind_names[handle->kind]);
   return PyLong_FromVoidPtr(handle->pointer);
 }
 
 static PyMethodDef handle_methods[] = {
-    {"_adopt", handle_adopt, METH_VARARGS, NULL},
-    {"_close", handle_close, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+    {"_adopt", handle_adopt, METH_VARARGS, NULL}, {"_close", handle_close, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef handle_getters[] = {
-    {"closed", handle_get_closed, NULL, "True once it was closed.", NULL},
-    {"handle", handle_get_handle, NULL, "The library's handle, as a number.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef handle_getters[] = {{"closed", handle_get_closed, NULL, "True once it was closed.", NULL},
+                                       {"handle", handle_get_handle, NULL, "The library's handle, as a number.", NULL},
+                                       {NULL, NULL, NULL, NULL, NULL}};
 
-static PyMemberDef handle_members[] = {
-    {"_exports", T_PYSSIZET, offsetof(Handle, exports), READONLY, NULL},
-    {"_users", T_PYSSIZET, offsetof(Handle, users), READONLY, NULL},
-    {"_resets", T_PYSSIZET, offsetof(Handle, resets), 0, NULL},
-    {"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
-    {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
-    {NULL, 0, 0, 0, NULL}};
+static PyMemberDef handle_members[] = {{"_exports", T_PYSSIZET, offsetof(Handle, exports), READONLY, NULL},
+                                       {"_users", T_PYSSIZET, offsetof(Handle, users), READONLY, NULL},
+                                       {"_resets", T_PYSSIZET, offsetof(Handle, resets), 0, NULL},
+                                       {"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
+                                       {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
+                                       {NULL, 0, 0, 0, NULL}};
 
 PyTypeObject Handle_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "gmm._native.Handle",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A context, heap, stream or event of the library.",

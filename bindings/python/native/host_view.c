@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
-
 #include <stddef.h>
-#include <structmember.h>
+
+#include "native.h"
 
 /* An object's memory through the buffer protocol, held where it is until release() or the end of the view. */
 typedef struct {
-  PyObject_HEAD
+  PyObject ob_base; /* what PyObject_HEAD stands for */
   Py_buffer buffer;
   PyObject *object;
 } HostView;
@@ -19,7 +18,8 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
   HostView *view = (HostView *)type->tp_alloc(type, 0);
   if (!view) return NULL;
   /* C-contiguous, any element type. */
-  if (PyObject_GetBuffer(object, &view->buffer, (writable ? PyBUF_WRITABLE : 0) | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+  if (PyObject_GetBuffer(object, &view->buffer, (writable ? PyBUF_WRITABLE : 0) | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) <
+      0) {
     view->buffer.obj = NULL;
     Py_DECREF(view);
     return NULL;
@@ -64,11 +64,11 @@ static PyGetSetDef view_getters[] = {{"address", view_get_address, NULL, NULL, N
                                      {"nbytes", view_get_nbytes, NULL, NULL, NULL},
                                      {NULL, NULL, NULL, NULL, NULL}};
 
-static PyMemberDef view_members[] = {{"object", T_OBJECT, offsetof(HostView, object), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
+static PyMemberDef view_members[] = {{"object", T_OBJECT, offsetof(HostView, object), READONLY, NULL},
+                                     {NULL, 0, 0, 0, NULL}};
 
 PyTypeObject HostView_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "gmm._native.HostView",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.HostView",
     .tp_basicsize = sizeof(HostView),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = view_new,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
-
 #include <stddef.h>
-#include <structmember.h>
+
+#include "native.h"
 
 int memory_is_open(const Memory *memory) {
   return memory->open && memory->context && memory->context->pointer && memory->resets == memory->context->resets;
 }
 
 static PyObject *closed_error(const Memory *memory) {
-  if (memory->open && memory->context && !memory->context->pointer) return gmm_python_raise_closed("context of this memory");
+  if (memory->open && memory->context && !memory->context->pointer)
+    return gmm_python_raise_closed("context of this memory");
   return gmm_python_raise_closed(memory->origin == MEMORY_PINNED ? "pin" : "buffer");
 }
 
@@ -52,7 +52,9 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
   int origin;
   Py_ssize_t nbytes;
   PyObject *number, *context, *heap, *stream, *source;
-  if (!PyArg_ParseTuple(arguments, "iOnO!OOO", &origin, &number, &nbytes, &Handle_Type, &context, &heap, &stream, &source)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "iOnO!OOO", &origin, &number, &nbytes, &Handle_Type, &context, &heap, &stream,
+                        &source))
+    return NULL;
   void *address = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
   if (memory->context || !address || nbytes < 0 || (heap != Py_None && !PyObject_TypeCheck(heap, &Handle_Type))) {
@@ -91,9 +93,15 @@ static gmm_result give_back(Memory *memory, gmm_stream stream) {
   gmm_result result = GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (memory->origin) {
-    case MEMORY_ALLOCATED: result = gmm_free(context, memory->address, stream); break;
-    case MEMORY_IMPORTED: result = gmm_ipc_close(context, memory->address); break;
-    case MEMORY_PINNED: result = gmm_unpin(context, memory->address); break;
+    case MEMORY_ALLOCATED:
+      result = gmm_free(context, memory->address, stream);
+      break;
+    case MEMORY_IMPORTED:
+      result = gmm_ipc_close(context, memory->address);
+      break;
+    case MEMORY_PINNED:
+      result = gmm_unpin(context, memory->address);
+      break;
   }
   gmm_python_take_gil(state);
   return result;
@@ -114,7 +122,8 @@ static PyObject *memory_give_back(PyObject *self, PyObject *stream_object) {
     Py_RETURN_FALSE;
   }
   if (memory->exports > 0)
-    return PyErr_Format(PyExc_BufferError, "cannot free the memory at %p: %zd views of it live; release or delete them first",
+    return PyErr_Format(PyExc_BufferError,
+                        "cannot free the memory at %p: %zd views of it live; release or delete them first",
                         memory->address, memory->exports);
   gmm_stream stream = own_stream(memory);
   Handle *held_stream = NULL;
@@ -166,7 +175,8 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   } else if (info.state == GMM_STATE_PAUSED) {
     PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before looking at it");
   } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
-    PyErr_SetString(PyExc_BufferError, "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
+    PyErr_SetString(PyExc_BufferError,
+                    "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
   } else if (PyBuffer_FillInfo(view, self, memory->address, memory->nbytes, 0, flags) == 0) {
     return 0;
   }
@@ -225,10 +235,9 @@ static PyObject *memory_get_stream(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr((void *)own_stream(memory));
 }
 
-static PyMethodDef memory_methods[] = {
-    {"_adopt", memory_adopt, METH_VARARGS, NULL},
-    {"_give_back", memory_give_back, METH_O, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef memory_methods[] = {{"_adopt", memory_adopt, METH_VARARGS, NULL},
+                                       {"_give_back", memory_give_back, METH_O, NULL},
+                                       {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {
     {"address", memory_get_address, NULL, "Where the memory starts, as a number.", NULL},
@@ -247,8 +256,7 @@ static PyBufferProcs memory_buffer = {memory_getbuffer, memory_releasebuffer};
 static PySequenceMethods memory_sequence = {.sq_length = memory_length};
 
 PyTypeObject Memory_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "gmm._native.Memory",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Memory",
     .tp_basicsize = sizeof(Memory),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A block of memory of the library.",

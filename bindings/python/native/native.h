@@ -11,8 +11,9 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-
+/* Python.h comes first. */
 #include <gmm/gmm.h>
+#include <structmember.h>
 
 /* errors.c */
 
@@ -40,7 +41,7 @@ int gmm_python_thread_is_inside(void);
 typedef enum { HANDLE_NONE, HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT } HandleKind;
 
 typedef struct Handle {
-  PyObject_HEAD
+  PyObject ob_base; /* what PyObject_HEAD stands for */
   HandleKind kind;
   void *pointer;         /**< NULL: closed, or never opened */
   struct Handle *parent; /**< the context of a heap, stream or event */
@@ -65,18 +66,18 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 typedef enum { MEMORY_ALLOCATED, MEMORY_IMPORTED, MEMORY_PINNED } MemoryOrigin;
 
 typedef struct Memory {
-  PyObject_HEAD
+  PyObject ob_base; /* what PyObject_HEAD stands for */
   MemoryOrigin origin;
   int open;
   void *address;
   Py_ssize_t nbytes;
   Handle *context;
-  Handle *heap;      /**< the heap it came from, or NULL */
-  Handle *stream;    /**< the gmm.Stream it is freed on, or NULL */
+  Handle *heap;   /**< the heap it came from, or NULL */
+  Handle *stream; /**< the gmm.Stream it is freed on, or NULL */
   gmm_stream raw_stream;
   Py_ssize_t resets; /**< the context's count when it was made */
   Py_ssize_t exports;
-  PyObject *source;  /**< pinned: the view that keeps the caller's memory where it is */
+  PyObject *source; /**< pinned: the view that keeps the caller's memory where it is */
   PyObject *weak_references;
 } Memory;
 
