@@ -14,7 +14,7 @@
 
 #include "backend/backend.h"
 #include "base/lock.h"
-#include "unit/page_locks.h"
+#include "page_locks.h"
 
 namespace gmm::test {
 
