@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds gmm and runs the tour in C, C++, Python, Java and C#, each with a replay of two real
+# traces. Needs no GPU: without one the host backend runs, and the tour says so.
+#
+# Usage: examples/run.sh
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+. tests/support/setup.sh
+
+traces=("$PWD"/tests/bench/traces/{graph_train,streams_mixed}.trace.gz)
+ran=()
+skipped=()
+failed=()
+
+give_up() {
+  echo "examples/run.sh stops: $*" >&2
+  exit 1
+}
+
+# tour LANGUAGE COMMAND...
+tour() {
+  local language=$1
+  shift
+  setup_say "the tour in $language"
+  if "$@" "${traces[@]}"; then ran+=("$language"); else failed+=("$language"); fi
+}
+
+skip() { # LANGUAGE REASON
+  setup_say "the tour in $1 is skipped: $2"
+  skipped+=("$1")
+}
+
+setup_say "looking for compilers, Meson and ninja"
+setup_required || give_up "the build cannot start without them"
+setup_options
+setup_configure build "${setup_options[@]}" || give_up "Meson could not configure build/: see above"
+setup_build build || give_up "the build failed: see above"
+
+tour C build/examples/tour-c
+tour C++ build/examples/tour-cpp
+echo
+printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"
+[ ${#failed[@]} = 0 ]

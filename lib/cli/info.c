@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static void print_names(const char *title, uint32_t bits, const char *const *names, uint32_t count) {
+  printf("  %-12s", title);
+  if (bits == 0) printf(" none");
+  for (uint32_t i = 0; i < count; ++i)
+    if ((bits & (1u << i)) != 0 && names[i] != NULL) printf(" %s", names[i]);
+  printf("\n");
+}
+
+static int print_device(gmm_context *context, gmm_device device) {
+  static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
+  static const char *const capabilities[] = {"pause", "export-fd", "legacy-ipc", "concurrent-managed",
+                                             "pin",   "pageable",  "fabric",     NULL};
+  gmm_device_info info = {.struct_size = sizeof info};
+  const gmm_result result = gmm_device_get_info(context, device, &info);
+  if (result < 0) return report("device", result);
+  printf("device %d: %s\n", device, info.name);
+  if ((info.capabilities & GMM_DEVICE_IS_HOST) != 0) printf("  not a GPU: figures from it say nothing about one\n");
+  printf("  uuid         ");
+  for (size_t i = 0; i < sizeof info.uuid; ++i)
+    printf("%02x%s", info.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+  printf("\n  memory       %.1f MiB, %.1f MiB free\n", (double)info.total_memory / 1048576,
+         (double)info.free_memory / 1048576);
+  printf("  granularity  %.1f KiB\n", (double)info.granularity / 1024);
+  print_names("kinds", info.kinds, kinds, 5);
+  print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_HOST, capabilities, 8);
+  return 1;
+}
+
+int command_info(const struct options *options) {
+  gmm_context *context = NULL;
+  gmm_result result = gmm_context_create(&options->context, &context);
+  if (result < 0) return report("context", result), EXIT_FAILED;
+  gmm_context_info info = {.struct_size = sizeof info};
+  result = gmm_context_get_info(context, &info);
+  int good = result < 0 ? report("context", result) : 1;
+  if (good) {
+    printf("gmm %s, backend %s (%s), %u device%s\n", gmm_version_string(), info.backend_name, info.driver_version,
+           info.device_count, info.device_count == 1 ? "" : "s");
+    for (uint32_t i = 0; i < info.device_count && good; ++i) good = print_device(context, (gmm_device)i);
+  }
+  result = gmm_context_release(context);
+  if (result < 0) good = report("release", result);
+  return good ? EXIT_GOOD : EXIT_FAILED;
+}

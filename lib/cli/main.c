@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const char usage[] =
+    "gmm: GPU memory from the command line\n"
+    "\n"
+    "  gmm info                        the backend, its devices and what they can do\n"
+    "  gmm replay TRACE...             runs traces of allocations (text, also gzip) and prints what they took\n"
+    "  gmm snapshot [TRACE]            prints the state of all memory as JSON, after the operations of a trace\n"
+    "  gmm --version\n"
+    "\n"
+    "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
+    "  --device N                      default: 0\n"
+    "  --kind device|vmm|host|managed  the memory that a trace is given; default: vmm\n"
+    "  --host-memory GIB               host backend: how much each device pretends to have; default: the machine's\n"
+    "  --operations N                  snapshot: runs the first N of the trace only\n";
+
+const char *kind_name(gmm_kind kind) {
+  static const char *const names[] = {"unspecified", "device", "vmm", "host", "managed"};
+  return kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+int report(const char *what, gmm_result result) {
+  fprintf(stderr, "gmm: %s: %s: %s\n", what, gmm_result_name(result), gmm_last_error_message());
+  return 0;
+}
+
+static int wrong(const char *option, const char *value) {
+  fprintf(stderr, "gmm: %s does not take '%s'; `gmm --help` lists what it takes\n", option, value);
+  return EXIT_USAGE;
+}
+
+static int parse_number(const char *text, uint64_t highest, uint64_t *out) {
+  if (*text < '0' || *text > '9') return 0;
+  char *end = NULL;
+  errno = 0;
+  const unsigned long long value = strtoull(text, &end, 10);
+  if (errno != 0 || *end != '\0' || value > highest) return 0;
+  *out = value;
+  return 1;
+}
+
+static int parse_name(const char *text, const char *const *names, uint32_t count, uint32_t *out) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (names[i] != NULL && strcmp(text, names[i]) == 0) {
+      *out = i;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static int parse_option(const char *name, const char *value, struct options *options) {
+  static const char *const backends[] = {"auto", "host", "cuda"};
+  static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
+  uint64_t number = 0;
+  if (strcmp(name, "--backend") == 0) return parse_name(value, backends, 3, &options->context.backend);
+  if (strcmp(name, "--kind") == 0) return parse_name(value, kinds, 5, &options->kind);
+  if (strcmp(name, "--device") == 0) {
+    if (!parse_number(value, INT32_MAX, &number)) return 0;
+    options->device = (gmm_device)number;
+    return 1;
+  }
+  if (strcmp(name, "--host-memory") == 0) {
+    if (!parse_number(value, UINT64_C(1) << 20, &number)) return 0;
+    options->context.host_memory = number << 30;
+    return 1;
+  }
+  return parse_number(value, UINT64_MAX, &options->operations);
+}
+
+static int is_option(const char *text) {
+  static const char *const names[] = {"--backend", "--kind", "--device", "--host-memory", "--operations"};
+  uint32_t index = 0;
+  return parse_name(text, names, 5, &index);
+}
+
+int main(int argc, char **argv) {
+  struct options options = {
+      .context = {.struct_size = sizeof options.context}, .kind = GMM_KIND_VMM, .operations = UINT64_MAX};
+  char **rest = calloc((size_t)argc + 1, sizeof *rest);
+  if (rest == NULL) return EXIT_FAILED;
+  int count = 0;
+  for (int i = 1; i < argc; ++i) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+      return fputs(usage, stdout), free(rest), EXIT_GOOD;
+    if (strcmp(argv[i], "--version") == 0) return printf("gmm %s\n", gmm_version_string()), free(rest), EXIT_GOOD;
+    if (!is_option(argv[i])) {
+      if (argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
+      rest[count++] = argv[i];
+      continue;
+    }
+    const char *value = i + 1 < argc ? argv[i + 1] : "";
+    if (!parse_option(argv[i], value, &options)) return free(rest), wrong(argv[i], value);
+    ++i;
+  }
+  const char *command = count > 0 ? rest[0] : "";
+  options.files = rest + 1;
+  options.file_count = count - 1;
+  int code = EXIT_USAGE;
+  if (strcmp(command, "info") == 0 && count == 1) {
+    code = command_info(&options);
+  } else if (strcmp(command, "replay") == 0 && count > 1) {
+    code = command_replay(&options);
+  } else if (strcmp(command, "snapshot") == 0 && count <= 2) {
+    code = command_snapshot(&options);
+  } else {
+    fputs(usage, stderr);
+  }
+  free(rest);
+  return code;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "cli/trace.h"
+
+static uint64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+int player_open(const gmm_context_desc *desc, gmm_device device, gmm_kind kind, const struct trace *trace,
+                struct player *out) {
+  struct player player = {.desc = {.struct_size = sizeof player.desc, .kind = kind, .device = device}};
+  gmm_result result = gmm_context_create(desc, &player.context);
+  if (result < 0) return report("context", result);
+  player.blocks = calloc(trace->block_count, sizeof *player.blocks);
+  player.streams = calloc(trace->stream_count, sizeof *player.streams);
+  int good = player.blocks != NULL && player.streams != NULL;
+  if (!good) fprintf(stderr, "gmm: no memory for %u blocks\n", trace->block_count);
+  for (uint32_t i = 1; i < trace->stream_count && good; ++i) {
+    result = gmm_stream_create(player.context, device, &player.streams[i]);
+    if (result < 0) good = report("stream", result);
+  }
+  *out = player;
+  return good || (player_close(out, trace), 0);
+}
+
+int player_run(struct player *player, const struct trace *trace, uint64_t count, uint64_t *nanoseconds) {
+  gmm_alloc_desc desc = player->desc;
+  const uint64_t start = now();
+  for (uint64_t i = 0; i < count && i < trace->count; ++i) {
+    const struct operation *operation = &trace->operations[i];
+    void **block = &player->blocks[operation->block];
+    gmm_result result = GMM_OK;
+    if (operation->size != 0) {
+      desc.stream = player->streams[operation->stream];
+      result = gmm_alloc(player->context, operation->size, &desc, block);
+    } else {
+      result = gmm_free(player->context, *block, player->streams[operation->stream]);
+      *block = NULL;
+    }
+    if (result < 0) {
+      fprintf(stderr, "gmm: operation %llu of the trace:\n", (unsigned long long)i + 1);
+      return report(operation->size != 0 ? "alloc" : "free", result);
+    }
+  }
+  *nanoseconds += now() - start;
+  return 1;
+}
+
+int player_clear(struct player *player, const struct trace *trace) {
+  for (uint32_t i = 0; i < trace->block_count; ++i) {
+    const gmm_result result = gmm_free(player->context, player->blocks[i], GMM_STREAM_DEFAULT);
+    if (result < 0) return report("free", result);
+    player->blocks[i] = NULL;
+  }
+  return 1;
+}
+
+int player_close(struct player *player, const struct trace *trace) {
+  int good = 1;
+  for (uint32_t i = 1; i < trace->stream_count && player->streams != NULL; ++i) {
+    if (player->streams[i] == NULL) continue;
+    const gmm_result result = gmm_stream_destroy(player->context, player->streams[i]);
+    if (result < 0) good = report("stream", result);
+  }
+  free(player->streams);
+  free(player->blocks);
+  const gmm_result result = gmm_context_release(player->context);
+  return result < 0 ? report("release", result) : good;
+}

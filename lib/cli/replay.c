@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/trace.h"
+
+/* The file's name without its folder and its endings, cut to the column. */
+static void print_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  const char *name = slash != NULL ? slash + 1 : path;
+  const size_t length = strcspn(name, ".");
+  printf("%-18.*s", (int)(length < 17 ? length : 17), name);
+}
+
+/* A pass on empty caches and one on warm ones. */
+static int replay(const struct options *options, const char *path) {
+  struct trace trace;
+  struct player player;
+  if (!trace_read(path, &trace)) return 0;
+  if (!player_open(&options->context, options->device, options->kind, &trace, &player)) return trace_free(&trace), 0;
+
+  const gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
+  gmm_statistics first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
+  uint64_t cold = 0, warm = 0;
+  int good = player_run(&player, &trace, UINT64_MAX, &cold);
+  gmm_result result = good ? gmm_stats(player.context, &scope, &first) : GMM_OK;
+  if (result == GMM_OK && good) result = gmm_stats(player.context, NULL, &whole);
+  if (result < 0) good = report("stats", result);
+  good = good && player_clear(&player, &trace) && player_run(&player, &trace, UINT64_MAX, &warm);
+  result = good ? gmm_stats(player.context, NULL, &again) : GMM_OK;
+  if (result < 0) good = report("stats", result);
+  good = good && player_clear(&player, &trace);
+  if (good) {
+    const double mib = 1048576, count = (double)trace.count;
+    print_name(path);
+    printf("%10" PRIu64 "  %9.1f MiB  %9.1f MiB  %6.3f  %8.0f  %8.0f  %8" PRIu64 "  %8" PRIu64 "\n", trace.count,
+           (double)trace.peak_requested / mib, (double)first.peak_reserved_bytes / mib,
+           (double)first.peak_reserved_bytes / (double)trace.peak_requested, (double)cold / count, (double)warm / count,
+           whole.backend_calls, again.backend_calls - whole.backend_calls);
+  }
+  good = player_close(&player, &trace) && good;
+  trace_free(&trace);
+  return good;
+}
+
+static int print_backend(const struct options *options) {
+  gmm_context *context = NULL;
+  gmm_result result = gmm_context_create(&options->context, &context);
+  if (result < 0) return report("context", result);
+  gmm_context_info info = {.struct_size = sizeof info};
+  gmm_device_info device = {.struct_size = sizeof device};
+  result = gmm_context_get_info(context, &info);
+  if (result >= 0) result = gmm_device_get_info(context, options->device, &device);
+  const int good = result < 0 ? report("info", result) : 1;
+  if (good)
+    printf("backend %s, device %d: %s, kind %s; first pass on empty caches, then again on warm ones\n\n",
+           info.backend_name, options->device, device.name, kind_name(options->kind));
+  result = gmm_context_release(context);
+  return result < 0 ? report("release", result) : good;
+}
+
+int command_replay(const struct options *options) {
+  if (!print_backend(options)) return EXIT_FAILED;
+  printf("%-18s%10s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "requested", "reserved", "ratio",
+         "ns first", "ns again", "calls", "again");
+  int good = 1;
+  for (int i = 0; i < options->file_count; ++i) good = replay(options, options->files[i]) && good;
+  return good ? EXIT_GOOD : EXIT_FAILED;
+}
+
+static int32_t write_text(void *user, const char *text, uint64_t size) {
+  return fwrite(text, 1, size, user) == size ? 0 : 1;
+}
+
+int command_snapshot(const struct options *options) {
+  static struct operation nothing;
+  static uint64_t default_stream;
+  struct trace trace = {.operations = &nothing, .streams = &default_stream, .stream_count = 1, .block_count = 1};
+  struct player player;
+  if (options->file_count > 0 && !trace_read(options->files[0], &trace)) return EXIT_FAILED;
+  uint64_t nanoseconds = 0;
+  int good = player_open(&options->context, options->device, options->kind, &trace, &player);
+  if (good) {
+    good = player_run(&player, &trace, options->operations, &nanoseconds);
+    const gmm_result result = good ? gmm_snapshot(player.context, write_text, stdout) : GMM_OK;
+    if (result < 0) good = report("snapshot", result);
+    putchar('\n');
+    good = player_close(&player, &trace) && good;
+  }
+  if (options->file_count > 0) trace_free(&trace);
+  return good && fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layout of every public struct on 64-bit machines, as programs in the world were compiled with. A descriptor may
+ * grow at its end: then its SIZE changes here and an OFFSET is added. Nothing else here ever changes.
+ */
+#include <gmm/gmm.h>
+#include <stddef.h>
+
+#define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "the size of " #type " changed")
+#define OFFSET(type, field, bytes) _Static_assert(offsetof(type, field) == (bytes), #type "." #field " moved")
+
+SIZE(gmm_log_callback, 16);
+OFFSET(gmm_log_callback, fn, 0);
+OFFSET(gmm_log_callback, user, 8);
+
+SIZE(gmm_host_allocator, 24);
+OFFSET(gmm_host_allocator, allocate, 0);
+OFFSET(gmm_host_allocator, deallocate, 8);
+OFFSET(gmm_host_allocator, user, 16);
+
+SIZE(gmm_context_desc, 72);
+OFFSET(gmm_context_desc, struct_size, 0);
+OFFSET(gmm_context_desc, backend, 4);
+OFFSET(gmm_context_desc, flags, 8);
+OFFSET(gmm_context_desc, reserved, 12);
+OFFSET(gmm_context_desc, log, 16);
+OFFSET(gmm_context_desc, host_allocator, 32);
+OFFSET(gmm_context_desc, host_memory, 56);
+OFFSET(gmm_context_desc, host_devices, 64);
+OFFSET(gmm_context_desc, reserved1, 68);
+
+SIZE(gmm_context_info, 80);
+OFFSET(gmm_context_info, struct_size, 0);
+OFFSET(gmm_context_info, backend, 4);
+OFFSET(gmm_context_info, device_count, 8);
+OFFSET(gmm_context_info, reserved, 12);
+OFFSET(gmm_context_info, backend_name, 16);
+OFFSET(gmm_context_info, driver_version, 32);
+
+SIZE(gmm_device_info, 184);
+OFFSET(gmm_device_info, struct_size, 0);
+OFFSET(gmm_device_info, device, 4);
+OFFSET(gmm_device_info, capabilities, 8);
+OFFSET(gmm_device_info, kinds, 12);
+OFFSET(gmm_device_info, total_memory, 16);
+OFFSET(gmm_device_info, free_memory, 24);
+OFFSET(gmm_device_info, granularity, 32);
+OFFSET(gmm_device_info, name, 40);
+OFFSET(gmm_device_info, uuid, 168);
+
+SIZE(gmm_alloc_desc, 40);
+OFFSET(gmm_alloc_desc, struct_size, 0);
+OFFSET(gmm_alloc_desc, kind, 4);
+OFFSET(gmm_alloc_desc, device, 8);
+OFFSET(gmm_alloc_desc, tag, 12);
+OFFSET(gmm_alloc_desc, stream, 16);
+OFFSET(gmm_alloc_desc, alignment, 24);
+OFFSET(gmm_alloc_desc, flags, 32);
+OFFSET(gmm_alloc_desc, reserved, 36);
+
+SIZE(gmm_pointer_info, 88);
+OFFSET(gmm_pointer_info, struct_size, 0);
+OFFSET(gmm_pointer_info, kind, 4);
+OFFSET(gmm_pointer_info, base, 8);
+OFFSET(gmm_pointer_info, size, 16);
+OFFSET(gmm_pointer_info, reserved_size, 24);
+OFFSET(gmm_pointer_info, device, 32);
+OFFSET(gmm_pointer_info, tag, 36);
+OFFSET(gmm_pointer_info, state, 40);
+OFFSET(gmm_pointer_info, usm, 44);
+OFFSET(gmm_pointer_info, ipc_routes, 48);
+OFFSET(gmm_pointer_info, flags, 52);
+OFFSET(gmm_pointer_info, allocation_base, 56);
+OFFSET(gmm_pointer_info, allocation_size, 64);
+OFFSET(gmm_pointer_info, device_pointer, 72);
+OFFSET(gmm_pointer_info, generation, 80);
+
+SIZE(gmm_heap_desc, 40);
+OFFSET(gmm_heap_desc, struct_size, 0);
+OFFSET(gmm_heap_desc, kind, 4);
+OFFSET(gmm_heap_desc, device, 8);
+OFFSET(gmm_heap_desc, tag, 12);
+OFFSET(gmm_heap_desc, minimum_extent, 16);
+OFFSET(gmm_heap_desc, limit, 24);
+OFFSET(gmm_heap_desc, peer_devices, 32);
+OFFSET(gmm_heap_desc, flags, 36);
+
+SIZE(gmm_pin_desc, 16);
+OFFSET(gmm_pin_desc, struct_size, 0);
+OFFSET(gmm_pin_desc, flags, 4);
+OFFSET(gmm_pin_desc, device, 8);
+OFFSET(gmm_pin_desc, reserved, 12);
+
+SIZE(gmm_move_desc, 16);
+OFFSET(gmm_move_desc, struct_size, 0);
+OFFSET(gmm_move_desc, flags, 4);
+OFFSET(gmm_move_desc, stream, 8);
+
+SIZE(gmm_tag_desc, 16);
+OFFSET(gmm_tag_desc, struct_size, 0);
+OFFSET(gmm_tag_desc, contents, 4);
+OFFSET(gmm_tag_desc, priority, 8);
+OFFSET(gmm_tag_desc, reserved, 12);
+
+SIZE(gmm_pause_desc, 24);
+OFFSET(gmm_pause_desc, struct_size, 0);
+OFFSET(gmm_pause_desc, flags, 4);
+OFFSET(gmm_pause_desc, tags, 8);
+OFFSET(gmm_pause_desc, tag_count, 16);
+OFFSET(gmm_pause_desc, reserved, 20);
+
+SIZE(gmm_pause_info, 120);
+OFFSET(gmm_pause_info, struct_size, 0);
+OFFSET(gmm_pause_info, tag, 4);
+OFFSET(gmm_pause_info, contents, 8);
+OFFSET(gmm_pause_info, priority, 12);
+OFFSET(gmm_pause_info, active_bytes, 16);
+OFFSET(gmm_pause_info, paused_bytes, 24);
+OFFSET(gmm_pause_info, backup_host_bytes, 32);
+OFFSET(gmm_pause_info, backup_file_bytes, 40);
+OFFSET(gmm_pause_info, pauses, 48);
+OFFSET(gmm_pause_info, name, 56);
+
+SIZE(gmm_ipc_handle, 192);
+OFFSET(gmm_ipc_handle, bytes, 0);
+
+SIZE(gmm_ipc_import_desc, 16);
+OFFSET(gmm_ipc_import_desc, struct_size, 0);
+OFFSET(gmm_ipc_import_desc, flags, 4);
+OFFSET(gmm_ipc_import_desc, device, 8);
+OFFSET(gmm_ipc_import_desc, timeout_ms, 12);
+
+SIZE(gmm_scope, 24);
+OFFSET(gmm_scope, struct_size, 0);
+OFFSET(gmm_scope, flags, 4);
+OFFSET(gmm_scope, device, 8);
+OFFSET(gmm_scope, tag, 12);
+OFFSET(gmm_scope, kind, 16);
+OFFSET(gmm_scope, reserved, 20);
+
+SIZE(gmm_oom_info, 40);
+OFFSET(gmm_oom_info, struct_size, 0);
+OFFSET(gmm_oom_info, device, 4);
+OFFSET(gmm_oom_info, kind, 8);
+OFFSET(gmm_oom_info, tag, 12);
+OFFSET(gmm_oom_info, requested, 16);
+OFFSET(gmm_oom_info, reserved, 24);
+OFFSET(gmm_oom_info, attempt, 32);
+OFFSET(gmm_oom_info, cause, 36);
+
+SIZE(gmm_statistics, 120);
+OFFSET(gmm_statistics, struct_size, 0);
+OFFSET(gmm_statistics, live_tags, 4);
+OFFSET(gmm_statistics, live_bytes, 8);
+OFFSET(gmm_statistics, live_blocks, 16);
+OFFSET(gmm_statistics, peak_live_bytes, 24);
+OFFSET(gmm_statistics, cached_bytes, 32);
+OFFSET(gmm_statistics, reserved_bytes, 40);
+OFFSET(gmm_statistics, peak_reserved_bytes, 48);
+OFFSET(gmm_statistics, paused_bytes, 56);
+OFFSET(gmm_statistics, pinned_bytes, 64);
+OFFSET(gmm_statistics, imported_bytes, 72);
+OFFSET(gmm_statistics, allocations, 80);
+OFFSET(gmm_statistics, frees, 88);
+OFFSET(gmm_statistics, failures, 96);
+OFFSET(gmm_statistics, extents, 104);
+OFFSET(gmm_statistics, backend_calls, 112);
+
+SIZE(gmm_result, 4);
+SIZE(gmm_device, 4);
+SIZE(gmm_kind, 4);
+SIZE(gmm_tag, 4);
+SIZE(gmm_stream, sizeof(void *));
+
+int main(void) { return 0; }

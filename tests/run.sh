@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
+#
+# Usage: tests/run.sh [--sanitize]
+#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer
+#
+# Installs what is missing first: packages of Debian 12 or Ubuntu 24.04 as root or with sudo, Python's into .deps/. A
+# language that cannot be had is skipped, with the reason.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+sanitize=
+case "${1:-}" in
+  '') ;;
+  --sanitize) sanitize=1 ;;
+  *)
+    sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+. tests/support/setup.sh
+
+summary=() # what tests/support/summary.py adds up
+
+finish() {
+  setup_say "results"
+  python3 tests/support/summary.py "${summary[@]}"
+  exit $?
+}
+
+give_up() {
+  echo "$*" >&2
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+}
+
+setup_say "looking for compilers, Meson and ninja"
+setup_required || give_up "The tests cannot run without them."
+for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
+  setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
+done
+if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
+  summary+=(--skipped "the unit tests in C++: $setup_reason")
+fi
+
+setup_options
+for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
+
+# build_and_test FOLDER WORDS MESON_TEST_OPTION...
+build_and_test() {
+  local folder=$1 words=$2
+  shift 2
+  if ! setup_build "$folder"; then
+    summary+=(--failed "the build in $folder/ ($words)")
+    return 1
+  fi
+  setup_say "testing in $folder/ ($words)"
+  rm -f "$folder/meson-logs/testlog.json"
+  meson test -C "$folder" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@"
+  summary+=("$folder/meson-logs/testlog.json")
+}
+
+if setup_configure build "${setup_options[@]}"; then
+  build_and_test build "release"
+else
+  summary+=(--failed "configuring build/")
+fi
+
+if [ -n "$sanitize" ]; then
+  # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
+  if setup_configure build-sanitize -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
+    -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
+    export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
+    export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+    build_and_test build-sanitize "address and undefined behaviour sanitizer" --no-suite structure --no-suite abi --no-suite languages
+  else
+    summary+=(--failed "configuring build-sanitize/")
+  fi
+fi
+finish

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+# Installs what a build of gmm lacks: read by tests/run.sh, tests/gpu/run.sh and examples/run.sh.
+# shellcheck shell=bash
+#
+# Packages of Debian 12 or Ubuntu 24.04 come by apt-get, as root or with sudo; Python's from PyPI, into .deps/.
+# What is there already is not asked for again, so that all works without network afterwards.
+#
+#   setup_say WORDS            one step, in words
+#   setup_required             compilers, Meson, ninja; fails with one sentence on stderr
+#   setup_language NAME        python, java, csharp: fails with setup_reason set to why it cannot be had
+#   setup_tool COMMAND PACKAGE a tool that some tests use: the same
+#   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
+#   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
+#   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is left out
+#   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date
+#   setup_build FOLDER         compiles; prints the errors only
+
+setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+setup_deps=$setup_root/.deps
+setup_venv=$setup_deps/venv
+setup_log=$setup_deps/install.log
+setup_reason=
+setup_updated=
+setup_options=()
+declare -A setup_skipped=()
+mkdir -p "$setup_deps"
+
+setup_say() { printf '== %s\n' "$*"; }
+
+setup_as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    sudo -n "$@"
+  elif command -v sudo >/dev/null && [ -t 0 ]; then
+    sudo "$@"
+  else
+    echo "neither root nor sudo" >&2
+    return 1
+  fi
+}
+
+# Installs packages; fails with setup_reason.
+setup_packages() {
+  if ! command -v apt-get >/dev/null; then
+    setup_reason="there is no apt-get here to install $*"
+    return 1
+  fi
+  if [ -z "$setup_updated" ]; then
+    setup_say "reading the list of packages (apt-get update)"
+    setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get update >>"$setup_log" 2>&1 || true # an old list may do
+    setup_updated=1
+  fi
+  setup_say "installing $*"
+  if ! setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >>"$setup_log" 2>&1; then
+    setup_reason="apt-get could not install $* (see .deps/install.log; it needs the network and root or sudo)"
+    return 1
+  fi
+}
+
+setup_tool() {
+  command -v "$1" >/dev/null || setup_packages "$2"
+}
+
+# A Python of at least 3.9 with its headers and venv; the first of: $PYTHON, python3, Debian's.
+setup_find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3 /usr/bin/python3; do
+    [ -n "$candidate" ] || continue
+    if "$candidate" - 2>/dev/null <<'CHECK'; then
+import ensurepip, os, sys, sysconfig, venv
+sys.exit(not (sys.version_info >= (3, 9) and os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))))
+CHECK
+      setup_python_found=$candidate
+      return 0
+    fi
+  done
+  return 1
+}
+
+setup_python() {
+  if ! setup_find_python; then
+    setup_packages python3 python3-dev python3-venv || return 1
+    if ! setup_find_python; then
+      setup_reason="no python3 of 3.9 or newer with its headers and venv was found"
+      return 1
+    fi
+  fi
+  if ! "$setup_venv/bin/python" -c '' 2>/dev/null; then
+    setup_say "making a Python environment in .deps/venv"
+    rm -rf "$setup_venv"
+    if ! "$setup_python_found" -m venv "$setup_venv" >>"$setup_log" 2>&1; then
+      setup_reason="python -m venv failed (see .deps/install.log)"
+      return 1
+    fi
+  fi
+  local module missing=()
+  for module in "$@"; do
+    # The name on PyPI and the name to import differ for some.
+    case $module in
+      meson-python) module=mesonpy ;;
+    esac
+    "$setup_venv/bin/python" -c "import ${module//-/_}" 2>/dev/null || missing+=("$module")
+  done
+  [ ${#missing[@]} = 0 ] && return 0
+  missing=("${missing[@]/#mesonpy/meson-python}")
+  setup_say "installing from PyPI into .deps/venv: ${missing[*]}"
+  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q "${missing[@]}" >>"$setup_log" 2>&1; then
+    setup_reason="pip could not install ${missing[*]} (see .deps/install.log; it needs the network)"
+    return 1
+  fi
+}
+
+# version_at_least HAVE WANTED
+setup_version_at_least() {
+  [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+setup_required() {
+  local missing=()
+  command -v cc >/dev/null && command -v c++ >/dev/null || missing+=(gcc g++)
+  command -v pkg-config >/dev/null || missing+=(pkg-config)
+  command -v readelf >/dev/null || missing+=(binutils)
+  command -v meson >/dev/null || [ -x "$setup_venv/bin/meson" ] || missing+=(meson)
+  command -v ninja >/dev/null || [ -x "$setup_venv/bin/ninja" ] || missing+=(ninja-build)
+  echo '#include <zlib.h>' | cc -E - >/dev/null 2>&1 || missing+=(zlib1g-dev)
+  echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1 || missing+=(libc6-dev)
+  command -v python3 >/dev/null || missing+=(python3)
+  if [ ${#missing[@]} != 0 ] && ! setup_packages "${missing[@]}"; then
+    if command -v c++ >/dev/null && setup_python meson ninja 2>/dev/null; then
+      : # Meson and ninja from PyPI will do; zlib is only needed by the command.
+    else
+      echo "A build needs ${missing[*]}: $setup_reason." >&2
+      return 1
+    fi
+  fi
+  if ! command -v meson >/dev/null || ! command -v ninja >/dev/null; then
+    PATH=$setup_venv/bin:$PATH
+  fi
+  local version
+  version=$(meson --version)
+  if ! setup_version_at_least "$version" 1.0.1; then
+    echo "A build needs Meson 1.0.1 or newer; this is $version." >&2
+    return 1
+  fi
+}
+
+setup_swig() {
+  if ! command -v swig >/dev/null && ! setup_packages swig; then
+    # PyPI has it too, for those who may not install packages.
+    local reason=$setup_reason
+    if setup_python swig; then
+      ln -sf "$setup_venv/bin/swig" "$setup_deps/swig"
+      PATH=$setup_venv/bin:$PATH
+    else
+      setup_reason=$reason
+      return 1
+    fi
+  fi
+  local version
+  version=$(swig -version | sed -n 's/^SWIG Version //p')
+  if ! setup_version_at_least "$version" 4.1; then
+    setup_reason="SWIG 4.1 or newer is needed; this is $version"
+    return 1
+  fi
+}
+
+setup_language() {
+  case $1 in
+    python) setup_swig && setup_python pytest numpy mypy ;;
+    java)
+      setup_swig || return 1
+      if ! command -v javac >/dev/null || ! command -v jar >/dev/null; then
+        setup_packages openjdk-17-jdk-headless || setup_packages default-jdk-headless
+      fi
+      ;;
+    csharp)
+      setup_swig || return 1
+      if ! command -v mcs >/dev/null || ! command -v mono >/dev/null; then
+        setup_packages mono-mcs mono-runtime
+      fi
+      ;;
+  esac
+}
+
+setup_cuda_headers() {
+  [ -n "$("$setup_root/lib/backend/cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
+  setup_python || return 1
+  setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
+  # Only headers of it are used; nothing of CUDA is linked.
+  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda" \
+    'nvidia-cuda-runtime==13.0.*' >>"$setup_log" 2>&1; then
+    setup_reason="pip could not fetch nvidia-cuda-runtime (see .deps/install.log; it needs the network)"
+    return 1
+  fi
+}
+
+setup_options() {
+  setup_options=(-Ddebug=true)
+  if setup_cuda_headers; then
+    setup_options+=(-Dcuda=enabled)
+  else
+    setup_skipped[cuda]=$setup_reason
+    setup_options+=(-Dcuda=disabled)
+  fi
+  local language
+  for language in python java csharp; do
+    if setup_language $language; then
+      setup_options+=("-D$language=enabled")
+    else
+      setup_skipped[$language]=$setup_reason
+      setup_options+=("-D$language=disabled")
+    fi
+  done
+  if [ -z "${setup_skipped[python]:-}" ]; then
+    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" >"$setup_deps/python.ini"
+    setup_options+=(--native-file "$setup_deps/python.ini")
+  fi
+  for language in "${!setup_skipped[@]}"; do
+    setup_say "going on without $language: ${setup_skipped[$language]}"
+  done
+}
+
+setup_configure() {
+  local folder=$1 log=$setup_deps/configure.log
+  shift
+  setup_say "configuring $folder/"
+  if [ -f "$folder/build.ninja" ]; then
+    meson setup --reconfigure "$folder" "$@" >"$log" 2>&1 && return 0
+    meson setup --wipe "$folder" "$@" >"$log" 2>&1 && return 0
+  else
+    rm -rf "$folder"
+    meson setup "$folder" "$@" >"$log" 2>&1 && return 0
+  fi
+  tail -n 20 "$log" >&2
+  return 1
+}
+
+setup_build() {
+  setup_say "building in $1/"
+  ninja -C "$1" >"$setup_deps/build.log" 2>&1 && return 0
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
+  return 1
+}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Size, licence line, formatting and line ends of the project's own files.
+
+Usage: style_test.py SOURCE_ROOT
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+FOLDERS = ("include", "lib", "bindings", "tests", "examples")
+CODE = (".h", ".c", ".cpp", ".py", ".pyi", ".java", ".cs", ".i", ".sh", ".map", ".build")
+MOST_LINES = 450  # a file is read in one sitting
+CLANG_FORMAT = "14"  # Debian 12's; other versions format differently
+
+
+def files(root):
+    ignored = {"__pycache__", "build", "bin", "obj", "subprojects"}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and not ignored & set(path.relative_to(root).parts):
+                yield path
+
+
+def size_problems(paths, root):
+    for path in paths:
+        lines = path.read_text(encoding="utf-8").count("\n")
+        if lines > MOST_LINES:
+            yield f"{path.relative_to(root)}: {lines} lines; {MOST_LINES} at most"
+
+
+def text_problems(paths, root):
+    for path in paths:
+        name, text = path.relative_to(root), path.read_text(encoding="utf-8")
+        if "SPDX-License-Identifier: Apache-2.0" not in text[:300]:
+            yield f"{name}: no SPDX line at the top"
+        if "\r" in text or "\t" in text and path.suffix != ".map":
+            yield f"{name}: tabs or carriage returns"
+        if text and not text.endswith("\n"):
+            yield f"{name}: no newline at the end"
+        for number, line in enumerate(text.splitlines(), 1):
+            if line != line.rstrip():
+                yield f"{name}:{number}: blanks at the end of the line"
+            if re.search(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b", line):
+                yield f"{name}:{number}: unfinished work"
+
+
+def format_problems(paths, root):
+    done = subprocess.run(["clang-format", "--dry-run", "--ferror-limit=1", *map(str, paths)],
+                          capture_output=True, text=True, check=False, cwd=root)
+    return sorted({line.split(":")[0] for line in done.stderr.splitlines() if "-Wclang-format-violations" in line})
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    code = [path for path in files(root) if path.suffix in CODE or path.name == "meson.build"]
+    tap.check(len(code) > 20, "the project's files are seen", [str(len(code))])
+    lines = list(size_problems(code, root))
+    tap.check(not lines, f"no file is longer than {MOST_LINES} lines", lines)
+    lines = list(text_problems(code, root))
+    tap.check(not lines, "licence line, line ends, nothing unfinished", lines)
+
+    with tempfile.TemporaryDirectory() as folder:
+        planted = pathlib.Path(folder) / "planted.c"
+        planted.write_text("int  a;\t\n// TO" "DO\n" + "\n" * MOST_LINES)
+        tap.check(len(list(text_problems([planted], planted.parent))) >= 3 and list(size_problems([planted], planted.parent)),
+                  "planted faults are found")
+
+    if shutil.which("clang-format") is None:
+        tap.skip("formatting", "clang-format is not installed")
+    else:
+        version = subprocess.run(["clang-format", "--version"], capture_output=True, text=True, check=True).stdout
+        if f"version {CLANG_FORMAT}." not in version:
+            tap.skip("formatting", f"clang-format {CLANG_FORMAT} is wanted, this is {version.strip()}")
+        else:
+            lines = format_problems([path for path in code if path.suffix in (".h", ".c", ".cpp")], root)
+            tap.check(not lines, "C and C++ are formatted by .clang-format", lines)
+    tap.finish()
+
+
+main()
