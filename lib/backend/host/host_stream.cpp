@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/host/host_stream.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/os_memory.h"
+
+namespace gmm {
+namespace {
+
+#ifdef MADV_POPULATE_WRITE
+constexpr int32_t kPopulateWrite = MADV_POPULATE_WRITE;
+#else
+constexpr int32_t kPopulateWrite = 23;  // Linux 5.14
+#endif
+
+}  // namespace
+
+HostStream *HostStream::create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id) {
+  return allocator.create<HostStream>(allocator, log, device, id);
+}
+
+void HostStream::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const HostAllocator allocator = allocator_;
+  allocator.destroy(this);
+}
+
+Status HostStream::call(void (*fn)(void *), void *user) {
+  Task task;
+  task.kind = TaskKind::kCall;
+  task.fn = fn;
+  task.user = user;
+  return enqueue(task);
+}
+
+Status HostStream::copy(void *destination, const void *source, uint64_t size) {
+  Task task;
+  task.kind = TaskKind::kCopy;
+  task.destination = destination;
+  task.source = source;
+  task.size = size;
+  return enqueue(task);
+}
+
+Status HostStream::fill(void *destination, uint8_t value, uint64_t size) {
+  Task task;
+  task.kind = TaskKind::kFill;
+  task.destination = destination;
+  task.value = value;
+  task.size = size;
+  return enqueue(task);
+}
+
+Status HostStream::populate(void *base, uint64_t size) {
+  Task task;
+  task.kind = TaskKind::kPopulate;
+  task.destination = base;
+  task.size = size;
+  return enqueue(task);
+}
+
+Status HostStream::wait_for(HostStream *other, uint64_t position) {
+  if (other == this || other->passed(position)) return Status();
+  Task task;
+  task.kind = TaskKind::kWait;
+  task.other = other;
+  task.size = position;
+  other->retain();
+  Status status = enqueue(task);
+  if (!status.ok()) other->release();
+  return status;
+}
+
+Status HostStream::enqueue(const Task &task) {
+  Task *node = allocator_.create<Task>(task);
+  if (node == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: no memory for its description; free memory.");
+  LockGuard lock(mutex_);
+  Status status = closed_ ? fail(GMM_ERROR_INVALID_HANDLE,
+                                 "Queueing work on a stream: the stream was destroyed; use one that lives.")
+                          : start();
+  if (!status.ok()) {
+    allocator_.destroy(node);
+    return status;
+  }
+  if (last_ == nullptr)
+    first_ = node;
+  else
+    last_->next = node;
+  last_ = node;
+  ++submitted_;
+  queued_.notify_one();
+  return Status();
+}
+
+Status HostStream::start() {
+  if (started_) return Status();
+  // The program's signal handlers are not for this thread; faults of a copy stay where they happen.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  const int error = pthread_create(&thread_, nullptr, &HostStream::thread_main, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) {
+    char buffer[128];
+    return fail_native(
+        GMM_ERROR_SYSTEM, error,
+        "Starting the thread of a stream: the system refuses (%s); raise the limit of threads (ulimit -u), or use "
+        "fewer streams.",
+        system_error_text(error, buffer, sizeof buffer));
+  }
+  started_ = true;
+  return Status();
+}
+
+void *HostStream::thread_main(void *stream) {
+  pthread_setname_np(pthread_self(), "gmm-stream");
+  static_cast<HostStream *>(stream)->work();
+  return nullptr;
+}
+
+void HostStream::work() {
+  mutex_.lock();
+  for (;;) {
+    while (first_ == nullptr && !closed_) queued_.wait(mutex_);
+    if (first_ == nullptr) break;
+    Task *task = first_;
+    first_ = task->next;
+    if (first_ == nullptr) last_ = nullptr;
+    mutex_.unlock();
+    run(*task);
+    allocator_.destroy(task);
+    mutex_.lock();
+    completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    progressed_.notify_all();
+  }
+  mutex_.unlock();
+}
+
+void HostStream::run(const Task &task) {
+  switch (task.kind) {
+    case TaskKind::kCall:
+      return task.fn(task.user);
+    case TaskKind::kCopy:
+      std::memcpy(task.destination, task.source, task.size);
+      return;
+    case TaskKind::kFill:
+      std::memset(task.destination, task.value, task.size);
+      return;
+    case TaskKind::kPopulate: {
+      // A prefetch is a hint: it never makes the machine swap or run out, and its failure is only worth a note.
+      Status status = os::check_available(task.size, GMM_ERROR_OUT_OF_MEMORY);
+      if (status.ok()) status = os::advise_pages(task.destination, task.size, kPopulateWrite);
+      if (!status.ok()) status = os::advise_pages(task.destination, task.size, MADV_WILLNEED);
+      if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
+      return;
+    }
+    case TaskKind::kWait:
+      task.other->synchronize(task.size);
+      task.other->release();
+      return;
+  }
+}
+
+uint64_t HostStream::position() {
+  LockGuard lock(mutex_);
+  return submitted_;
+}
+
+void HostStream::synchronize(uint64_t position) {
+  if (passed(position)) return;
+  LockGuard lock(mutex_);
+  while (!passed(position)) progressed_.wait(mutex_);
+}
+
+bool HostStream::is_own_thread() {
+  LockGuard lock(mutex_);
+  return started_ && pthread_equal(pthread_self(), thread_) != 0;
+}
+
+void HostStream::close() {
+  bool started = false;
+  {
+    LockGuard lock(mutex_);
+    closed_ = true;
+    started = started_;
+    started_ = false;  // the thread's id is void once joined
+    queued_.notify_one();
+  }
+  if (started) pthread_join(thread_, nullptr);
+}
+
+void HostEvent::record(HostStream *stream) {
+  const uint64_t position = stream->position();
+  stream->retain();
+  HostStream *before = nullptr;
+  {
+    LockGuard lock(mutex_);
+    before = stream_;
+    stream_ = stream;
+    position_ = position;
+  }
+  if (before != nullptr) before->release();
+}
+
+HostStream *HostEvent::get(uint64_t *position) {
+  LockGuard lock(mutex_);
+  if (stream_ != nullptr) stream_->retain();
+  *position = position_;
+  return stream_;
+}
+
+HostEvent::~HostEvent() {
+  if (stream_ != nullptr) stream_->release();
+}
+
+}  // namespace gmm

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which streams of the host backend live, and which one a handle means.
+#ifndef GMM_BACKEND_HOST_HOST_STREAM_TABLE_H
+#define GMM_BACKEND_HOST_HOST_STREAM_TABLE_H
+
+#include <sys/types.h>
+
+#include "backend/host/host_stream.h"
+#include "base/vector.h"
+
+namespace gmm {
+
+inline constexpr uint32_t kMaxHostDevices = 16;
+
+// A handle is a number that is never used twice, not an address: one that was destroyed is recognised for good.
+class HostStreamTable {
+ public:
+  HostStreamTable(const HostAllocator &allocator, const Log &log)
+      : allocator_(allocator), log_(log), streams_(allocator), by_thread_(allocator) {}
+
+  Status create(Device device, gmm_stream *out);
+  // The stream that a handle means, with a reference for the caller; the special values mean those of `device`.
+  Status acquire(Device device, gmm_stream handle, HostStream **out);
+  // Takes a created stream out; the caller gets the table's reference.
+  Status remove(gmm_stream handle, HostStream **out);
+  // The first open stream of the device with an id above `after`, with a reference; NULL at the end.
+  HostStream *next(Device device, uint64_t after);
+  // Ends all streams.
+  void close();
+
+ private:
+  struct Entry {
+    HostStream *stream;
+    bool created;  // by create(), and so known by a handle
+  };
+  // The per-thread default streams. A thread that ended leaves its stream to the next thread that needs one. The kernel's thread
+  // number tells whether it still runs, so that no exit handler of a thread is needed, which could outlive the library.
+  struct ThreadEntry {
+    pid_t thread;
+    HostStream *stream;
+  };
+
+  Status add(Device device, bool created, HostStream **out);
+  Status acquire_default(Device device, HostStream **out);
+  Status acquire_of_thread(Device device, HostStream **out);
+  uint64_t find(gmm_stream handle) const;  // the index, or streams_.size()
+
+  const HostAllocator allocator_;
+  const Log log_;
+  Mutex mutex_;
+  uint64_t last_id_ = 0;
+  Vector<Entry> streams_;  // ascending by id
+  Vector<ThreadEntry> by_thread_;
+  HostStream *defaults_[kMaxHostDevices] = {};
+};
+
+}  // namespace gmm
+#endif

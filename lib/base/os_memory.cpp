@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/os_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace gmm::os {
+namespace {
+
+// The text for `error`, for one message.
+struct ErrorText {
+  explicit ErrorText(int error) : text(system_error_text(error, buffer, sizeof buffer)) {}
+  char buffer[128];
+  const char *text;
+};
+
+Status map_failed(const char *what, uint64_t size, int error) {
+  if (error == ENOMEM)
+    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
+                       "%s of %" PRIu64
+                       " bytes: the system refuses: no memory, or the process has too many mappings; "
+                       "free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count.",
+                       what, size);
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s of %" PRIu64 " bytes: mmap refused: %s.", what, size,
+                     ErrorText(error).text);
+}
+
+Status descriptor_failed(const char *what, int error) {
+  if (error == EMFILE)
+    return fail_native(GMM_ERROR_SYSTEM, error,
+                       "%s: the process has no file descriptor left; raise the limit of open files (ulimit -n).", what);
+  if (error == ENFILE)
+    return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system has no file descriptor left; raise fs.file-max.", what);
+  if (error == EBADF)
+    return fail_native(GMM_ERROR_INVALID_HANDLE, error,
+                       "%s: the file descriptor is not open; it was closed before, or never was one.", what);
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system refused: %s.", what, ErrorText(error).text);
+}
+
+// A small file of /proc or /sys, whole and with a closing zero. False when it can't be read.
+bool read_file(const char *path, char *buffer, uint64_t size) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  uint64_t length = 0;
+  while (length + 1 < size) {
+    const ssize_t got = read(fd, buffer + length, size - 1 - length);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    length += static_cast<uint64_t>(got);
+  }
+  close(fd);
+  buffer[length] = '\0';
+  return length != 0;
+}
+
+bool read_number(const char *path, uint64_t *out) {
+  char text[64];
+  if (!read_file(path, text, sizeof text)) return false;
+  char *end = nullptr;
+  const uint64_t value = std::strtoull(text, &end, 10);
+  if (end == text) return false;  // "max"
+  *out = value;
+  return true;
+}
+
+// "Name:   123 kB" as bytes.
+bool find_kilobytes(const char *text, const char *name, uint64_t *out) {
+  const char *line = std::strstr(text, name);
+  if (line == nullptr) return false;
+  *out = std::strtoull(line + std::strlen(name), nullptr, 10) << 10;
+  return true;
+}
+
+bool commit_is_strict() {
+  uint64_t mode = 0;
+  return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
+}
+
+// Control group limits as a container sees its own: version 2, then version 1.
+void apply_group_limit(MemoryInfo *info) {
+  uint64_t limit = 0, used = 0;
+  if (read_number("/sys/fs/cgroup/memory.max", &limit)) {
+    if (!read_number("/sys/fs/cgroup/memory.current", &used)) used = 0;
+  } else if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", &limit)) {
+    if (!read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", &used)) used = 0;
+  } else {
+    return;
+  }
+  if (limit >= info->total) return;
+  info->total = limit;
+  const uint64_t left = limit > used ? limit - used : 0;
+  if (left < info->available) info->available = left;
+}
+
+}  // namespace
+
+Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
+  const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return descriptor_failed("Creating a memory file", errno);
+  int error = 0;
+  if (ftruncate(fd, static_cast<off_t>(size)) != 0)
+    error = errno;
+  else if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    error = errno;
+  else if (commit_is_strict() && size != 0) {
+    do {
+      error = fallocate(fd, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
+    } while (error == EINTR);
+  }
+  if (error == 0) {
+    *out = fd;
+    return Status();
+  }
+  close(fd);
+  if (error == ENOSPC || error == ENOMEM)
+    return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
+                       "A memory file of %" PRIu64 " bytes: the system has no room; free memory or ask for less.",
+                       size);
+  if (error == EFBIG || error == EINVAL)
+    return fail_native(GMM_ERROR_SIZE_OVERFLOW, error,
+                       "A memory file of %" PRIu64 " bytes: larger than a file can be; ask for less.", size);
+  return descriptor_failed("Creating a memory file", error);
+}
+
+Status memory_file_size(int32_t fd, uint64_t *out) {
+  struct stat state;
+  if (fstat(fd, &state) != 0) return descriptor_failed("Reading the size of a memory file", errno);
+  *out = static_cast<uint64_t>(state.st_size);
+  return Status();
+}
+
+Status memory_file_check(int32_t fd, uint64_t size) {
+  uint64_t actual = 0;
+  GMM_TRY(memory_file_size(fd, &actual));
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return fail_native(
+        GMM_ERROR_IPC_INVALID_HANDLE, seals < 0 ? errno : 0,
+        "File descriptor %" PRId32 " is not a memory file sealed against shrinking; pass one that gmm exported.", fd);
+  if (actual < size)
+    return fail(GMM_ERROR_INVALID_SIZE,
+                "File descriptor %" PRId32 " holds %" PRIu64 " bytes, %" PRIu64
+                " were asked for; ask for no more than was exported.",
+                fd, actual, size);
+  return Status();
+}
+
+Status duplicate(int32_t fd, int32_t *out) {
+  // From 3 on, so that a program that closed its standard streams never writes its log into memory.
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (copy < 0) return descriptor_failed("Duplicating a file descriptor", errno);
+  *out = copy;
+  return Status();
+}
+
+Status close_file(int32_t fd) {
+  // After EINTR Linux has closed the descriptor all the same.
+  if (close(fd) != 0 && errno != EINTR) return descriptor_failed("Closing a file descriptor", errno);
+  return Status();
+}
+
+Status reserve(uint64_t size, uint64_t alignment, void **out) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void *memory = mmap(nullptr, size, PROT_NONE, kFlags, -1, 0);
+  if (memory == MAP_FAILED) return map_failed("Reserving addresses", size, errno);
+  if ((reinterpret_cast<uintptr_t>(memory) & (alignment - 1)) == 0) {
+    *out = memory;
+    return Status();
+  }
+  munmap(memory, size);
+  if (size > UINT64_MAX - alignment) return map_failed("Reserving addresses", size, ENOMEM);
+  const uint64_t padded = size + alignment;
+  memory = mmap(nullptr, padded, PROT_NONE, kFlags, -1, 0);
+  if (memory == MAP_FAILED) return map_failed("Reserving addresses", size, errno);
+  char *start = static_cast<char *>(memory);
+  const uint64_t before = (alignment - (reinterpret_cast<uintptr_t>(start) & (alignment - 1))) & (alignment - 1);
+  char *base = start + before;
+  const uint64_t after = padded - before - size;
+  if ((before != 0 && munmap(start, before) != 0) || (after != 0 && munmap(base + size, after) != 0)) {
+    const int error = errno;
+    munmap(start, padded);
+    return map_failed("Reserving addresses", size, error);
+  }
+  *out = base;
+  return Status();
+}
+
+Status map_file_at(void *base, uint64_t size, int32_t fd, Access access) {
+  const int protection = access == Access::kNone ? PROT_NONE : PROT_READ | PROT_WRITE;
+  if (mmap(base, size, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (errno == EBADF) return descriptor_failed("Mapping a memory file", EBADF);
+    return map_failed("Mapping a memory file", size, errno);
+  }
+  return Status();
+}
+
+Status reserve_at(void *base, uint64_t size) {
+  if (mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return map_failed("Unmapping memory from a reserved range", size, errno);
+  return Status();
+}
+
+Status map_file(uint64_t size, uint64_t alignment, int32_t fd, Access access, void **out) {
+  void *base = nullptr;
+  GMM_TRY(reserve(size, alignment, &base));
+  if (Status status = map_file_at(base, size, fd, access); !status.ok()) {
+    munmap(base, size);
+    return status;
+  }
+  *out = base;
+  return Status();
+}
+
+Status map_anonymous(uint64_t size, uint64_t alignment, void **out) {
+  void *base = nullptr;
+  GMM_TRY(reserve(size, alignment, &base));
+  if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    const int error = errno;
+    munmap(base, size);
+    return map_failed("Mapping anonymous memory", size, error);
+  }
+  *out = base;
+  return Status();
+}
+
+Status set_access(void *base, uint64_t size, Access access) {
+  if (mprotect(base, size, access == Access::kNone ? PROT_NONE : PROT_READ | PROT_WRITE) == 0) return Status();
+  const int error = errno;
+  if (error == ENOMEM)
+    return fail_native(GMM_ERROR_SYSTEM, error,
+                       "Access to %" PRIu64
+                       " bytes at %p: a part is not mapped, or the process has too many mappings; map the "
+                       "range first, or raise vm.max_map_count.",
+                       size, base);
+  return fail_native(GMM_ERROR_SYSTEM, error, "Access to %" PRIu64 " bytes at %p: mprotect refused: %s.", size, base,
+                     ErrorText(error).text);
+}
+
+Status unmap(void *base, uint64_t size) {
+  if (munmap(base, size) == 0) return Status();
+  const int error = errno;
+  return fail_native(GMM_ERROR_SYSTEM, error, "Unmapping %" PRIu64 " bytes at %p: munmap refused: %s.", size, base,
+                     ErrorText(error).text);
+}
+
+Status lock_pages(void *base, uint64_t size) {
+  if (mlock(base, size) == 0) return Status();
+  const int error = errno;
+  // Both a hole in the range and the limit give ENOMEM; mincore() tells them apart.
+  bool mapped = true;
+  for (uint64_t offset = 0; offset < size && mapped; offset += kHugePage) {
+    unsigned char present[512];
+    const uint64_t step = size - offset < kHugePage ? size - offset : kHugePage;
+    if (step / page_size() > sizeof present) break;
+    mapped = mincore(static_cast<char *>(base) + offset, step, present) == 0 || errno != ENOMEM;
+  }
+  // mlock() has locked what comes before a hole, and everything when only taking the pages failed (EAGAIN); over the
+  // limit it locks nothing, and an unlock would undo older locks.
+  if (!mapped || error == EAGAIN) munlock(base, size);
+  if (!mapped)
+    return fail_native(GMM_ERROR_SYSTEM, error,
+                       "Page-locking %" PRIu64
+                       " bytes at %p: a part of the range is not mapped; pass memory that exists as a "
+                       "whole.",
+                       size, base);
+  rlimit limit = {};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (error == ENOMEM || error == EPERM || error == EAGAIN)
+    return fail_native(GMM_ERROR_SYSTEM, error,
+                       "Page-locking %" PRIu64 " bytes at %p: refused (%s) with RLIMIT_MEMLOCK at %" PRIu64
+                       " bytes; raise it (ulimit -l, or LimitMEMLOCK= of systemd), or lock less.",
+                       size, base, ErrorText(error).text, static_cast<uint64_t>(limit.rlim_cur));
+  return fail_native(GMM_ERROR_SYSTEM, error, "Page-locking %" PRIu64 " bytes at %p: mlock refused: %s.", size, base,
+                     ErrorText(error).text);
+}
+
+Status unlock_pages(void *base, uint64_t size) {
+  if (munlock(base, size) == 0) return Status();
+  const int error = errno;
+  return fail_native(GMM_ERROR_SYSTEM, error, "Unlocking %" PRIu64 " bytes at %p: munlock refused: %s.", size, base,
+                     ErrorText(error).text);
+}
+
+Status advise_pages(void *base, uint64_t size, int32_t advice) {
+  while (madvise(base, size, advice) != 0) {
+    const int error = errno;
+    if (error == EINTR) continue;
+    return fail_native(GMM_ERROR_SYSTEM, error, "Advice %" PRId32 " for %" PRIu64 " bytes at %p: madvise refused: %s.",
+                       advice, size, base, ErrorText(error).text);
+  }
+  return Status();
+}
+
+Status memory_info(MemoryInfo *out) {
+  char text[4096];
+  MemoryInfo info;
+  errno = 0;
+  if (!read_file("/proc/meminfo", text, sizeof text)) {
+    if (errno == EMFILE || errno == ENFILE) return descriptor_failed("Reading the machine's memory", errno);
+    return fail_native(GMM_ERROR_SYSTEM, errno,
+                       "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");
+  }
+  if (!find_kilobytes(text, "MemTotal:", &info.total) || !find_kilobytes(text, "MemAvailable:", &info.available))
+    return fail(GMM_ERROR_SYSTEM, "Reading the machine's memory: /proc/meminfo lacks it; run on Linux 3.14 or newer.");
+  apply_group_limit(&info);
+  *out = info;
+  return Status();
+}
+
+Status check_available(uint64_t size, gmm_result code) {
+  MemoryInfo info;
+  {
+    // Where the system can't be asked (no /proc, no descriptor left) there is nothing to foresee.
+    MessageGuard guard;
+    if (!memory_info(&info).ok()) return Status();
+  }
+  if (size <= info.available) return Status();
+  return fail(code,
+              "%" PRIu64 " bytes: the machine has %" PRIu64 " of %" PRIu64 " available; free memory or ask for less.",
+              size, info.available, info.total);
+}
+
+Status resident_size(uint64_t *out) {
+  char text[128];
+  uint64_t pages = 0;
+  if (!read_file("/proc/self/statm", text, sizeof text) || std::sscanf(text, "%*u %" SCNu64, &pages) != 1)
+    return fail_native(GMM_ERROR_SYSTEM, errno, "Reading the resident size: /proc/self/statm gives none; mount /proc.");
+  *out = pages * page_size();
+  return Status();
+}
+
+uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace gmm::os

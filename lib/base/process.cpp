@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace gmm {
+
+int process_start_time(int32_t pid, uint64_t *out) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? ESRCH : errno;
+  char text[1024];
+  ssize_t got;
+  do {
+    got = ::read(fd, text, sizeof text - 1);
+  } while (got < 0 && errno == EINTR);
+  const int error = got < 0 ? errno : EIO;
+  ::close(fd);
+  if (got <= 0) return error;
+  text[got] = '\0';
+  // The second field is the program's name in parentheses and may hold anything, even ") 1 2 3".
+  const char *at = std::strrchr(text, ')');
+  if (at == nullptr || at[1] != ' ') return EIO;
+  at += 2;
+  if (*at == 'Z' || *at == 'X') return ESRCH;
+  for (int field = 3; field < 22; ++field) {
+    at = std::strchr(at, ' ');
+    if (at == nullptr) return EIO;
+    ++at;
+  }
+  char *end = nullptr;
+  const unsigned long long value = std::strtoull(at, &end, 10);
+  if (end == at) return EIO;
+  *out = value;
+  return 0;
+}
+
+Status random_bytes(void *out, uint64_t size) {
+  auto *at = static_cast<uint8_t *>(out);
+  while (size != 0) {
+    const ssize_t got = ::getrandom(at, size, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      const int error = errno;
+      char text[128];
+      return fail_native(GMM_ERROR_SYSTEM, error, "asked the system for %llu random bytes: %s",
+                         static_cast<unsigned long long>(size), system_error_text(error, text, sizeof text));
+    }
+    at += got;
+    size -= static_cast<uint64_t>(got);
+  }
+  return Status();
+}
+
+uint64_t monotonic_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+}
+
+void name_thread(const char *name) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%s", name);
+  pthread_setname_np(pthread_self(), text);
+}
+
+}  // namespace gmm

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// A context: one backend and all that is allocated from it.
+#ifndef GMM_ENGINE_CONTEXT_H
+#define GMM_ENGINE_CONTEXT_H
+
+#include <gmm/context.h>
+#include <gmm/memory.h>
+#include <gmm/stream.h>
+
+#include "engine/core.h"
+#include "engine/heap.h"
+#include "engine/heap_set.h"
+#include "engine/ipc.h"
+#include "engine/limits.h"
+#include "engine/pause.h"
+#include "engine/pin.h"
+#include "engine/stats.h"
+#include "engine/tag.h"
+#include "engine/trace.h"
+
+namespace gmm {
+class Context;
+}
+
+// A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
+struct gmm_heap {
+  static constexpr uint64_t kMagic = 0x676d6d2d68656170;
+  gmm_heap(gmm::Core &core, const gmm::HeapOptions &options, gmm::Context *owner) : heap(core, options), context(owner) {}
+  uint64_t magic = kMagic;
+  gmm::Heap heap;
+  gmm::Context *context;
+};
+
+struct gmm_event {
+  static constexpr uint64_t kMagic = 0x676d6d2d65766e74;
+  uint64_t magic = kMagic;
+  gmm::Context *context = nullptr;
+  gmm::NativeEvent native = nullptr;
+  gmm::Device device;
+};
+
+namespace gmm {
+
+class Context {
+ public:
+  static constexpr uint64_t kMagic = 0x676d6d2d63747874;
+
+  static Status create(const gmm_context_desc &desc, Context **out);
+  void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release();
+
+  // Checked at the start of every call: a context, and of this process.
+  static Status check(const Context *context);
+  bool valid_device(gmm_device device) const { return device >= 0 && static_cast<uint32_t>(device) < device_count; }
+
+  // --- Memory ----------------------------------------------------------------------------------------------
+  // The shared heap of a kind, device and tag; made at its first use.
+  Status heap_for(Kind kind, Device device, gmm_tag tag, Heap **out);
+  // With trimming, the handler and a telling error when memory is short. size and alignment are checked.
+  Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+  Status free(void *memory, gmm_stream stream);
+  Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
+  Status end_heap(gmm_heap *heap);
+  Status reset();
+  Status trim(const gmm_scope &scope, uint64_t *bytes);
+  Status defer_begin();
+  Status defer_end();
+  Status forget_stream(gmm_stream stream);
+
+  uint64_t magic = kMagic;
+  Core core;
+  uint32_t device_count = 0;
+  TagTable tags;
+  HeapSet heaps;
+  Ledger held;
+  Ledger held_on[kMaxDevices];
+  PinTable pins;
+  Limits limits;
+  Trace trace;
+  Pauser pauser;
+  Sharing sharing;
+
+ private:
+  Context(const HostAllocator &allocator, const Log &log);
+  ~Context() = default;
+  friend class HostAllocator;
+  Status init(const gmm_context_desc &desc);
+  Status add_heap(Heap &heap, gmm_tag tag);
+  Status allocate_dedicated(Heap &heap, uint64_t size, void **out);
+  Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+  void end();
+
+  std::atomic<uint32_t> references_{1};
+  Mutex make_heap_mutex_;
+  std::atomic<uint32_t> trim_pending_{0};
+};
+
+// Opens what was asked for, or, for AUTO, cuda when a driver and a device answer, else host. The one place that names backends.
+Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator, const Log &log, Backend **out);
+
+}  // namespace gmm
+
+struct gmm_context : gmm::Context {};
+#endif

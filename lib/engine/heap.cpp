@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slabs and blocks: see heap_runs.cpp for free runs, heap_grow.cpp for memory from the driver.
+#include "engine/heap.h"
+
+#include "engine/heap_registry.h"
+#include "engine/thread_cache.h"
+
+namespace gmm {
+
+Heap::Heap(Core &core, const HeapOptions &options)
+    : core_(core), options_(options), streams_(core.backend, options.device, core.allocator), uses_(core.allocator) {
+  ledgers_.each[4] = &own_ledger_;
+  fast.gate = core.gate;
+}
+
+Heap::~Heap() {
+  if (fast.serial != 0) HeapRegistry::remove(this);
+  end_caches(*this);
+  streams_.clear();
+}
+
+Status Heap::init() { return HeapRegistry::add(this); }
+
+Span *Heap::find_slab(uint32_t class_index, uint64_t allowed) {
+  // A slab that other streams freed into is passed over; far down the list it is not worth the search.
+  constexpr uint32_t kSearch = 16;
+  uint32_t looked = 0;
+  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch; slab = slabs_[class_index].next(slab), ++looked)
+    if ((slab->streams & ~allowed) == 0) return slab;
+  return nullptr;
+}
+
+Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out) {
+  Span *run = nullptr;
+  *out = nullptr;
+  GMM_TRY(find_run(slab_granules(class_index), kGranule, key, effort, &run));
+  if (run == nullptr) return Status();
+  SlabSpan *slab = core_.slabs.take();
+  if (slab == nullptr) {
+    free_run(run);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a slab.");
+  }
+  const uint32_t blocks = slab_blocks(class_index);
+  const uint64_t size = small_class_size(class_index);
+  slab->region = run->region;
+  slab->heap.store(this, std::memory_order_relaxed);
+  slab->base.store(run->begin(), std::memory_order_relaxed);
+  slab->size.store(run->bytes(), std::memory_order_relaxed);
+  slab->block_size.store(static_cast<uint32_t>(size), std::memory_order_relaxed);
+  slab->reciprocal.store(static_cast<uint32_t>(((uint64_t{1} << 24) + size / kUnit - 1) / (size / kUnit)), std::memory_order_relaxed);
+  slab->block_count.store(blocks, std::memory_order_relaxed);
+  slab->class_index = class_index;
+  slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
+  slab->streams = run->streams;
+  slab->is_slab_object = true;
+  for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
+  slab->state.store(SpanState::kSlab, std::memory_order_release);
+  core_.page_map.set(slab->begin(), slab->bytes(), slab);
+  ++slab->region->live_spans;
+  end_span(run);
+  slabs_[class_index].push_front(slab);
+  slab->listed = true;
+  *out = slab;
+  return Status();
+}
+
+Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out, uint32_t *count) {
+  LockGuard guard(mutex);
+  *count = 0;
+  const uint64_t bit = streams_.bit_of(key);
+  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  while (*count < wanted) {
+    Span *slab = find_slab(class_index, bit);
+    if (slab == nullptr) {
+      // What there is will do; a further slab is made for a first block only.
+      if (*count != 0) break;
+      GMM_TRY(new_slab(class_index, key, Effort::kNoGrowth, &slab));
+      if (slab == nullptr && effort == Effort::kGrow) {
+        slab = slabs_[class_index].front();
+        if (slab != nullptr && streams_.put_behind(key, slab->streams).ok())
+          slab->streams = bit;
+        else
+          GMM_TRY(new_slab(class_index, key, effort, &slab));
+      }
+      if (slab == nullptr) break;
+    }
+    while (*count < wanted && slab->free_blocks != 0) {
+      const uint32_t index = static_cast<uint32_t>(std::countr_zero(slab->free_blocks));
+      slab->free_blocks &= slab->free_blocks - 1;
+      out[(*count)++] = CacheEntry{reinterpret_cast<void *>(slab->block(index)), &slab->slot(index)};
+    }
+    if (slab->free_blocks == 0) {
+      List<Span, SpanOrder>::remove(slab);
+      slab->listed = false;
+      slab->streams = 0;
+    }
+  }
+  return Status();
+}
+
+Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+  LockGuard guard(mutex);
+  *out = nullptr;
+  if (streams_.bit_of(key) == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  Span *run = nullptr;
+  GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
+  if (run == nullptr) return Status();
+  run->slot(0).store(0, std::memory_order_relaxed);
+  run->streams = 0;
+  run->state.store(SpanState::kLarge, std::memory_order_release);
+  core_.page_map.set(run->begin(), run->bytes(), run);
+  ++run->region->live_spans;
+  *out = run;
+  return Status();
+}
+
+Status Heap::take_dedicated(uint64_t size, Span **out) {
+  LockGuard guard(mutex);
+  *out = nullptr;
+  uint64_t released = 0;
+  release_free_locked(0, false, &released).ignore();  // a refusal keeps the memory for the next try
+  const uint64_t bytes = (size + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
+  Span *run = nullptr;
+  if (options_.kind == Kind::kVmm) {
+    Region *region = nullptr;
+    uint64_t wanted = bytes;
+    GMM_TRY(charge(bytes, &wanted));
+    Status status = reserve_region(bytes, true, &region);
+    if (status.ok()) {
+      region->dedicated = true;
+      Span *unbacked = span_at(region->base.load(std::memory_order_relaxed));
+      status = back(unbacked, bytes, &run);
+      if (!status.ok()) end_region(region);
+    }
+    if (!status.ok()) {
+      ledgers_.refund(bytes);
+      return status;
+    }
+  } else {
+    GMM_TRY(grow_plain(bytes, bytes, true, &run));
+  }
+  run->slot(0).store(0, std::memory_order_relaxed);
+  run->state.store(SpanState::kLarge, std::memory_order_release);
+  core_.page_map.set(run->begin(), run->bytes(), run);
+  ++run->region->live_spans;
+  *out = run;
+  return Status();
+}
+
+Span *Heap::retire_slab(Span *slab) {
+  if (slab->listed) {
+    List<Span, SpanOrder>::remove(slab);
+    slab->listed = false;
+  }
+  Span *run = core_.spans.take();
+  // Without host memory the slab stays a slab: nothing is lost, it serves its class again.
+  if (run == nullptr) {
+    if (slab->region->paused.load(std::memory_order_relaxed) == 0) {
+      slabs_[slab->class_index].push_back(slab);
+      slab->listed = true;
+    }
+    return slab;
+  }
+  run->region = slab->region;
+  run->heap.store(this, std::memory_order_relaxed);
+  run->base.store(slab->begin(), std::memory_order_relaxed);
+  run->size.store(slab->bytes(), std::memory_order_relaxed);
+  run->streams = slab->streams;
+  --slab->region->live_spans;
+  end_span(slab);
+  return free_run(run);
+}
+
+void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
+  Span *span = core_.page_map.find(entry.block);
+  if (!span->is(SpanState::kSlab)) {
+    --span->region->live_spans;
+    span->streams = bit;
+    free_run(span);
+    return;
+  }
+  span->free_blocks |= uint64_t{1} << span->index_of(reinterpret_cast<uintptr_t>(entry.block));
+  span->streams |= bit;
+  if (static_cast<uint32_t>(std::popcount(span->free_blocks)) == span->block_count.load(std::memory_order_relaxed)) {
+    retire_slab(span);
+  } else if (!span->listed && span->region->paused.load(std::memory_order_relaxed) == 0) {
+    slabs_[span->class_index].push_front(span);
+    span->listed = true;
+  }
+}
+
+void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
+  LockGuard guard(mutex);
+  if (key.stream == GMM_STREAM_PER_THREAD && key.thread == current_thread_id())
+    streams_.note_frees(key).ignore();  // a driver that refuses this is caught at the next call on the stream
+  uint64_t bit = streams_.bit_of(key);
+  if (bit == 0) {
+    // No memory to remember the stream: wait for it once, and the memory is free for all.
+    MessageGuard keep;
+    core_.backend->stream_synchronize(options_.device, key.stream).ignore();
+  }
+  for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
+}
+
+void Heap::note_frees(StreamKey key) {
+  LockGuard guard(mutex);
+  streams_.note_frees(key).ignore();
+}
+
+Status Heap::record_use(void *block, gmm_stream stream) {
+  LockGuard guard(mutex);
+  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block, stream}))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
+  return Status();
+}
+
+Status Heap::settle_uses(void *block, StreamKey key) {
+  LockGuard guard(mutex);
+  uint64_t bits = 0;
+  for (const Use &use : uses_)
+    if (use.block == block) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
+  Status status = streams_.put_behind(key, bits);
+  if (!status.ok()) return status;
+  for (uint64_t i = uses_.size(); i-- > 0;)
+    if (uses_[i].block == block) uses_.erase_unordered(i);
+  return status;
+}
+
+void Heap::forget_stream(gmm_stream stream) {
+  drain_caches(false);
+  LockGuard guard(mutex);
+  const uint64_t bit = streams_.forget(stream);
+  if (bit == 0) return;
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+    for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
+  for (uint64_t i = uses_.size(); i-- > 0;)
+    if (uses_[i].stream == stream) uses_.erase_unordered(i);
+}
+
+Status Heap::reset() {
+  drain_caches(true);
+  for_each_cache(*this, [](HeapCache &cache) { cache.forget_live(); });
+  LockGuard guard(mutex);
+  ended.live_blocks = ended.live_bytes = 0;
+  uses_.clear();
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
+    for (uintptr_t at = region->base.load(std::memory_order_relaxed), end = at + region->size.load(std::memory_order_relaxed); at < end;) {
+      Span *span = span_at(at);
+      if (span->live()) {
+        for (uint32_t i = 0; i < (span->is_slab_object ? kMaxSlabBlocks : 1); ++i) span->slot(i).store(0, std::memory_order_relaxed);
+        span->streams = 0;
+        if (span->is(SpanState::kSlab)) {
+          span = retire_slab(span);
+        } else {
+          --region->live_spans;
+          span = free_run(span);
+        }
+      }
+      at = span->end();
+    }
+  }
+  return Status();
+}
+
+}  // namespace gmm

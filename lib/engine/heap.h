@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The central heap of one device, kind and tag: what the thread caches are filled from and empty into.
+//
+// Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and the end of a
+// region grows in place; other kinds have a region for each driver allocation. Spans tile every region (engine/span.h).
+// Physical memory: extents grow with the heap (1/16 of what it holds, at least 2 MiB), since the driver's cost follows the number
+// of handles. Before a heap grows, in this order: thread caches come back, memory freed on other streams is put behind the wanting stream, free
+// neighbours of different streams are merged, and free extents whose work is done go back to the driver.
+#ifndef GMM_ENGINE_HEAP_H
+#define GMM_ENGINE_HEAP_H
+
+#include <cstdint>
+
+#include "base/lock.h"
+#include "engine/core.h"
+#include "engine/free_runs.h"
+#include "engine/ledger.h"
+#include "engine/stream_order.h"
+
+namespace gmm {
+
+struct HeapCache;
+struct HeapCaches;
+
+struct HeapOptions {
+  Kind kind = Kind::kDevice;
+  Device device;
+  gmm_tag tag = GMM_TAG_DEFAULT;
+  uint64_t minimum_extent = 0;
+  uint32_t peers = 0;
+};
+
+// A free block on its way: its slot is 0, and no list of the heap knows it.
+struct CacheEntry {
+  void *block;
+  std::atomic<uint64_t> *slot;
+};
+
+enum class Effort { kNoGrowth, kGrow };
+
+struct HeapTotals {
+  uint64_t live_bytes = 0, live_blocks = 0, allocations = 0, frees = 0;
+  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, used_bytes = 0;
+};
+
+class Heap {
+ public:
+  Heap(Core &core, const HeapOptions &options);
+  ~Heap();
+  Heap(const Heap &) = delete;
+  Heap &operator=(const Heap &) = delete;
+
+  // Registers the heap with the threads' tables. NOT_SUPPORTED when there are too many heaps.
+  Status init();
+
+  const HeapOptions &options() const { return options_; }
+  Core &core() { return core_; }
+  Ledgers &ledgers() { return ledgers_; }
+  Ledger &own_ledger() { return own_ledger_; }
+
+  // --- Blocks; each call takes the lock -------------------------------------------------------------
+  // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
+  Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out, uint32_t *count);
+  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none.
+  Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out);
+  // A block with a driver allocation of its own.
+  Status take_dedicated(uint64_t size, Span **out);
+  // Blocks back, in the order of a stream. Slots are 0.
+  void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
+  // gmm_record_use(): the block, live, is used on a stream too.
+  Status record_use(void *block, gmm_stream stream);
+  // At the free of such a block: puts `key` behind those streams.
+  Status settle_uses(void *block, StreamKey key);
+  // For a per-thread stream's batch of frees.
+  void note_frees(StreamKey key);
+  void forget_stream(gmm_stream stream);
+
+  // --- Memory back to the driver ------------------------------------------------------------------
+  // Free extents, up to `at_most` bytes. wait: after the work that may use them; else only where that is done.
+  Status release_free(uint64_t at_most, bool wait, uint64_t *released);
+  // Every block, live ones too. The device was synchronised, no other thread is inside.
+  Status reset();
+  // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
+  Status close(bool force);
+
+  // --- Thread caches ----------------------------------------------------------------------------------
+  // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed.
+  void drain_caches(bool wait);
+  HeapTotals totals();
+
+  // What the fast paths read. Written rarely.
+  struct FastFields {
+    Gate *gate = nullptr;
+    uint32_t slot = 0;            // index in the threads' tables
+    std::atomic<uint32_t> careful{0};  // regions are paused: a free must look
+    uint64_t serial = 0;          // never used again in the process
+  } fast;
+
+  // For HeapCache's code and the features that walk a heap.
+  Mutex caches_mutex;             // before mutex
+  List<HeapCache, HeapCaches> caches;
+  HeapTotals ended;               // counters of caches that are gone; under caches_mutex
+  Mutex mutex;
+
+  // --- For features, with `mutex` held -------------------------------------------------------------------
+  List<Region, HeapRegions> &regions() { return regions_; }
+  // Calls fn(Span &) for every span of a region in address order.
+  template <typename Fn>
+  void for_each_span(Region &region, Fn fn) {
+    for (uintptr_t at = region.base.load(std::memory_order_relaxed), end = at + region.size.load(std::memory_order_relaxed); at < end;) {
+      Span *span = span_at(at);
+      at = span->end();
+      fn(*span);
+    }
+  }
+  // Takes the free memory of a region out of use, or puts it back.
+  void detach(Region &region);
+  void attach(Region &region);
+  // Extents of a paused region without a live block are given up.
+  void drop_paused(Region &region);
+  StreamOrder &streams() { return streams_; }
+  void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
+
+ private:
+  // heap_runs.cpp: tiling
+  // The span that begins (or ends) here; regions are tiled without gaps.
+  Span *span_at(uintptr_t address) {
+    Span *span = core_.page_map.find(reinterpret_cast<void *>(address));
+    if (span == nullptr) __builtin_unreachable();
+    return span;
+  }
+  Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
+  void end_span(Span *span);
+  Span *neighbour_before(const Span *span);
+  Span *neighbour_after(const Span *span);
+  bool split(Span *run, uint64_t first_bytes, Span **rest);
+  Span *merge(Span *first, Span *second);
+  Span *free_run(Span *run);
+  void merge_all();
+  Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
+  Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
+  void list_run(Span *run);
+  void unlist_run(Span *run);
+
+  // heap.cpp: slabs and blocks
+  Status new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out);
+  void put_back_one(const CacheEntry &entry, uint64_t bit);
+  Span *find_slab(uint32_t class_index, uint64_t allowed);
+  Span *retire_slab(Span *slab);  // the free run that it became part of
+
+  // heap_grow.cpp: regions and extents
+  Status grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out);
+  Status grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **out);
+  Status grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
+  Status reserve_region(uint64_t bytes, bool exact, Region **out);
+  Status back(Span *unbacked, uint64_t bytes, Span **out);
+  Status charge(uint64_t bytes, uint64_t *wanted);
+  Status release_free_locked(uint64_t at_most, bool wait, uint64_t *released);
+  void drop_span(Span *span);
+  Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released);
+  Status release_extent(Extent *extent, Span *run, Span **rest);
+  Status release_plain_region(Region *region);
+  void end_region(Region *region);
+  uint64_t growth_step() const;
+
+  Core &core_;
+  const HeapOptions options_;
+  Ledgers ledgers_;
+  Ledger own_ledger_;
+  FreeRuns free_;
+  StreamOrder streams_;
+  List<Region, HeapRegions> regions_;
+  List<Span, SpanOrder> slabs_[kSmallClasses];   // with free blocks
+  List<Span, SpanOrder> dedicated_;              // free dedicated blocks that wait for their streams
+  struct Use {
+    void *block;
+    gmm_stream stream;
+  };
+  Vector<Use> uses_;
+  uint64_t extent_count_ = 0;
+  uint64_t paused_ = 0;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Free runs: how spans split, merge and are found.
+#include "engine/heap.h"
+
+namespace gmm {
+
+Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
+  Span *span = core_.spans.take();
+  if (span == nullptr) return nullptr;
+  span->region = region;
+  span->heap.store(this, std::memory_order_relaxed);
+  span->base.store(base, std::memory_order_relaxed);
+  span->size.store(size, std::memory_order_relaxed);
+  span->streams = 0;
+  span->state.store(state, std::memory_order_release);
+  return span;
+}
+
+void Heap::end_span(Span *span) {
+  span->state.store(SpanState::kNone, std::memory_order_relaxed);
+  span->size.store(0, std::memory_order_relaxed);
+  span->slots[0].store(0, std::memory_order_relaxed);
+  span->region = nullptr;
+  span->streams = 0;
+  if (span->is_slab_object)
+    core_.slabs.put(static_cast<SlabSpan *>(span));
+  else
+    core_.spans.put(span);
+}
+
+Span *Heap::neighbour_before(const Span *span) {
+  if (span->begin() == span->region->base.load(std::memory_order_relaxed)) return nullptr;
+  return core_.page_map.find(reinterpret_cast<void *>(span->begin() - 1));
+}
+
+Span *Heap::neighbour_after(const Span *span) {
+  if (span->end() == span->region->base.load(std::memory_order_relaxed) + span->region->size.load(std::memory_order_relaxed))
+    return nullptr;
+  return core_.page_map.find(reinterpret_cast<void *>(span->end()));
+}
+
+// The run keeps its first bytes, *rest takes what follows; both are unlisted. False without host memory, nothing changed.
+bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
+  const uintptr_t middle = run->begin() + first_bytes;
+  if (!core_.page_map.prepare_granules(middle, run->end() - middle)) return false;
+  Span *second = new_span(run->state.load(std::memory_order_relaxed), middle, run->bytes() - first_bytes, run->region);
+  if (second == nullptr) return false;
+  second->streams = run->streams;
+  run->size.store(first_bytes, std::memory_order_relaxed);
+  core_.page_map.set_ends(run->begin(), first_bytes, run);
+  core_.page_map.set_ends(middle, second->bytes(), second);
+  *rest = second;
+  return true;
+}
+
+// Neighbours of one state; the result takes the streams of both and is unlisted.
+Span *Heap::merge(Span *first, Span *second) {
+  first->size.store(first->bytes() + second->bytes(), std::memory_order_relaxed);
+  first->streams |= second->streams;
+  end_span(second);
+  core_.page_map.set_ends(first->begin(), first->bytes(), first);
+  return first;
+}
+
+void Heap::list_run(Span *run) {
+  if (run->region->paused.load(std::memory_order_relaxed) != 0) return;
+  if (run->region->dedicated) {
+    dedicated_.push_back(run);
+    run->listed = true;
+  } else {
+    free_.insert(run);
+  }
+}
+
+void Heap::unlist_run(Span *run) {
+  if (!run->listed) return;
+  if (run->region->dedicated) {
+    List<Span, SpanOrder>::remove(run);
+    run->listed = false;
+  } else {
+    free_.remove(run);
+  }
+}
+
+// Makes a span that is in no list a free run, merged with neighbours of the same streams. Cannot fail.
+Span *Heap::free_run(Span *run) {
+  run->state.store(SpanState::kFree, std::memory_order_relaxed);
+  core_.page_map.set_ends(run->begin(), run->bytes(), run);
+  if (Span *before = neighbour_before(run); before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
+    unlist_run(before);
+    run = merge(before, run);
+  }
+  if (Span *after = neighbour_after(run); after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
+    unlist_run(after);
+    run = merge(run, after);
+  }
+  list_run(run);
+  return run;
+}
+
+// Before the heap grows: neighbours that were freed on different streams become one run that waits for all of them.
+void Heap::merge_all() {
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
+    if (region->paused.load(std::memory_order_relaxed) != 0 || region->dedicated) continue;
+    Span *previous = nullptr;
+    for (uintptr_t at = region->base.load(std::memory_order_relaxed), end = at + region->size.load(std::memory_order_relaxed); at < end;) {
+      Span *span = span_at(at);
+      if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree)) {
+        unlist_run(previous);
+        unlist_run(span);
+        span = merge(previous, span);
+        list_run(span);
+      }
+      previous = span;
+      at = span->end();
+    }
+  }
+}
+
+// Takes `count` granules out of a listed run that holds them; the rest stays free.
+Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
+  unlist_run(run);
+  const uint64_t head = FreeRuns::aligned_start(run, alignment) - run->begin();
+  const uint64_t bytes = count * kGranule;
+  Span *taken = run;
+  Span *rest = nullptr;
+  if (head != 0) {
+    if (!split(run, head, &taken)) {
+      list_run(run);
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
+    }
+  }
+  if (taken->bytes() > bytes && !split(taken, bytes, &rest)) {
+    if (head != 0) run = merge(run, taken);
+    list_run(run);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
+  }
+  if (head != 0) list_run(run);
+  if (rest != nullptr) list_run(rest);
+  *out = taken;
+  return Status();
+}
+
+Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+  const uint64_t bit = streams_.bit_of(key);
+  if (Span *run = free_.best_fit(count, alignment, bit)) return carve(run, count, alignment, out);
+  *out = nullptr;
+  if (effort == Effort::kNoGrowth) return Status();
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    if (pass == 1) merge_all();
+    Span *run = free_.best_fit(count, alignment, ~uint64_t{0});
+    if (run == nullptr) continue;
+    MessageGuard keep;
+    // A refusal (graph capture) is no failure: the heap grows instead.
+    if (!streams_.put_behind(key, run->streams).ok()) continue;
+    run->streams = bit;
+    return carve(run, count, alignment, out);
+  }
+  Span *run = nullptr;
+  GMM_TRY(grow(count, alignment, key, &run));
+  return carve(run, count, alignment, out);
+}
+
+// --- Pause: free memory of a region out of use and back ------------------------------------------------
+
+void Heap::detach(Region &region) {
+  region.paused.store(1, std::memory_order_relaxed);
+  fast.careful.fetch_add(1, std::memory_order_seq_cst);
+  for_each_span(region, [&](Span &span) {
+    if (span.is(SpanState::kFree)) {
+      unlist_run(&span);
+    } else if (span.is(SpanState::kSlab) && span.listed) {
+      List<Span, SpanOrder>::remove(&span);
+      span.listed = false;
+    }
+  });
+}
+
+void Heap::attach(Region &region) {
+  region.paused.store(0, std::memory_order_relaxed);
+  fast.careful.fetch_sub(1, std::memory_order_seq_cst);
+  for_each_span(region, [&](Span &span) {
+    if (span.is(SpanState::kFree)) {
+      list_run(&span);
+    } else if (span.is(SpanState::kSlab) && span.free_blocks != 0) {
+      slabs_[span.class_index].push_front(&span);
+      span.listed = true;
+    }
+  });
+}
+
+}  // namespace gmm

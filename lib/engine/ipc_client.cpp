@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/ipc_client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <ctime>
+
+#include "base/process.h"
+#include "engine/ipc_directory.h"
+
+namespace gmm {
+namespace {
+
+// More than the one that is expected, so that the rest can be closed rather than lost.
+constexpr unsigned kMaxDescriptors = 8;
+constexpr uint64_t kRetryMs = 10;
+
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  ~OwnedFd() { reset(-1); }
+  OwnedFd(const OwnedFd &) = delete;
+  OwnedFd &operator=(const OwnedFd &) = delete;
+  int get() const { return fd_; }
+  void reset(int fd) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+  int take() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+
+ private:
+  int fd_;
+};
+
+Status system_failure(uint32_t pid, int error, const char *what) {
+  char text[128];
+  return fail_native(GMM_ERROR_SYSTEM, error, "import from process %" PRIu32 ": %s: %s", pid, what,
+                     system_error_text(error, text, sizeof text));
+}
+
+bool exporter_lives(const IpcEndpoint &exporter) {
+  uint64_t start_time = 0;
+  const int error = process_start_time(static_cast<int32_t>(exporter.pid), &start_time);
+  // When it cannot be told, for want of descriptors for one, the connection itself shows what is wrong.
+  return error == 0 ? start_time == exporter.start_time : error != ESRCH;
+}
+
+Status gone(uint32_t pid) {
+  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended; the memory ended with it",
+              pid);
+}
+
+// One attempt to import: everything of it ends with the object, whatever came in between.
+class Attempt {
+ public:
+  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline)
+      : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid) {}
+
+  // GMM_ERROR_BUSY: to be tried again.
+  Status run(IpcImport *out) {
+    GMM_TRY(connect());
+    GMM_TRY(check_peer());
+    GMM_TRY(send_request());
+    GMM_TRY(receive_reply());
+    GMM_TRY(check_reply());
+    out->fd = descriptor_.take();
+    out->connection = IpcConnection(socket_.take(), handle_.exporter);
+    return Status();
+  }
+
+ private:
+  Status timeout(const char *what) const {
+    if (!exporter_lives(handle_.exporter)) return gone(pid_);
+    return fail(GMM_ERROR_IPC_TIMEOUT,
+                "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
+  }
+
+  // Tries the directories in which the exporter may have its socket.
+  Status connect() {
+    char name[kIpcNameSize], path[kIpcPathSize];
+    ipc_socket_name(handle_.exporter, name);
+    socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket_.get() < 0) return system_failure(pid_, errno, "socket");
+    for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
+      if (!ipc_directory_candidate(n, path)) continue;
+      int directory, error;
+      const Status opened = ipc_directory_open(path, false, &directory, &error);
+      if (!opened.ok()) {
+        if (error == EMFILE || error == ENFILE) return opened;
+        if (error == ENOENT || n == 1) continue;
+        // The message of the directory's failure stays; the code becomes the importer's.
+        return prefix(Status(GMM_ERROR_IPC_REFUSED), "import from process %" PRIu32 ": ", pid_);
+      }
+      sockaddr_un address;
+      ipc_socket_address(directory, name, &address);
+      const int result = connect_to(address);
+      ::close(directory);
+      if (result == 0) return Status();
+      if (result == ENOENT) continue;
+      if (result == ECONNREFUSED) return gone(pid_);
+      if (result == ETIMEDOUT) return timeout("did not take the connection");
+      return system_failure(pid_, result, "connect");
+    }
+    if (!exporter_lives(handle_.exporter)) return gone(pid_);
+    return fail(GMM_ERROR_IPC_PEER_GONE,
+                "import from process %" PRIu32
+                ": it has no socket %s in a directory that this process looks into; its "
+                "context was destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
+                pid_, name);
+  }
+
+  // The errno, 0 for success.
+  int connect_to(const sockaddr_un &address) {
+    for (;;) {
+      if (::connect(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0) return 0;
+      if (errno == EINTR) continue;
+      // A Unix socket whose queue is full says EAGAIN and cannot be waited for.
+      if (errno != EAGAIN) return errno;
+      if (monotonic_ms() >= deadline_) return ETIMEDOUT;
+      const timespec pause = {0, 5000000};
+      ::nanosleep(&pause, nullptr);
+    }
+  }
+
+  // Before the token is sent: the credentials of the process that called listen().
+  Status check_peer() {
+    ucred peer = {};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+      return system_failure(pid_, errno, "getsockopt(SO_PEERCRED)");
+    if (peer.uid != ::geteuid())
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": its socket belongs to user %u, this process to user %u; only the same user may import",
+                  pid_, peer.uid, ::geteuid());
+    if (static_cast<uint32_t>(peer.pid) != pid_)
+      return fail(
+          GMM_ERROR_IPC_REFUSED,
+          "import from process %" PRIu32
+          ": its socket belongs to process %d; the processes must see each other's process ids (one pid namespace)",
+          pid_, static_cast<int>(peer.pid));
+    return Status();
+  }
+
+  Status send_request() {
+    IpcRequest request;
+    request.want = static_cast<uint16_t>(want_);
+    request.allocation = handle_.allocation;
+    std::memcpy(request.token, handle_.token, sizeof request.token);
+    request.start_time = handle_.exporter.start_time;
+    request.serial = handle_.exporter.serial;
+    uint8_t bytes[kIpcRequestSize];
+    request.encode(bytes);
+    ssize_t sent;
+    do {
+      sent = ::send(socket_.get(), bytes, sizeof bytes, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent == static_cast<ssize_t>(sizeof bytes)) return Status();
+    // An exporter that refuses closes at once, but says why before: see what it said.
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return Status();
+    return system_failure(pid_, sent < 0 ? errno : EMSGSIZE, "send");
+  }
+
+  Status receive_reply() {
+    uint8_t bytes[kIpcReplySize];
+    uint64_t received = 0;
+    while (received < sizeof bytes) {
+      const uint64_t now = monotonic_ms();
+      if (now >= deadline_) return timeout("did not answer");
+      pollfd wait = {socket_.get(), POLLIN, 0};
+      const uint64_t left = deadline_ - now;
+      // In pieces, so that the death of an exporter whose child holds the socket open is noticed.
+      const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
+      if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
+      if (ready <= 0) {
+        if (!exporter_lives(handle_.exporter)) return gone(pid_);
+        continue;
+      }
+      ssize_t got;
+      GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
+      if (got == 0) {
+        if (exporter_lives(handle_.exporter))
+          return fail(GMM_ERROR_IPC_PEER_GONE,
+                      "import from process %" PRIu32
+                      ": the exporter closed the connection without an answer; its context may just be destroyed",
+                      pid_);
+        return gone(pid_);
+      }
+      if (got > 0) received += static_cast<uint64_t>(got);
+    }
+    reply_.decode(bytes);
+    return Status();
+  }
+
+  // *got: bytes, 0 at the end, -1 for nothing yet.
+  Status receive_some(uint8_t *to, uint64_t size, ssize_t *got) {
+    iovec part = {to, size};
+    alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    *got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (*got < 0) {
+      if (errno == EAGAIN || errno == EINTR) return Status();
+      if (errno != ECONNRESET) return system_failure(pid_, errno, "recvmsg");
+      *got = 0;
+      return Status();
+    }
+    for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const uint64_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (uint64_t i = 0; i < count; ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+        ++descriptors_;
+        descriptor_.reset(fd);  // closes the one before, if there are too many
+      }
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0)
+      // The kernel also says so when this process may not open another descriptor.
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
+                  "may (ulimit -n)",
+                  pid_);
+    return Status();
+  }
+
+  Status check_reply() {
+    if (reply_.magic != kIpcReplyMagic)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": what it answered is not a reply (magic %08x)", pid_, reply_.magic);
+    if (reply_.version != kIpcProtocolVersion)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": it speaks version %u, this library version %u; use the same release on both sides",
+                  pid_, reply_.version, kIpcProtocolVersion);
+    if (reply_.result != GMM_OK) return refused();
+    const unsigned wanted = want_ == IpcWant::kDescriptor ? 1 : 0;
+    if (reply_.reserved != 0 || reply_.descriptors != wanted || descriptors_ != wanted)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
+                  descriptors_, wanted);
+    if (reply_.allocation_size != handle_.allocation_size || reply_.generation != handle_.generation)
+      return fail(GMM_ERROR_IPC_PEER_GONE,
+                  "import from process %" PRIu32
+                  ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
+                  pid_);
+    // A file that is shorter than the mapping would kill this process at the first access behind its end.
+    struct stat status;
+    if (wanted != 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+        static_cast<uint64_t>(status.st_size) < handle_.allocation_size)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where %" PRIu64 " are promised",
+                  pid_, static_cast<uint64_t>(status.st_size), handle_.allocation_size);
+    return Status();
+  }
+
+  Status refused() {
+    switch (reply_.result) {
+      case GMM_ERROR_BUSY:
+        return Status(GMM_ERROR_BUSY);  // ipc_connect() tries again, and says so in the end
+      case GMM_ERROR_IPC_PEER_GONE:
+        return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory",
+                    pid_);
+      case GMM_ERROR_PAUSED:
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32 ": the memory is paused there; resume its tag first", pid_);
+      case GMM_ERROR_IPC_REFUSED:
+        return fail(
+            GMM_ERROR_IPC_REFUSED,
+            "import from process %" PRIu32
+            ": the exporter refused: the handle's token is wrong, or it runs as another user; its log says which",
+            pid_);
+      default:
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32
+                    ": the exporter could not share the memory: result %d; its log says why",
+                    pid_, reply_.result);
+    }
+  }
+
+  const IpcHandle &handle_;
+  const IpcWant want_;
+  const uint64_t deadline_;
+  const uint32_t pid_;
+  OwnedFd socket_;
+  OwnedFd descriptor_;
+  unsigned descriptors_ = 0;
+  IpcReply reply_;
+};
+
+}  // namespace
+
+IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
+  if (this == &other) return *this;
+  close();
+  fd_ = other.fd_;
+  exporter_ = other.exporter_;
+  other.fd_ = -1;
+  return *this;
+}
+
+void IpcConnection::close() {
+  const int old = fd_;
+  fd_ = -1;
+  if (old >= 0) ::close(old);
+}
+
+bool IpcConnection::alive() const {
+  if (fd_ < 0) return false;
+  pollfd wait = {fd_, POLLIN | POLLRDHUP, 0};
+  // The exporter says nothing after its reply: whatever comes is the end.
+  if (::poll(&wait, 1, 0) > 0) return false;
+  return exporter_lives(exporter_);
+}
+
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out) {
+  if (!exporter_lives(handle.exporter)) return gone(handle.exporter.pid);
+  const uint64_t deadline = monotonic_ms() + timeout_ms;
+  bool busy = false;
+  for (;;) {
+    const Status status = Attempt(handle, want, deadline).run(out);
+    if (status.code() == GMM_ERROR_BUSY) {
+      busy = true;
+    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
+      return status;
+    }
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline)
+      return fail(GMM_ERROR_IPC_TIMEOUT,
+                  "import from process %" PRIu32
+                  ": the exporter serves as many importers as it can (%u); none left in "
+                  "%" PRIu32 " ms",
+                  handle.exporter.pid, kIpcMaxImporters, timeout_ms);
+    const uint64_t left = deadline - now;
+    const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace gmm

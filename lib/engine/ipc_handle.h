@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of gmm_ipc_handle.
+//
+// Version 1, little-endian, no padding that is not checked:
+//   offset size  field
+//        0    4  magic "gmmI"
+//        4    2  version
+//        6    1  route (IpcRoute)
+//        7    1  kind (Kind: kDevice, kVmm or kHost)
+//        8    4  device ordinal in the exporter; -1: host memory
+//       12    4  serial of the exporter's broker
+//       16   16  UUID of the device; zero: none
+//       32    4  pid of the exporter
+//       36    4  reserved, zero
+//       40    8  start time of the exporter, in clock ticks since boot: a reused pid is told apart
+//       48   16  random token of the allocation: who has it may ask for the memory; never zero
+//       64    8  id of the allocation
+//       72    8  size of the allocation
+//       80    8  offset of the pointer in the allocation
+//       88    8  size of the block that the pointer lies in
+//       96    8  generation of the allocation's physical memory
+//      104   64  the driver's legacy IPC handle; zero for kBroker
+//      168    8  offset of the block in the allocation
+//      176   12  reserved, zero
+//      188    4  CRC-32C of bytes 0 to 187: finds damage; proves nothing about who wrote it
+#ifndef GMM_ENGINE_IPC_HANDLE_H
+#define GMM_ENGINE_IPC_HANDLE_H
+
+#include <gmm/ipc.h>
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/status.h"
+
+namespace gmm {
+
+inline constexpr uint64_t kIpcTokenSize = 16;
+
+enum class IpcRoute : uint8_t {
+  kBroker = 1,  // the exporter's broker sends a file descriptor
+  kLegacy = 2,  // the driver opens the 64 bytes; the broker only keeps count
+};
+
+// Where a broker answers.
+struct IpcEndpoint {
+  uint32_t pid = 0;
+  uint32_t serial = 0;
+  uint64_t start_time = 0;
+  constexpr bool operator==(const IpcEndpoint &) const = default;
+};
+
+struct IpcHandle {
+  IpcRoute route = IpcRoute::kBroker;
+  Kind kind = Kind::kUnspecified;
+  Device device;
+  uint8_t device_uuid[16] = {};
+  IpcEndpoint exporter;
+  uint8_t token[kIpcTokenSize] = {};
+  uint64_t allocation = 0;
+  uint64_t allocation_size = 0;
+  uint64_t offset = 0;
+  uint64_t block_offset = 0;
+  uint64_t block_size = 0;
+  uint64_t generation = 0;
+  uint8_t legacy[kLegacyHandleSize] = {};
+};
+
+void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out);
+
+// IPC_INVALID_HANDLE, with what is wrong, for everything that ipc_handle_encode() does not make from sound fields.
+// `out` is written only on success.
+Status ipc_handle_decode(const gmm_ipc_handle &bytes, IpcHandle *out);
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Extents, regions and spans: what the address space of a heap is made of.
+//
+//   Region   addresses that may be coalesced: one reservation (VMM), or one driver allocation (other kinds)
+//   Extent   physical memory in a region: one handle (VMM), or the whole allocation
+//   Span     a run of granules; spans tile a region without gaps. A slab of small blocks, one large block, a free run, or unbacked addresses.
+//
+// All of it is written under the heap's lock. Readers without the lock (query, free) find a span through the page
+// map and check that it covers the address: spans are never returned to the system while the context lives, so a stale pointer
+// reads a span that has another meaning now, never foreign memory.
+#ifndef GMM_ENGINE_SPAN_H
+#define GMM_ENGINE_SPAN_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/list.h"
+#include "engine/size_class.h"
+
+namespace gmm {
+
+class Heap;
+struct Region;
+
+struct RegionExtents;
+struct HeapRegions;
+struct SpanOrder;   // free runs by size, slabs by class
+
+struct Extent : Link<RegionExtents> {
+  std::atomic<uintptr_t> base{0};
+  std::atomic<uint64_t> size{0};
+  std::atomic<Region *> region{nullptr};
+  uint64_t id = 0;                  // never reused in a context; names the extent in IPC handles
+  PhysicalHandle handle;            // VMM; 0 when paused
+  Device location;                  // where a VMM extent's pages are
+  std::atomic<uint32_t> importers{0};
+  uint8_t token[16] = {};           // drawn at the first export
+  bool exported = false;
+  bool mapped = true;               // VMM: the handle is mapped at `base`
+  bool fresh = false;               // during a resume: the handle was made by it
+  bool newly_mapped = false;        // during a resume: mapped by it
+};
+
+struct Region : Link<HeapRegions> {
+  std::atomic<Heap *> heap{nullptr};
+  std::atomic<uintptr_t> base{0};
+  std::atomic<uint64_t> size{0};
+  Allocation allocation;            // kinds other than VMM
+  List<Extent, RegionExtents> extents;
+  std::atomic<uint32_t> paused{0};
+  std::atomic<uint64_t> generation{0};
+  bool dedicated = false;
+  uint64_t live_spans = 0;          // slabs and large blocks
+};
+
+enum class SpanState : uint32_t {
+  kNone = 0,      // in the pool of unused spans
+  kUnbacked = 1,  // addresses without memory
+  kFree = 2,      // a free run
+  kSlab = 3,      // blocks of one small class
+  kLarge = 4      // one block
+};
+
+// Bit 63 of a slot: gmm_record_use() named further streams.
+inline constexpr uint64_t kUsedElsewhere = uint64_t{1} << 63;
+
+struct Span : Link<SpanOrder> {
+  std::atomic<uintptr_t> base{0};
+  std::atomic<uint64_t> size{0};
+  std::atomic<SpanState> state{SpanState::kNone};
+  // Blocks of a slab are found by multiplication: index = units * reciprocal >> 24.
+  std::atomic<uint32_t> block_size{0};   // bytes; 0 for a large block
+  std::atomic<uint32_t> reciprocal{0};
+  std::atomic<uint32_t> block_count{0};
+  uint32_t class_index = 0;
+  std::atomic<Heap *> heap{nullptr};
+  Region *region = nullptr;
+  uint64_t free_blocks = 0;         // slab: bit i = block i lies here and not in a thread cache
+  uint64_t streams = 0;             // free memory: streams whose queued work may still use it (bits of StreamOrder)
+  bool listed = false;              // in a list of the heap
+  bool is_slab_object = false;      // which pool it came from
+  // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans one: both
+  // are followed by no further member, and SlabSpan adds the rest.
+  std::atomic<uint64_t> slots[1] = {};
+
+  uintptr_t begin() const { return base.load(std::memory_order_relaxed); }
+  uint64_t bytes() const { return size.load(std::memory_order_relaxed); }
+  uintptr_t end() const { return begin() + bytes(); }
+  bool is(SpanState wanted) const { return state.load(std::memory_order_relaxed) == wanted; }
+  bool live() const { return state.load(std::memory_order_relaxed) >= SpanState::kSlab; }
+  // The block of an address inside the span.
+  uint32_t index_of(uintptr_t address) const {
+    const uint32_t multiplier = reciprocal.load(std::memory_order_relaxed);
+    if (multiplier == 0) return 0;
+    const uint32_t index = static_cast<uint32_t>(((address - begin()) / kUnit * multiplier) >> 24);
+    return index < kMaxSlabBlocks ? index : kMaxSlabBlocks - 1;
+  }
+  uintptr_t block(uint32_t index) const { return begin() + uint64_t{index} * block_size.load(std::memory_order_relaxed); }
+  uint64_t block_bytes() const {
+    const uint32_t small = block_size.load(std::memory_order_relaxed);
+    return small != 0 ? small : bytes();
+  }
+  std::atomic<uint64_t> &slot(uint32_t index) { return (&slots[0])[index]; }
+};
+
+struct SlabSpan : Span {
+  std::atomic<uint64_t> more_slots[kMaxSlabBlocks - 1] = {};
+};
+static_assert(sizeof(SlabSpan) == sizeof(Span) + (kMaxSlabBlocks - 1) * sizeof(std::atomic<uint64_t>),
+              "the slots of a slab are one array");
+
+}  // namespace gmm
+#endif

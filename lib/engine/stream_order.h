@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which streams' queued work may still use free memory, as bits, and how one stream is put behind others.
+//
+// A free costs no event. Only when memory freed on stream A is wanted on stream B, an event is recorded on A then (it covers
+// every free on A so far) and B waits for it on the device: the host never waits. An event can be used again at once, as a
+// wait refers to the record before it (CUDA driver API, cuStreamWaitEvent).
+//
+// The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
+// thread's cache, one for a batch.
+#ifndef GMM_ENGINE_STREAM_ORDER_H
+#define GMM_ENGINE_STREAM_ORDER_H
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/vector.h"
+
+namespace gmm {
+
+// A stream as one thread means it.
+struct StreamKey {
+  gmm_stream stream = nullptr;
+  uint64_t thread = 0;  // for GMM_STREAM_PER_THREAD: which thread's
+  bool operator==(const StreamKey &) const = default;
+};
+
+// Not thread-safe: under the heap's lock.
+class StreamOrder {
+ public:
+  StreamOrder(Backend *const &backend, Device device, const HostAllocator &allocator)
+      : backend_(backend), device_(device), slots_(allocator), spare_(allocator) {}
+
+  // The bit of a stream; the last bit stands for all streams beyond the 63rd. 0 when there is no memory to remember it.
+  uint64_t bit_of(StreamKey key);
+  // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph capture.
+  Status put_behind(StreamKey waiter, uint64_t bits);
+  // For the per-thread stream of the calling thread: notes that frees were queued up to here.
+  Status note_frees(StreamKey key);
+  // Whether everything queued on these streams so far is done. Never waits.
+  bool passed(uint64_t bits);
+  // Waits for it.
+  Status wait(uint64_t bits);
+  // Whether one of the streams is being captured into a graph.
+  bool any_capturing();
+  // The stream is about to go; its bit, to be cleared in all free memory. 0 when it was never seen.
+  uint64_t forget(gmm_stream stream);
+  // Gives the events back.
+  void clear();
+
+ private:
+  static constexpr uint32_t kBits = 64;
+  struct Slot {
+    StreamKey key;
+    NativeEvent noted = nullptr;  // per-thread streams
+    bool retired = false;
+  };
+  Status take_event(NativeEvent *out);
+  void put_event(NativeEvent event);
+  template <typename Fn>
+  Status for_each(uint64_t bits, Fn fn);
+
+  Backend *const &backend_;
+  const Device device_;
+  Vector<Slot> slots_;
+  Vector<NativeEvent> spare_;
+};
+
+}  // namespace gmm
+#endif

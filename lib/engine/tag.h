@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tags: names for groups of allocations, and which one a thread allocates under.
+#ifndef GMM_ENGINE_TAG_H
+#define GMM_ENGINE_TAG_H
+
+#include <gmm/pause.h>
+
+#include <atomic>
+
+#include "base/lock.h"
+#include "engine/ledger.h"
+#include "engine/heap.h"
+
+namespace gmm {
+
+inline constexpr uint32_t kMaxDevices = 16;
+
+struct Tag {
+  char name[64] = {};
+  gmm_contents contents = GMM_CONTENTS_DROP;
+  int32_t priority = 0;
+  Ledger held;
+  Ledger held_on[kMaxDevices];
+  std::atomic<Heap *> heaps[kKindCount][kMaxDevices] = {};  // the shared heaps; user heaps are not here
+  std::atomic<uint64_t> pauses{0};
+};
+
+// Any thread.
+class TagTable {
+ public:
+  static constexpr uint32_t kMaxTags = 4096;
+
+  explicit TagTable(const HostAllocator &allocator);
+  ~TagTable();
+  TagTable(const TagTable &) = delete;
+  TagTable &operator=(const TagTable &) = delete;
+  Status init();
+
+  Status create(const char *name, const gmm_tag_desc *desc, gmm_tag *out);
+  Status find(const char *name, gmm_tag *out);
+  // NULL for a number that is no tag.
+  Tag *get(gmm_tag tag) const { return tag < kMaxTags ? tags_[tag].load(std::memory_order_acquire) : nullptr; }
+  uint32_t count() const { return count_.load(std::memory_order_acquire); }
+
+  Status push(gmm_tag tag);
+  Status pop();
+  Status set_process_default(gmm_tag tag);
+  gmm_tag current() const;
+
+ private:
+  const HostAllocator allocator_;
+  const uint64_t serial_;
+  Mutex mutex_;
+  std::atomic<uint32_t> count_{0};  // tags are 1..count
+  std::atomic<gmm_tag> process_default_{GMM_TAG_DEFAULT};
+  std::atomic<Tag *> tags_[kMaxTags] = {};
+};
+
+}  // namespace gmm
+#endif

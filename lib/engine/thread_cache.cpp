@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/thread_cache.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdlib>
+
+#include "engine/heap_registry.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define GMM_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GMM_THREAD_SANITIZER 1
+#endif
+#endif
+
+namespace gmm {
+namespace {
+
+#if defined(GMM_THREAD_SANITIZER)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
+// A pointer of the initial-exec model is one load away; one word fits the room that the C library keeps for libraries
+// opened late.
+__attribute__((tls_model("initial-exec"))) thread_local ThreadState *t_state = nullptr;
+
+constinit pthread_once_t g_key_once = PTHREAD_ONCE_INIT;
+constinit pthread_key_t g_key = 0;
+constinit bool g_key_made = false;
+constinit std::atomic<uint64_t> g_thread_ids{0};
+constinit std::atomic<bool> g_expedited{false};
+
+// A stack of a class holds about this many bytes, and 2 to 64 blocks.
+constexpr uint64_t kStackBytes = uint64_t{256} << 10;
+// Blocks above this size are kept one a class, up to the budget of the whole cache.
+constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
+constexpr uint32_t kBatch = 32;
+
+uint32_t stack_capacity(uint32_t index) {
+  if (index >= kSmallClasses) return 2;
+  const uint64_t fits = kStackBytes / small_class_size(index);
+  return fits > 64 ? 64 : fits < 4 ? 4 : static_cast<uint32_t>(fits);
+}
+
+// --- Who may touch a cache -----------------------------------------------------------------------------
+
+inline bool enter(HeapCache &cache) {
+  if constexpr (kThreadSanitizer) {
+    cache.busy.exchange(1, std::memory_order_seq_cst);
+    return cache.revoked.load(std::memory_order_seq_cst) == 0;
+  }
+  cache.busy.store(1, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (__builtin_expect(cache.fence != 0, 0)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return cache.revoked.load(std::memory_order_acquire) == 0;
+}
+
+inline void leave(HeapCache &cache) { cache.busy.store(0, std::memory_order_release); }
+
+// The owner met a revocation: wait until it is over.
+void wait_for_revoker(HeapCache &cache) {
+  leave(cache);
+  LockGuard guard(cache.heap->caches_mutex);
+}
+
+inline void add(std::atomic<uint64_t> &counter, uint64_t value) {
+  counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+}
+
+// --- A thread's table -------------------------------------------------------------------------------------
+
+void free_bins(HeapCache &cache) {
+  const HostAllocator &allocator = cache.heap->core().allocator;
+  while (cache.all != nullptr) {
+    StreamBins *bins = cache.all;
+    cache.all = bins->next;
+    for (Bin &bin : bins->bins) allocator.deallocate(bin.entries, bin.capacity * sizeof(CacheEntry));
+    allocator.destroy(bins);
+  }
+  cache.current = nullptr;
+}
+
+// Everything in the cache goes to the heap. By the owner inside enter(), or by a revoker.
+void empty(HeapCache &cache, bool other_threads_stream) {
+  for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next) {
+    if (bins->key.stream == GMM_STREAM_PER_THREAD && !other_threads_stream) continue;
+    for (Bin &bin : bins->bins) {
+      if (bin.count == 0) continue;
+      cache.heap->put_back(bin.entries, bin.count, bins->key);
+      bin.count = 0;
+    }
+  }
+  cache.cached_bytes = 0;
+}
+
+void end_cache(HeapCache &cache) {
+  Heap &heap = *cache.heap;
+  HeapTotals &ended = heap.ended;
+  ended.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
+  ended.live_blocks += cache.live_blocks.load(std::memory_order_relaxed);
+  ended.allocations += cache.allocations.load(std::memory_order_relaxed);
+  ended.frees += cache.frees.load(std::memory_order_relaxed);
+  List<HeapCache, HeapCaches>::remove(&cache);
+  free_bins(cache);
+  heap.core().allocator.destroy(&cache);
+}
+
+void end_thread(void *value) {
+  ThreadState *state = static_cast<ThreadState *>(value);
+  t_state = nullptr;
+  for (uint32_t slot = 0; slot < state->table_size; ++slot) {
+    ThreadTableEntry &entry = state->table[slot];
+    if (entry.cache == nullptr) continue;
+    LockGuard guard(HeapRegistry::mutex());
+    Heap *heap = HeapRegistry::find(slot, entry.serial);
+    // In a forked child the parent's memory is not ours to give back.
+    if (heap == nullptr || !heap->core().alive()) continue;
+    LockGuard caches_guard(heap->caches_mutex);
+    empty(*entry.cache, true);
+    end_cache(*entry.cache);
+  }
+  std::free(state->tags);
+  std::free(state->table);
+  std::free(state);
+}
+
+void make_key() { g_key_made = pthread_key_create(&g_key, end_thread) == 0; }
+
+ThreadState *make_state() {
+  pthread_once(&g_key_once, make_key);
+  if (!g_key_made) return nullptr;
+  void *memory = std::malloc(sizeof(ThreadState));
+  if (memory == nullptr) return nullptr;
+  ThreadState *state = ::new (memory) ThreadState();
+  if (pthread_setspecific(g_key, state) != 0) {
+    std::free(state);
+    return nullptr;
+  }
+  state->id = g_thread_ids.fetch_add(1, std::memory_order_relaxed) + 1;
+  t_state = state;
+  return state;
+}
+
+inline HeapCache *find_cache(const Heap &heap) {
+  const ThreadState *state = t_state;
+  if (__builtin_expect(state == nullptr || heap.fast.slot >= state->table_size, 0)) return nullptr;
+  const ThreadTableEntry &entry = state->table[heap.fast.slot];
+  return entry.serial == heap.fast.serial ? entry.cache : nullptr;
+}
+
+HeapCache *make_cache(Heap &heap) {
+  ThreadState *state = t_state != nullptr ? t_state : make_state();
+  if (state == nullptr) return nullptr;
+  if (heap.fast.slot >= state->table_size) {
+    const uint32_t size = (heap.fast.slot + 64) & ~63u;
+    void *table = std::realloc(state->table, size * sizeof(ThreadTableEntry));
+    if (table == nullptr) return nullptr;
+    state->table = static_cast<ThreadTableEntry *>(table);
+    for (uint32_t i = state->table_size; i < size; ++i) state->table[i] = ThreadTableEntry{};
+    state->table_size = size;
+  }
+  HeapCache *cache = heap.core().allocator.create<HeapCache>();
+  if (cache == nullptr) return nullptr;
+  cache->heap = &heap;
+  cache->thread_id = state->id;
+  cache->fence = g_expedited.load(std::memory_order_relaxed) ? 0 : 1;
+  {
+    LockGuard guard(heap.caches_mutex);
+    heap.caches.push_back(cache);
+  }
+  state->table[heap.fast.slot] = ThreadTableEntry{heap.fast.serial, cache};
+  return cache;
+}
+
+// The bins of a stream, NULL without host memory. Inside enter().
+StreamBins *bins_of(HeapCache &cache, gmm_stream stream) {
+  if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
+  for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next)
+    if (bins->key.stream == stream) return cache.current = bins;
+  StreamBins *bins = cache.heap->core().allocator.create<StreamBins>();
+  if (bins == nullptr) return nullptr;
+  *bins = StreamBins{};
+  bins->key = StreamKey{stream, stream == GMM_STREAM_PER_THREAD ? cache.thread_id : 0};
+  bins->next = cache.all;
+  cache.all = bins;
+  return cache.current = bins;
+}
+
+Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index) {
+  Bin &bin = bins.bins[index];
+  if (bin.entries != nullptr) return &bin;
+  const uint32_t capacity = stack_capacity(index);
+  bin.entries = static_cast<CacheEntry *>(cache.heap->core().allocator.allocate(capacity * sizeof(CacheEntry)));
+  if (bin.entries == nullptr) return nullptr;
+  bin.capacity = capacity;
+  return &bin;
+}
+
+inline Span *span_of_slot(std::atomic<uint64_t> *slot) {
+  return reinterpret_cast<Span *>(reinterpret_cast<char *>(slot) - offsetof(Span, slots));
+}
+
+inline void count_alloc(HeapCache &cache, uint64_t size) {
+  add(cache.allocations, 1);
+  add(cache.live_blocks, 1);
+  add(cache.live_bytes, size);
+}
+
+}  // namespace
+
+uint64_t current_thread_id() {
+  ThreadState *state = t_state != nullptr ? t_state : make_state();
+  return state == nullptr ? 0 : state->id;
+}
+
+ThreadState *current_thread(bool make) { return t_state != nullptr || !make ? t_state : make_state(); }
+
+void prepare_barriers() {
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)
+    g_expedited.store(true, std::memory_order_relaxed);
+}
+
+// --- Alloc -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Without a cache, or past what is cached: straight from the heap.
+Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, void **out, std::atomic<uint64_t> **slot) {
+  for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
+    if (effort == Effort::kGrow) heap.drain_caches(false);
+    if (size <= kMaxSmall && alignment <= kGranule) {
+      CacheEntry entry;
+      uint32_t count = 0;
+      GMM_TRY(heap.take_small(small_class(size), key, effort, 1, &entry, &count));
+      if (count == 0) continue;
+      *out = entry.block;
+      *slot = entry.slot;
+      return Status();
+    }
+    Span *span = nullptr;
+    GMM_TRY(heap.take_large(size, alignment, key, effort, &span));
+    if (span == nullptr) continue;
+    *out = reinterpret_cast<void *>(span->begin());
+    *slot = &span->slot(0);
+    return Status();
+  }
+  return fail(GMM_ERROR_OUT_OF_MEMORY, "%" PRIu64 " bytes were asked for, and the heap could not grow.", size);
+}
+
+// The bin was empty. Fills it, outside of enter() so that a revoker never waits for a driver call.
+__attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t asked, uint64_t alignment, gmm_stream stream, void **out) {
+  HeapCache *cache = find_cache(heap);
+  if (cache == nullptr) cache = make_cache(heap);
+  if (cache == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
+  while (!enter(*cache)) wait_for_revoker(*cache);
+  StreamBins *bins = bins_of(*cache, stream);
+  const bool cacheable = bins != nullptr && size <= kMaxSmall && alignment <= kGranule;
+  Bin *bin = cacheable ? stack_of(*cache, *bins, small_class(size)) : nullptr;
+  leave(*cache);
+  if (bins == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
+  const StreamKey key = bins->key;
+  CacheEntry batch[kBatch];
+  uint32_t count = 0;
+  if (bin != nullptr) {
+    uint32_t wanted = bin->capacity / 2;
+    if (wanted > kBatch) wanted = kBatch;
+    GMM_TRY(heap.take_small(small_class(size), key, Effort::kNoGrowth, wanted, batch, &count));
+  }
+  std::atomic<uint64_t> *slot = nullptr;
+  if (count == 0) {
+    GMM_TRY(central_alloc(heap, size, alignment, key, out, &slot));
+  } else {
+    --count;
+    *out = batch[count].block;
+    slot = batch[count].slot;
+  }
+  slot->store(asked, std::memory_order_relaxed);
+  while (!enter(*cache)) wait_for_revoker(*cache);
+  count_alloc(*cache, asked);
+  uint32_t kept = 0;
+  // Memory that was paused meanwhile must not enter the cache.
+  if (heap.fast.careful.load(std::memory_order_relaxed) == 0) {
+    while (kept < count && bin->count < bin->capacity) {
+      cache->cached_bytes += small_class_size(small_class(size));
+      bin->entries[bin->count++] = batch[kept++];
+    }
+  }
+  leave(*cache);
+  if (kept < count) heap.put_back(batch + kept, count - kept, key);
+  return Status();
+}
+
+}  // namespace
+
+Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
+  const uint64_t asked = size;
+  if (alignment > kUnit) {
+    // A class whose size is a multiple of the alignment has aligned blocks, as slabs start at granules.
+    size = (size + alignment - 1) & ~(alignment - 1);
+    if (alignment <= kGranule && size <= kMaxSmall)
+      while (small_class_size(small_class(size)) % alignment != 0) size = small_class_size(small_class(size)) + alignment;
+  }
+  HeapCache *cache = find_cache(heap);
+  if (__builtin_expect(cache == nullptr || size > kMaxCached || alignment > kGranule, 0))
+    return slow_alloc(heap, size, asked, alignment, stream, out);
+  if (__builtin_expect(!enter(*cache), 0)) {
+    wait_for_revoker(*cache);
+    return slow_alloc(heap, size, asked, alignment, stream, out);
+  }
+  StreamBins *bins = cache->current;
+  if (__builtin_expect(bins == nullptr || bins->key.stream != stream, 0)) bins = bins_of(*cache, stream);
+  if (__builtin_expect(bins != nullptr, 1)) {
+    Bin &bin = bins->bins[cache_class(size)];
+    if (__builtin_expect(bin.count != 0, 1)) {
+      const CacheEntry entry = bin.entries[bin.count - 1];
+      // A large class holds blocks of several sizes.
+      const uint64_t bytes = size <= kMaxSmall ? 0 : span_of_slot(entry.slot)->bytes();
+      if (bytes == 0 || (bytes >= size && bytes - size <= bytes / 16)) {
+        --bin.count;
+        cache->cached_bytes -= bytes != 0 ? bytes : small_class_size(small_class(size));
+        entry.slot->store(asked, std::memory_order_relaxed);
+        count_alloc(*cache, asked);
+        leave(*cache);
+        *out = entry.block;
+        return Status();
+      }
+    }
+  }
+  leave(*cache);
+  return slow_alloc(heap, size, asked, alignment, stream, out);
+}
+
+// --- Free --------------------------------------------------------------------------------------------------
+
+namespace {
+
+__attribute__((noinline, cold)) Status free_error(Core &core, const Span *span, void *block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  if (span != nullptr && span->live() && address >= span->begin() && address < span->end()) {
+    Span *live = const_cast<Span *>(span);
+    const uint32_t index = live->index_of(address);
+    const uintptr_t start = live->block(index);
+    if (live->slot(index).load(std::memory_order_relaxed) != 0 && index < (live->is_slab_object ? live->block_count.load(std::memory_order_relaxed) : 1))
+      return fail(GMM_ERROR_INTERIOR_POINTER, "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.",
+                  block, static_cast<uint64_t>(address - start), reinterpret_cast<void *>(start));
+    return fail(GMM_ERROR_ALREADY_FREED, "gmm_free(%p): the block was freed before.", block);
+  }
+  if (core.page_map.find_extent(block) != nullptr)
+    return fail(GMM_ERROR_ALREADY_FREED, "gmm_free(%p): the address lies in memory of gmm, but in no live block; it was freed before.", block);
+  return fail(GMM_ERROR_UNKNOWN_POINTER, "gmm_free(%p): this context did not give out the address; pass only what gmm_alloc() gave.", block);
+}
+
+// Half of a full stack goes to the heap.
+void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
+  const uint32_t count = (bin.count + 1) / 2;
+  // The oldest lie at the bottom: they are the coldest.
+  cache.heap->put_back(bin.entries, count, bins.key);
+  for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
+  bin.count -= count;
+  cache.cached_bytes = cache.cached_bytes > count * block_bytes ? cache.cached_bytes - count * block_bytes : 0;
+}
+
+// The block is checked and its slot is 0 already; `asked` are its bytes.
+__attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot, uint64_t asked, gmm_stream stream) {
+  HeapCache *cache = find_cache(heap);
+  if (cache == nullptr) cache = make_cache(heap);
+  const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream, stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
+  const CacheEntry entry{block, slot};
+  if (cache == nullptr) {
+    // No memory for this thread's cache: count among the ended ones.
+    LockGuard guard(heap.caches_mutex);
+    heap.ended.live_bytes -= asked;
+    heap.ended.live_blocks -= 1;
+    heap.ended.frees += 1;
+    heap.put_back(&entry, 1, key);
+    return Status();
+  }
+  while (!enter(*cache)) wait_for_revoker(*cache);
+  add(cache->live_bytes, 0 - asked);
+  add(cache->live_blocks, ~uint64_t{0});
+  add(cache->frees, 1);
+  const uint64_t bytes = span->block_bytes();
+  StreamBins *bins = nullptr;
+  Bin *bin = nullptr;
+  if (heap.fast.careful.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached && !span->region->dedicated) {
+    bins = bins_of(*cache, stream);
+    if (bins != nullptr) bin = stack_of(*cache, *bins, span->is_slab_object ? span->class_index : cache_class(bytes));
+  }
+  if (bin != nullptr && cache->cached_bytes + bytes > kCacheBudget) empty(*cache, true);
+  if (bin != nullptr && bin->count == bin->capacity) spill(*cache, *bins, *bin, bytes);
+  if (bin != nullptr) {
+    bin->entries[bin->count++] = entry;
+    cache->cached_bytes += bytes;
+  }
+  leave(*cache);
+  if (bin == nullptr) heap.put_back(&entry, 1, key);
+  return Status();
+}
+
+}  // namespace
+
+Status cached_free(Core &core, void *block, gmm_stream stream) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  Span *span = core.page_map.find(block);
+  if (__builtin_expect(span == nullptr || !span->live() || address - span->begin() >= span->bytes(), 0)) return free_error(core, span, block);
+  const uint32_t index = span->index_of(address);
+  std::atomic<uint64_t> &slot = span->slot(index);
+  const uint64_t asked = slot.load(std::memory_order_relaxed);
+  if (__builtin_expect(asked == 0 || span->block(index) != address, 0)) return free_error(core, span, block);
+  Heap &heap = *span->heap.load(std::memory_order_relaxed);
+  if (__builtin_expect((asked & kUsedElsewhere) != 0, 0)) {
+    GMM_TRY(heap.settle_uses(block, StreamKey{stream, current_thread_id()}));
+    slot.store(0, std::memory_order_relaxed);
+    return slow_free(heap, span, block, &slot, asked & ~kUsedElsewhere, stream);
+  }
+  HeapCache *cache = find_cache(heap);
+  if (__builtin_expect(cache != nullptr, 1)) {
+    if (__builtin_expect(enter(*cache) && heap.fast.careful.load(std::memory_order_relaxed) == 0, 1)) {
+      StreamBins *bins = cache->current;
+      const uint64_t bytes = span->block_bytes();
+      if (__builtin_expect(bins != nullptr && bins->key.stream == stream && bytes <= kMaxCached, 1)) {
+        Bin &bin = bins->bins[span->is_slab_object ? span->class_index : cache_class(bytes)];
+        if (__builtin_expect(bin.count < bin.capacity && cache->cached_bytes + bytes <= kCacheBudget && !span->region->dedicated, 1)) {
+          slot.store(0, std::memory_order_relaxed);
+          bin.entries[bin.count++] = CacheEntry{block, &slot};
+          cache->cached_bytes += bytes;
+          add(cache->live_bytes, 0 - asked);
+          add(cache->live_blocks, ~uint64_t{0});
+          add(cache->frees, 1);
+          leave(*cache);
+          return Status();
+        }
+      }
+    }
+    leave(*cache);
+  }
+  slot.store(0, std::memory_order_relaxed);
+  return slow_free(heap, span, block, &slot, asked, stream);
+}
+
+// --- The rare side -------------------------------------------------------------------------------------------
+
+void Heap::drain_caches(bool wait) {
+  LockGuard guard(caches_mutex);
+  bool any = false;
+  for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+    cache->revoked.store(1, std::memory_order_seq_cst);
+    any = true;
+  }
+  if (!any) return;
+  if (g_expedited.load(std::memory_order_relaxed))
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+    while (cache->busy.load(std::memory_order_seq_cst) != 0) sched_yield();
+    empty(*cache, wait);
+    cache->revoked.store(0, std::memory_order_release);
+  }
+}
+
+void end_caches(Heap &heap) {
+  LockGuard guard(heap.caches_mutex);
+  while (HeapCache *cache = heap.caches.front()) end_cache(*cache);
+}
+
+HeapTotals Heap::totals() {
+  HeapTotals totals;
+  {
+    LockGuard guard(caches_mutex);
+    totals = ended;
+    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+      totals.live_bytes += cache->live_bytes.load(std::memory_order_relaxed);
+      totals.live_blocks += cache->live_blocks.load(std::memory_order_relaxed);
+      totals.allocations += cache->allocations.load(std::memory_order_relaxed);
+      totals.frees += cache->frees.load(std::memory_order_relaxed);
+    }
+    if (ended.peak_live < totals.live_bytes) ended.peak_live = totals.live_bytes;
+    totals.peak_live = ended.peak_live;
+  }
+  LockGuard guard(mutex);
+  totals.held = own_ledger_.held();
+  totals.peak_held = own_ledger_.peak();
+  totals.paused = paused_;
+  totals.extents = extent_count_;
+  return totals;
+}
+
+}  // namespace gmm

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thread caches: the common alloc and free touch no lock, no atomic read-modify-write and no driver call.
+//
+// A thread has, for each heap it used, a HeapCache, and in it, for each stream, a stack of free blocks a class. A block goes into the
+// cache of the thread and stream that freed it; full stacks go back to the heap by halves, empty ones are filled
+// by batches, so a producer and a consumer on two threads pass the lock once a batch.
+//
+// Another thread may empty a cache (trim, out of memory, pause): it sets `revoked`, makes every running thread pass a
+// full barrier (membarrier, so that the owner needs none), and waits until the owner is not `busy`. This is Dekker's mutual
+// exclusion with the cost on the rare side, as in biased locking. Where membarrier is missing, or under the thread
+// sanitizer, which does not know it, the owner pays for a fence.
+#ifndef GMM_ENGINE_THREAD_CACHE_H
+#define GMM_ENGINE_THREAD_CACHE_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/heap.h"
+
+namespace gmm {
+
+struct Bin {
+  CacheEntry *entries;
+  uint32_t count;
+  uint32_t capacity;
+};
+
+struct StreamBins {
+  StreamKey key;
+  StreamBins *next;
+  Bin bins[kCacheClasses];
+};
+
+struct ThreadState;
+
+struct HeapCache : Link<HeapCaches> {
+  std::atomic<uint32_t> busy{0};
+  std::atomic<uint32_t> revoked{0};
+  uint32_t fence = 0;              // membarrier is missing
+  StreamBins *current = nullptr;   // the stream used last
+  StreamBins *all = nullptr;
+  Heap *heap = nullptr;
+  uint64_t cached_bytes = 0;
+  uint64_t thread_id = 0;
+  // Written by the owner only, read by totals().
+  std::atomic<uint64_t> live_bytes{0}, live_blocks{0}, allocations{0}, frees{0};
+
+  void forget_live() {
+    live_bytes.store(0, std::memory_order_relaxed);
+    live_blocks.store(0, std::memory_order_relaxed);
+  }
+};
+
+// What a thread has; made at its first call, ended with the thread.
+struct ThreadTableEntry {
+  uint64_t serial;
+  HeapCache *cache;
+};
+struct TagEntry {
+  uint64_t context;  // serial of the tag table
+  gmm_tag tag;
+};
+inline constexpr uint32_t kMaxTagDepth = 64;
+struct ThreadState {
+  ThreadTableEntry *table = nullptr;
+  TagEntry *tags = nullptr;        // kMaxTagDepth of them, made at the first push
+  uint32_t tag_depth = 0;
+  uint32_t table_size = 0;
+  uint64_t id = 0;
+};
+
+// A number of the calling thread that is never used again.
+uint64_t current_thread_id();
+// What the calling thread has; NULL before its first use, and with make = true only without memory.
+ThreadState *current_thread(bool make);
+// Asks the system for expedited barriers; at the context's creation.
+void prepare_barriers();
+
+// Allocates `size` bytes, 1 to kMaxSize. `alignment` up to kGranule may be served from the caches. NULL status codes other than OK and no
+// recovery: the context does that. Effort::kNoGrowth is for its own tries.
+Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
+// Frees a block of this page map. The errors of gmm_free().
+Status cached_free(Core &core, void *block, gmm_stream stream);
+
+// Ends all caches of a heap; no other thread uses it.
+void end_caches(Heap &heap);
+// With the heap's caches_mutex taken inside.
+template <typename Fn>
+void for_each_cache(Heap &heap, Fn fn) {
+  LockGuard guard(heap.caches_mutex);
+  for (HeapCache *cache = heap.caches.front(); cache != nullptr; cache = heap.caches.next(cache)) fn(*cache);
+}
+
+}  // namespace gmm
+#endif

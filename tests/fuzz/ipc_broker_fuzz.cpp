@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes, in any pieces, to a live broker: it must not grant memory unless the request is right, must keep count,
+// and must go on serving.
+//
+// An input is a list of steps. First byte: how the step goes (bits 0-1: send what follows | the right request, one byte
+// changed by what follows | open a new connection | shut down the writing side); second byte: the length of what follows.
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/ipc_broker.h"
+#include "engine/ipc_client.h"
+#include "engine/ipc_directory.h"
+#include "standalone.h"
+
+namespace {
+
+using namespace gmm;
+
+constexpr uint8_t kToken[kIpcTokenSize] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+constexpr uint64_t kAllocation = 3;
+std::atomic<int> importers{0};
+
+Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
+  if (id != kAllocation || !ipc_token_equal(token, kToken)) return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
+  if (out->wants_fd) out->fd = ::memfd_create("fuzz", MFD_CLOEXEC);
+  out->allocation_size = 0;
+  ++importers;
+  return Status();
+}
+void importer_gone(void *, uint64_t id) {
+  if (id != kAllocation || --importers < 0) std::abort();
+}
+void discard(void *, uint32_t, const char *) {}
+
+struct Target {
+  IpcBroker broker{HostAllocator(), Log(discard, nullptr), IpcResolver{resolve, importer_gone, nullptr}};
+  IpcEndpoint endpoint;
+  char directory[32] = "/tmp/gmm-fuzz-XXXXXX";
+  Target() {
+    if (::mkdtemp(directory) == nullptr || ::setenv("GMM_IPC_DIR", directory, 1) != 0 || !broker.start(&endpoint).ok())
+      std::abort();
+  }
+  ~Target() {
+    broker.stop();
+    if (::rmdir(directory) != 0) std::abort();
+  }
+};
+
+int connect_to(const Target &target) {
+  sockaddr_un address = {};
+  char name[kIpcNameSize];
+  ipc_socket_name(target.endpoint, name);
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", target.directory, name);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || ::connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) std::abort();
+  return fd;
+}
+
+void check_service(const Target &target) {
+  IpcHandle handle;
+  handle.exporter = target.endpoint;
+  handle.allocation = kAllocation;
+  std::memcpy(handle.token, kToken, sizeof kToken);
+  IpcImport import;
+  if (!ipc_connect(handle, IpcWant::kCount, 30000, &import).ok()) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static Target target;
+  int fd = connect_to(target);
+  while (size >= 2) {
+    const unsigned how = data[0] & 3u;
+    size_t length = data[1];
+    data += 2;
+    size -= 2;
+    if (length > size) length = size;
+    if (how == 0) {
+      ::send(fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } else if (how == 1) {
+      IpcRequest request;
+      request.want = static_cast<uint16_t>(IpcWant::kDescriptor);
+      request.allocation = kAllocation;
+      std::memcpy(request.token, kToken, sizeof kToken);
+      request.start_time = target.endpoint.start_time;
+      request.serial = target.endpoint.serial;
+      uint8_t bytes[kIpcRequestSize];
+      request.encode(bytes);
+      if (length >= 2) bytes[data[0] % sizeof bytes] = data[1];
+      ::send(fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } else if (how == 2) {
+      ::close(fd);
+      fd = connect_to(target);
+    } else {
+      ::shutdown(fd, SHUT_WR);
+    }
+    data += length;
+    size -= length;
+  }
+  ::close(fd);
+  check_service(target);
+  // Everything that was granted is taken back once the connections are gone.
+  for (int i = 0; importers != 0; ++i) {
+    if (i == 20000) std::abort();
+    ::usleep(50);
+  }
+  return 0;
+}
