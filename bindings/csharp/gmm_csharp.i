@@ -129,6 +129,8 @@ GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
 GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
+void gmm_csharp_close(int32_t fd);
+
 /* `base` is a word of C#. */
 %rename(base_address) gmm_pointer_info::base;
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
 
+#include <unistd.h>
+
 static gmm_csharp_fail_fn fail_delegate;
 static gmm_csharp_log_fn log_delegate;
 static gmm_csharp_oom_fn oom_delegate;
@@ -18,6 +20,8 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csh
 void gmm_csharp_throw(gmm_result result) {
   fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
+
+void gmm_csharp_close(int32_t fd) { close(fd); }
 
 void gmm_csharp_log(void *user, gmm_log_level level, const char *message) { log_delegate(user, level, message); }
 

@@ -16,6 +16,9 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csh
 /** Leaves the failure of this thread's last call as the pending exception that the C# side throws when the wrapper returns. */
 void gmm_csharp_throw(gmm_result result);
 
+/** Closes a file descriptor. */
+void gmm_csharp_close(int32_t fd);
+
 void gmm_csharp_log(void *user, gmm_log_level level, const char *message);
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);

@@ -198,10 +198,12 @@ GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
 
 %rename(view) gmm_java_make_view;
 %rename(addressOf) gmm_java_address;
+%rename(closeDescriptor) gmm_java_close;
 %rename(newCallbacks) gmm_java_callbacks_new;
 %rename(deleteCallbacks) gmm_java_callbacks_delete;
 gmm_java_view gmm_java_make_view(void *GMM_ADDRESS, int32_t size);
 uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer);
+void gmm_java_close(int32_t fd);
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 

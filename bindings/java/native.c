@@ -2,6 +2,7 @@
 #include "native.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 static JavaVM *machine;
 static pthread_key_t attached;
@@ -120,6 +121,8 @@ gmm_java_view gmm_java_make_view(void *memory, int32_t size) {
 uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer) {
   return buffer ? (uint64_t)(uintptr_t)(*jenv)->GetDirectBufferAddress(jenv, buffer) : 0;
 }
+
+void gmm_java_close(int32_t fd) { close(fd); }
 
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks) {
   jobject global = (*jenv)->NewGlobalRef(jenv, callbacks);

@@ -37,6 +37,9 @@ gmm_java_view gmm_java_make_view(void *memory, int32_t size);
 /** Where a direct buffer's bytes stand; 0 for any other buffer. */
 uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer);
 
+/** Closes a file descriptor, for which Java has no call. */
+void gmm_java_close(int32_t fd);
+
 /** Keeps an io.gmm.Callbacks for the trampolines; 0 with an exception pending. */
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);

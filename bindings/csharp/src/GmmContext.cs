@@ -139,6 +139,12 @@ namespace Gmm
             get { return Native.gmm_version_string(); }
         }
 
+        /// <summary>The version of the interface that this assembly was made for, for example "0.1.0".</summary>
+        public static string InterfaceVersion
+        {
+            get { return Native.GMM_VERSION_MAJOR + "." + Native.GMM_VERSION_MINOR + "." + Native.GMM_VERSION_PATCH; }
+        }
+
         /// <summary>Whether Dispose() was called.</summary>
         public bool IsDisposed
         {
@@ -368,6 +374,12 @@ namespace Gmm
                 Native.gmm_tag_find(context.Address, name, out tag);
                 return new GmmTag(this, tag);
             }
+        }
+
+        /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
+        public GmmTag TagByNumber(int number)
+        {
+            return new GmmTag(this, (uint)number);
         }
 
         /// <summary>The tag of memory that nobody tagged.</summary>

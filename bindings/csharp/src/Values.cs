@@ -330,24 +330,4 @@ namespace Gmm
         /// <summary>OutOfMemory, OutOfHostMemory or LimitExceeded.</summary>
         public GmmResult Cause { get; }
     }
-
-    /// <summary>A file descriptor of a driver's allocation. The caller owns the descriptor and closes it.</summary>
-    public sealed class GmmExportedFd
-    {
-        internal GmmExportedFd(int fd, long offset, long size)
-        {
-            Fd = fd;
-            Offset = offset;
-            Size = size;
-        }
-
-        /// <summary>The descriptor.</summary>
-        public int Fd { get; }
-
-        /// <summary>Bytes from the start of the allocation to the address.</summary>
-        public long Offset { get; }
-
-        /// <summary>Bytes of the allocation.</summary>
-        public long Size { get; }
-    }
 }

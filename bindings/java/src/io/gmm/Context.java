@@ -75,6 +75,11 @@ public final class Context implements AutoCloseable {
         return Native.gmm_version_string();
     }
 
+    /** The version of the interface that these classes were made for, for example "0.1.0". */
+    public static String interfaceVersion() {
+        return NativeConstants.GMM_VERSION_MAJOR + "." + NativeConstants.GMM_VERSION_MINOR + "." + NativeConstants.GMM_VERSION_PATCH;
+    }
+
     /** What was opened. */
     public ContextInfo info() {
         try (gmm_context_info info = new gmm_context_info()) {
@@ -227,6 +232,11 @@ public final class Context implements AutoCloseable {
         int[] out = new int[1];
         run(context -> Native.gmm_tag_find(context, name, out));
         return new Tag(this, out[0]);
+    }
+
+    /** The tag with this number, as {@link PointerInfo#tag} gives it. */
+    public Tag tagByNumber(int number) {
+        return new Tag(this, number);
     }
 
     /** The tag of memory that nobody tagged. */
@@ -404,6 +414,11 @@ public final class Context implements AutoCloseable {
                 context.run(Native::gmm_defer_end);
             }
         }
+    }
+
+    /** The context's address, for the low layer. */
+    long address() {
+        return handle.address();
     }
 
     /** Whether close() was called. */
