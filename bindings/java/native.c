@@ -76,7 +76,7 @@ void gmm_java_throw(JNIEnv *jenv, gmm_result result) {
   jbyteArray message_bytes = gmm_java_bytes(jenv, message, strlen(message));
   if (!message_bytes) return;
   jobject made = (*jenv)->CallStaticObjectMethod(jenv, exception_class, exception_make, (jint)result, (jint)native_code, name_bytes, message_bytes);
-  if (made) (*jenv)->Throw(jenv, (jthrowable)made);
+  if (!(*jenv)->ExceptionCheck(jenv) && made) (*jenv)->Throw(jenv, (jthrowable)made);
 }
 
 int gmm_java_check_length(JNIEnv *jenv, jbyteArray array, size_t length) {

@@ -27,16 +27,18 @@ namespace Gmm
 
         internal static GmmBuffer Allocated(GmmContextHandle context, GmmHeapHandle heap, GmmStream stream, long size, GmmKind kind, Func<IntPtr, IntPtr> allocate)
         {
-            SafeHandle parent = heap != null ? (SafeHandle)heap : context;
+            GmmSafeHandle parent = heap != null ? (GmmSafeHandle)heap : context;
             bool parentKept = false;
             bool streamKept = false;
             bool made = false;
             try
             {
-                parent.DangerousAddRef(ref parentKept);
+                GmmSafeHandle.Keep(parent);
+                parentKept = true;
                 if (stream.Handle != null)
                 {
-                    stream.Handle.DangerousAddRef(ref streamKept);
+                    GmmSafeHandle.Keep(stream.Handle);
+                    streamKept = true;
                 }
                 GmmBlockHandle handle = new GmmBlockHandle(allocate(stream.RawAddress), context, parent, stream);
                 made = true;
@@ -62,7 +64,8 @@ namespace Gmm
             bool made = false;
             try
             {
-                context.DangerousAddRef(ref kept);
+                GmmSafeHandle.Keep(context);
+                kept = true;
                 using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
                 using (gmm_pointer_info info = new gmm_pointer_info())
                 {
@@ -110,7 +113,7 @@ namespace Gmm
         /// <summary>Whether Dispose() was called.</summary>
         public bool IsDisposed
         {
-            get { return handle.IsClosed; }
+            get { return handle.IsDisposed; }
         }
 
         /// <summary>Copies from an array into the buffer and waits for it; works for every kind.</summary>
@@ -274,7 +277,7 @@ namespace Gmm
             {
                 throw new NotSupportedException("an imported buffer is not freed on a stream: use Dispose()");
             }
-            if (!block.IsClosed)
+            if (!block.IsDisposed)
             {
                 block.FreeOn(stream);
             }

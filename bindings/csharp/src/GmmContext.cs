@@ -148,7 +148,7 @@ namespace Gmm
         /// <summary>Whether Dispose() was called.</summary>
         public bool IsDisposed
         {
-            get { return handle.IsClosed; }
+            get { return handle.IsDisposed; }
         }
 
         /// <summary>What was opened.</summary>

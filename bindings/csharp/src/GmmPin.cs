@@ -17,7 +17,8 @@ namespace Gmm
             bool made = false;
             try
             {
-                context.DangerousAddRef(ref kept);
+                GmmSafeHandle.Keep(context);
+                kept = true;
                 using (gmm_pin_desc desc = new gmm_pin_desc())
                 {
                     desc.device = device;

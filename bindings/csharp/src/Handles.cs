@@ -15,6 +15,7 @@ namespace Gmm
     {
         private readonly SafeHandle[] parents;
         private Exception failure;
+        private volatile bool disposed;
 
         /// <summary>The caller has added a reference to each parent already.</summary>
         internal GmmSafeHandle(IntPtr value, params SafeHandle[] parents) : base(true)
@@ -61,6 +62,7 @@ namespace Gmm
         /// <summary>Dispose() that throws what the library answered.</summary>
         internal void CloseOrThrow()
         {
+            disposed = true;
             Dispose();
             Exception error = Interlocked.Exchange(ref failure, null);
             if (error != null)
@@ -69,21 +71,34 @@ namespace Gmm
             }
         }
 
-        /// <summary>Adds a reference that a child keeps.</summary>
-        internal static void Keep(SafeHandle parent)
+        /// <summary>Whether Dispose() was called; the native object may live on for others.</summary>
+        internal bool IsDisposed
+        {
+            get { return disposed; }
+        }
+
+        /// <summary>
+        /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last reference is gone.
+        /// </summary>
+        internal static void Keep(GmmSafeHandle handle)
         {
             bool added = false;
-            parent.DangerousAddRef(ref added);
+            handle.DangerousAddRef(ref added);
+            if (handle.disposed)
+            {
+                handle.DangerousRelease();
+                throw new ObjectDisposedException(handle.GetType().Name);
+            }
         }
     }
 
     /// <summary>A reference for the time of a call; ObjectDisposedException after Dispose().</summary>
     internal struct Use : IDisposable
     {
-        private readonly SafeHandle handle;
+        private readonly GmmSafeHandle handle;
         internal readonly IntPtr Address;
 
-        internal Use(SafeHandle handle)
+        internal Use(GmmSafeHandle handle)
         {
             GmmSafeHandle.Keep(handle);
             this.handle = handle;
