@@ -174,6 +174,11 @@ public final class Context implements AutoCloseable {
         on(stream, Native::gmm_stream_forget);
     }
 
+    /** Where the bytes of a direct ByteBuffer stand, from its position; good for as long as the ByteBuffer is reachable. */
+    public static long addressOf(ByteBuffer memory) {
+        return Pin.addressOf(memory);
+    }
+
     /** Queues a copy between any two addresses. Ordinary host memory must stay until the stream got there. */
     public void copy(long destination, long source, long size, Stream stream) {
         on(stream, (context, native_) -> Native.gmm_copy(context, destination, source, size, native_));

@@ -41,7 +41,7 @@ public final class Pin implements AutoCloseable {
 
     static long addressOf(ByteBuffer memory) {
         if (!memory.isDirect()) {
-            throw new IllegalArgumentException("only a direct ByteBuffer stays in its place: a heap buffer cannot be pinned");
+            throw new IllegalArgumentException("only a direct ByteBuffer stays in its place: the garbage collector moves others");
         }
         return Native.addressOf(memory) + memory.position();
     }
