@@ -39,6 +39,22 @@ setup_build build || give_up "the build failed: see above"
 
 tour C build/examples/tour-c
 tour C++ build/examples/tour-cpp
-echo
+
+if [ -n "${setup_skipped[python]:-}" ]; then
+  skip Python "${setup_skipped[python]}"
+else
+  PYTHONPATH=build/bindings/python tour Python "$setup_venv/bin/python" examples/python/tour.py
+fi
+if [ -n "${setup_skipped[java]:-}" ]; then
+  skip Java "${setup_skipped[java]}"
+else
+  tour Java java -cp build/bindings/java/gmm.jar examples/java/Tour.java
+fi
+if [ -n "${setup_skipped[csharp]:-}" ]; then
+  skip 'C#' "${setup_skipped[csharp]}"
+else
+  LD_LIBRARY_PATH=build/lib:build/bindings/csharp tour 'C#' mono build/examples/tour.exe
+fi
+
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"
 [ ${#failed[@]} = 0 ]

@@ -61,7 +61,7 @@ typedef struct gmm_statistics {
   uint64_t live_bytes;      /**< asked for and not freed */
   uint64_t live_blocks;
   uint64_t peak_live_bytes; /**< highest live_bytes seen when memory was taken from the driver or read here */
-  uint64_t cached_bytes;    /**< free but held, ready to be given out: reserved_bytes less what live blocks take */
+  uint64_t cached_bytes;    /**< free but held, ready to be given out */
   uint64_t reserved_bytes;  /**< held from the driver */
   uint64_t peak_reserved_bytes;
   uint64_t paused_bytes;    /**< addresses kept, pages gone */

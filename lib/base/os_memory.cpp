@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -85,17 +87,22 @@ bool commit_is_strict() {
   return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
 }
 
+// Whether a control group limits the machine's memory. Looked at whenever the memory is; a limit that comes later is seen
+// at the next look.
+enum class Group : int32_t { kUnknown, kUnlimited, kLimited };
+std::atomic<Group> g_group{Group::kUnknown};
+
 // Control group limits as a container sees its own: version 2, then version 1.
 void apply_group_limit(MemoryInfo *info) {
-  uint64_t limit = 0, used = 0;
+  uint64_t limit = UINT64_MAX, used = 0;
   if (read_number("/sys/fs/cgroup/memory.max", &limit)) {
     if (!read_number("/sys/fs/cgroup/memory.current", &used)) used = 0;
   } else if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", &limit)) {
     if (!read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", &used)) used = 0;
-  } else {
-    return;
   }
-  if (limit >= info->total) return;
+  const bool limited = limit < info->total;
+  g_group.store(limited ? Group::kLimited : Group::kUnlimited, std::memory_order_relaxed);
+  if (!limited) return;
   info->total = limit;
   const uint64_t left = limit > used ? limit - used : 0;
   if (left < info->available) info->available = left;
@@ -317,6 +324,11 @@ Status memory_info(MemoryInfo *out) {
 }
 
 Status check_available(uint64_t size, gmm_result code) {
+  // The memory that is not even used for caches mostly suffices, and is known in one system call.
+  struct sysinfo state;
+  if (g_group.load(std::memory_order_relaxed) == Group::kUnlimited && sysinfo(&state) == 0 &&
+      size <= static_cast<uint64_t>(state.freeram) * state.mem_unit)
+    return Status();
   MemoryInfo info;
   {
     // Where the system can't be asked (no /proc, no descriptor left) there is nothing to foresee.

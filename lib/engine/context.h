@@ -12,6 +12,7 @@
 #include "engine/heap_set.h"
 #include "engine/ipc.h"
 #include "engine/limits.h"
+#include "engine/lookup.h"
 #include "engine/pause.h"
 #include "engine/pin.h"
 #include "engine/stats.h"
@@ -44,6 +45,10 @@ namespace gmm {
 class Context {
  public:
   static constexpr uint64_t kMagic = 0x676d6d2d63747874;
+  Context(const HostAllocator &allocator, const Log &log);
+  ~Context() = default;
+  Context(const Context &) = delete;
+  Context &operator=(const Context &) = delete;
 
   static Status create(const gmm_context_desc &desc, Context **out);
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -65,6 +70,8 @@ class Context {
   Status trim(const gmm_scope &scope, uint64_t *bytes);
   Status defer_begin();
   Status defer_end();
+  // gmm_trim() inside gmm_defer_begin(): at its end.
+  void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
   Status forget_stream(gmm_stream stream);
 
   uint64_t magic = kMagic;
@@ -81,14 +88,10 @@ class Context {
   Sharing sharing;
 
  private:
-  Context(const HostAllocator &allocator, const Log &log);
-  ~Context() = default;
-  friend class HostAllocator;
   Status init(const gmm_context_desc &desc);
-  Status add_heap(Heap &heap, gmm_tag tag);
-  Status allocate_dedicated(Heap &heap, uint64_t size, void **out);
-  Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   void end();
+  Status add_heap(Heap &heap, gmm_tag tag);
+  Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_;
@@ -100,5 +103,7 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
 
 }  // namespace gmm
 
-struct gmm_context : gmm::Context {};
+struct gmm_context : gmm::Context {
+  using gmm::Context::Context;
+};
 #endif

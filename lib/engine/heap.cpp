@@ -8,7 +8,7 @@
 namespace gmm {
 
 Heap::Heap(Core &core, const HeapOptions &options)
-    : core_(core), options_(options), streams_(core.backend, options.device, core.allocator), uses_(core.allocator) {
+    : core_(core), options_(options), streams_(core.backend, options.device, core.allocator), uses_(core.allocator), kept_aside_(core.allocator) {
   ledgers_.each[4] = &own_ledger_;
   fast.gate = core.gate;
 }
@@ -207,23 +207,61 @@ void Heap::note_frees(StreamKey key) {
   streams_.note_frees(key).ignore();
 }
 
-Status Heap::record_use(void *block, gmm_stream stream) {
+Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block, stream}))
+  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block.block, stream, false}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
+  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
 }
 
-Status Heap::settle_uses(void *block, StreamKey key) {
+Status Heap::mark_exported(const CacheEntry &block) {
+  for (const Use &use : uses_)
+    if (use.block == block.block && use.exported) return Status();
+  if (!uses_.push_back(Use{block.block, nullptr, true})) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
+  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
+  return Status();
+}
+
+bool Heap::has_importers(const CacheEntry &entry) {
+  const Span *span = core_.page_map.find(entry.block);
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(entry.block);
+  for (uintptr_t at = begin, end = begin + span->block_bytes(); at < end;) {
+    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    if (extent == nullptr) return false;
+    if (extent->importers.load(std::memory_order_acquire) != 0) return true;
+    at = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+  }
+  return false;
+}
+
+Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
   LockGuard guard(mutex);
   uint64_t bits = 0;
-  for (const Use &use : uses_)
-    if (use.block == block) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
-  Status status = streams_.put_behind(key, bits);
-  if (!status.ok()) return status;
+  bool exported = false;
+  for (const Use &use : uses_) {
+    if (use.block != block.block) continue;
+    exported = exported || use.exported;
+    if (!use.exported) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
+  }
+  *kept = exported && has_importers(block);
+  if (*kept && !kept_aside_.reserve(kept_aside_.size() + 1))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep a block aside that importers still use.");
+  GMM_TRY(streams_.put_behind(key, bits));
+  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key});
   for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].block == block) uses_.erase_unordered(i);
-  return status;
+    if (uses_[i].block == block.block) uses_.erase_unordered(i);
+  return Status();
+}
+
+void Heap::free_kept_aside() {
+  LockGuard guard(mutex);
+  for (uint64_t i = kept_aside_.size(); i-- > 0;) {
+    const KeptAside kept = kept_aside_[i];
+    if (has_importers(kept.entry)) continue;
+    kept_aside_.erase_unordered(i);
+    put_back_one(kept.entry, streams_.bit_of(kept.key));
+  }
 }
 
 void Heap::forget_stream(gmm_stream stream) {
@@ -234,7 +272,7 @@ void Heap::forget_stream(gmm_stream stream) {
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].stream == stream) uses_.erase_unordered(i);
+    if (!uses_[i].exported && uses_[i].stream == stream) uses_.erase_unordered(i);
 }
 
 Status Heap::reset() {
@@ -243,6 +281,7 @@ Status Heap::reset() {
   LockGuard guard(mutex);
   ended.live_blocks = ended.live_bytes = 0;
   uses_.clear();
+  kept_aside_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
     for (uintptr_t at = region->base.load(std::memory_order_relaxed), end = at + region->size.load(std::memory_order_relaxed); at < end;) {
       Span *span = span_at(at);

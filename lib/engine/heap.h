@@ -40,7 +40,7 @@ enum class Effort { kNoGrowth, kGrow };
 
 struct HeapTotals {
   uint64_t live_bytes = 0, live_blocks = 0, allocations = 0, frees = 0;
-  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, used_bytes = 0;
+  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, free_bytes = 0, failures = 0;
 };
 
 class Heap {
@@ -68,9 +68,13 @@ class Heap {
   // Blocks back, in the order of a stream. Slots are 0.
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
-  Status record_use(void *block, gmm_stream stream);
-  // At the free of such a block: puts `key` behind those streams.
-  Status settle_uses(void *block, StreamKey key);
+  Status record_use(const CacheEntry &block, gmm_stream stream);
+  // The block is exported; with `mutex` held.
+  Status mark_exported(const CacheEntry &block);
+  // At the free of such a block: puts `key` behind those streams. *kept: importers hold its memory, and the heap keeps it aside
+  // until free_kept_aside() finds them gone.
+  Status settle_uses(const CacheEntry &block, StreamKey key, bool *kept);
+  void free_kept_aside();
   // For a per-thread stream's batch of frees.
   void note_frees(StreamKey key);
   void forget_stream(gmm_stream stream);
@@ -87,6 +91,11 @@ class Heap {
   // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed.
   void drain_caches(bool wait);
   HeapTotals totals();
+
+  void count_failure() {
+    LockGuard guard(caches_mutex);
+    ++ended.failures;
+  }
 
   // What the fast paths read. Written rarely.
   struct FastFields {
@@ -175,8 +184,15 @@ class Heap {
   struct Use {
     void *block;
     gmm_stream stream;
+    bool exported;
   };
+  struct KeptAside {
+    CacheEntry entry;
+    StreamKey key;
+  };
+  bool has_importers(const CacheEntry &entry);
   Vector<Use> uses_;
+  Vector<KeptAside> kept_aside_;
   uint64_t extent_count_ = 0;
   uint64_t paused_ = 0;
 };

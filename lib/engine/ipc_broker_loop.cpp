@@ -112,16 +112,16 @@ void IpcBroker::admit(int fd) {
     complain("dropped process %d: %u handshakes are under way", oldest->pid, kMaxPending);
     refuse(oldest, GMM_ERROR_BUSY);
   }
-  Slot *slot = live_.load(std::memory_order_relaxed) == kMaxLive ? nullptr : free_slot();
-  if (slot != nullptr) {
-    epoll_event event = {};
-    event.events = EPOLLIN | EPOLLRDHUP;
-    event.data.ptr = slot;
-    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) slot = nullptr;
-  }
-  if (slot == nullptr) {
-    complain("refused process %d: %u importers are connected, which is the most", static_cast<int>(peer.pid),
-             live_.load(std::memory_order_relaxed));
+  // There is one: the pending are fewer than they may be, the live never more.
+  Slot *slot = free_slot();
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.ptr = slot;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error = errno;
+    char text[128];
+    complain("refused process %d: epoll_ctl: %s", static_cast<int>(peer.pid),
+             system_error_text(error, text, sizeof text));
     reply.result = GMM_ERROR_BUSY;
     send_reply(fd, reply, -1);
     ::close(fd);
@@ -190,7 +190,10 @@ void IpcBroker::answer(Slot *slot) {
   IpcRequest request;
   request.decode(slot->request);
   if (!check(request, *slot)) return refuse(slot, GMM_ERROR_IPC_REFUSED);
-  if (live_.load(std::memory_order_relaxed) == kMaxLive) return refuse(slot, GMM_ERROR_BUSY);
+  if (live_.load(std::memory_order_relaxed) == kMaxLive) {
+    complain("refused process %d: %u importers are connected, which is the most", slot->pid, kMaxLive);
+    return refuse(slot, GMM_ERROR_BUSY);
+  }
   {
     // Before the resolver is asked, so that a revoke() in between finds the slot.
     LockGuard guard(slot_mutex_);

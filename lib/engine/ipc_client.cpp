@@ -73,6 +73,7 @@ class Attempt {
     GMM_TRY(receive_reply());
     GMM_TRY(check_reply());
     out->fd = descriptor_.take();
+    out->allocation_size = reply_.allocation_size;
     out->connection = IpcConnection(socket_.take(), handle_.exporter);
     return Status();
   }
@@ -252,7 +253,7 @@ class Attempt {
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
                   descriptors_, wanted);
-    if (reply_.allocation_size != handle_.allocation_size || reply_.generation != handle_.generation)
+    if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size || reply_.generation != handle_.generation)
       return fail(GMM_ERROR_IPC_PEER_GONE,
                   "import from process %" PRIu32
                   ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
@@ -260,10 +261,10 @@ class Attempt {
     // A file that is shorter than the mapping would kill this process at the first access behind its end.
     struct stat status;
     if (wanted != 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-        static_cast<uint64_t>(status.st_size) < handle_.allocation_size)
+        static_cast<uint64_t>(status.st_size) < reply_.allocation_size)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where %" PRIu64 " are promised",
-                  pid_, static_cast<uint64_t>(status.st_size), handle_.allocation_size);
+                  pid_, static_cast<uint64_t>(status.st_size), reply_.allocation_size);
     return Status();
   }
 

@@ -91,15 +91,20 @@ void free_bins(HeapCache &cache) {
 
 // Everything in the cache goes to the heap. By the owner inside enter(), or by a revoker.
 void empty(HeapCache &cache, bool other_threads_stream) {
+  uint64_t kept = 0;
   for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next) {
-    if (bins->key.stream == GMM_STREAM_PER_THREAD && !other_threads_stream) continue;
+    const bool keep = bins->key.stream == GMM_STREAM_PER_THREAD && !other_threads_stream;
     for (Bin &bin : bins->bins) {
+      if (keep) {
+        for (uint32_t i = 0; i < bin.count; ++i) kept += cache.heap->core().page_map.find(bin.entries[i].block)->block_bytes();
+        continue;
+      }
       if (bin.count == 0) continue;
       cache.heap->put_back(bin.entries, bin.count, bins->key);
       bin.count = 0;
     }
   }
-  cache.cached_bytes = 0;
+  cache.cached_bytes.store(kept, std::memory_order_relaxed);
 }
 
 void end_cache(HeapCache &cache) {
@@ -290,7 +295,7 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   // Memory that was paused meanwhile must not enter the cache.
   if (heap.fast.careful.load(std::memory_order_relaxed) == 0) {
     while (kept < count && bin->count < bin->capacity) {
-      cache->cached_bytes += small_class_size(small_class(size));
+      add(cache->cached_bytes, small_class_size(small_class(size)));
       bin->entries[bin->count++] = batch[kept++];
     }
   }
@@ -326,7 +331,7 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
       const uint64_t bytes = size <= kMaxSmall ? 0 : span_of_slot(entry.slot)->bytes();
       if (bytes == 0 || (bytes >= size && bytes - size <= bytes / 16)) {
         --bin.count;
-        cache->cached_bytes -= bytes != 0 ? bytes : small_class_size(small_class(size));
+        add(cache->cached_bytes, 0 - (bytes != 0 ? bytes : small_class_size(small_class(size))));
         entry.slot->store(asked, std::memory_order_relaxed);
         count_alloc(*cache, asked);
         leave(*cache);
@@ -337,6 +342,20 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
   }
   leave(*cache);
   return slow_alloc(heap, size, asked, alignment, stream, out);
+}
+
+Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
+  HeapCache *cache = find_cache(heap);
+  if (cache == nullptr) cache = make_cache(heap);
+  if (cache == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
+  Span *span = nullptr;
+  GMM_TRY(heap.take_dedicated(size, &span));
+  span->slot(0).store(size, std::memory_order_relaxed);
+  while (!enter(*cache)) wait_for_revoker(*cache);
+  count_alloc(*cache, size);
+  leave(*cache);
+  *out = reinterpret_cast<void *>(span->begin());
+  return Status();
 }
 
 // --- Free --------------------------------------------------------------------------------------------------
@@ -366,11 +385,11 @@ void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
   cache.heap->put_back(bin.entries, count, bins.key);
   for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
   bin.count -= count;
-  cache.cached_bytes = cache.cached_bytes > count * block_bytes ? cache.cached_bytes - count * block_bytes : 0;
+  add(cache.cached_bytes, 0 - count * block_bytes);
 }
 
-// The block is checked and its slot is 0 already; `asked` are its bytes.
-__attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot, uint64_t asked, gmm_stream stream) {
+// The block is checked and its slot is 0 already; `asked` are its bytes. kept: the heap keeps it aside, only count it.
+__attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot, uint64_t asked, gmm_stream stream, bool kept) {
   HeapCache *cache = find_cache(heap);
   if (cache == nullptr) cache = make_cache(heap);
   const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream, stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
@@ -381,7 +400,7 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
     heap.ended.live_bytes -= asked;
     heap.ended.live_blocks -= 1;
     heap.ended.frees += 1;
-    heap.put_back(&entry, 1, key);
+    if (!kept) heap.put_back(&entry, 1, key);
     return Status();
   }
   while (!enter(*cache)) wait_for_revoker(*cache);
@@ -391,18 +410,18 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
   const uint64_t bytes = span->block_bytes();
   StreamBins *bins = nullptr;
   Bin *bin = nullptr;
-  if (heap.fast.careful.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached && !span->region->dedicated) {
+  if (!kept && heap.fast.careful.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached && !span->region->dedicated) {
     bins = bins_of(*cache, stream);
     if (bins != nullptr) bin = stack_of(*cache, *bins, span->is_slab_object ? span->class_index : cache_class(bytes));
   }
-  if (bin != nullptr && cache->cached_bytes + bytes > kCacheBudget) empty(*cache, true);
+  if (bin != nullptr && cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) empty(*cache, true);
   if (bin != nullptr && bin->count == bin->capacity) spill(*cache, *bins, *bin, bytes);
   if (bin != nullptr) {
     bin->entries[bin->count++] = entry;
-    cache->cached_bytes += bytes;
+    add(cache->cached_bytes, bytes);
   }
   leave(*cache);
-  if (bin == nullptr) heap.put_back(&entry, 1, key);
+  if (bin == nullptr && !kept) heap.put_back(&entry, 1, key);
   return Status();
 }
 
@@ -418,9 +437,10 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
   if (__builtin_expect(asked == 0 || span->block(index) != address, 0)) return free_error(core, span, block);
   Heap &heap = *span->heap.load(std::memory_order_relaxed);
   if (__builtin_expect((asked & kUsedElsewhere) != 0, 0)) {
-    GMM_TRY(heap.settle_uses(block, StreamKey{stream, current_thread_id()}));
+    bool kept = false;
+    GMM_TRY(heap.settle_uses(CacheEntry{block, &slot}, StreamKey{stream, current_thread_id()}, &kept));
     slot.store(0, std::memory_order_relaxed);
-    return slow_free(heap, span, block, &slot, asked & ~kUsedElsewhere, stream);
+    return slow_free(heap, span, block, &slot, asked & ~kUsedElsewhere, stream, kept);
   }
   HeapCache *cache = find_cache(heap);
   if (__builtin_expect(cache != nullptr, 1)) {
@@ -429,10 +449,10 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
       const uint64_t bytes = span->block_bytes();
       if (__builtin_expect(bins != nullptr && bins->key.stream == stream && bytes <= kMaxCached, 1)) {
         Bin &bin = bins->bins[span->is_slab_object ? span->class_index : cache_class(bytes)];
-        if (__builtin_expect(bin.count < bin.capacity && cache->cached_bytes + bytes <= kCacheBudget && !span->region->dedicated, 1)) {
+        if (__builtin_expect(bin.count < bin.capacity && cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget && !span->region->dedicated, 1)) {
           slot.store(0, std::memory_order_relaxed);
           bin.entries[bin.count++] = CacheEntry{block, &slot};
-          cache->cached_bytes += bytes;
+          add(cache->cached_bytes, bytes);
           add(cache->live_bytes, 0 - asked);
           add(cache->live_blocks, ~uint64_t{0});
           add(cache->frees, 1);
@@ -444,7 +464,7 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
     leave(*cache);
   }
   slot.store(0, std::memory_order_relaxed);
-  return slow_free(heap, span, block, &slot, asked, stream);
+  return slow_free(heap, span, block, &slot, asked, stream, false);
 }
 
 // --- The rare side -------------------------------------------------------------------------------------------
@@ -483,6 +503,7 @@ HeapTotals Heap::totals() {
       totals.live_blocks += cache->live_blocks.load(std::memory_order_relaxed);
       totals.allocations += cache->allocations.load(std::memory_order_relaxed);
       totals.frees += cache->frees.load(std::memory_order_relaxed);
+      totals.free_bytes += cache->cached_bytes.load(std::memory_order_relaxed);
     }
     if (ended.peak_live < totals.live_bytes) ended.peak_live = totals.live_bytes;
     totals.peak_live = ended.peak_live;
@@ -492,6 +513,11 @@ HeapTotals Heap::totals() {
   totals.peak_held = own_ledger_.peak();
   totals.paused = paused_;
   totals.extents = extent_count_;
+  totals.free_bytes += free_.bytes();
+  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) totals.free_bytes += run->bytes();
+  for (auto &slabs : slabs_)
+    for (Span *slab = slabs.front(); slab != nullptr; slab = slabs.next(slab))
+      totals.free_bytes += static_cast<uint64_t>(std::popcount(slab->free_blocks)) * slab->block_bytes();
   return totals;
 }
 

@@ -40,10 +40,9 @@ struct HeapCache : Link<HeapCaches> {
   StreamBins *current = nullptr;   // the stream used last
   StreamBins *all = nullptr;
   Heap *heap = nullptr;
-  uint64_t cached_bytes = 0;
   uint64_t thread_id = 0;
   // Written by the owner only, read by totals().
-  std::atomic<uint64_t> live_bytes{0}, live_blocks{0}, allocations{0}, frees{0};
+  std::atomic<uint64_t> live_bytes{0}, live_blocks{0}, allocations{0}, frees{0}, cached_bytes{0};
 
   void forget_live() {
     live_bytes.store(0, std::memory_order_relaxed);
@@ -79,6 +78,8 @@ void prepare_barriers();
 // Allocates `size` bytes, 1 to kMaxSize. `alignment` up to kGranule may be served from the caches. NULL status codes other than OK and no
 // recovery: the context does that. Effort::kNoGrowth is for its own tries.
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
+// A block with a driver allocation of its own, past the caches.
+Status dedicated_alloc(Heap &heap, uint64_t size, void **out);
 // Frees a block of this page map. The errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
 

@@ -20,6 +20,8 @@ FEATURES = ("pause", "residency", "ipc", "limits", "stats", "pin", "trace")
 FEATURE_OF = {"backup": "pause"}
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context_factory.cpp"
+# What stands above the features and knows them all.
+CONTEXT = ("context", "query")
 
 
 def feature(path):
@@ -32,7 +34,7 @@ def feature(path):
 
 def is_context(path):
     stem = pathlib.PurePath(path).stem
-    return stem == "context" or stem.startswith("context_")
+    return any(stem == name or stem.startswith(name + "_") for name in CONTEXT)
 
 
 def objection(source, target):

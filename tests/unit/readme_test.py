@@ -28,7 +28,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         source, program = pathlib.Path(folder) / "readme.c", pathlib.Path(folder) / "readme"
         source.write_text(blocks["c"])
-        code, _, lines = run(*compiler, "-std=c11", "-Wall", "-Wextra", "-Wno-unused-result", "-Werror", "-I", root / "include", source, library, "-lpthread", "-o", program)
+        code, _, lines = run(*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", root / "include", source, library, "-lpthread", "-o", program)
         tap.check(code == 0, "the example in C compiles", lines)
         if code == 0:
             code, out, lines = run(program)

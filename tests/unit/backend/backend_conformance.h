@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "base/lock.h"
+#include "unit/page_locks.h"
 
 namespace gmm::test {
 
@@ -76,8 +77,16 @@ class Gate {
     if (!opened_.exchange(true)) promise_.set_value();
   }
   Status close(Backend &backend, Device device, gmm_stream stream) {
-    return backend.stream_call(
-        device, stream, [](void *self) { static_cast<Gate *>(self)->future_.wait(); }, this);
+    // The stream has its own hold on the future: it may still wake up when the gate is gone.
+    using Future = std::shared_future<void>;
+    Future *future = new Future(future_);
+    const auto wait = [](void *user) {
+      static_cast<Future *>(user)->wait();
+      delete static_cast<Future *>(user);
+    };
+    Status status = backend.stream_call(device, stream, wait, future);
+    if (!status.ok()) delete future;
+    return status;
   }
 
  private:

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the interface reads descriptors, fills output structs and checks what every function takes.
+#ifndef GMM_API_ARGUMENTS_H
+#define GMM_API_ARGUMENTS_H
+
+#include <gmm/gmm.h>
+
+#include <cinttypes>
+#include <cstring>
+
+#include "engine/context.h"
+
+namespace gmm {
+
+inline gmm_result result_of(Status status) { return status.code(); }
+
+// Copies a descriptor of any release into a zeroed one of this. NULL: all defaults. The structs of release 0.1 are the smallest there are.
+template <typename T>
+Status read_descriptor(const T *in, const char *name, T *out) {
+  std::memset(static_cast<void *>(out), 0, sizeof(T));
+  out->struct_size = sizeof(T);
+  if (in == nullptr) return Status();
+  const uint32_t size = in->struct_size;
+  if (size < sizeof(T))
+    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u is too small; set it to sizeof(%s), %zu here.", name, size, name, sizeof(T));
+  const unsigned char *bytes = reinterpret_cast<const unsigned char *>(in);
+  // A newer program may pass more, if it only uses what this release knows. A size beyond reason is garbage.
+  if (size > sizeof(T) + 4096)
+    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u cannot be right; set it to sizeof(%s).", name, size, name);
+  for (uint32_t i = sizeof(T); i < size; ++i)
+    if (bytes[i] != 0)
+      return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s has a field at byte %u that this release does not know, and it is not zero.", name, i);
+  std::memcpy(static_cast<void *>(out), in, sizeof(T));
+  out->struct_size = sizeof(T);
+  return Status();
+}
+
+inline Status check_zero(uint64_t value, const char *field) {
+  if (value == 0) return Status();
+  return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s = %" PRIu64 " must be 0.", field, value);
+}
+inline Status check_flags(uint32_t flags, uint32_t known, const char *field) {
+  if ((flags & ~known) == 0) return Status();
+  return fail(GMM_ERROR_INVALID_FLAGS, "%s = 0x%x has unknown bits 0x%x.", field, flags, flags & ~known);
+}
+inline Status check_not_null(const void *pointer, const char *function, const char *argument) {
+  if (__builtin_expect(pointer != nullptr, 1)) return Status();
+  return fail(GMM_ERROR_NULL_ARGUMENT, "%s: %s is NULL.", function, argument);
+}
+inline Status check_device(const Context &context, gmm_device device) {
+  if (__builtin_expect(context.valid_device(device), 1)) return Status();
+  return fail(GMM_ERROR_INVALID_DEVICE, "Device %d does not exist; the %s backend has %u.", device, context.core.backend->name(), context.device_count);
+}
+inline Status check_location(const Context &context, gmm_device location) {
+  return location == GMM_DEVICE_HOST ? Status() : check_device(context, location);
+}
+inline Status check_tag(const Context &context, gmm_tag tag) {
+  if (context.tags.get(tag) != nullptr) return Status();
+  return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag);
+}
+
+// For output structs: how much the caller has room for.
+template <typename T>
+Status check_output(const T *out, const char *name) {
+  if (out == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "%s: out is NULL.", name);
+  if (out->struct_size < sizeof(T) || out->struct_size > sizeof(T) + 4096)
+    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u; set it to sizeof(%s), %zu here, before the call.", name, out->struct_size, name,
+                sizeof(T));
+  return Status();
+}
+// struct_size stays the caller's; what this release does not know becomes zero.
+template <typename T>
+void write_output(const T &value, T *out) {
+  const uint32_t size = out->struct_size;
+  std::memcpy(static_cast<void *>(out), &value, sizeof(T));
+  std::memset(reinterpret_cast<unsigned char *>(out) + sizeof(T), 0, size - sizeof(T));
+  out->struct_size = size;
+}
+
+// Device of the block at an address, for streams that every device has one of.
+inline Device device_of(Context &context, const void *address) {
+  Block block;
+  return find_block(context.core, address, &block) ? block.heap->options().device : Device{0};
+}
+
+Status check_scope(const Context &context, const gmm_scope *in, gmm_scope *out);
+
+}  // namespace gmm
+#endif

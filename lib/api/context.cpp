@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.h"
+
+#include <cstdio>
+
+using namespace gmm;
+
+gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) noexcept {
+  gmm_context_desc copy;
+  const auto create = [&]() -> Status {
+    GMM_TRY(check_not_null(out, "gmm_context_create", "out"));
+    GMM_TRY(read_descriptor(desc, "gmm_context_desc", &copy));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_context_desc.flags"));
+    GMM_TRY(check_zero(copy.reserved, "gmm_context_desc.reserved"));
+    GMM_TRY(check_zero(copy.reserved1, "gmm_context_desc.reserved1"));
+    if (copy.host_devices > kMaxDevices)
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_devices = %u; the host backend shows at most %u.", copy.host_devices, kMaxDevices);
+    if ((copy.host_allocator.allocate == nullptr) != (copy.host_allocator.deallocate == nullptr))
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_allocator needs both functions, or none.");
+    Context *made = nullptr;
+    GMM_TRY(Context::create(copy, &made));
+    *out = static_cast<gmm_context *>(made);
+    return Status();
+  };
+  return result_of(create());
+}
+
+gmm_result gmm_context_retain(gmm_context *context) noexcept {
+  const Status status = Context::check(context);
+  if (status.ok()) context->retain();
+  return result_of(status);
+}
+
+gmm_result gmm_context_release(gmm_context *context) noexcept {
+  if (context == nullptr) return GMM_OK;
+  const Status status = Context::check(context);
+  if (status.ok()) context->release();
+  return result_of(status);
+}
+
+gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_output(out, "gmm_context_info");
+  if (!status.ok()) return result_of(status);
+  gmm_context_info info = {};
+  info.backend = context->core.backend->id();
+  info.device_count = context->device_count;
+  std::snprintf(info.backend_name, sizeof info.backend_name, "%s", context->core.backend->name());
+  context->core.backend->driver_version(info.driver_version, sizeof info.driver_version);
+  write_output(info, out);
+  return GMM_OK;
+}
+
+gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_output(out, "gmm_device_info");
+  if (status.ok()) status = check_device(*context, device);
+  gmm_device_info info = {};
+  if (status.ok()) status = context->core.backend->device_info(Device{device}, &info);
+  if (!status.ok()) return result_of(status);
+  info.device = device;
+  write_output(info, out);
+  return GMM_OK;
+}

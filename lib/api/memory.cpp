@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.h"
+#include "engine/query.h"
+#include "engine/thread_cache.h"
+
+using namespace gmm;
+
+namespace {
+
+Status check_size(uint64_t size) {
+  if (__builtin_expect(size - 1 < kMaxSize, 1)) return Status();
+  if (size == 0) return fail(GMM_ERROR_INVALID_SIZE, "gmm_alloc: size = 0; a block has at least 1 byte.");
+  return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_alloc: size = %" PRIu64 " is beyond any address space; the largest is %" PRIu64 ".", size, kMaxSize);
+}
+
+Status check_kind(gmm_kind kind) {
+  if (kind <= GMM_KIND_MANAGED) return Status();
+  return fail(GMM_ERROR_INVALID_KIND, "kind = %u is no GMM_KIND_* value.", kind);
+}
+
+Status check_alignment(uint64_t alignment) {
+  if ((alignment & (alignment - 1)) == 0 && alignment <= kExtentAlignment) return Status();
+  return fail(GMM_ERROR_INVALID_ALIGNMENT, "alignment = %" PRIu64 " is not a power of two up to %" PRIu64 ".", alignment, kExtentAlignment);
+}
+
+Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
+  gmm_alloc_desc copy;
+  GMM_TRY(Context::check(context));
+  GMM_TRY(check_not_null(out, "gmm_alloc", "out"));
+  GMM_TRY(check_size(size));
+  GMM_TRY(read_descriptor(desc, "gmm_alloc_desc", &copy));
+  GMM_TRY(check_kind(copy.kind));
+  GMM_TRY(check_device(*context, copy.device));
+  GMM_TRY(check_alignment(copy.alignment));
+  GMM_TRY(check_flags(copy.flags, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO, "gmm_alloc_desc.flags"));
+  GMM_TRY(check_zero(copy.reserved, "gmm_alloc_desc.reserved"));
+  if (copy.kind == GMM_KIND_UNSPECIFIED) copy.kind = GMM_KIND_DEVICE;
+  if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
+  Heap *heap = nullptr;
+  GMM_TRY(context->heap_for(static_cast<Kind>(copy.kind), Device{copy.device}, copy.tag, &heap));
+  return context->allocate(*heap, size, copy.alignment, copy.flags, copy.stream, out);
+}
+
+Status check_heap(const gmm_heap *heap) {
+  GMM_TRY(check_not_null(heap, "gmm_heap", "heap"));
+  if (heap->magic != gmm_heap::kMagic) return fail(GMM_ERROR_INVALID_HANDLE, "%p is no heap, or was destroyed.", static_cast<const void *>(heap));
+  return Context::check(heap->context);
+}
+
+// gmm_free() of what has a function of its own.
+Status free_other(gmm_context *context, void *memory, Status status) {
+  Range range;
+  if (context->pins.find(memory, &range))
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is the caller's own and pinned; use gmm_unpin().", memory);
+  if (context->sharing.find(memory, &range))
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is imported; use gmm_ipc_close().", memory);
+  return status;
+}
+
+}  // namespace
+
+gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
+  return result_of(alloc(context, size, desc, out));
+}
+
+gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) noexcept {
+  // The fast path: one word says that the process is the context's own and that no trace runs.
+  if (__builtin_expect(heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize &&
+                           heap->heap.fast.gate->word.load(std::memory_order_relaxed) == kGateOpen,
+                       1)) {
+    const Status status = cached_alloc(heap->heap, size, 0, stream, out);
+    if (__builtin_expect(status.ok(), 1)) return status.code();
+  }
+  const auto slow = [&]() -> Status {
+    GMM_TRY(check_heap(heap));
+    GMM_TRY(check_not_null(out, "gmm_heap_alloc", "out"));
+    GMM_TRY(check_size(size));
+    return heap->context->allocate(heap->heap, size, 0, 0, stream, out);
+  };
+  return result_of(slow());
+}
+
+gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
+  Status status = Context::check(context);
+  if (!status.ok() || memory == nullptr) return result_of(status);
+  status = context->free(memory, stream);
+  if (__builtin_expect(status.code() == GMM_ERROR_UNKNOWN_POINTER, 0)) status = free_other(context, memory, status);
+  return result_of(status);
+}
+
+gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_output(out, "gmm_pointer_info");
+  if (!status.ok()) return result_of(status);
+  gmm_pointer_info info = {};
+  query(*context, address, &info);
+  write_output(info, out);
+  return GMM_OK;
+}
+
+gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_heap **out) noexcept {
+  const auto create = [&]() -> Status {
+    gmm_heap_desc copy;
+    GMM_TRY(Context::check(context));
+    GMM_TRY(check_not_null(out, "gmm_heap_create", "out"));
+    GMM_TRY(read_descriptor(desc, "gmm_heap_desc", &copy));
+    GMM_TRY(check_kind(copy.kind));
+    GMM_TRY(check_device(*context, copy.device));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_heap_desc.flags"));
+    if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
+    GMM_TRY(check_tag(*context, copy.tag));
+    if (copy.minimum_extent > kMaxSize)
+      return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_heap_desc.minimum_extent = %" PRIu64 " is beyond any address space.", copy.minimum_extent);
+    if ((uint64_t{copy.peer_devices} >> context->device_count) != 0)
+      return fail(GMM_ERROR_INVALID_DEVICE, "gmm_heap_desc.peer_devices = 0x%x names devices that do not exist; there are %u.", copy.peer_devices,
+                  context->device_count);
+    HeapOptions options;
+    options.kind = copy.kind == GMM_KIND_UNSPECIFIED ? Kind::kDevice : static_cast<Kind>(copy.kind);
+    options.device = Device{copy.device};
+    options.tag = copy.tag;
+    options.minimum_extent = copy.minimum_extent;
+    options.peers = copy.peer_devices;
+    return context->make_heap(options, copy.limit == 0 ? GMM_NO_LIMIT : copy.limit, out);
+  };
+  return result_of(create());
+}
+
+gmm_result gmm_heap_destroy(gmm_heap *heap) noexcept {
+  if (heap == nullptr) return GMM_OK;
+  Status status = check_heap(heap);
+  if (status.ok()) status = heap->context->end_heap(heap);
+  return result_of(status);
+}

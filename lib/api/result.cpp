@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results as text, and the version.
+#include <gmm/gmm.h>
+
+#include "base/status.h"
+
+namespace {
+
+struct Entry {
+  gmm_result result;
+  const char *name;
+  const char *text;
+};
+
+constexpr Entry kEntries[] = {
+    {GMM_OK, "GMM_OK", "Success."},
+    {GMM_UNCHANGED, "GMM_UNCHANGED", "Success: everything was as asked already."},
+    {GMM_ERROR_NULL_ARGUMENT, "GMM_ERROR_NULL_ARGUMENT", "A required argument is NULL."},
+    {GMM_ERROR_INVALID_SIZE, "GMM_ERROR_INVALID_SIZE", "A size is zero where bytes are needed, or reaches past the memory."},
+    {GMM_ERROR_SIZE_OVERFLOW, "GMM_ERROR_SIZE_OVERFLOW", "A size is beyond what any backend can address."},
+    {GMM_ERROR_INVALID_ALIGNMENT, "GMM_ERROR_INVALID_ALIGNMENT", "An alignment is not a power of two or too large, or an address is not aligned."},
+    {GMM_ERROR_INVALID_KIND, "GMM_ERROR_INVALID_KIND", "The memory kind is unknown, or the operation does not take it."},
+    {GMM_ERROR_INVALID_DEVICE, "GMM_ERROR_INVALID_DEVICE", "There is no such device."},
+    {GMM_ERROR_INVALID_TAG, "GMM_ERROR_INVALID_TAG", "There is no such tag."},
+    {GMM_ERROR_INVALID_FLAGS, "GMM_ERROR_INVALID_FLAGS", "Flags are unknown or exclude each other."},
+    {GMM_ERROR_INVALID_DESCRIPTOR, "GMM_ERROR_INVALID_DESCRIPTOR", "A descriptor's struct_size is wrong, or an unknown or reserved field is not zero."},
+    {GMM_ERROR_INVALID_VALUE, "GMM_ERROR_INVALID_VALUE", "An argument is out of its range."},
+    {GMM_ERROR_INVALID_HANDLE, "GMM_ERROR_INVALID_HANDLE", "A context, heap, stream or event is not one, or not any longer."},
+    {GMM_ERROR_UNKNOWN_POINTER, "GMM_ERROR_UNKNOWN_POINTER", "This context did not give out the address."},
+    {GMM_ERROR_ALREADY_FREED, "GMM_ERROR_ALREADY_FREED", "The block was freed before."},
+    {GMM_ERROR_INTERIOR_POINTER, "GMM_ERROR_INTERIOR_POINTER", "The address lies inside a block where its start is required."},
+    {GMM_ERROR_OVERLAP, "GMM_ERROR_OVERLAP", "The range overlaps one that is pinned differently."},
+    {GMM_ERROR_NOT_PINNED, "GMM_ERROR_NOT_PINNED", "No pin starts at this address."},
+    {GMM_ERROR_UNBALANCED, "GMM_ERROR_UNBALANCED", "A pop, end or close has no push, begin or import."},
+    {GMM_ERROR_OUT_OF_MEMORY, "GMM_ERROR_OUT_OF_MEMORY", "The device has no room, even after trimming."},
+    {GMM_ERROR_OUT_OF_HOST_MEMORY, "GMM_ERROR_OUT_OF_HOST_MEMORY", "The host has no room for data or bookkeeping."},
+    {GMM_ERROR_LIMIT_EXCEEDED, "GMM_ERROR_LIMIT_EXCEEDED", "A limit would be passed."},
+    {GMM_ERROR_PAUSED, "GMM_ERROR_PAUSED", "The memory is paused."},
+    {GMM_ERROR_BUSY, "GMM_ERROR_BUSY", "Live blocks, importers or pins hold what the call would change."},
+    {GMM_ERROR_CAPTURING, "GMM_ERROR_CAPTURING", "Not allowed while a stream is being captured into a graph."},
+    {GMM_ERROR_NOT_SUPPORTED, "GMM_ERROR_NOT_SUPPORTED", "This backend, device or kind cannot do it."},
+    {GMM_ERROR_NO_BACKEND, "GMM_ERROR_NO_BACKEND", "The backend has no driver or no device here."},
+    {GMM_ERROR_FORKED, "GMM_ERROR_FORKED", "The context belongs to the parent process."},
+    {GMM_ERROR_DRIVER, "GMM_ERROR_DRIVER", "The driver refused a call."},
+    {GMM_ERROR_SYSTEM, "GMM_ERROR_SYSTEM", "The operating system refused a call."},
+    {GMM_ERROR_IO, "GMM_ERROR_IO", "A file could not be written or read whole."},
+    {GMM_ERROR_IPC_INVALID_HANDLE, "GMM_ERROR_IPC_INVALID_HANDLE", "The bytes are not a handle of gmm, or of another version."},
+    {GMM_ERROR_IPC_PEER_GONE, "GMM_ERROR_IPC_PEER_GONE", "The exporting process ended, or freed the memory."},
+    {GMM_ERROR_IPC_REFUSED, "GMM_ERROR_IPC_REFUSED", "The exporter refused: another user, or a wrong token."},
+    {GMM_ERROR_IPC_TIMEOUT, "GMM_ERROR_IPC_TIMEOUT", "The exporter did not answer in time."},
+};
+
+const Entry *find(gmm_result result) {
+  for (const Entry &entry : kEntries)
+    if (entry.result == result) return &entry;
+  return nullptr;
+}
+
+}  // namespace
+
+#define GMM_TEXT_OF(number) #number
+#define GMM_VERSION_TEXT(major, minor, patch) GMM_TEXT_OF(major) "." GMM_TEXT_OF(minor) "." GMM_TEXT_OF(patch)
+
+uint32_t gmm_version(void) noexcept { return GMM_VERSION; }
+const char *gmm_version_string(void) noexcept { return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH); }
+
+const char *gmm_result_name(gmm_result result) noexcept {
+  const Entry *entry = find(result);
+  return entry == nullptr ? "GMM_ERROR_UNKNOWN" : entry->name;
+}
+const char *gmm_result_text(gmm_result result) noexcept {
+  const Entry *entry = find(result);
+  return entry == nullptr ? "This release does not know the result." : entry->text;
+}
+const char *gmm_last_error_message(void) noexcept { return gmm::last_message(); }
+int32_t gmm_last_native_code(void) noexcept { return gmm::last_native(); }

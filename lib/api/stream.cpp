@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.h"
+
+using namespace gmm;
+
+namespace {
+
+Status check_event(const gmm_context *context, const gmm_event *event) {
+  GMM_TRY(check_not_null(event, "gmm_event", "event"));
+  if (event->magic == gmm_event::kMagic && event->context == static_cast<const Context *>(context)) return Status();
+  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event of this context, or was destroyed.", static_cast<const void *>(event));
+}
+
+// A range of a block must lie in it and be active; ordinary memory is the caller's business.
+Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
+  Block block;
+  if (!find_block(context.core, memory, &block)) {
+    if (context.core.page_map.find_extent(memory) == nullptr) return Status();
+    return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the address lies in no live block; it was freed before.", operation, memory);
+  }
+  if (block.paused) return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
+  return check_range(block, memory, operation, &size);
+}
+
+// The device whose queue a copy goes to: that of the block on either side.
+Device copy_device(Context &context, const void *destination, const void *source) {
+  Block block;
+  if (find_block(context.core, destination, &block)) return block.heap->options().device;
+  return device_of(context, source);
+}
+
+}  // namespace
+
+gmm_result gmm_stream_create(gmm_context *context, gmm_device device, gmm_stream *out) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_not_null(out, "gmm_stream_create", "out");
+  if (status.ok()) status = check_device(*context, device);
+  if (status.ok()) status = context->core.backend->stream_create(Device{device}, out);
+  return result_of(status);
+}
+
+gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = context->core.backend->stream_synchronize(Device{0}, stream);
+  if (status.ok()) status = context->forget_stream(stream);
+  return result_of(status);
+}
+
+gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) noexcept {
+  Status status = Context::check(context);
+  if (status.ok() && (stream == GMM_STREAM_DEFAULT || stream == GMM_STREAM_LEGACY || stream == GMM_STREAM_PER_THREAD))
+    status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_stream_destroy: a default stream cannot be destroyed.");
+  if (status.ok()) status = context->core.backend->stream_synchronize(Device{0}, stream);
+  if (status.ok()) status = context->forget_stream(stream);
+  if (status.ok()) status = context->core.backend->stream_destroy(stream);
+  return result_of(status);
+}
+
+gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = context->core.backend->stream_synchronize(Device{0}, stream);
+  return result_of(status);
+}
+
+gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user), void *user) noexcept {
+  Status status = Context::check(context);
+  if (status.ok() && fn == nullptr) status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_stream_call: fn is NULL.");
+  if (status.ok()) status = context->core.backend->stream_call(Device{0}, stream, fn, user);
+  return result_of(status);
+}
+
+gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size, gmm_stream stream) noexcept {
+  const auto copy = [&]() -> Status {
+    GMM_TRY(Context::check(context));
+    if (size == 0) return Status();
+    GMM_TRY(check_not_null(destination, "gmm_copy", "destination"));
+    GMM_TRY(check_not_null(source, "gmm_copy", "source"));
+    GMM_TRY(check_operand(*context, destination, size, "gmm_copy"));
+    GMM_TRY(check_operand(*context, source, size, "gmm_copy"));
+    return context->core.backend->copy(copy_device(*context, destination, source), stream, destination, source, size);
+  };
+  return result_of(copy());
+}
+
+gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size, gmm_stream stream) noexcept {
+  const auto fill = [&]() -> Status {
+    GMM_TRY(Context::check(context));
+    if (value > 255) return fail(GMM_ERROR_INVALID_VALUE, "gmm_fill: value = %u does not fit a byte.", value);
+    if (size == 0) return Status();
+    GMM_TRY(check_not_null(destination, "gmm_fill", "destination"));
+    GMM_TRY(check_operand(*context, destination, size, "gmm_fill"));
+    return context->core.backend->fill(device_of(*context, destination), stream, destination, static_cast<uint8_t>(value), size);
+  };
+  return result_of(fill());
+}
+
+gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream stream) noexcept {
+  Block block;
+  Status status = Context::check(context);
+  if (status.ok()) status = find_block(context->core, memory, "gmm_record_use", &block);
+  bool capturing = false;
+  // Asked for the answer to "is this a stream": a wrong handle fails here and not at the free.
+  if (status.ok()) status = context->core.backend->stream_is_capturing(block.heap->options().device, stream, &capturing);
+  if (status.ok()) status = block.heap->record_use(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, stream);
+  return result_of(status);
+}
+
+gmm_result gmm_event_create(gmm_context *context, gmm_device device, gmm_event **out) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_not_null(out, "gmm_event_create", "out");
+  if (status.ok()) status = check_device(*context, device);
+  if (!status.ok()) return result_of(status);
+  gmm_event *event = context->core.allocator.create<gmm_event>();
+  if (event == nullptr) return result_of(fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event."));
+  event->context = context;
+  event->device = Device{device};
+  status = context->core.backend->event_create(event->device, &event->native);
+  if (status.ok())
+    *out = event;
+  else
+    context->core.allocator.destroy(event);
+  return result_of(status);
+}
+
+gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) noexcept {
+  Status status = Context::check(context);
+  if (!status.ok() || event == nullptr) return result_of(status);
+  status = check_event(context, event);
+  if (status.ok()) status = context->core.backend->event_destroy(event->native);
+  if (!status.ok()) return result_of(status);
+  event->magic = 0;
+  context->core.allocator.destroy(event);
+  return GMM_OK;
+}
+
+gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream stream) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_event(context, event);
+  if (status.ok()) status = context->core.backend->event_record(event->native, event->device, stream);
+  return result_of(status);
+}
+
+gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_event(context, event);
+  if (status.ok()) status = context->core.backend->stream_wait(event->device, stream, event->native);
+  return result_of(status);
+}
+
+gmm_result gmm_event_synchronize(gmm_context *context, gmm_event *event) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_event(context, event);
+  if (status.ok()) status = context->core.backend->event_synchronize(event->native);
+  return result_of(status);
+}
+
+gmm_result gmm_event_query(gmm_context *context, gmm_event *event, uint32_t *out) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_not_null(out, "gmm_event_query", "out");
+  if (status.ok()) status = check_event(context, event);
+  bool passed = false;
+  if (status.ok()) status = context->core.backend->event_query(event->native, &passed);
+  if (status.ok()) *out = passed ? 1 : 0;
+  return result_of(status);
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/driver.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+
+namespace gmm::cuda {
+namespace {
+
+constexpr const char *kLibrary = "libcuda.so.1";
+constexpr int kOldestDriver = 12000;
+
+// The process that called cuInit() first. The driver does not survive fork(): a child must not even call cuInit(), which
+// hangs or crashes in some drivers.
+std::atomic<int> g_initialised_by{0};
+
+struct Meaning {
+  gmm_result code;
+  const char *advice;
+};
+
+// The one place that says what the driver's numbers mean.
+Meaning meaning(CUresult result) {
+  const int number = static_cast<int>(result);
+  if (number >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && number <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+    return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not being captured"};
+  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "ask gmm_device_get_info() for what the device can do"};
+  if (number == kErrorNewerDriver) return kNotSupported;
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return {GMM_ERROR_OUT_OF_MEMORY, "free or trim memory, pause a tag, or ask for less"};
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+      return {GMM_ERROR_INVALID_HANDLE,
+              "pass a live stream or event of this device; a device reset (cuDevicePrimaryCtxReset) ends them all"};
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+      return kNotSupported;
+    case CUDA_ERROR_INVALID_DEVICE:
+      return {GMM_ERROR_INVALID_DEVICE, "use a device below the context's device count"};
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_STUB_LIBRARY:
+      return {GMM_ERROR_NO_BACKEND, "check nvidia-smi and CUDA_VISIBLE_DEVICES"};
+    case CUDA_ERROR_OPERATING_SYSTEM:
+      return {GMM_ERROR_SYSTEM, "check ulimit -l, ulimit -n and the kernel's log"};
+    case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+      return {GMM_ERROR_OVERLAP, "unpin the range that overlaps first"};
+    case CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED:
+      return {GMM_ERROR_NOT_PINNED, "pin the memory first"};
+    case CUDA_ERROR_NOT_INITIALIZED:
+      return {GMM_ERROR_DRIVER, "the process was forked after the driver started: start it by exec or spawn instead"};
+    case CUDA_ERROR_DEINITIALIZED:
+      return {GMM_ERROR_DRIVER, "the driver has shut down with the process: release the context before exit"};
+    case CUDA_ERROR_NOT_PERMITTED:
+      return {GMM_ERROR_DRIVER, "do not call this from a function that runs on a stream"};
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+      return {
+          GMM_ERROR_DRIVER,
+          "work queued earlier has failed and the device's context is lost: find the kernel with compute-sanitizer, "
+          "restart the process"};
+    default:
+      return {GMM_ERROR_DRIVER, "see the driver's documentation for this entry"};
+  }
+}
+
+}  // namespace
+
+Status Driver::failed(CUresult result, const char *entry) const {
+  const Meaning means = meaning(result);
+  const char *name = nullptr;
+  const char *text = nullptr;
+  if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr)
+    name = "an unknown error";
+  if (cuGetErrorString == nullptr || cuGetErrorString(result, &text) != CUDA_SUCCESS || text == nullptr)
+    text = "no text";
+  return fail_native(means.code, static_cast<int32_t>(result), "%s answered %s (%d: %s); %s.", entry, name,
+                     static_cast<int>(result), text, means.advice);
+}
+
+Status Driver::missing(const char *entry) const {
+  return fail(GMM_ERROR_NOT_SUPPORTED, "The CUDA driver (version %d.%d) has no %s; install a newer driver.",
+              version_ / 1000, version_ % 1000 / 10, entry);
+}
+
+Status Driver::resolve(void *library, const char *path) {
+  // The form with five parameters, since 12.0. A form with four was in 11.3 to 11.8.
+  using GetProcAddress = CUresult(CUDAAPI *)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+  auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  if (get == nullptr)
+    return fail(GMM_ERROR_NO_BACKEND,
+                "%s has no cuGetProcAddress_v2: it is older than CUDA 12.0; install a newer driver.", path);
+
+  // Legacy stream semantics whatever the program was compiled for: the special stream values say which one is meant.
+  const auto find = [&](const char *name, int version) -> void * {
+    void *address = nullptr;
+    CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (get(name, &address, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found) != CUDA_SUCCESS) return nullptr;
+    return found == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
+  };
+
+// cuda.h makes macros of some names (cuMemAlloc is cuMemAlloc_v2): # gives the name as the table has it, as long as no macro
+// stands in between.
+#define GMM_CUDA_RESOLVE(entry, version) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
+#define GMM_CUDA_REQUIRE(entry, version)                                                                 \
+  entry = reinterpret_cast<decltype(entry)>(find(#entry, version));                                      \
+  if (entry == nullptr)                                                                                  \
+    return fail(GMM_ERROR_NO_BACKEND,                                                                    \
+                "%s has no " #entry " of version %d.%d; install a driver for CUDA 12.0 or newer.", path, \
+                (version) / 1000, (version) % 1000 / 10);
+  GMM_CUDA_REQUIRED(GMM_CUDA_REQUIRE)
+  GMM_CUDA_OPTIONAL(GMM_CUDA_RESOLVE)
+#undef GMM_CUDA_REQUIRE
+#undef GMM_CUDA_RESOLVE
+
+  if (CUresult result = cuDriverGetVersion(&version_); result != CUDA_SUCCESS) {
+    failed(result, "cuDriverGetVersion").ignore();  // its message is kept, its code becomes NO_BACKEND
+    return prefix(Status(GMM_ERROR_NO_BACKEND), "%s does not tell its version: ", path);
+  }
+  if (version_ < kOldestDriver)
+    return fail(GMM_ERROR_NO_BACKEND, "The CUDA driver is of version %d.%d; gmm needs 12.0 or newer.", version_ / 1000,
+                version_ % 1000 / 10);
+
+  // A driver before 12.2 answers a question for version 12020 with the old form, which would be called wrongly: ask
+  // only where the driver's own version says that the new one exists.
+  if (version_ >= kLocationVersion) {
+    mem_advise = reinterpret_cast<MemAdviseFn>(find("cuMemAdvise", kLocationVersion));
+    mem_prefetch = reinterpret_cast<MemPrefetchFn>(find("cuMemPrefetchAsync", kLocationVersion));
+  }
+  if (mem_advise == nullptr) mem_advise_old = reinterpret_cast<MemAdviseOldFn>(find("cuMemAdvise", kOldAdviceVersion));
+  if (mem_prefetch == nullptr)
+    mem_prefetch_old = reinterpret_cast<MemPrefetchOldFn>(find("cuMemPrefetchAsync", kOldAdviceVersion));
+  return Status();
+}
+
+Status Driver::open() {
+  const int self = getpid();
+  const int initialiser = g_initialised_by.load(std::memory_order_relaxed);
+  if (initialiser != 0 && initialiser != self)
+    return fail(GMM_ERROR_NO_BACKEND,
+                "CUDA was started in process %d before this process was forked from it, and cannot be used here; start "
+                "the child by exec or spawn, or create the first CUDA context after the fork.",
+                initialiser);
+
+  const char *path = std::getenv("GMM_CUDA_DRIVER");
+  if (path == nullptr || path[0] == '\0') path = kLibrary;
+  // Never closed: the driver has threads and exit handlers of its own.
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char *reason = dlerror();
+    return fail(GMM_ERROR_NO_BACKEND,
+                "The CUDA driver could not be opened: %s; install the NVIDIA driver, or use the host backend.",
+                reason != nullptr ? reason : path);
+  }
+  Status status = resolve(library, path);
+  if (!status.ok()) {
+    dlclose(library);  // not initialised yet, so nothing of it runs
+    return status;
+  }
+  if (CUresult result = cuInit(0); result != CUDA_SUCCESS) {
+    failed(result, "cuInit").ignore();  // as above
+    return prefix(Status(GMM_ERROR_NO_BACKEND), "The CUDA driver %s does not start: ", path);
+  }
+  g_initialised_by.store(self, std::memory_order_relaxed);
+  return Status();
+}
+
+}  // namespace gmm::cuda

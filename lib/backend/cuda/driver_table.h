@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entries of the driver that the backend uses, each with the CUDA version whose signature is meant.
+//
+// cuGetProcAddress() gives the newest variant that is not newer than the version asked for, so a version here is
+// the one in which the signature came to be, not the newest that the toolkit knows.
+#ifndef GMM_BACKEND_CUDA_DRIVER_TABLE_H
+#define GMM_BACKEND_CUDA_DRIVER_TABLE_H
+
+#include <cuda.h>
+
+#if CUDA_VERSION < 12000
+#error "The CUDA backend needs the headers of CUDA 12.0 or newer."
+#endif
+
+// X(entry, version). Without one of these there is no backend.
+#define GMM_CUDA_REQUIRED(X)          \
+  X(cuInit, 2000)                     \
+  X(cuDriverGetVersion, 2020)         \
+  X(cuGetErrorName, 6000)             \
+  X(cuGetErrorString, 6000)           \
+  X(cuDeviceGetCount, 2000)           \
+  X(cuDeviceGet, 2000)                \
+  X(cuDeviceGetName, 2000)            \
+  X(cuDeviceGetUuid, 11040)           \
+  X(cuDeviceTotalMem, 3020)           \
+  X(cuDeviceGetAttribute, 2000)       \
+  X(cuDevicePrimaryCtxRetain, 7000)   \
+  X(cuDevicePrimaryCtxRelease, 11000) \
+  X(cuCtxGetCurrent, 4000)            \
+  X(cuCtxPushCurrent, 4000)           \
+  X(cuCtxPopCurrent, 4000)            \
+  X(cuCtxGetDevice, 2000)             \
+  X(cuCtxSynchronize, 2000)           \
+  X(cuMemGetInfo, 3020)               \
+  X(cuMemAlloc, 3020)                 \
+  X(cuMemFree, 3020)                  \
+  X(cuMemcpyAsync, 4000)              \
+  X(cuMemsetD8Async, 3020)            \
+  X(cuPointerGetAttributes, 7000)     \
+  X(cuStreamCreate, 2000)             \
+  X(cuStreamDestroy, 4000)            \
+  X(cuStreamSynchronize, 2000)        \
+  X(cuStreamGetCtx, 9020)             \
+  X(cuStreamIsCapturing, 10000)       \
+  X(cuLaunchHostFunc, 10000)          \
+  X(cuStreamWaitEvent, 3020)          \
+  X(cuEventCreate, 2000)              \
+  X(cuEventDestroy, 4000)             \
+  X(cuEventRecord, 2000)              \
+  X(cuEventSynchronize, 2000)         \
+  X(cuEventQuery, 2000)
+
+// X(entry, version). Without one of these the operations that need it answer NOT_SUPPORTED.
+#define GMM_CUDA_OPTIONAL(X)                       \
+  X(cuDevicePrimaryCtxGetState, 7000)              \
+  X(cuMemAllocManaged, 6000)                       \
+  X(cuMemHostRegister, 6050)                       \
+  X(cuMemHostUnregister, 4000)                     \
+  X(cuMemHostGetDevicePointer, 3020)               \
+  X(cuMemAddressReserve, 10020)                    \
+  X(cuMemAddressFree, 10020)                       \
+  X(cuMemCreate, 10020)                            \
+  X(cuMemRelease, 10020)                           \
+  X(cuMemMap, 10020)                               \
+  X(cuMemUnmap, 10020)                             \
+  X(cuMemSetAccess, 10020)                         \
+  X(cuMemGetAllocationGranularity, 10020)          \
+  X(cuMemGetAllocationPropertiesFromHandle, 10020) \
+  X(cuMemRetainAllocationHandle, 11000)            \
+  X(cuMemExportToShareableHandle, 10020)           \
+  X(cuMemImportFromShareableHandle, 10020)         \
+  X(cuIpcGetMemHandle, 4010)                       \
+  X(cuIpcOpenMemHandle, 11000)                     \
+  X(cuIpcCloseMemHandle, 4010)                     \
+  X(cuThreadExchangeStreamCaptureMode, 10010)
+
+namespace gmm::cuda {
+
+// Two entries changed their signature in CUDA 12.2, and what `cuMemAdvise` means in cuda.h with CUDA 13: both forms are written out.
+using MemAdviseFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
+using MemAdviseOldFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
+using MemPrefetchFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
+using MemPrefetchOldFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUdevice, CUstream);
+inline constexpr int kLocationVersion = 12020;
+inline constexpr int kOldAdviceVersion = 8000;
+
+// Numbers of the interface that headers of CUDA 12 do not name yet, or not all of them.
+inline constexpr int kErrorNewerDriver = 36;  // 13.0: CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+inline constexpr CUmemLocationType kLocationHost = static_cast<CUmemLocationType>(2);             // 12.2
+inline constexpr CUmemLocationType kLocationHostNuma = static_cast<CUmemLocationType>(3);         // 12.2
+inline constexpr CUdevice_attribute kAttributeFabric = static_cast<CUdevice_attribute>(128);      // 12.4
+inline constexpr CUdevice_attribute kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);  // 12.2
+inline constexpr CUdevice_attribute kAttributeIpc = static_cast<CUdevice_attribute>(125);         // 12.0
+
+}  // namespace gmm::cuda
+#endif

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/context.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdlib>
+
+#include "engine/thread_cache.h"
+
+namespace gmm {
+namespace {
+
+// A page that reads as zero in a forked child.
+Gate *make_gate() {
+  void *page = mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return nullptr;
+  if (madvise(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)), MADV_WIPEONFORK) != 0) {
+    munmap(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+    return nullptr;
+  }
+  return ::new (page) Gate();
+}
+
+}  // namespace
+
+Context::Context(const HostAllocator &allocator, const Log &log)
+    : core(allocator, log), tags(allocator), heaps(allocator), pins(core), trace(core), pauser(core, heaps, tags), sharing(core, heaps) {}
+
+Status Context::check(const Context *context) {
+  if (__builtin_expect(context == nullptr, 0)) return fail(GMM_ERROR_NULL_ARGUMENT, "The context is NULL; make one with gmm_context_create().");
+  if (__builtin_expect(context->magic != kMagic, 0))
+    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no context, or was released.", static_cast<const void *>(context));
+  if (__builtin_expect(!context->core.alive(), 0))
+    return fail(GMM_ERROR_FORKED, "The context belongs to the process that forked this one; make a new one here, or start the program anew (exec).");
+  return Status();
+}
+
+Status Context::create(const gmm_context_desc &desc, Context **out) {
+  const HostAllocator allocator(desc.host_allocator.allocate, desc.host_allocator.deallocate, desc.host_allocator.user);
+  const Log log(desc.log.fn, desc.log.user);
+  gmm_context *made = nullptr;
+  if (void *memory = allocator.allocate(sizeof(gmm_context), alignof(gmm_context) < 16 ? 16 : alignof(gmm_context)))
+    made = ::new (memory) gmm_context(allocator, log);
+  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  const Status status = made->init(desc);
+  if (!status.ok()) {
+    MessageGuard keep;
+    made->end();
+    return status;
+  }
+  *out = made;
+  return Status();
+}
+
+Status Context::init(const gmm_context_desc &desc) {
+  core.gate = make_gate();
+  if (core.gate == nullptr || !core.page_map.init()) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  GMM_TRY(open_backend(desc, core.allocator, core.log, &core.backend));
+  device_count = core.backend->device_count();
+  if (device_count > kMaxDevices) {
+    core.log.write(LogLevel::kWarning, "%u devices answer; gmm uses the first %u.", device_count, kMaxDevices);
+    device_count = kMaxDevices;
+  }
+  GMM_TRY(tags.init());
+  prepare_barriers();
+  core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
+  const char *path = std::getenv("GMM_TRACE");
+  if (path != nullptr && *path != '\0' && !trace.begin(path).ok())
+    core.log.write(LogLevel::kWarning, "GMM_TRACE: %s", last_message());
+  return Status();
+}
+
+void Context::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) end();
+}
+
+// Also what a failed init() left.
+void Context::end() {
+  if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
+  if (core.backend != nullptr) {
+    for (uint32_t i = 0; i < device_count; ++i)
+      if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
+        core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
+    sharing.clear();
+    pauser.clear();
+    while (!heaps.heaps.empty()) {
+      Heap *heap = heaps.heaps.pop_back();
+      if (!heap->close(true).ok()) core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
+      core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
+    }
+    pins.clear();
+    core.backend->destroy();
+  }
+  magic = 0;
+  if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  const HostAllocator allocator = core.allocator;
+  gmm_context *self = static_cast<gmm_context *>(this);
+  self->~gmm_context();
+  allocator.deallocate(self, sizeof(gmm_context));
+}
+
+// --- Heaps ------------------------------------------------------------------------------------------------------
+
+Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
+  Tag *tag = tags.get(tag_number);
+  const int32_t device = heap.options().device.ordinal;
+  Ledgers &ledgers = heap.ledgers();
+  ledgers.each[0] = &held;
+  ledgers.each[1] = &held_on[device];
+  ledgers.each[2] = &tag->held;
+  ledgers.each[3] = &tag->held_on[device];
+  GMM_TRY(heap.init());
+  LockGuard guard(heaps.mutex);
+  if (!heaps.heaps.push_back(&heap)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  return Status();
+}
+
+Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **out) {
+  Tag *tag = tags.get(tag_number);
+  if (tag == nullptr) return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag_number);
+  std::atomic<Heap *> &place = tag->heaps[static_cast<uint32_t>(kind)][device.ordinal];
+  *out = place.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status();
+  LockGuard guard(make_heap_mutex_);
+  *out = place.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status();
+  HeapOptions options;
+  options.kind = kind;
+  options.device = device;
+  options.tag = tag_number;
+  gmm_heap *heap = nullptr;
+  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
+  *out = &heap->heap;
+  place.store(&heap->heap, std::memory_order_release);
+  return Status();
+}
+
+Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
+  gmm_device_info info = {};
+  GMM_TRY(core.backend->device_info(options.device, &info));
+  if ((info.kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d (%s) has no memory of kind %u; gmm_device_get_info() tells which it has.", options.device.ordinal,
+                info.name, static_cast<uint32_t>(options.kind));
+  gmm_heap *heap = core.allocator.create<gmm_heap>(core, options, this);
+  if (heap == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  heap->heap.own_ledger().set_limit(limit);
+  const Status status = add_heap(heap->heap, options.tag);
+  if (!status.ok()) {
+    core.allocator.destroy(heap);
+    return status;
+  }
+  *out = heap;
+  return Status();
+}
+
+Status Context::end_heap(gmm_heap *heap) {
+  GMM_TRY(core.backend->synchronize(heap->heap.options().device));
+  pauser.forget(heap->heap);
+  GMM_TRY(heap->heap.close(false));
+  LockGuard guard(heaps.mutex);
+  for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
+    if (heaps.heaps[i] == &heap->heap) {
+      heaps.heaps.erase(i);
+      break;
+    }
+  heap->magic = 0;
+  core.allocator.destroy(heap);
+  return Status();
+}
+
+// --- Alloc and free --------------------------------------------------------------------------------------------------
+
+Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
+  if ((flags & GMM_ALLOC_DEDICATED) == 0) return cached_alloc(heap, size, alignment, stream, out);
+  return dedicated_alloc(heap, size, out);
+}
+
+Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
+  constexpr uint32_t kMaxAttempts = 100;
+  Status status = try_allocate(heap, size, alignment, flags, stream, out);
+  const auto short_of_memory = [&] {
+    return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED || status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY;
+  };
+  if (!status.ok() && short_of_memory()) {
+    // Everything that is free anywhere, after the work that may use it.
+    uint64_t released = 0;
+    gmm_scope everything = {};
+    if (trim(everything, &released).ok() && released != 0) status = try_allocate(heap, size, alignment, flags, stream, out);
+    for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
+      gmm_oom_info info = {};
+      info.struct_size = sizeof info;
+      info.device = heap.options().device.ordinal;
+      info.kind = static_cast<gmm_kind>(heap.options().kind);
+      info.tag = heap.options().tag;
+      info.requested = size;
+      info.reserved = held_on[info.device].held();
+      info.attempt = attempt;
+      info.cause = status.code();
+      if (!limits.ask(info)) break;
+      status = try_allocate(heap, size, alignment, flags, stream, out);
+      if (!status.ok() && short_of_memory() && trim(everything, &released).ok() && released != 0)
+        status = try_allocate(heap, size, alignment, flags, stream, out);
+    }
+    if (!status.ok()) {
+      heap.count_failure();
+      status = Limits::explain(status, heap, size, tags);
+    }
+  }
+  if (!status.ok()) return status;
+  if ((flags & GMM_ALLOC_ZERO) != 0) {
+    status = core.backend->fill(heap.options().device, stream, *out, 0, size);
+    if (!status.ok()) {
+      MessageGuard keep;
+      cached_free(core, *out, stream).ignore();  // the block was made just now
+      return status;
+    }
+  }
+  if (__builtin_expect(trace.running(), 0)) trace.allocated(*out, size, stream);
+  return status;
+}
+
+Status Context::free(void *memory, gmm_stream stream) {
+  if (__builtin_expect(trace.running(), 0)) {
+    Block block;
+    if (find_block(core, memory, &block) && block.base == reinterpret_cast<uintptr_t>(memory)) trace.freeing(memory, stream);
+  }
+  return cached_free(core, memory, stream);
+}
+
+// --- Giving back ---------------------------------------------------------------------------------------------------------
+
+Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
+  *bytes = 0;
+  return heaps.for_each(scope, [&](Heap &heap) -> Status {
+    heap.drain_caches(true);
+    heap.free_kept_aside();
+    return heap.release_free(UINT64_MAX, true, bytes);
+  });
+}
+
+Status Context::reset() {
+  gmm_scope everything = {};
+  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
+    LockGuard guard(heap.mutex);
+    if (heap.streams().any_capturing()) return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
+    for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
+      for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
+        if (extent->importers.load(std::memory_order_acquire) != 0)
+          return fail(GMM_ERROR_BUSY, "gmm_reset(): other processes have imported memory; let them close it first.");
+    return Status();
+  }));
+  for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
+  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.reset(); }));
+  // Outside of the set's lock: the pauser takes it after its own.
+  for (uint64_t i = 0;; ++i) {
+    Heap *heap = nullptr;
+    {
+      LockGuard guard(heaps.mutex);
+      if (i < heaps.heaps.size()) heap = heaps.heaps[i];
+    }
+    if (heap == nullptr) break;
+    pauser.forget(*heap);
+  }
+  uint64_t bytes = 0;
+  return trim(everything, &bytes);
+}
+
+Status Context::defer_begin() {
+  core.deferred.fetch_add(1, std::memory_order_acq_rel);
+  return Status();
+}
+
+Status Context::defer_end() {
+  uint32_t depth = core.deferred.load(std::memory_order_relaxed);
+  do {
+    if (depth == 0) return fail(GMM_ERROR_UNBALANCED, "gmm_defer_end(): there was no gmm_defer_begin().");
+  } while (!core.deferred.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
+  if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
+  gmm_scope everything = {};
+  uint64_t bytes = 0;
+  return trim(everything, &bytes);
+}
+
+Status Context::forget_stream(gmm_stream stream) {
+  gmm_scope everything = {};
+  return heaps.for_each(everything, [&](Heap &heap) -> Status {
+    heap.forget_stream(stream);
+    return Status();
+  });
+}
+
+}  // namespace gmm

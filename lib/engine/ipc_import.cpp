@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The importer's side of sharing.
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstring>
+
+#include "engine/ipc.h"
+
+namespace gmm {
+namespace {
+
+constexpr uint32_t kPieceShift = 48;
+
+bool same_export(const IpcHandle &a, const IpcHandle &b) {
+  return a.exporter == b.exporter && a.allocation == b.allocation && a.allocation_size == b.allocation_size && a.generation == b.generation &&
+         std::memcmp(a.token, b.token, sizeof a.token) == 0;
+}
+
+}  // namespace
+
+bool Sharing::publish() {
+  ranges_.clear();
+  if (!ranges_.reserve(imports_.size()) || !table_.reserve(imports_.size())) return false;
+  uint64_t bytes = 0;
+  for (const Import *import : imports_) {
+    const uint64_t base = reinterpret_cast<uint64_t>(import->base);
+    uint64_t at = ranges_.size();
+    while (at > 0 && ranges_[at - 1].base > base) --at;
+    if (!ranges_.insert(at, Range{base, import->size, static_cast<uint64_t>(import->handle.kind)})) return false;
+    bytes += import->size;
+  }
+  table_.set(ranges_.data(), ranges_.size());
+  imported_bytes_.store(bytes, std::memory_order_relaxed);
+  return true;
+}
+
+// Asks the exporter for a piece; *fd is -1 when only counted.
+Status Sharing::connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd) {
+  IpcHandle handle = import.handle;
+  handle.allocation |= static_cast<uint64_t>(piece) << kPieceShift;
+  IpcImport granted;
+  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted));
+  *fd = granted.fd;
+  import.pieces[piece].connection = static_cast<IpcConnection &&>(granted.connection);
+  import.pieces[piece].size = granted.allocation_size;
+  return Status();
+}
+
+// VMM memory: one range of addresses, backed piece by piece. What a failure leaves, unmap_import() takes away.
+Status Sharing::map_vmm(Import &import, uint32_t timeout_ms) {
+  Backend &backend = *core_.backend;
+  void *base = nullptr;
+  GMM_TRY(backend.reserve(import.handle.allocation_size, &base));
+  import.base = static_cast<char *>(base);
+  import.size = import.handle.allocation_size;
+  uint64_t done = 0;
+  for (uint32_t i = 0; done < import.size; ++i) {
+    if (i == kMaxPieces) return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more parts than the handle says.");
+    Piece &piece = import.pieces[i];
+    int32_t fd = -1;
+    GMM_TRY(connect(import, i, IpcWant::kDescriptor, timeout_ms, &fd));
+    Status status;
+    if (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > import.size - done)
+      status = fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the exporter's memory has another size than the handle says.");
+    if (status.ok()) status = backend.import_fd(fd, piece.size, import.device, &piece.physical);
+    ::close(fd);
+    GMM_TRY(status);
+    GMM_TRY(backend.map(import.base + done, piece.size, piece.physical));
+    piece.mapped = true;
+    done += piece.size;
+  }
+  return backend.set_access(import.base, import.size, import.device, 0);
+}
+
+Status Sharing::map_import(Import &import, uint32_t timeout_ms) {
+  if (import.handle.route == IpcRoute::kLegacy) {
+    int32_t fd = -1;
+    GMM_TRY(connect(import, 0, IpcWant::kCount, timeout_ms, &fd));
+    void *base = nullptr;
+    GMM_TRY(core_.backend->legacy_import(import.handle.legacy, import.device, &base));
+    import.base = static_cast<char *>(base);
+    import.size = import.handle.allocation_size;
+    return Status();
+  }
+  if (import.handle.kind == Kind::kVmm) return map_vmm(import, timeout_ms);
+  int32_t fd = -1;
+  GMM_TRY(connect(import, 0, IpcWant::kDescriptor, timeout_ms, &fd));
+  Status status = core_.backend->import_host(fd, import.handle.allocation_size, import.device, &import.allocation);
+  if (!status.ok()) {
+    ::close(fd);
+    return status;
+  }
+  import.base = static_cast<char *>(import.allocation.base);
+  import.size = import.handle.allocation_size;
+  return Status();
+}
+
+// Takes away what there is; when the driver refuses, the rest stays for another try.
+Status Sharing::unmap_import(Import &import) {
+  Backend &backend = *core_.backend;
+  if (import.base == nullptr) return Status();
+  if (import.handle.route == IpcRoute::kLegacy) {
+    GMM_TRY(backend.legacy_close(import.base));
+  } else if (import.handle.kind == Kind::kVmm) {
+    char *at = import.base;
+    for (Piece &piece : import.pieces) {
+      if (piece.mapped) GMM_TRY(backend.unmap(at, piece.size));
+      piece.mapped = false;
+      if (piece.physical.value != 0) GMM_TRY(backend.release(piece.physical));
+      piece.physical = PhysicalHandle{};
+      at += piece.size;
+    }
+    GMM_TRY(backend.unreserve(import.base, import.size));
+  } else {
+    GMM_TRY(backend.deallocate(import.allocation));
+  }
+  import.base = nullptr;
+  return Status();
+}
+
+// A handle of this very context: the original memory.
+Status Sharing::find_own(const IpcHandle &handle, void **out) {
+  LockGuard guard(mutex_);
+  for (Export &entry : exports_) {
+    uintptr_t base = 0;
+    if (entry.id != handle.allocation || !ipc_token_equal(entry.token, handle.token)) continue;
+    if (piece_of(entry, entry.pieces - 1, &base) == nullptr) break;
+    const uint64_t shift = handle.allocation_size - entry.size;
+    void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
+    Block block;
+    if (handle.allocation_size < entry.size || handle.offset < shift || !find_block(core_, address, &block)) break;
+    ++entry.self_imports;
+    *out = address;
+    return Status();
+  }
+  return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
+}
+
+Status Sharing::close_own(const void *memory) {
+  Block block;
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
+  LockGuard guard(mutex_);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
+  for (Export &entry : exports_)
+    if (address - entry.base < entry.size && entry.self_imports != 0) {
+      --entry.self_imports;
+      return Status();
+    }
+  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.", memory);
+}
+
+Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out) {
+  IpcHandle handle;
+  GMM_TRY(ipc_handle_decode(bytes, &handle));
+  if (handle.allocation >> kPieceShift != 0)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
+  bool own = false;
+  {
+    LockGuard guard(mutex_);
+    own = handle.exporter == endpoint_;
+  }
+  if (own) return find_own(handle, out);
+  LockGuard guard(import_mutex_);
+  for (Import *known : imports_) {
+    if (!same_export(known->handle, handle) || !(known->device == device)) continue;
+    if (!known->pieces[0].connection.alive())
+      return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: the exporting process ended or took the memory back; close the imports that are left.");
+    ++known->references;
+    *out = known->base + handle.offset;
+    return Status();
+  }
+  Import *import = core_.allocator.create<Import>();
+  if (import == nullptr || !imports_.reserve(imports_.size() + 1) || !ranges_.reserve(imports_.size() + 1) || !table_.reserve(imports_.size() + 1)) {
+    core_.allocator.destroy(import);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
+  }
+  import->handle = handle;
+  import->device = device;
+  Status status = map_import(*import, timeout_ms);
+  if (!status.ok()) {
+    MessageGuard keep;
+    if (!unmap_import(*import).ok()) core_.log.write(LogLevel::kError, "A failed import leaves something mapped: %s", last_message());
+    core_.allocator.destroy(import);
+    return status;
+  }
+  imports_.push_back_reserved(import);
+  (void)publish();  // reserved above
+  *out = import->base + handle.offset;
+  return Status();
+}
+
+Status Sharing::close(void *memory) {
+  {
+    LockGuard guard(import_mutex_);
+    for (uint64_t i = 0; i < imports_.size(); ++i) {
+      Import *import = imports_[i];
+      if (static_cast<uint64_t>(static_cast<char *>(memory) - import->base) >= import->size) continue;
+      if (import->references > 1) {
+        --import->references;
+        return Status();
+      }
+      GMM_TRY(core_.backend->synchronize(import->device));
+      GMM_TRY(unmap_import(*import));
+      imports_.erase_unordered(i);
+      core_.allocator.destroy(import);
+      (void)publish();
+      return Status();
+    }
+  }
+  return close_own(memory);
+}
+
+void Sharing::clear() {
+  broker_.stop();
+  LockGuard guard(import_mutex_);
+  while (!imports_.empty()) {
+    Import *import = imports_.pop_back();
+    if (!unmap_import(*import).ok()) core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
+    core_.allocator.destroy(import);
+  }
+  (void)publish();
+}
+
+}  // namespace gmm

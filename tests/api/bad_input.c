@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every bad input that the interface knows, one row each (bad_input.def): the call, its exact result, and words of which the message must hold
+// one. After each row nothing may have changed: no output, no counter, no block.
+#include "../support/gmm_test.h"
+
+// What the rows use. `marked` is compared with a copy after each row.
+static struct {
+  void *pointer;
+  gmm_context *context;
+  gmm_heap *heap;
+  gmm_stream stream;
+  gmm_event *event;
+  gmm_tag tag;
+  int32_t fd;
+  uint64_t bytes;
+  uint32_t word;
+  gmm_ipc_handle handle;
+  gmm_context_info context_info, context_info_short, context_info_long;
+  gmm_device_info device_info, device_info_short;
+  gmm_pointer_info pointer_info, pointer_info_short, pointer_info_long;
+  uint8_t after_pointer_info_long[16];
+  gmm_pause_info pause_info, pause_info_short;
+  gmm_statistics statistics, statistics_short;
+} marked, marked_before;
+
+static char *block;  // live, kind VMM where the device has it, 5,000 bytes
+static char *device_block;
+static char *managed;  // 5,000 bytes, or NULL
+static char *freed;
+static char *paused;  // under paused_tag
+static gmm_tag tag, paused_tag;
+static gmm_stream stream;
+static gmm_stream dead_stream;
+static gmm_heap *heap;
+static gmm_event *event;
+static uint8_t own[64 * 1024];
+static char bytes[10000];
+static gmm_ipc_handle garbage;
+static uint64_t wild[64];
+static gmm_tag unknown_tags[2];
+
+static void nothing(void *user) { (void)user; }
+static int32_t swallow(void *user, const char *text, uint64_t size) {
+  (void)user, (void)text, (void)size;
+  return 0;
+}
+
+typedef struct newer_alloc {
+  gmm_alloc_desc desc;
+  uint8_t tail[24];
+} newer_alloc;
+typedef struct newer_scope {
+  gmm_scope scope;
+  uint8_t tail[8];
+} newer_scope;
+
+#define ALLOC_WITH(...) (&(gmm_alloc_desc){.struct_size = sizeof(gmm_alloc_desc), __VA_ARGS__})
+#define CONTEXT_WITH(...) (&(gmm_context_desc){.struct_size = sizeof(gmm_context_desc), __VA_ARGS__})
+#define HEAP_WITH(...) (&(gmm_heap_desc){.struct_size = sizeof(gmm_heap_desc), __VA_ARGS__})
+#define PIN_WITH(...) (&(gmm_pin_desc){.struct_size = sizeof(gmm_pin_desc), __VA_ARGS__})
+#define MOVE_WITH(...) (&(gmm_move_desc){.struct_size = sizeof(gmm_move_desc), __VA_ARGS__})
+#define PAUSE_WITH(...) (&(gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), __VA_ARGS__})
+#define TAG_WITH(...) (&(gmm_tag_desc){.struct_size = sizeof(gmm_tag_desc), __VA_ARGS__})
+#define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
+#define SCOPE_WITH(...) (&(gmm_scope){.struct_size = sizeof(gmm_scope), __VA_ARGS__})
+#define OUT (&marked.pointer)
+#define DEFAULT_STREAM GMM_STREAM_DEFAULT
+
+enum { PLAIN_ROW = 0, NEEDS_HOST = 1, NEEDS_MANAGED = 2, NEEDS_VMM = 4, WANTS_MEMORY = 8 };
+#define SIZE_BEYOND ((uint64_t)1 << 62)
+
+typedef struct row {
+  const char *name, *text, *words;
+  gmm_result (*call)(void);
+  gmm_result expected;
+  int needs;
+} row;
+#define X(name, needs, expected, words, call) \
+  static gmm_result row_##name(void) { return call; }
+#include "bad_input.def"
+#undef X
+#define X(name, needs, expected, words, call) {#name, #call, words, row_##name, GMM_ERROR_##expected, needs},
+static const row rows[] = {
+#include "bad_input.def"
+};
+#undef X
+
+static bool has_one_of(const char *message, const char *words) {
+  char copy[200];
+  snprintf(copy, sizeof copy, "%s", words);
+  if (copy[0] == 0) return true;
+  for (char *word = strtok(copy, "|"); word != NULL; word = strtok(NULL, "|"))
+    if (strstr(message, word) != NULL) return true;
+  return false;
+}
+
+static const row *current;
+static void run_row(void) {
+  if ((current->needs & NEEDS_HOST) && !on_host_backend()) SKIP("a driver crashes on a wild stream");
+  if ((current->needs & NEEDS_MANAGED) && managed == NULL) SKIP("the device has no managed memory");
+  if ((current->needs & NEEDS_VMM) && !has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
+  memcpy(&marked_before, &marked, sizeof marked);
+  gmm_statistics before = stats();
+  gmm_result result = current->call();
+  char message[1024];
+  snprintf(message, sizeof message, "%s", gmm_last_error_message());
+  CHECK_MESSAGE(result == current->expected, "%s gave %s, expected %s: %s", current->text, gmm_result_name(result),
+                gmm_result_name(current->expected), result < 0 ? message : "");
+  CHECK_MESSAGE(strlen(message) >= 20, "the message says too little: \"%s\"", message);
+  CHECK_MESSAGE(has_one_of(message, current->words), "the message of %s does not say \"%s\": %s", current->text,
+                current->words, message);
+  CHECK_MESSAGE(memcmp(&marked_before, &marked, sizeof marked) == 0, "%s wrote an output", current->text);
+  memcpy(&marked, &marked_before, sizeof marked);
+  gmm_statistics after = stats();
+  if (current->needs & WANTS_MEMORY)
+    before.failures = after.failures, before.backend_calls = after.backend_calls,
+    before.peak_reserved_bytes = after.peak_reserved_bytes;
+  CHECK_MESSAGE(memcmp(&before, &after, sizeof before) == 0, "%s changed a counter", current->text);
+  CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
+  CHECK_EQUAL(query(block).size, 5000);
+}
+
+// What is odd but right.
+static void what_is_allowed(void) {
+  OK(gmm_context_release(NULL));
+  OK(gmm_free(context, NULL, stream));
+  OK(gmm_heap_destroy(NULL));
+  OK(gmm_event_destroy(context, NULL));
+  void *memory = NULL;
+  OK(gmm_alloc(context, 100, &(newer_alloc){.desc.struct_size = sizeof(newer_alloc)}.desc,
+               &memory));  // a newer program's descriptor
+  OK(gmm_free(context, memory, stream));
+  gmm_alloc_desc older = {.struct_size = offsetof(gmm_alloc_desc, alignment), .alignment = 3, .flags = 0x80};
+  OK(gmm_alloc(context, 100, &older, &memory));  // an older program's: the rest is not looked at
+  OK(gmm_free(context, memory, stream));
+  gmm_pointer_info info = {.struct_size = sizeof info};
+  OK(gmm_query(context, NULL, &info));
+  CHECK_EQUAL(info.state, GMM_STATE_UNKNOWN);
+  OK(gmm_copy(context, block, bytes, 0, stream));
+  OK(gmm_copy(context, NULL, NULL, 0, stream));
+  uint64_t back = 9;
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &paused_tag, .tag_count = 1};
+  if (has_kind(GMM_KIND_VMM)) {
+    RESULT(gmm_pause(context, &desc, &back), GMM_UNCHANGED);
+    CHECK_EQUAL(back, 0);
+    OK(gmm_resume(context, &desc, NULL));
+    back = 9;
+    RESULT(gmm_resume(context, &desc, &back), GMM_UNCHANGED);
+    CHECK_EQUAL(back, 0);
+    CHECK_PATTERN(paused, 5000, 8);
+  }
+}
+
+static void after_all_that_everything_works(void) {
+  CHECK_PATTERN(block, 5000, 7);
+  OK(gmm_free(context, block, stream));
+  OK(gmm_free(context, device_block, stream));
+  if (managed != NULL) OK(gmm_free(context, managed, stream));
+  if (paused != NULL) OK(gmm_free(context, paused, stream));
+  CHECK_EQUAL(stats().live_blocks, 1);  // the heap's
+  OK(gmm_reset(context));
+  OK(gmm_heap_destroy(heap));
+  OK(gmm_event_destroy(context, event));
+  OK(gmm_stream_destroy(context, stream));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+static void prepare(void) {
+  memset(&marked, 0x5a, sizeof marked);
+  marked.context_info.struct_size = sizeof marked.context_info;
+  marked.device_info.struct_size = sizeof marked.device_info;
+  marked.pointer_info.struct_size = sizeof marked.pointer_info;
+  marked.pause_info.struct_size = sizeof marked.pause_info;
+  marked.statistics.struct_size = sizeof marked.statistics;
+  marked.context_info_short.struct_size = marked.device_info_short.struct_size = marked.pointer_info_short.struct_size =
+      3;
+  marked.pause_info_short.struct_size = marked.statistics_short.struct_size = 3;
+  for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);
+  kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_DEVICE;
+  MUST(gmm_stream_create(context, 0, &stream));
+  MUST(gmm_stream_create(context, 0, &dead_stream));
+  MUST(gmm_stream_destroy(context, dead_stream));
+  MUST(gmm_event_create(context, 0, &event));
+  MUST(gmm_heap_create(context, HEAP_WITH(.kind = GMM_KIND_DEVICE), &heap));
+  void *of_heap = NULL;
+  MUST(gmm_heap_alloc(heap, 100, stream, &of_heap));
+  tag = make_tag("live", GMM_CONTENTS_DROP);
+  paused_tag = make_tag("paused", GMM_CONTENTS_HOST);
+  unknown_tags[0] = tag;
+  unknown_tags[1] = 3993;
+  REQUIRE((block = ALLOC_TAG(5000, tag)) != NULL);
+  write_pattern(block, 5000, 7, GMM_STREAM_DEFAULT);
+  if (has_kind(GMM_KIND_VMM)) {
+    REQUIRE((paused = ALLOC_TAG(5000, paused_tag)) != NULL);
+    write_pattern(paused, 5000, 8, GMM_STREAM_DEFAULT);
+    MUST(gmm_pause(context, PAUSE_WITH(.tags = &paused_tag, .tag_count = 1), NULL));
+  }
+  MUST(gmm_alloc(context, 5000, ALLOC_WITH(.kind = GMM_KIND_DEVICE), (void **)&device_block));
+  if (has_kind(GMM_KIND_MANAGED))
+    MUST(gmm_alloc(context, 5000, ALLOC_WITH(.kind = GMM_KIND_MANAGED), (void **)&managed));
+  REQUIRE((freed = ALLOC_TAG(700, tag)) != NULL);
+  OK(gmm_free(context, freed, GMM_STREAM_DEFAULT));
+}
+
+int main(void) {
+  context = open_context(2);
+  read_device(0);
+  RUN(prepare);
+  if (check_state.failed > 0) return check_finish();
+  for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+    current = &rows[i];
+    check_run(current->name, run_row);
+  }
+  RUN(what_is_allowed);
+  RUN(after_all_that_everything_works);
+  if (gmm_context_release(context) != GMM_OK) return 1;
+  return check_finish();
+}

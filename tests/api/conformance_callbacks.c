@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The callbacks of context.h: the host allocator, also when it fails, and the log.
+#include "../support/gmm_test.h"
+
+static struct {
+  _Atomic int64_t bytes, blocks, calls;
+  _Atomic int64_t fail_at;  // this call fails; -1: none
+  atomic_int wrong;
+} counted;
+
+static void *counted_allocate(void *user, uint64_t size, uint64_t alignment) {
+  if (user != &counted || alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > 64 || size == 0)
+    atomic_fetch_add(&counted.wrong, 1);
+  int64_t call = atomic_fetch_add(&counted.calls, 1);
+  if (call == atomic_load(&counted.fail_at)) return NULL;
+  uint8_t *memory = aligned_alloc(64, (size + 64 + 63) / 64 * 64);
+  if (memory == NULL) return NULL;
+  memcpy(memory, &size, sizeof size);
+  memset(memory + 64, 0xa5, size);
+  atomic_fetch_add(&counted.bytes, (int64_t)size);
+  atomic_fetch_add(&counted.blocks, 1);
+  return memory + 64;
+}
+
+static void counted_deallocate(void *user, void *memory, uint64_t size) {
+  uint64_t asked = 0;
+  memcpy(&asked, (uint8_t *)memory - 64, sizeof asked);
+  if (user != &counted || asked != size) atomic_fetch_add(&counted.wrong, 1);
+  atomic_fetch_sub(&counted.bytes, (int64_t)asked);
+  atomic_fetch_sub(&counted.blocks, 1);
+  free((uint8_t *)memory - 64);
+}
+
+static gmm_context_desc counted_desc(void) {
+  return (gmm_context_desc){.struct_size = sizeof(gmm_context_desc),
+                            .host_allocator = {counted_allocate, counted_deallocate, &counted}};
+}
+
+// A little of everything; stops at the first failure and returns it.
+static gmm_result little_of_everything(gmm_context *c) {
+  void *blocks[40] = {0};
+  gmm_tag tag = 0;
+  gmm_stream stream = 0;
+  gmm_heap *heap = NULL;
+  gmm_event *event = NULL;
+  static uint8_t pinned[8192];
+  bool is_pinned = false;
+  gmm_result result = gmm_tag_create(c, "counted", NULL, &tag);
+  if (result == GMM_OK) result = gmm_tag_push(c, tag);
+  bool pushed = result == GMM_OK;
+  if (result == GMM_OK) result = gmm_stream_create(c, 0, &stream);
+  for (unsigned i = 0; i < 40 && result == GMM_OK; ++i) {
+    gmm_alloc_desc desc = {
+        .struct_size = sizeof desc, .kind = i % 2 ? GMM_KIND_VMM : GMM_KIND_DEVICE, .stream = stream};
+    result = gmm_alloc(c, 300 + i * i * 5000, &desc, &blocks[i]);
+  }
+  for (unsigned i = 0; i < 40; i += 2)
+    if (blocks[i] != NULL && gmm_free(c, blocks[i], stream) == GMM_OK) blocks[i] = NULL;
+  if (result == GMM_OK) result = gmm_event_create(c, 0, &event);
+  if (result == GMM_OK) result = gmm_event_record(c, event, stream);
+  if (result == GMM_OK) {
+    gmm_heap_desc desc = {.struct_size = sizeof desc};
+    result = gmm_heap_create(c, &desc, &heap);
+  }
+  void *from_heap = NULL;
+  if (result == GMM_OK) result = gmm_heap_alloc(heap, 5000, stream, &from_heap);
+  if (from_heap != NULL && gmm_free(c, from_heap, stream) != GMM_OK) result = GMM_ERROR_DRIVER;
+  if (result == GMM_OK) {
+    result = gmm_pin(c, pinned, sizeof pinned, NULL, NULL);
+    is_pinned = result == GMM_OK;
+    if (result == GMM_ERROR_SYSTEM || result == GMM_ERROR_NOT_SUPPORTED) result = GMM_OK;
+  }
+  if (is_pinned && gmm_unpin(c, pinned) != GMM_OK) result = GMM_ERROR_DRIVER;
+  if (result == GMM_OK) result = gmm_pause(c, NULL, NULL);
+  if (result == GMM_OK) result = gmm_resume(c, NULL, NULL);
+  for (unsigned i = 0; i < 40; ++i)
+    if (blocks[i] != NULL && gmm_free(c, blocks[i], stream) != GMM_OK) result = GMM_ERROR_DRIVER;
+  if (pushed && gmm_tag_pop(c) != GMM_OK) result = GMM_ERROR_UNBALANCED;
+  if (heap != NULL && gmm_heap_destroy(heap) != GMM_OK) result = GMM_ERROR_BUSY;
+  if (event != NULL && gmm_event_destroy(c, event) != GMM_OK) result = GMM_ERROR_DRIVER;
+  if (stream != 0 && gmm_stream_destroy(c, stream) != GMM_OK) result = GMM_ERROR_DRIVER;
+  return result;
+}
+
+static void host_allocator_is_balanced(void) {
+  memset(&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  CHECK(counted.calls > 0);
+  OK(little_of_everything(other));
+  OK(gmm_context_release(other));
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.blocks, 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
+static void every_host_allocation_may_fail(void) {
+  memset(&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  OK(little_of_everything(other));
+  OK(gmm_context_release(other));
+  int64_t calls = counted.calls;
+  int failed = 0;
+  for (int64_t k = 0; k < calls + 2; ++k) {
+    counted.calls = 0;
+    counted.fail_at = k;
+    gmm_result result = gmm_context_create(&desc, &other);
+    if (result == GMM_OK) {
+      result = little_of_everything(other);
+      if (result != GMM_OK) {
+        counted.fail_at = -1;
+        gmm_result again = little_of_everything(other);
+        CHECK_MESSAGE(again == GMM_OK, "after the failure of host allocation %lld a retry gave %s: %s", (long long)k,
+                      gmm_result_name(again), gmm_last_error_message());
+      }
+      OK(gmm_context_release(other));
+    }
+    if (result != GMM_OK) ++failed;
+    CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_OUT_OF_HOST_MEMORY,
+                  "host allocation %lld failed and gave %s: %s", (long long)k, gmm_result_name(result),
+                  gmm_last_error_message());
+    CHECK_MESSAGE(counted.bytes == 0 && counted.blocks == 0,
+                  "host allocation %lld failed and %lld bytes in %lld blocks leaked", (long long)k,
+                  (long long)counted.bytes, (long long)counted.blocks);
+    if (check_state.failures > 10) break;
+  }
+  CHECK(failed > 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
+static struct {
+  atomic_int calls, bad;
+  char last[256];
+} logged;
+static void log_here(void *user, gmm_log_level level, const char *message) {
+  if (user != &logged || level < GMM_LOG_ERROR || level > GMM_LOG_DEBUG || message == NULL || message[0] == 0)
+    atomic_fetch_add(&logged.bad, 1);
+  atomic_fetch_add(&logged.calls, 1);
+  if (context != NULL) {  // no lock is held: the library may be called
+    gmm_statistics statistics = {.struct_size = sizeof statistics};
+    if (gmm_stats(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
+  }
+}
+
+static void log_callback_hears_which_backend(void) {
+  memset(&logged, 0, sizeof logged);
+  gmm_context_desc desc = {.struct_size = sizeof desc, .log = {log_here, &logged}};
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  CHECK(logged.calls >= 1);
+  CHECK_EQUAL(logged.bad, 0);
+  OK(gmm_context_release(other));
+  int heard = logged.calls;
+  gmm_context *another = NULL;
+  desc.log.fn = NULL;
+  MUST(gmm_context_create(&desc, &another));
+  OK(gmm_context_release(another));
+  CHECK_EQUAL(logged.calls, heard);
+}
+
+int main(void) {
+  PLAIN(host_allocator_is_balanced);
+  PLAIN(every_host_allocation_may_fail);
+  PLAIN(log_callback_hears_which_backend);
+  return check_finish();
+}

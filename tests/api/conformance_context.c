@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// context.h, types.h and version.h: what is opened and what it tells.
+#include "../support/gmm_test.h"
+
+static void version_agrees_with_the_header(void) {
+  CHECK_EQUAL(gmm_version(), GMM_VERSION);
+  char expected[32];
+  snprintf(expected, sizeof expected, "%d.%d.%d", GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH);
+  CHECK(strcmp(gmm_version_string(), expected) == 0);
+}
+
+static void results_have_names_and_texts(void) {
+  CHECK(strcmp(gmm_result_name(GMM_OK), "GMM_OK") == 0);
+  CHECK(strcmp(gmm_result_name(GMM_UNCHANGED), "GMM_UNCHANGED") == 0);
+  CHECK(strcmp(gmm_result_name(GMM_ERROR_OUT_OF_MEMORY), "GMM_ERROR_OUT_OF_MEMORY") == 0);
+  CHECK(strcmp(gmm_result_name(GMM_ERROR_IPC_TIMEOUT), "GMM_ERROR_IPC_TIMEOUT") == 0);
+  CHECK(strcmp(gmm_result_name(-9999), "GMM_ERROR_UNKNOWN") == 0);
+  CHECK(strcmp(gmm_result_name(9999), "GMM_ERROR_UNKNOWN") == 0);
+  static const gmm_result all[] = {0,   1,   -1,  -2,  -3,  -4,  -5,  -6,  -7,  -8,  -9,  -10,
+                                   -11, -12, -13, -14, -15, -16, -17, -20, -21, -22, -23, -24,
+                                   -25, -26, -27, -28, -30, -31, -32, -40, -41, -42, -43};
+  for (unsigned i = 0; i < sizeof all / sizeof all[0]; ++i) {
+    CHECK_MESSAGE(strcmp(gmm_result_name(all[i]), "GMM_ERROR_UNKNOWN") != 0, "%d has no name", all[i]);
+    CHECK_MESSAGE(strlen(gmm_result_text(all[i])) > 2, "%d has no text", all[i]);
+    for (unsigned j = 0; j < i; ++j) {
+      CHECK_MESSAGE(strcmp(gmm_result_name(all[i]), gmm_result_name(all[j])) != 0, "%d and %d share a name", all[i],
+                    all[j]);
+      CHECK_MESSAGE(strcmp(gmm_result_text(all[i]), gmm_result_text(all[j])) != 0, "%d and %d share a text", all[i],
+                    all[j]);
+    }
+  }
+  CHECK(gmm_result_text(-9999) != NULL);
+}
+
+static void *message_of_a_new_thread(void *unused) {
+  (void)unused;
+  CHECK(gmm_last_error_message() != NULL && gmm_last_error_message()[0] == 0);
+  CHECK_EQUAL(gmm_last_native_code(), 0);
+  void *memory = NULL;
+  RESULT(gmm_alloc(context, 0, NULL, &memory), GMM_ERROR_INVALID_SIZE);
+  CHECK(strlen(gmm_last_error_message()) > 10);
+  return NULL;
+}
+
+static void messages_belong_to_the_thread(void) {
+  RESULT(gmm_context_retain(NULL), GMM_ERROR_NULL_ARGUMENT);
+  char mine[512];
+  snprintf(mine, sizeof mine, "%s", gmm_last_error_message());
+  CHECK(strlen(mine) > 10);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, message_of_a_new_thread, NULL) == 0);
+  pthread_join(thread, NULL);
+  CHECK(strcmp(mine, gmm_last_error_message()) == 0);
+  OK(gmm_context_retain(context));  // a success leaves the message alone
+  OK(gmm_context_release(context));
+  CHECK(strcmp(mine, gmm_last_error_message()) == 0);
+  CHECK_EQUAL(gmm_last_native_code(), 0);
+}
+
+static void defaults_open_a_backend(void) {
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(NULL, &other));
+  CHECK(other != NULL && other != context);
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_get_info(other, &info));
+  CHECK(info.backend == GMM_BACKEND_HOST || info.backend == GMM_BACKEND_CUDA);
+  CHECK(strcmp(info.backend_name, info.backend == GMM_BACKEND_HOST ? "host" : "cuda") == 0);
+  CHECK(info.device_count >= 1);
+  CHECK(info.driver_version[0] != 0);
+  CHECK(memchr(info.driver_version, 0, sizeof info.driver_version) != NULL);
+  const char *wanted = getenv("GMM_BACKEND");
+  if (wanted != NULL && wanted[0] != 0) CHECK(strcmp(info.backend_name, wanted) == 0);
+  void *memory = NULL;
+  OK(gmm_alloc(other, 1000, NULL, &memory));
+  OK(gmm_context_release(other));  // a live block goes with it
+}
+
+static void unknown_backends_are_refused(void) {
+  gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_SYCL};
+  gmm_context *other = (gmm_context *)0x1;
+  RESULT(gmm_context_create(&desc, &other), GMM_ERROR_NO_BACKEND);
+  desc.backend = 77;
+  RESULT(gmm_context_create(&desc, &other), GMM_ERROR_INVALID_VALUE);
+  CHECK(strstr(gmm_last_error_message(), "77") != NULL);
+  const char *was = getenv("GMM_BACKEND");
+  char copy[64];
+  snprintf(copy, sizeof copy, "%s", was ? was : "");
+  setenv("GMM_BACKEND", "abacus", 1);
+  RESULT(gmm_context_create(NULL, &other), GMM_ERROR_INVALID_VALUE);
+  CHECK(strstr(gmm_last_error_message(), "abacus") != NULL);
+  desc.backend = GMM_BACKEND_HOST;  // named in the descriptor: the environment is not asked
+  gmm_context *named = NULL;
+  OK(gmm_context_create(&desc, &named));
+  OK(gmm_context_release(named));
+  if (was)
+    setenv("GMM_BACKEND", copy, 1);
+  else
+    unsetenv("GMM_BACKEND");
+  CHECK(other == (gmm_context *)0x1);
+}
+
+static void references_are_counted(void) {
+  gmm_context *other = open_context(1);
+  OK(gmm_context_retain(other));
+  OK(gmm_context_release(other));
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_get_info(other, &info));  // one reference is left
+  OK(gmm_context_release(other));
+  OK(gmm_context_release(NULL));
+}
+
+static void devices_are_described(void) {
+  uint32_t count = device_count();
+  REQUIRE(count >= 1);
+  for (uint32_t d = 0; d < count; ++d) {
+    gmm_device_info info = {.struct_size = sizeof info};
+    OK(gmm_device_get_info(context, (gmm_device)d, &info));
+    CHECK_EQUAL(info.struct_size, sizeof info);
+    CHECK_EQUAL(info.device, d);
+    CHECK((info.kinds & (1u << GMM_KIND_DEVICE)) != 0);
+    CHECK((info.kinds & ~ALL_KINDS) == 0);
+    CHECK(info.total_memory > 0 && info.free_memory > 0 && info.free_memory <= info.total_memory);
+    CHECK(info.name[0] != 0 && memchr(info.name, 0, sizeof info.name) != NULL);
+    if ((info.kinds & (1u << GMM_KIND_VMM)) != 0) {
+      CHECK(info.granularity > 0 && (info.granularity & (info.granularity - 1)) == 0);
+    }
+    if ((info.capabilities & GMM_DEVICE_CAN_PAUSE) != 0) CHECK((info.kinds & (1u << GMM_KIND_VMM)) != 0);
+    gmm_context_info opened = {.struct_size = sizeof opened};
+    OK(gmm_context_get_info(context, &opened));
+    CHECK_EQUAL((info.capabilities & GMM_DEVICE_IS_HOST) != 0, opened.backend == GMM_BACKEND_HOST);
+    for (uint32_t e = 0; e < d; ++e) {
+      gmm_device_info before = {.struct_size = sizeof before};
+      OK(gmm_device_get_info(context, (gmm_device)e, &before));
+      CHECK_MESSAGE(memcmp(before.uuid, info.uuid, 16) != 0, "devices %u and %u share a uuid", e, d);
+    }
+  }
+  gmm_device_info info = {.struct_size = sizeof info};
+  RESULT(gmm_device_get_info(context, (gmm_device)count, &info), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_device_get_info(context, -1, &info), GMM_ERROR_INVALID_DEVICE);
+}
+
+static void host_backend_shows_the_devices_asked_for(void) {
+  gmm_context_desc desc = {
+      .struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .host_devices = 5, .host_memory = 64 * MIB};
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_get_info(other, &info));
+  CHECK_EQUAL(info.device_count, 5);
+  gmm_device_info described = {.struct_size = sizeof described};
+  OK(gmm_device_get_info(other, 4, &described));
+  CHECK_EQUAL(described.total_memory, 64 * MIB);
+  CHECK(described.free_memory <= 64 * MIB);
+  gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .device = 4};
+  void *memory = NULL;
+  RESULT(gmm_alloc(other, 65 * MIB, &alloc, &memory), GMM_ERROR_OUT_OF_MEMORY);
+  CHECK(memory == NULL);
+  OK(gmm_alloc(other, 40 * MIB, &alloc, &memory));
+  OK(gmm_device_get_info(other, 4, &described));
+  CHECK(described.free_memory <= 24 * MIB);
+  OK(gmm_context_release(other));
+  desc.host_devices = 17;
+  RESULT(gmm_context_create(&desc, &other), GMM_ERROR_INVALID_VALUE);
+  CHECK(strstr(gmm_last_error_message(), "17") != NULL);
+}
+
+static void older_and_newer_structs_are_accepted(void) {
+  struct {
+    gmm_context_desc desc;
+    uint8_t tail[24];
+  } newer;
+  memset(&newer, 0, sizeof newer);
+  newer.desc.struct_size = sizeof newer;
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&newer.desc, &other));
+  OK(gmm_context_release(other));
+  newer.tail[20] = 1;
+  RESULT(gmm_context_create(&newer.desc, &other), GMM_ERROR_INVALID_DESCRIPTOR);
+  gmm_context_desc older = {.struct_size = offsetof(gmm_context_desc, log), .host_devices = 99999};
+  MUST(gmm_context_create(&older, &other));  // what lies behind struct_size is not looked at
+  OK(gmm_context_release(other));
+
+  gmm_context_info info;
+  memset(&info, 0x5a, sizeof info);
+  info.struct_size = offsetof(gmm_context_info, backend_name);
+  OK(gmm_context_get_info(context, &info));
+  CHECK(info.device_count >= 1 && info.device_count < 1000);
+  for (size_t i = 0; i < sizeof info.backend_name; ++i) CHECK(info.backend_name[i] == 0x5a);
+}
+
+static void contexts_do_not_know_each_other(void) {
+  gmm_context *other = open_context(1);
+  void *mine = NULL, *theirs = NULL;
+  MUST(gmm_alloc(context, 4096, NULL, &mine));
+  MUST(gmm_alloc(other, 4096, NULL, &theirs));
+  CHECK(mine != theirs);
+  RESULT(gmm_free(context, theirs, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
+  RESULT(gmm_free(other, mine, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
+  gmm_tag tag = 0, found = 0;
+  OK(gmm_tag_create(other, "only here", NULL, &tag));
+  RESULT(gmm_tag_find(context, "only here", &found), GMM_ERROR_INVALID_TAG);
+  gmm_statistics before = stats();
+  OK(gmm_free(other, theirs, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(other));
+  gmm_statistics after = stats();
+  CHECK(memcmp(&before, &after, sizeof before) == 0);
+  write_pattern(mine, 4096, 1, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(mine, 4096, 1);
+}
+
+static void contexts_come_and_go(void) {
+  for (int i = 0; i < 20; ++i) {
+    gmm_context *other = open_context(2);
+    void *memory = NULL;
+    OK(gmm_alloc(other, 3 * MIB, NULL, &memory));
+    OK(gmm_fill(other, memory, 7, 3 * MIB, GMM_STREAM_PER_THREAD));
+    OK(gmm_context_release(other));
+  }
+}
+
+int main(void) {
+  PLAIN(version_agrees_with_the_header);
+  PLAIN(results_have_names_and_texts);
+  PLAIN(messages_belong_to_the_thread);
+  PLAIN(defaults_open_a_backend);
+  PLAIN(unknown_backends_are_refused);
+  PLAIN(references_are_counted);
+  PLAIN(devices_are_described);
+  PLAIN(host_backend_shows_the_devices_asked_for);
+  PLAIN(older_and_newer_structs_are_accepted);
+  PLAIN(contexts_do_not_know_each_other);
+  PLAIN(contexts_come_and_go);
+  return check_finish();
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a forked child may do with its parent's context: nothing, and that cleanly.
+#include <sys/wait.h>
+
+#include "../support/gmm_test.h"
+
+#define FORKED(call)                                                    \
+  do {                                                                  \
+    gmm_result r = (call);                                              \
+    if (r != GMM_ERROR_FORKED) {                                        \
+      printf("# in the child %s gave %s\n", #call, gmm_result_name(r)); \
+      ++wrong;                                                          \
+    }                                                                   \
+  } while (0)
+
+static void never_called(void *user) { (void)user; }
+static int32_t write_nothing(void *user, const char *text, uint64_t size) {
+  (void)user, (void)text, (void)size;
+  return 0;
+}
+
+static void every_call_in_a_child_says_forked(void) {
+  void *memory = NULL;
+  MUST(gmm_alloc(context, 100000, NULL, &memory));
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, 0, &stream));
+  gmm_event *event = NULL;
+  MUST(gmm_event_create(context, 0, &event));
+  gmm_heap *heap = NULL;
+  gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc};
+  MUST(gmm_heap_create(context, &heap_desc, &heap));
+  gmm_tag tag = 0;
+  MUST(gmm_tag_create(context, "parent", NULL, &tag));
+  gmm_ipc_handle handle;
+  memset(&handle, 0, sizeof handle);
+  gmm_result exported = gmm_ipc_export(context, memory, &handle);
+  CHECK(exported == GMM_OK || exported == GMM_ERROR_NOT_SUPPORTED);
+  write_pattern(memory, 4096, 5, stream);
+  fflush(stdout);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    int wrong = 0;
+    void *out = NULL;
+    uint8_t bytes[64] = {0};
+    uint32_t word = 0;
+    uint64_t number = 0;
+    int32_t fd = -1;
+    gmm_context_info info = {.struct_size = sizeof info};
+    gmm_device_info dev = {.struct_size = sizeof dev};
+    gmm_pointer_info pointer = {.struct_size = sizeof pointer};
+    gmm_pause_info paused = {.struct_size = sizeof paused};
+    gmm_statistics statistics = {.struct_size = sizeof statistics};
+    gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE};
+    gmm_heap *made = NULL;
+    gmm_event *event_made = NULL;
+    gmm_stream stream_made = 0;
+    gmm_tag tag_made = 0;
+    FORKED(gmm_context_retain(context));
+    FORKED(gmm_context_get_info(context, &info));
+    FORKED(gmm_device_get_info(context, 0, &dev));
+    FORKED(gmm_alloc(context, 100, NULL, &out));
+    FORKED(gmm_free(context, memory, GMM_STREAM_DEFAULT));
+    FORKED(gmm_query(context, memory, &pointer));
+    FORKED(gmm_heap_create(context, &heap_desc, &made));
+    FORKED(gmm_heap_alloc(heap, 100, GMM_STREAM_DEFAULT, &out));
+    FORKED(gmm_heap_destroy(heap));
+    FORKED(gmm_stream_create(context, 0, &stream_made));
+    FORKED(gmm_stream_synchronize(context, stream));
+    FORKED(gmm_stream_call(context, stream, never_called, NULL));
+    FORKED(gmm_copy(context, memory, bytes, 64, stream));
+    FORKED(gmm_fill(context, memory, 1, 64, stream));
+    FORKED(gmm_record_use(context, memory, stream));
+    FORKED(gmm_event_create(context, 0, &event_made));
+    FORKED(gmm_event_record(context, event, stream));
+    FORKED(gmm_stream_wait_event(context, stream, event));
+    FORKED(gmm_event_synchronize(context, event));
+    FORKED(gmm_event_query(context, event, &word));
+    FORKED(gmm_event_destroy(context, event));
+    FORKED(gmm_stream_forget(context, stream));
+    FORKED(gmm_stream_destroy(context, stream));
+    FORKED(gmm_pin(context, bytes, 64, NULL, NULL));
+    FORKED(gmm_unpin(context, bytes));
+    FORKED(gmm_advise(context, memory, 0, GMM_ADVISE_SET_READ_MOSTLY, 0));
+    FORKED(gmm_prefetch(context, memory, 0, 0, stream));
+    FORKED(gmm_move(context, memory, 0, NULL));
+    FORKED(gmm_tag_create(context, "child", NULL, &tag_made));
+    FORKED(gmm_tag_find(context, "parent", &tag_made));
+    FORKED(gmm_tag_push(context, tag));
+    FORKED(gmm_tag_pop(context));
+    FORKED(gmm_tag_set_process_default(context, tag));
+    FORKED(gmm_pause(context, NULL, &number));
+    FORKED(gmm_resume(context, NULL, &number));
+    FORKED(gmm_pause_query(context, tag, &paused));
+    FORKED(gmm_ipc_export(context, memory, &handle));
+    FORKED(gmm_ipc_import(context, &handle, NULL, &out));
+    FORKED(gmm_ipc_close(context, memory));
+    FORKED(gmm_ipc_export_fd(context, memory, &fd, NULL, NULL));
+    FORKED(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
+    FORKED(gmm_set_oom_handler(context, NULL, NULL));
+    FORKED(gmm_stats(context, NULL, &statistics));
+    FORKED(gmm_snapshot(context, write_nothing, NULL));
+    FORKED(gmm_trace_begin(context, "/dev/null"));
+    FORKED(gmm_trace_end(context));
+    FORKED(gmm_trim(context, NULL, NULL));
+    FORKED(gmm_reset(context));
+    FORKED(gmm_defer_begin(context));
+    FORKED(gmm_defer_end(context));
+    FORKED(gmm_context_release(context));
+    if (strstr(gmm_last_error_message(), "fork") == NULL) {
+      printf("# the message does not speak of fork: %s\n", gmm_last_error_message());
+      ++wrong;
+    }
+    fflush(stdout);
+    exit(wrong > 0 ? 3 : 0);  // exit(), not _exit(): no handler of the library may hang or crash
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
+  CHECK_PATTERN(memory, 4096, 5);
+  OK(gmm_free(context, memory, stream));
+  OK(gmm_heap_destroy(heap));
+  OK(gmm_event_destroy(context, event));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+static void a_child_may_open_its_own(void) {
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_get_info(context, &info));
+  if (info.backend != GMM_BACKEND_HOST) SKIP("a CUDA driver that was started does not work in a forked child");
+  void *memory = NULL;
+  MUST(gmm_alloc(context, 100, NULL, &memory));
+  fflush(stdout);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    gmm_context *own = NULL;
+    void *mine = NULL;
+    if (gmm_context_create(NULL, &own) != GMM_OK) _exit(2);
+    if (gmm_alloc(own, 1000, NULL, &mine) != GMM_OK) _exit(3);
+    if (gmm_fill(own, mine, 1, 1000, GMM_STREAM_DEFAULT) != GMM_OK ||
+        gmm_stream_synchronize(own, GMM_STREAM_DEFAULT) != GMM_OK)
+      _exit(4);
+    if (gmm_free(own, mine, GMM_STREAM_DEFAULT) != GMM_OK) _exit(5);
+    if (gmm_context_release(own) != GMM_OK) _exit(6);
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_EQUAL(status, 0);
+}
+
+int main(void) {
+  PLAIN(every_call_in_a_child_says_forked);
+  PLAIN(a_child_may_open_its_own);
+  return check_finish();
+}

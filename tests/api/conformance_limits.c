@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits and the out-of-memory handler of stats.h.
+#include "../support/gmm_test.h"
+
+static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = tag;
+  return gmm_alloc(context, size, &desc, out);
+}
+static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  OK(gmm_set_limit(context, &scope, bytes));
+}
+
+static void limits_hold(uint32_t flags) {
+  gmm_tag tag = make_tag("limited", GMM_CONTENTS_DROP), other = make_tag("other", GMM_CONTENTS_DROP);
+  set_limit(flags, tag, 16 * MIB);
+  void *blocks[64];
+  unsigned count = 0;
+  gmm_result result = GMM_OK;
+  while (count < 64 && (result = try_alloc(900000, tag, &blocks[count])) == GMM_OK) ++count;
+  CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_MESSAGE(count >= 8 && count <= 18, "%u blocks of 900,000 bytes fit into 16 MiB", count);
+  CHECK(strlen(gmm_last_error_message()) > 20);
+  gmm_statistics statistics = stats_of(flags, device, tag, 0);
+  CHECK(statistics.reserved_bytes <= 16 * MIB);
+  CHECK_EQUAL(statistics.live_blocks, count);
+  CHECK(statistics.failures >= 1);
+  void *free_of_it = NULL;
+  if (flags & GMM_SCOPE_TAG) {
+    OK(try_alloc(20 * MIB, other, &free_of_it));  // another tag is not meant
+    OK(gmm_free(context, free_of_it, GMM_STREAM_DEFAULT));
+  }
+  if ((flags & GMM_SCOPE_DEVICE) && device_count() > 1) {
+    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device == 0 ? 1 : 0, .tag = tag};
+    OK(gmm_alloc(context, 20 * MIB, &desc, &free_of_it));  // nor is another device
+    OK(gmm_free(context, free_of_it, GMM_STREAM_DEFAULT));
+  }
+  set_limit(flags, tag, 4 * MIB);  // below what is held: growth stops, the rest stays
+  for (unsigned i = 0; i < count; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_ACTIVE);
+  OK(gmm_free(context, blocks[0], GMM_STREAM_DEFAULT));
+  OK(try_alloc(900000, tag, &blocks[0]));  // from what is held already
+  void *more = NULL;
+  RESULT(try_alloc(8 * MIB, tag, &more), GMM_ERROR_LIMIT_EXCEEDED);
+  set_limit(flags, tag, GMM_NO_LIMIT);
+  OK(try_alloc(40 * MIB, tag, &more));
+  OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
+  for (unsigned i = 0; i < count; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+}
+static void device_limits_hold(void) { limits_hold(GMM_SCOPE_DEVICE); }
+static void tag_limits_hold(void) { limits_hold(GMM_SCOPE_TAG); }
+static void limits_of_a_tag_on_a_device_hold(void) { limits_hold(GMM_SCOPE_DEVICE | GMM_SCOPE_TAG); }
+
+static void cached_memory_goes_before_a_limit_fails(void) {
+  gmm_tag tag = make_tag("one", GMM_CONTENTS_DROP), other = make_tag("two", GMM_CONTENTS_DROP);
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  void *block = NULL;
+  OK(try_alloc(20 * MIB, tag, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(try_alloc(24 * MIB, other, &block));  // the first tag's cache is in the way and goes
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  RESULT(try_alloc(33 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);
+}
+
+static void bad_limits_are_refused(void) {
+  RESULT(gmm_set_limit(context, NULL, MIB), GMM_ERROR_INVALID_FLAGS);
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = 0};
+  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
+  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  scope.flags = GMM_SCOPE_DEVICE;
+  scope.device = 99;
+  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_DEVICE);
+  scope.flags = GMM_SCOPE_TAG;
+  scope.tag = 3996;
+  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_TAG);
+  scope.struct_size = 3;
+  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_DESCRIPTOR);
+  void *block = ALLOC(10 * MIB);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void a_limit_of_zero_stops_everything(void) {
+  set_limit(GMM_SCOPE_DEVICE, 0, 0);
+  void *block = NULL;
+  RESULT(try_alloc(1, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
+  set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
+  OK(try_alloc(1, GMM_TAG_CURRENT, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// --- the out-of-memory handler -----------------------------------------------------------------------------------
+static struct {
+  int calls, wrong, answer_for;
+  void *to_free[8];
+  unsigned to_free_count;
+  gmm_oom_info last;
+  gmm_tag tag;
+} handler;
+static int32_t on_oom(void *user, const gmm_oom_info *info) {
+  if (user != &handler || info->struct_size < sizeof *info || info->attempt != (uint32_t)++handler.calls)
+    ++handler.wrong;
+  handler.last = *info;
+  if (handler.calls <= (int)handler.to_free_count)
+    OK(gmm_free(context, handler.to_free[handler.calls - 1], GMM_STREAM_DEFAULT));
+  return handler.calls <= handler.answer_for;
+}
+
+static void the_handler_may_free_and_try_again(void) {
+  memset(&handler, 0, sizeof handler);
+  gmm_tag tag = make_tag("handled", GMM_CONTENTS_DROP);
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  for (unsigned i = 0; i < 3; ++i) OK(try_alloc(9 * MIB, tag, &handler.to_free[i]));
+  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  void *block = NULL;
+  RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);  // it answers 0
+  CHECK_EQUAL(handler.calls, 1);
+  CHECK_EQUAL(handler.last.cause, GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_EQUAL(handler.last.device, device);
+  CHECK_EQUAL(handler.last.kind, kind);
+  CHECK_EQUAL(handler.last.tag, tag);
+  CHECK_EQUAL(handler.last.requested, 18 * MIB);
+  CHECK(handler.last.reserved >= 27 * MIB && handler.last.reserved <= 32 * MIB);
+  handler.calls = 0;
+  handler.answer_for = 3;
+  handler.to_free_count = 3;
+  OK(try_alloc(18 * MIB, tag, &block));  // frees one block each time
+  CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 3, "%d calls", handler.calls);
+  CHECK_EQUAL(handler.wrong, 0);
+  OK(gmm_set_oom_handler(context, NULL, NULL));
+  int calls = handler.calls;
+  for (int i = calls; i < 3; ++i) OK(gmm_free(context, handler.to_free[i], GMM_STREAM_DEFAULT));
+  void *more = NULL;
+  RESULT(try_alloc(18 * MIB, tag, &more), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_EQUAL(handler.calls, calls);  // it was taken away
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void the_handler_is_asked_at_most_100_times(void) {
+  memset(&handler, 0, sizeof handler);
+  handler.answer_for = 1000000;
+  set_limit(GMM_SCOPE_DEVICE, 0, 4 * MIB);
+  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  void *block = NULL;
+  RESULT(try_alloc(18 * MIB, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 100, "%d calls", handler.calls);
+  CHECK_EQUAL(handler.wrong, 0);
+  RESULT(try_alloc(0, GMM_TAG_CURRENT, &block), GMM_ERROR_INVALID_SIZE);  // not asked about the caller's mistakes
+  CHECK(handler.calls <= 100);
+}
+
+static int32_t pause_on_oom(void *user, const gmm_oom_info *info) {
+  (void)info;
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = user, .tag_count = 1};
+  ++handler.calls;
+  return gmm_pause(context, &desc, NULL) == GMM_OK;
+}
+static void the_handler_may_pause(void) {
+  memset(&handler, 0, sizeof handler);
+  gmm_tag sleeper = make_tag("sleeper", GMM_CONTENTS_HOST);
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  void *sleeping = NULL, *block = NULL;
+  OK(try_alloc(20 * MIB, sleeper, &sleeping));
+  write_pattern(sleeping, 20 * MIB, 5, GMM_STREAM_DEFAULT);
+  OK(gmm_set_oom_handler(context, pause_on_oom, &sleeper));
+  OK(try_alloc(20 * MIB, GMM_TAG_CURRENT, &block));
+  CHECK_EQUAL(handler.calls, 1);
+  CHECK_EQUAL(query(sleeping).state, GMM_STATE_PAUSED);
+  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(sleeping, 20 * MIB, 5);
+  OK(gmm_free(context, sleeping, GMM_STREAM_DEFAULT));
+}
+
+int main(void) {
+  KINDS(device_limits_hold, ALL_KINDS);
+  KINDS(tag_limits_hold, ALL_KINDS);
+  KINDS(limits_of_a_tag_on_a_device_hold, ALL_KINDS);
+  KINDS(cached_memory_goes_before_a_limit_fails, ALL_KINDS);
+  KINDS(a_limit_of_zero_stops_everything, ALL_KINDS);
+  PLAIN(bad_limits_are_refused);
+  KINDS(the_handler_may_free_and_try_again, ALL_KINDS);
+  KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
+  KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
+  return check_finish();
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// pin.h: the caller's own memory.
+#include <sys/mman.h>
+
+#include "../support/gmm_test.h"
+
+#define PAGE ((uint64_t)4096)
+#define PAGES 64
+static uint8_t *own;
+
+static void open_own(void) {
+  if ((device_info.capabilities & GMM_DEVICE_CAN_PIN) == 0) SKIP("the device cannot pin");
+  own = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(own != MAP_FAILED);
+  memset(own, 1, PAGES * PAGE);
+}
+static void close_own(void) { munmap(own, PAGES * PAGE); }
+
+static uint64_t locked_kib(void) {
+  char line[256];
+  unsigned long long kib = 0;
+  FILE *file = fopen("/proc/self/status", "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    if (sscanf(line, "VmLck: %llu", &kib) == 1) break;
+  if (file != NULL) fclose(file);
+  return kib;
+}
+
+static void pinned_memory_is_reached_by_the_device(void) {
+  open_own();
+  gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
+  void *seen = NULL;
+  uint64_t locked = locked_kib();
+  MUST(gmm_pin(context, own + 100, 10 * PAGE, &desc, &seen));
+  CHECK(seen != NULL);
+  if (on_host_backend())
+    CHECK_MESSAGE(locked_kib() >= locked + 40, "mlock shows in VmLck: %llu KiB before, %llu after",
+                  (unsigned long long)locked, (unsigned long long)locked_kib());
+  gmm_pointer_info info = query(own + 5000);
+  CHECK_EQUAL(info.state, GMM_STATE_PINNED);
+  CHECK(info.base == own + 100);
+  CHECK_EQUAL(info.size, 10 * PAGE);
+  CHECK_EQUAL(info.tag, 0);
+  CHECK_EQUAL(info.usm, GMM_USM_HOST);
+  CHECK((info.flags & GMM_POINTER_HOST_ACCESSIBLE) != 0 && (info.flags & GMM_POINTER_DEVICE_ACCESSIBLE) != 0);
+  CHECK((uint8_t *)info.device_pointer == (uint8_t *)seen + 4900);
+  CHECK(stats().pinned_bytes >= 10 * PAGE);
+  void *block = NULL;
+  gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .device = device};
+  MUST(gmm_alloc(context, 10 * PAGE, &alloc, &block));
+  for (uint64_t i = 0; i < 10 * PAGE; ++i) own[100 + i] = pattern_at(i, 6);
+  OK(gmm_copy(context, block, own + 100, 10 * PAGE, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  CHECK_PATTERN(block, 10 * PAGE, 6);
+  OK(gmm_unpin(context, own + 100));
+  CHECK_EQUAL(query(own + 5000).state, GMM_STATE_UNKNOWN);
+  CHECK_EQUAL(stats().pinned_bytes, 0);
+  if (on_host_backend()) CHECK_EQUAL(locked_kib(), locked);
+  for (uint64_t i = 0; i < 10 * PAGE; ++i)
+    if (own[100 + i] != pattern_at(i, 6)) {
+      CHECK(!"the memory is as it was");
+      break;
+    }
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  close_own();
+}
+
+static void pins_nest(void) {
+  open_own();
+  OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));
+  OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));             // the same range
+  OK(gmm_pin(context, own + PAGE, 2 * PAGE + 5, NULL, NULL));  // a part of it
+  OK(gmm_pin(context, own + 3, 1, NULL, NULL));
+  OK(gmm_unpin(context, own));
+  CHECK_EQUAL(query(own + 7 * PAGE).state, GMM_STATE_PINNED);
+  OK(gmm_unpin(context, own + 3));
+  RESULT(gmm_unpin(context, own + 3), GMM_ERROR_NOT_PINNED);
+  OK(gmm_unpin(context, own + PAGE));
+  CHECK_EQUAL(query(own + PAGE).state, GMM_STATE_PINNED);
+  OK(gmm_unpin(context, own));
+  CHECK_EQUAL(query(own + PAGE).state, GMM_STATE_UNKNOWN);
+  RESULT(gmm_unpin(context, own), GMM_ERROR_NOT_PINNED);
+  CHECK_EQUAL(stats().pinned_bytes, 0);
+  close_own();
+}
+
+static void the_outer_pin_may_go_first(void) {
+  open_own();
+  OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));
+  OK(gmm_pin(context, own + 2 * PAGE, PAGE, NULL, NULL));
+  OK(gmm_unpin(context, own));
+  CHECK_EQUAL(query(own + 2 * PAGE).state, GMM_STATE_PINNED);
+  void *block = NULL;
+  MUST(gmm_alloc(context, PAGE, NULL, &block));
+  OK(gmm_copy(context, block, own + 2 * PAGE, PAGE, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_unpin(context, own + 2 * PAGE));
+  CHECK_EQUAL(query(own + 2 * PAGE).state, GMM_STATE_UNKNOWN);
+  CHECK_EQUAL(stats().pinned_bytes, 0);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  close_own();
+}
+
+static void overlaps_are_refused(void) {
+  open_own();
+  OK(gmm_pin(context, own + 4 * PAGE, 8 * PAGE, NULL, NULL));
+  gmm_statistics before = stats();
+  RESULT(gmm_pin(context, own + 8 * PAGE, 8 * PAGE, NULL, NULL), GMM_ERROR_OVERLAP);
+  CHECK(strlen(gmm_last_error_message()) > 20);
+  RESULT(gmm_pin(context, own, 8 * PAGE, NULL, NULL), GMM_ERROR_OVERLAP);
+  RESULT(gmm_pin(context, own, 32 * PAGE, NULL, NULL), GMM_ERROR_OVERLAP);
+  RESULT(gmm_pin(context, own + 12 * PAGE - 1, 2, NULL, NULL), GMM_ERROR_OVERLAP);
+  gmm_statistics after = stats();
+  CHECK(memcmp(&before, &after, sizeof before) == 0);
+  OK(gmm_pin(context, own + 12 * PAGE, PAGE, NULL, NULL));  // next to it
+  OK(gmm_unpin(context, own + 12 * PAGE));
+  OK(gmm_unpin(context, own + 4 * PAGE));
+  close_own();
+}
+
+static void ranges_may_share_a_page(void) {
+  open_own();
+  OK(gmm_pin(context, own, PAGE + 100, NULL, NULL));
+  OK(gmm_pin(context, own + PAGE + 100, 200, NULL, NULL));
+  OK(gmm_pin(context, own + PAGE + 300, 3 * PAGE, NULL, NULL));
+  CHECK(query(own + PAGE + 99).base == own);
+  CHECK(query(own + PAGE + 100).base == own + PAGE + 100);
+  OK(gmm_unpin(context, own));
+  CHECK_EQUAL(query(own + PAGE + 150).state, GMM_STATE_PINNED);
+  CHECK_EQUAL(query(own + PAGE + 50).state, GMM_STATE_UNKNOWN);
+  OK(gmm_unpin(context, own + PAGE + 300));
+  CHECK_EQUAL(query(own + PAGE + 150).state, GMM_STATE_PINNED);
+  OK(gmm_pin(context, own, PAGE + 100, NULL, NULL));
+  OK(gmm_unpin(context, own + PAGE + 100));
+  OK(gmm_unpin(context, own));
+  CHECK_EQUAL(stats().pinned_bytes, 0);
+  close_own();
+}
+
+static void bad_pins_are_refused(void) {
+  open_own();
+  gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
+  RESULT(gmm_pin(context, NULL, 100, &desc, NULL), GMM_ERROR_NULL_ARGUMENT);
+  RESULT(gmm_pin(context, own, 0, &desc, NULL), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_pin(context, own, UINT64_MAX, &desc, NULL), GMM_ERROR_SIZE_OVERFLOW);
+  desc.device = 99;
+  RESULT(gmm_pin(context, own, 100, &desc, NULL), GMM_ERROR_INVALID_DEVICE);
+  desc.device = device;
+  desc.flags = 0x100;
+  RESULT(gmm_pin(context, own, 100, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
+  desc.flags = 0;
+  void *block = NULL;
+  MUST(gmm_alloc(context, 100, NULL, &block));
+  RESULT(gmm_pin(context, block, 100, &desc, NULL), GMM_ERROR_INVALID_KIND);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  munmap(own + 32 * PAGE, 4 * PAGE);  // a hole
+  gmm_result result = gmm_pin(context, own + 30 * PAGE, 8 * PAGE, &desc, NULL);
+  CHECK_MESSAGE(result == GMM_ERROR_SYSTEM || result == GMM_ERROR_DRIVER, "memory with a hole: %s",
+                gmm_result_name(result));
+  CHECK(result == GMM_OK || gmm_last_native_code() != 0);
+  CHECK_EQUAL(stats().pinned_bytes, 0);
+  RESULT(gmm_unpin(context, own), GMM_ERROR_NOT_PINNED);
+  OK(gmm_pin(context, own, PAGE, &desc, NULL));
+  RESULT(gmm_unpin(context, own + 1), GMM_ERROR_NOT_PINNED);
+  RESULT(gmm_free(context, own, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
+  OK(gmm_unpin(context, own));
+  munmap(own, 32 * PAGE);
+  munmap(own + 36 * PAGE, (PAGES - 36) * PAGE);
+}
+
+static void read_only_pins(void) {
+  open_own();
+  gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device, .flags = GMM_PIN_READ_ONLY};
+  gmm_result result = gmm_pin(context, own, 4 * PAGE, &desc, NULL);
+  CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_NOT_SUPPORTED, "%s: %s", gmm_result_name(result),
+                gmm_last_error_message());
+  if (result == GMM_OK) OK(gmm_unpin(context, own));
+  close_own();
+}
+
+static void releasing_the_context_unpins(void) {
+  open_own();
+  gmm_context *other = open_context(1);
+  uint64_t locked = locked_kib();
+  OK(gmm_pin(other, own, 8 * PAGE, NULL, NULL));
+  OK(gmm_context_release(other));
+  CHECK_EQUAL(locked_kib(), locked);
+  OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));
+  OK(gmm_unpin(context, own));
+  close_own();
+}
+
+int main(void) {
+  PLAIN(pinned_memory_is_reached_by_the_device);
+  PLAIN(pins_nest);
+  PLAIN(the_outer_pin_may_go_first);
+  PLAIN(overlaps_are_refused);
+  PLAIN(ranges_may_share_a_page);
+  PLAIN(bad_pins_are_refused);
+  PLAIN(read_only_pins);
+  PLAIN(releasing_the_context_unpins);
+  return check_finish();
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// residency.h: hints, prefetch and moves keep the address and the contents.
+#include "../support/gmm_test.h"
+
+#define SIZE (3 * MIB + 4096)
+
+static bool moves_pages(void) { return (device_info.capabilities & GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0; }
+
+static void every_advice_is_taken(void) {
+  if (!moves_pages()) SKIP("the device has no concurrent managed access");
+  char *block = ALLOC(SIZE);
+  REQUIRE(block != NULL);
+  write_pattern(block, SIZE, 1, GMM_STREAM_DEFAULT);
+  for (gmm_advice advice = GMM_ADVISE_SET_READ_MOSTLY; advice <= GMM_ADVISE_UNSET_ACCESSED_BY; ++advice) {
+    OK(gmm_advise(context, block, 0, advice, device));
+    OK(gmm_advise(context, block + MIB, MIB, advice, device));
+    if (advice > GMM_ADVISE_UNSET_READ_MOSTLY)
+      OK(gmm_advise(context, block, SIZE, advice, GMM_DEVICE_HOST));
+    else
+      OK(gmm_advise(context, block, SIZE, advice, 4711));  // the location is not looked at
+  }
+  CHECK_PATTERN(block, SIZE, 1);
+  RESULT(gmm_advise(context, block, SIZE + 1, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_advise(context, block + SIZE - 10, 11, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_advise(context, block, 0, 0, device), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_advise(context, block, 0, 7, device), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, 99), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, -2), GMM_ERROR_INVALID_DEVICE);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_ALREADY_FREED);
+}
+
+static void prefetch_keeps_contents(void) {
+  if (!moves_pages()) SKIP("the device has no concurrent managed access");
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, device, &stream));
+  char *block = ALLOC_STREAM(SIZE, stream);
+  REQUIRE(block != NULL);
+  write_pattern(block, SIZE, 2, stream);
+  OK(gmm_prefetch(context, block, 0, device, stream));
+  OK(gmm_prefetch(context, block, SIZE, GMM_DEVICE_HOST, stream));
+  OK(gmm_prefetch(context, block + 5000, 10000, device, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  CHECK_PATTERN(block, SIZE, 2);
+  CHECK(query(block).base == block);
+  gate hold;
+  gate_close(&hold, stream, 2);
+  double start = now_s();
+  OK(gmm_prefetch(context, block, 0, GMM_DEVICE_HOST, stream));
+  CHECK_MESSAGE(now_s() - start < 1, "the prefetch blocked for %.2f s", now_s() - start);
+  atomic_store(&hold.open, 1);
+  OK(gmm_stream_synchronize(context, stream));
+  CHECK_PATTERN(block, SIZE, 2);
+  RESULT(gmm_prefetch(context, block, 0, 99, stream), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_prefetch(context, block, SIZE + 1, device, stream), GMM_ERROR_INVALID_SIZE);
+  OK(gmm_free(context, block, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+static void only_managed_memory_takes_hints(void) {
+  char *block = ALLOC(SIZE);
+  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_prefetch(context, block, 0, device, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
+  int foreign = 0;
+  RESULT(gmm_advise(context, &foreign, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_UNKNOWN_POINTER);
+  RESULT(gmm_prefetch(context, &foreign, 0, device, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void moved_memory_keeps_address_and_contents(void) {
+  char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
+  REQUIRE(block != NULL);
+  write_pattern(block, SIZE, 3, GMM_STREAM_DEFAULT);
+  gmm_device places[20];
+  unsigned count = 0;
+  places[count++] = GMM_DEVICE_HOST;
+  for (uint32_t d = 0; d < device_count() && d < 16; ++d) places[count++] = (gmm_device)d;
+  places[count++] = GMM_DEVICE_HOST;
+  places[count++] = device;
+  unsigned moved = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    gmm_result result = gmm_move(context, block + (i % 2) * 5000, places[i], NULL);
+    CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED || result == GMM_ERROR_NOT_SUPPORTED,
+                  "move to %d: %s: %s", places[i], gmm_result_name(result), gmm_last_error_message());
+    moved += result == GMM_OK;
+    CHECK_PATTERN(block, SIZE, 3);
+    gmm_pointer_info info = query(block + 70);
+    CHECK(info.base == block);
+    CHECK_EQUAL(info.size, SIZE);
+    CHECK_EQUAL(info.state, GMM_STATE_ACTIVE);
+    CHECK_EQUAL(info.kind, kind);
+  }
+  write_pattern(block, SIZE, 4, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(block, SIZE, 4);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  if (moved == 0) SKIP("the device supports no move of %s memory", kind_name(kind));
+}
+
+static void moves_are_in_the_order_of_the_stream(void) {
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, device, &stream));
+  gmm_alloc_desc desc = alloc_desc();
+  desc.stream = stream;
+  desc.flags = GMM_ALLOC_DEDICATED;
+  void *block = NULL;
+  MUST(gmm_alloc(context, SIZE, &desc, &block));
+  OK(gmm_fill(context, block, 1, SIZE, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  gate hold;
+  gate_close(&hold, stream, 0.3);
+  OK(gmm_fill(context, block, 9, SIZE, stream));
+  gmm_move_desc move = {.struct_size = sizeof move, .stream = stream};
+  gmm_result result = gmm_move(context, block, GMM_DEVICE_HOST, &move);
+  if (result == GMM_OK) CHECK_EQUAL(atomic_load(&hold.passed), 1);  // a move to the host waits
+  OK(gmm_stream_synchronize(context, stream));
+  if (result == GMM_OK) {
+    move.flags = GMM_MOVE_NON_BLOCKING;
+    OK(gmm_move(context, block, device, &move));
+    OK(gmm_move(context, block, GMM_DEVICE_HOST, &move));
+    OK(gmm_stream_synchronize(context, stream));
+  }
+  uint8_t *bytes = malloc(SIZE);
+  OK(gmm_copy(context, bytes, block, SIZE, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < SIZE; ++i) wrong += bytes[i] != 9;
+  CHECK_EQUAL(wrong, 0);
+  free(bytes);
+  OK(gmm_free(context, block, stream));
+  OK(gmm_stream_destroy(context, stream));
+  if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
+  CHECK_EQUAL(result, GMM_OK);
+}
+
+static void shared_extents_do_not_move(void) {
+  char *one = ALLOC(10000), *two = ALLOC(10000);
+  REQUIRE(one != NULL && two != NULL);
+  if (query(one).allocation_base != query(two).allocation_base) SKIP("the blocks share no extent");
+  write_pattern(one, 10000, 5, GMM_STREAM_DEFAULT);
+  gmm_result result = gmm_move(context, one, GMM_DEVICE_HOST, NULL);
+  CHECK_MESSAGE(result == GMM_ERROR_BUSY || result == GMM_ERROR_NOT_SUPPORTED, "%s", gmm_result_name(result));
+  CHECK_PATTERN(one, 10000, 5);
+  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
+}
+
+static void other_kinds_cannot_move(void) {
+  char *block = ALLOC(SIZE);
+  RESULT(gmm_move(context, block, GMM_DEVICE_HOST, NULL), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_move(context, block, device, NULL), GMM_ERROR_INVALID_KIND);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  RESULT(gmm_move(context, block, device, NULL), GMM_ERROR_ALREADY_FREED);
+}
+
+static void bad_moves_are_refused(void) {
+  char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
+  write_pattern(block, SIZE, 8, GMM_STREAM_DEFAULT);
+  gmm_move_desc move = {.struct_size = sizeof move, .flags = 0x80};
+  RESULT(gmm_move(context, block, device, &move), GMM_ERROR_INVALID_FLAGS);
+  move.flags = 0;
+  move.struct_size = 2;
+  RESULT(gmm_move(context, block, device, &move), GMM_ERROR_INVALID_DESCRIPTOR);
+  RESULT(gmm_move(context, block, 99, NULL), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_move(context, block, -2, NULL), GMM_ERROR_INVALID_DEVICE);
+  int foreign = 0;
+  RESULT(gmm_move(context, &foreign, device, NULL), GMM_ERROR_UNKNOWN_POINTER);
+  CHECK_PATTERN(block, SIZE, 8);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void paused_memory_does_not_move(void) {
+  gmm_tag tag = make_tag("still", GMM_CONTENTS_HOST);
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = tag;
+  desc.flags = GMM_ALLOC_DEDICATED;
+  void *block = NULL;
+  MUST(gmm_alloc(context, SIZE, &desc, &block));
+  write_pattern(block, SIZE, 9, GMM_STREAM_DEFAULT);
+  gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  OK(gmm_pause(context, &pause, NULL));
+  RESULT(gmm_move(context, block, GMM_DEVICE_HOST, NULL), GMM_ERROR_PAUSED);
+  OK(gmm_resume(context, &pause, NULL));
+  CHECK_PATTERN(block, SIZE, 9);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+#define ONLY(k) (1u << (k))
+int main(void) {
+  KINDS(every_advice_is_taken, ONLY(GMM_KIND_MANAGED));
+  KINDS(prefetch_keeps_contents, ONLY(GMM_KIND_MANAGED));
+  KINDS(only_managed_memory_takes_hints, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_VMM) | ONLY(GMM_KIND_HOST));
+  KINDS(moved_memory_keeps_address_and_contents, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
+  KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
+  KINDS(shared_extents_do_not_move, ONLY(GMM_KIND_VMM));
+  KINDS(other_kinds_cannot_move, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_HOST));
+  KINDS(bad_moves_are_refused, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
+  KINDS(paused_memory_does_not_move, ONLY(GMM_KIND_VMM));
+  return check_finish();
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counters and snapshots of stats.h.
+#include "../support/gmm_test.h"
+
+static void counters_add_up(void) {
+  gmm_tag tags[3] = {GMM_TAG_DEFAULT, make_tag("x", GMM_CONTENTS_DROP), make_tag("y", GMM_CONTENTS_DROP)};
+  enum { COUNT = 90 };
+  void *blocks[COUNT];
+  uint64_t live[3] = {0};
+  uint32_t devices = device_count();
+  for (unsigned i = 0; i < COUNT; ++i) {
+    gmm_kind k = GMM_KIND_DEVICE + i % 4;
+    if (!has_kind(k)) k = GMM_KIND_DEVICE;
+    gmm_alloc_desc desc = {
+        .struct_size = sizeof desc, .kind = k, .device = (gmm_device)(i % devices), .tag = tags[i % 3]};
+    MUST(gmm_alloc(context, 1000 + i * 777, &desc, &blocks[i]));
+    live[i % 3] += 1000 + i * 777;
+  }
+  gmm_statistics all = stats();
+  CHECK_EQUAL(all.struct_size, sizeof all);
+  CHECK_EQUAL(all.live_blocks, COUNT);
+  CHECK_EQUAL(all.live_bytes, live[0] + live[1] + live[2]);
+  CHECK_EQUAL(all.live_tags, 3);
+  CHECK_EQUAL(all.allocations, COUNT);
+  CHECK_EQUAL(all.frees, 0);
+  CHECK_EQUAL(all.failures, 0);
+  CHECK(all.reserved_bytes >= all.live_bytes && all.peak_reserved_bytes >= all.reserved_bytes &&
+        all.peak_live_bytes >= all.live_bytes);
+  CHECK(all.cached_bytes <= all.reserved_bytes - all.live_bytes);
+  CHECK(all.extents > 0 && all.backend_calls > 0);
+  gmm_statistics by_tag = {0}, by_kind = {0}, by_device = {0};
+#define ADD(to, s)                                                                                        \
+  (to.live_bytes += s.live_bytes, to.live_blocks += s.live_blocks, to.reserved_bytes += s.reserved_bytes, \
+   to.cached_bytes += s.cached_bytes, to.allocations += s.allocations, to.extents += s.extents)
+  for (unsigned i = 0; i < 3; ++i) {
+    gmm_statistics s = stats_of(GMM_SCOPE_TAG, 0, tags[i], 0);
+    CHECK_EQUAL(s.live_bytes, live[i]);
+    CHECK_EQUAL(s.live_tags, 1);
+    ADD(by_tag, s);
+  }
+  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
+    gmm_statistics s = stats_of(GMM_SCOPE_KIND, 0, 0, k);
+    ADD(by_kind, s);
+  }
+  for (uint32_t d = 0; d < devices; ++d) {
+    gmm_statistics s = stats_of(GMM_SCOPE_DEVICE, (gmm_device)d, 0, 0);
+    ADD(by_device, s);
+  }
+  const gmm_statistics *sums[] = {&by_tag, &by_kind, &by_device};
+  for (unsigned i = 0; i < 3; ++i) {
+    CHECK_EQUAL(sums[i]->live_bytes, all.live_bytes);
+    CHECK_EQUAL(sums[i]->live_blocks, all.live_blocks);
+    CHECK_EQUAL(sums[i]->reserved_bytes, all.reserved_bytes);
+    CHECK_EQUAL(sums[i]->cached_bytes, all.cached_bytes);
+    CHECK_EQUAL(sums[i]->allocations, all.allocations);
+    CHECK_EQUAL(sums[i]->extents, all.extents);
+  }
+  gmm_statistics narrow = {0};
+  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k)
+    for (uint32_t d = 0; d < devices; ++d)
+      for (unsigned t = 0; t < 3; ++t) {
+        gmm_statistics s = stats_of(GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, (gmm_device)d, tags[t], k);
+        ADD(narrow, s);
+      }
+  CHECK_EQUAL(narrow.live_bytes, all.live_bytes);
+  CHECK_EQUAL(narrow.reserved_bytes, all.reserved_bytes);
+  for (unsigned i = 0; i < COUNT; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  all = stats();
+  CHECK_EQUAL(all.live_blocks, 0);
+  CHECK_EQUAL(all.live_bytes, 0);
+  CHECK_EQUAL(all.frees, COUNT);
+  CHECK_EQUAL(all.cached_bytes, all.reserved_bytes);
+  CHECK(all.peak_live_bytes >= live[0] + live[1] + live[2]);
+}
+
+static void bad_scopes_are_refused(void) {
+  gmm_statistics s;
+  memset(&s, 0x5a, sizeof s);
+  s.struct_size = sizeof s;
+  gmm_statistics was = s;
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = 99};
+  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_DEVICE);
+  scope = (gmm_scope){.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = 3995};
+  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_TAG);
+  RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_TAG);
+  scope = (gmm_scope){.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = 9};
+  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_KIND);
+  scope = (gmm_scope){.struct_size = sizeof scope, .flags = 0x80};
+  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_FLAGS);
+  RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_FLAGS);
+  scope = (gmm_scope){.struct_size = 4};
+  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_DESCRIPTOR);
+  CHECK(memcmp(&s, &was, sizeof s) == 0);
+}
+
+// --- snapshot ---------------------------------------------------------------------------------------------------------
+static struct {
+  char *text;
+  uint64_t size, pieces;
+  bool stop;
+} written;
+static int32_t write_text(void *user, const char *text, uint64_t size) {
+  (void)user;
+  if (written.stop && written.pieces >= 2) return 1;
+  written.text = realloc(written.text, written.size + size + 1);
+  memcpy(written.text + written.size, text, size);
+  written.size += size;
+  written.text[written.size] = 0;
+  ++written.pieces;
+  return 0;
+}
+
+// A reader of JSON that checks the grammar and keeps nothing.
+static const char *json_at;
+static bool json_value(int depth);
+static void json_space(void) {
+  while (*json_at == ' ' || *json_at == '\n' || *json_at == '\t' || *json_at == '\r') ++json_at;
+}
+static bool json_string(void) {
+  if (*json_at++ != '"') return false;
+  for (; *json_at != '"'; ++json_at) {
+    if ((unsigned char)*json_at < 0x20) return false;
+    if (*json_at != '\\') continue;
+    ++json_at;
+    if (*json_at == 'u') {
+      for (unsigned i = 0; i < 4; ++i)
+        if (strchr("0123456789abcdefABCDEF", *++json_at) == NULL || *json_at == 0) return false;
+    } else if (*json_at == 0 || strchr("\"\\/bfnrt", *json_at) == NULL) {
+      return false;
+    }
+  }
+  ++json_at;
+  return true;
+}
+static bool json_list(char end, bool members, int depth) {
+  ++json_at;
+  json_space();
+  if (*json_at == end) return ++json_at, true;
+  for (;;) {
+    json_space();
+    if (members) {
+      if (!json_string()) return false;
+      json_space();
+      if (*json_at++ != ':') return false;
+    }
+    if (!json_value(depth + 1)) return false;
+    json_space();
+    if (*json_at == end) return ++json_at, true;
+    if (*json_at++ != ',') return false;
+  }
+}
+static bool json_value(int depth) {
+  json_space();
+  if (depth > 20) return false;
+  if (*json_at == '{') return json_list('}', true, depth);
+  if (*json_at == '[') return json_list(']', false, depth);
+  if (*json_at == '"') return json_string();
+  if (strncmp(json_at, "true", 4) == 0 || strncmp(json_at, "null", 4) == 0) return json_at += 4, true;
+  if (strncmp(json_at, "false", 5) == 0) return json_at += 5, true;
+  char *end = NULL;
+  if (*json_at != '-' && (*json_at < '0' || *json_at > '9')) return false;
+  strtod(json_at, &end);
+  if (end == json_at) return false;
+  json_at = end;
+  return true;
+}
+
+static void snapshots_are_json(void) {
+  gmm_tag tag = 0;
+  OK(gmm_tag_create(context, "a \"quoted\\ name\twith\n\x01 things \xc3\xbc", NULL, &tag));
+  void *blocks[50];
+  for (unsigned i = 0; i < 50; ++i) {
+    gmm_alloc_desc desc = {
+        .struct_size = sizeof desc, .kind = GMM_KIND_DEVICE + i % 4, .tag = i % 2 ? tag : GMM_TAG_DEFAULT};
+    if (!has_kind(desc.kind)) desc.kind = GMM_KIND_DEVICE;
+    MUST(gmm_alloc(context, 1234 + i * 1000, &desc, &blocks[i]));
+  }
+  OK(gmm_pause(context, NULL, NULL));
+  memset(&written, 0, sizeof written);
+  OK(gmm_snapshot(context, write_text, NULL));
+  REQUIRE(written.text != NULL);
+  json_at = written.text;
+  bool valid = json_value(0);
+  json_space();
+  CHECK_MESSAGE(valid && *json_at == 0, "not JSON at byte %ld of %llu: %.60s", (long)(json_at - written.text),
+                (unsigned long long)written.size, json_at);
+  CHECK(strstr(written.text, "\"gmm-snapshot\"") != NULL);
+  CHECK(strstr(written.text, "\"version\"") != NULL);
+  char address[32];
+  snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)blocks[7]);
+  char decimal[32];
+  snprintf(decimal, sizeof decimal, "%llu", (unsigned long long)(uintptr_t)blocks[7]);
+  CHECK_MESSAGE(strstr(written.text, address) != NULL || strstr(written.text, decimal) != NULL,
+                "block %p is not in the snapshot", blocks[7]);
+  CHECK(strstr(written.text, "8234") != NULL);  // its size
+  const char *out = getenv("SNAPSHOT_OUT");
+  FILE *file = out != NULL ? fopen(out, "w") : NULL;
+  if (file != NULL) {
+    fwrite(written.text, 1, written.size, file);
+    fclose(file);
+  }
+  written.stop = true;
+  written.pieces = 2;
+  RESULT(gmm_snapshot(context, write_text, NULL), GMM_ERROR_IO);
+  RESULT(gmm_snapshot(context, NULL, NULL), GMM_ERROR_NULL_ARGUMENT);
+  free(written.text);
+  OK(gmm_resume(context, NULL, NULL));
+  for (unsigned i = 0; i < 50; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+}
+
+int main(void) {
+  PLAIN(counters_add_up);
+  PLAIN(bad_scopes_are_refused);
+  PLAIN(snapshots_are_json);
+  return check_finish();
+}

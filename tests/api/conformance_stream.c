@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was queued.
+#include "../support/gmm_test.h"
+
+#define SIZE ((uint64_t)60000)
+#define MANY 48
+
+static gmm_stream a, b;
+
+static void open_streams(void) {
+  MUST(gmm_stream_create(context, device, &a));
+  MUST(gmm_stream_create(context, device, &b));
+  CHECK(a != b);
+}
+static void close_streams(void) {
+  OK(gmm_stream_destroy(context, a));
+  OK(gmm_stream_destroy(context, b));
+}
+
+static bool holds(const void *memory, uint64_t size, uint8_t value) {
+  uint8_t *bytes = malloc(size);
+  memset(bytes, (uint8_t)~value, size);
+  OK(gmm_copy(context, bytes, memory, size, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < size; ++i) wrong += bytes[i] != value;
+  free(bytes);
+  return wrong == 0;
+}
+
+// Takes many blocks on `stream` while work of another stream is held up, writes them, lets the work go, and looks at them.
+static void blocks_taken_meanwhile_are_ours(gmm_stream stream, gate *hold, gmm_stream held) {
+  void *blocks[MANY];
+  for (unsigned i = 0; i < MANY; ++i) {
+    blocks[i] = ALLOC_STREAM(SIZE, stream);
+    REQUIRE(blocks[i] != NULL);
+    OK(gmm_fill(context, blocks[i], 0xbb, SIZE, stream));
+  }
+  atomic_store(&hold->open, 1);
+  OK(gmm_stream_synchronize(context, held));
+  OK(gmm_stream_synchronize(context, stream));
+  for (unsigned i = 0; i < MANY; ++i) {
+    CHECK_MESSAGE(holds(blocks[i], SIZE, 0xbb), "block %u of %u was given out before the other stream was done with it",
+                  i, MANY);
+    OK(gmm_free(context, blocks[i], stream));
+  }
+}
+
+static void freed_blocks_wait_for_their_stream(void) {
+  open_streams();
+  void *freed[8];
+  for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
+  gate hold;
+  gate_close(&hold, a, 1.5);
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
+  double start = now_s();
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
+  CHECK_MESSAGE(now_s() - start < 1.0, "gmm_free() waited for the stream: %.2f s", now_s() - start);
+  blocks_taken_meanwhile_are_ours(b, &hold, a);
+  close_streams();
+}
+
+static void large_blocks_wait_for_their_stream(void) {
+  open_streams();
+  const uint64_t large = 5 * MIB;
+  void *freed = ALLOC_STREAM(large, a);
+  REQUIRE(freed != NULL);
+  gate hold;
+  gate_close(&hold, a, 1.5);
+  OK(gmm_fill(context, freed, 0xaa, large, a));
+  OK(gmm_free(context, freed, a));
+  void *blocks[4];
+  for (unsigned i = 0; i < 4; ++i) {
+    REQUIRE((blocks[i] = ALLOC_STREAM(i < 2 ? large : MIB, b)) != NULL);
+    OK(gmm_fill(context, blocks[i], 0xbb, i < 2 ? large : MIB, b));
+  }
+  atomic_store(&hold.open, 1);
+  OK(gmm_stream_synchronize(context, a));
+  OK(gmm_stream_synchronize(context, b));
+  for (unsigned i = 0; i < 4; ++i) {
+    CHECK_MESSAGE(holds(blocks[i], i < 2 ? large : MIB, 0xbb), "large block %u was given out too early", i);
+    OK(gmm_free(context, blocks[i], b));
+  }
+  close_streams();
+}
+
+static void blocks_freed_on_another_stream_wait_for_that_one(void) {
+  open_streams();
+  void *freed[8];
+  for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
+  OK(gmm_stream_synchronize(context, a));
+  gate hold;
+  gate_close(&hold, b, 1.5);
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, b));
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], b));
+  blocks_taken_meanwhile_are_ours(a, &hold, b);
+  close_streams();
+}
+
+static void recorded_streams_are_waited_for(void) {
+  open_streams();
+  char *freed[8];
+  for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
+  OK(gmm_stream_synchronize(context, a));
+  gate hold;
+  gate_close(&hold, b, 1.5);
+  for (unsigned i = 0; i < 8; ++i) {
+    OK(gmm_record_use(context, freed[i] + (i % 2) * 1000, b));
+    OK(gmm_fill(context, freed[i], 0xaa, SIZE, b));
+    OK(gmm_free(context, freed[i], a));
+  }
+  blocks_taken_meanwhile_are_ours(a, &hold, b);
+  close_streams();
+}
+
+static void record_use_tells_its_mistakes_apart(void) {
+  open_streams();
+  char *block = ALLOC_STREAM(SIZE, a);
+  int foreign = 0;
+  RESULT(gmm_record_use(context, &foreign, b), GMM_ERROR_UNKNOWN_POINTER);
+  OK(gmm_record_use(context, block, a));
+  OK(gmm_record_use(context, block, b));
+  OK(gmm_record_use(context, block + 5, b));
+  OK(gmm_free(context, block, a));
+  RESULT(gmm_record_use(context, block, b), GMM_ERROR_ALREADY_FREED);
+  close_streams();
+}
+
+static struct {
+  gate hold;
+  void *freed[8];
+  atomic_int step;
+} two;
+static void *first_thread(void *unused) {
+  (void)unused;
+  for (unsigned i = 0; i < 8; ++i) two.freed[i] = ALLOC_STREAM(SIZE, GMM_STREAM_PER_THREAD);
+  gate_close(&two.hold, GMM_STREAM_PER_THREAD, 1.5);
+  for (unsigned i = 0; i < 8; ++i) {
+    OK(gmm_fill(context, two.freed[i], 0xaa, SIZE, GMM_STREAM_PER_THREAD));
+    OK(gmm_free(context, two.freed[i], GMM_STREAM_PER_THREAD));
+  }
+  atomic_store(&two.step, 1);
+  while (atomic_load(&two.step) == 1) sleep_ms(1);
+  OK(gmm_stream_synchronize(context, GMM_STREAM_PER_THREAD));
+  atomic_store(&two.step, 3);
+  return NULL;
+}
+// The value PER_THREAD means another stream on every thread.
+static void per_thread_streams_are_not_one_stream(void) {
+  memset(&two, 0, sizeof two);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, first_thread, NULL) == 0);
+  while (atomic_load(&two.step) == 0) sleep_ms(1);
+  void *blocks[MANY];
+  for (unsigned i = 0; i < MANY; ++i) {
+    blocks[i] = ALLOC_STREAM(SIZE, GMM_STREAM_PER_THREAD);
+    if (blocks[i] != NULL) OK(gmm_fill(context, blocks[i], 0xbb, SIZE, GMM_STREAM_PER_THREAD));
+  }
+  atomic_store(&two.hold.open, 1);
+  atomic_store(&two.step, 2);
+  pthread_join(thread, NULL);
+  OK(gmm_stream_synchronize(context, GMM_STREAM_PER_THREAD));
+  for (unsigned i = 0; i < MANY; ++i) {
+    CHECK_MESSAGE(holds(blocks[i], SIZE, 0xbb), "block %u came from a thread whose stream was not done", i);
+    OK(gmm_free(context, blocks[i], GMM_STREAM_PER_THREAD));
+  }
+}
+
+static void trim_waits_for_the_work(void) {
+  open_streams();
+  void *block = ALLOC_STREAM(5 * MIB, a);
+  gate hold;
+  gate_close(&hold, a, 0.3);
+  OK(gmm_fill(context, block, 1, 5 * MIB, a));
+  OK(gmm_free(context, block, a));
+  uint64_t bytes = 0;
+  OK(gmm_trim(context, NULL, &bytes));
+  if (query(block).state == GMM_STATE_UNKNOWN)
+    CHECK(atomic_load(&hold.passed) == 1);
+  else
+    CHECK_EQUAL(bytes, 0);
+  OK(gmm_stream_synchronize(context, a));
+  close_streams();
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+static void destroyed_streams_leave_good_memory(void) {
+  open_streams();
+  void *freed[8];
+  for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
+  gate hold;
+  gate_close(&hold, a, 0.2);
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
+  OK(gmm_stream_destroy(context, a));
+  CHECK(atomic_load(&hold.passed) == 1);  // it waited
+  gmm_stream next = 0;
+  MUST(gmm_stream_create(context, device, &next));  // may get the old one's handle
+  void *blocks[MANY];
+  for (unsigned i = 0; i < MANY; ++i) {
+    REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, i % 2 ? b : next)) != NULL);
+    OK(gmm_fill(context, blocks[i], 0xbb, SIZE, i % 2 ? b : next));
+  }
+  OK(gmm_stream_synchronize(context, b));
+  OK(gmm_stream_synchronize(context, next));
+  for (unsigned i = 0; i < MANY; ++i) {
+    CHECK(holds(blocks[i], SIZE, 0xbb));
+    OK(gmm_free(context, blocks[i], i % 2 ? b : next));
+  }
+  OK(gmm_stream_destroy(context, next));
+  OK(gmm_stream_destroy(context, b));
+  void *later = ALLOC(SIZE);
+  OK(gmm_free(context, later, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+static void forgotten_streams_leave_good_memory(void) {
+  open_streams();
+  void *freed = ALLOC_STREAM(SIZE, a);
+  gate hold;
+  gate_close(&hold, a, 0.2);
+  OK(gmm_free(context, freed, a));
+  OK(gmm_stream_forget(context, a));
+  CHECK(atomic_load(&hold.passed) == 1);
+  void *block = ALLOC_STREAM(SIZE, b);
+  OK(gmm_fill(context, block, 5, SIZE, b));
+  OK(gmm_stream_synchronize(context, b));
+  CHECK(holds(block, SIZE, 5));
+  OK(gmm_free(context, block, b));
+  close_streams();
+}
+
+static void streams_come_and_go(void) {
+  for (unsigned i = 0; i < 60; ++i) {
+    gmm_stream stream = 0;
+    MUST(gmm_stream_create(context, device, &stream));
+    void *block = ALLOC_STREAM(SIZE, stream);
+    OK(gmm_fill(context, block, i, SIZE, stream));
+    OK(gmm_free(context, block, stream));
+    OK(gmm_stream_destroy(context, stream));
+  }
+  CHECK(stats().reserved_bytes <= 32 * MIB);
+  CHECK_EQUAL(stats().live_blocks, 0);
+}
+
+static atomic_int order;
+static atomic_int order_wrong;
+static pthread_t caller;
+static void in_order(void *user) {
+  if (atomic_fetch_add(&order, 1) != (int)(intptr_t)user) atomic_fetch_add(&order_wrong, 1);
+  if (pthread_equal(pthread_self(), caller)) atomic_fetch_add(&order_wrong, 1000);
+}
+static void work_runs_in_order(void) {
+  open_streams();
+  const gmm_stream streams[] = {GMM_STREAM_DEFAULT, GMM_STREAM_LEGACY, GMM_STREAM_PER_THREAD, a, b};
+  caller = pthread_self();
+  for (unsigned s = 0; s < 5; ++s) {
+    atomic_store(&order, 0);
+    atomic_store(&order_wrong, 0);
+    for (intptr_t i = 0; i < 100; ++i) OK(gmm_stream_call(context, streams[s], in_order, (void *)i));
+    OK(gmm_stream_synchronize(context, streams[s]));
+    CHECK_EQUAL(order, 100);
+    CHECK_EQUAL(order_wrong, 0);
+  }
+  close_streams();
+}
+
+static void streams_run_side_by_side(void) {
+  open_streams();
+  gate hold;
+  gate_close(&hold, a, 2);
+  atomic_store(&order, 0);
+  OK(gmm_stream_call(context, b, in_order, 0));
+  OK(gmm_stream_synchronize(context, b));  // does not wait for a
+  CHECK_EQUAL(order, 1);
+  CHECK_EQUAL(atomic_load(&hold.passed), 0);
+  atomic_store(&hold.open, 1);
+  OK(gmm_stream_synchronize(context, a));
+  CHECK_EQUAL(atomic_load(&hold.passed), 1);
+  close_streams();
+}
+
+static void events_order_streams(void) {
+  open_streams();
+  gmm_event *event = NULL;
+  MUST(gmm_event_create(context, device, &event));
+  uint32_t passed = 7;
+  OK(gmm_event_query(context, event, &passed));
+  CHECK_EQUAL(passed, 1);  // never recorded
+  OK(gmm_event_synchronize(context, event));
+  void *x = ALLOC(SIZE), *y = ALLOC(SIZE);
+  OK(gmm_fill(context, x, 1, SIZE, a));
+  OK(gmm_fill(context, y, 2, SIZE, a));
+  OK(gmm_stream_synchronize(context, a));
+  gate hold;
+  gate_close(&hold, a, 2);
+  OK(gmm_fill(context, x, 9, SIZE, a));
+  OK(gmm_event_record(context, event, a));
+  OK(gmm_event_query(context, event, &passed));
+  CHECK_EQUAL(passed, 0);
+  double start = now_s();
+  OK(gmm_stream_wait_event(context, b, event));
+  OK(gmm_copy(context, y, x, SIZE, b));
+  CHECK(now_s() - start < 1.0);
+  CHECK_EQUAL(atomic_load(&hold.passed), 0);
+  atomic_store(&hold.open, 1);
+  OK(gmm_event_synchronize(context, event));
+  CHECK_EQUAL(atomic_load(&hold.passed), 1);
+  OK(gmm_event_query(context, event, &passed));
+  CHECK_EQUAL(passed, 1);
+  OK(gmm_stream_synchronize(context, b));
+  CHECK(holds(y, SIZE, 9));
+
+  gate_close(&hold, a, 2);  // an event may be recorded again, and destroyed while a stream waits for it
+  OK(gmm_fill(context, x, 11, SIZE, a));
+  OK(gmm_event_record(context, event, a));
+  OK(gmm_stream_wait_event(context, b, event));
+  OK(gmm_copy(context, y, x, SIZE, b));
+  OK(gmm_event_destroy(context, event));
+  atomic_store(&hold.open, 1);
+  OK(gmm_stream_synchronize(context, b));
+  CHECK(holds(y, SIZE, 11));
+  OK(gmm_event_destroy(context, NULL));
+  OK(gmm_free(context, x, a));
+  OK(gmm_free(context, y, b));
+  close_streams();
+}
+
+static void copies_check_their_ranges(void) {
+  char *block = ALLOC(5000);
+  REQUIRE(block != NULL);
+  static char bytes[20000];
+  OK(gmm_copy(context, block, bytes, 5000, GMM_STREAM_DEFAULT));
+  RESULT(gmm_copy(context, block, bytes, 5001, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_copy(context, block + 4000, bytes, 1001, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_copy(context, bytes, block + 4000, 1001, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_copy(context, block, bytes, UINT64_MAX, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_fill(context, block, 0, 5001, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_fill(context, block + 1, 0, 5000, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_fill(context, block, 256, 100, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_VALUE);
+  OK(gmm_copy(context, block, bytes, 0, GMM_STREAM_DEFAULT));
+  OK(gmm_fill(context, block, 0, 0, GMM_STREAM_DEFAULT));
+  write_pattern(block, 5000, 2, GMM_STREAM_DEFAULT);
+  OK(gmm_fill(context, block + 100, 0x77, 1, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  CHECK(holds(block + 100, 1, 0x77));
+  write_pattern(block + 3000, 2000, 8, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(block, 100, 2);
+  CHECK_PATTERN(block + 3000, 2000, 8);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void copies_go_between_all_kinds_and_devices(void) {
+  uint32_t devices = device_count();
+  for (uint32_t d = 0; d < devices; ++d) {
+    for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
+      gmm_device_info info = {.struct_size = sizeof info};
+      OK(gmm_device_get_info(context, (gmm_device)d, &info));
+      if ((info.kinds & (1u << k)) == 0) continue;
+      void *from = ALLOC(70000), *to = NULL;
+      gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = (gmm_device)d};
+      MUST(gmm_alloc(context, 70000, &desc, &to));
+      write_pattern(from, 70000, 20 + k, GMM_STREAM_DEFAULT);
+      OK(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT));
+      OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+      CHECK_MESSAGE(check_pattern(__LINE__, to, 70000, 20 + k, GMM_STREAM_DEFAULT), "to %s of device %u", kind_name(k),
+                    d);
+      OK(gmm_free(context, to, GMM_STREAM_DEFAULT));
+      OK(gmm_free(context, from, GMM_STREAM_DEFAULT));
+    }
+  }
+}
+
+int main(void) {
+  KINDS(freed_blocks_wait_for_their_stream, ALL_KINDS);
+  KINDS(large_blocks_wait_for_their_stream, ALL_KINDS);
+  KINDS(blocks_freed_on_another_stream_wait_for_that_one, ALL_KINDS);
+  KINDS(recorded_streams_are_waited_for, ALL_KINDS);
+  KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS);
+  KINDS(trim_waits_for_the_work, ALL_KINDS);
+  KINDS(destroyed_streams_leave_good_memory, ALL_KINDS);
+  KINDS(forgotten_streams_leave_good_memory, ALL_KINDS);
+  PLAIN(record_use_tells_its_mistakes_apart);
+  PLAIN(streams_come_and_go);
+  PLAIN(work_runs_in_order);
+  PLAIN(streams_run_side_by_side);
+  PLAIN(events_order_streams);
+  KINDS(copies_check_their_ranges, ALL_KINDS);
+  KINDS(copies_go_between_all_kinds_and_devices, ALL_KINDS);
+  return check_finish();
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tags of pause.h: names, nesting for each thread, and the default of the process.
+#include "../support/gmm_test.h"
+
+static gmm_pause_info pause_info(gmm_tag tag) {
+  gmm_pause_info info = {.struct_size = sizeof info};
+  OK(gmm_pause_query(context, tag, &info));
+  return info;
+}
+
+static gmm_tag tag_of_alloc(void) {
+  void *block = ALLOC(1000);
+  gmm_tag tag = query(block).tag;
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  return tag;
+}
+
+static void names_find_tags(void) {
+  gmm_tag tag = 0, again = 0, found = 0;
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_FILE, .priority = 3};
+  OK(gmm_tag_create(context, "model", &desc, &tag));
+  CHECK(tag != GMM_TAG_CURRENT && tag != GMM_TAG_DEFAULT);
+  OK(gmm_tag_create(context, "model", NULL, &again));
+  CHECK_EQUAL(again, tag);
+  OK(gmm_tag_create(context, "model", &desc, &again));
+  CHECK_EQUAL(again, tag);
+  OK(gmm_tag_find(context, "model", &found));
+  CHECK_EQUAL(found, tag);
+  again = 77;
+  desc.contents = GMM_CONTENTS_HOST;
+  RESULT(gmm_tag_create(context, "model", &desc, &again), GMM_ERROR_INVALID_VALUE);
+  desc.contents = GMM_CONTENTS_FILE;
+  desc.priority = 4;
+  RESULT(gmm_tag_create(context, "model", &desc, &again), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_tag_create(context, "", NULL, &again), GMM_ERROR_INVALID_VALUE);
+  char name[65];
+  memset(name, 'x', 64);
+  name[64] = 0;
+  RESULT(gmm_tag_create(context, name, NULL, &again), GMM_ERROR_INVALID_VALUE);
+  desc.contents = 9;
+  RESULT(gmm_tag_create(context, "odd", &desc, &again), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_tag_find(context, "nobody", &again), GMM_ERROR_INVALID_TAG);
+  CHECK(strstr(gmm_last_error_message(), "nobody") != NULL);
+  CHECK_EQUAL(again, 77);
+  name[63] = 0;
+  OK(gmm_tag_create(context, name, NULL, &tag));
+  CHECK(strcmp(pause_info(tag).name, name) == 0);
+  char given[] = "copied";
+  OK(gmm_tag_create(context, given, NULL, &tag));
+  memset(given, 'z', 6);
+  CHECK(strcmp(pause_info(tag).name, "copied") == 0);
+  RESULT(gmm_tag_push(context, 3998), GMM_ERROR_INVALID_TAG);
+  gmm_pause_info info = {.struct_size = sizeof info};
+  RESULT(gmm_pause_query(context, 3998, &info), GMM_ERROR_INVALID_TAG);
+  OK(gmm_pause_query(context, GMM_TAG_DEFAULT, &info));
+  CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
+}
+
+static gmm_tag seen_by_thread[3];
+static void *thread_with_own_tags(void *tag) {
+  seen_by_thread[0] = tag_of_alloc();
+  OK(gmm_tag_push(context, *(gmm_tag *)tag));
+  seen_by_thread[1] = tag_of_alloc();
+  OK(gmm_tag_pop(context));
+  RESULT(gmm_tag_pop(context), GMM_ERROR_UNBALANCED);
+  seen_by_thread[2] = tag_of_alloc();
+  return NULL;
+}
+
+static void tags_nest_for_each_thread(void) {
+  gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP),
+          c = make_tag("c", GMM_CONTENTS_DROP);
+  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
+  RESULT(gmm_tag_pop(context), GMM_ERROR_UNBALANCED);
+  OK(gmm_tag_push(context, a));
+  CHECK_EQUAL(tag_of_alloc(), a);
+  OK(gmm_tag_push(context, b));
+  CHECK_EQUAL(tag_of_alloc(), b);
+  void *named = ALLOC_TAG(1000, c);
+  CHECK_EQUAL(query(named).tag, c);  // named in the descriptor
+  OK(gmm_free(context, named, GMM_STREAM_DEFAULT));
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
+  pthread_join(thread, NULL);
+  CHECK_EQUAL(seen_by_thread[0], GMM_TAG_DEFAULT);
+  CHECK_EQUAL(seen_by_thread[1], c);
+  CHECK_EQUAL(seen_by_thread[2], GMM_TAG_DEFAULT);
+  CHECK_EQUAL(tag_of_alloc(), b);
+  OK(gmm_tag_push(context, GMM_TAG_DEFAULT));
+  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
+  OK(gmm_tag_pop(context));
+  OK(gmm_tag_pop(context));
+  CHECK_EQUAL(tag_of_alloc(), a);
+  OK(gmm_tag_pop(context));
+  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
+  for (unsigned i = 0; i < 64; ++i) OK(gmm_tag_push(context, i % 2 ? a : b));
+  RESULT(gmm_tag_push(context, c), GMM_ERROR_UNBALANCED);
+  CHECK_EQUAL(tag_of_alloc(), a);
+  for (unsigned i = 0; i < 64; ++i) OK(gmm_tag_pop(context));
+  RESULT(gmm_tag_pop(context), GMM_ERROR_UNBALANCED);
+}
+
+static void pushes_belong_to_their_context(void) {
+  gmm_tag a = make_tag("a", GMM_CONTENTS_DROP);
+  OK(gmm_tag_push(context, a));
+  gmm_context *mine = context;
+  context = open_context(1);
+  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
+  RESULT(gmm_tag_pop(context), GMM_ERROR_UNBALANCED);
+  gmm_context_release(context);
+  context = mine;
+  CHECK_EQUAL(tag_of_alloc(), a);
+  OK(gmm_tag_pop(context));
+}
+
+static void the_process_default_reaches_threads(void) {
+  gmm_tag a = make_tag("region", GMM_CONTENTS_DROP), c = make_tag("c", GMM_CONTENTS_DROP);
+  OK(gmm_tag_set_process_default(context, a));
+  CHECK_EQUAL(tag_of_alloc(), a);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
+  pthread_join(thread, NULL);
+  CHECK_EQUAL(seen_by_thread[0], a);
+  CHECK_EQUAL(seen_by_thread[1], c);
+  CHECK_EQUAL(seen_by_thread[2], a);
+  OK(gmm_tag_push(context, c));
+  CHECK_EQUAL(tag_of_alloc(), c);
+  OK(gmm_tag_pop(context));
+  RESULT(gmm_tag_set_process_default(context, 3997), GMM_ERROR_INVALID_TAG);
+  CHECK_EQUAL(tag_of_alloc(), a);
+  OK(gmm_tag_set_process_default(context, GMM_TAG_DEFAULT));
+  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
+}
+
+static void many_tags_are_made(void) {
+  gmm_tag last = 0;
+  gmm_result result = GMM_OK;
+  unsigned made = 0;
+  for (; made < 4500; ++made) {
+    char name[32];
+    snprintf(name, sizeof name, "tag %u", made);
+    if ((result = gmm_tag_create(context, name, NULL, &last)) != GMM_OK) break;
+  }
+  CHECK_EQUAL(result, GMM_ERROR_NOT_SUPPORTED);
+  CHECK_MESSAGE(made >= 3990 && made <= 4096, "%u tags were made", made);
+  gmm_tag found = 0;
+  OK(gmm_tag_find(context, "tag 3000", &found));
+  void *block = ALLOC_TAG(1000, found);
+  CHECK_EQUAL(query(block).tag, found);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+int main(void) {
+  PLAIN(names_find_tags);
+  PLAIN(tags_nest_for_each_thread);
+  PLAIN(pushes_belong_to_their_context);
+  PLAIN(the_process_default_reaches_threads);
+  PLAIN(many_tags_are_made);
+  return check_finish();
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trim, reset and defer of stats.h.
+#include "../support/gmm_test.h"
+
+static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = tag;
+  return gmm_alloc(context, size, &desc, out);
+}
+static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  OK(gmm_set_limit(context, &scope, bytes));
+}
+
+static void trim_gives_everything_back(void) {
+  void *blocks[100];
+  for (unsigned i = 0; i < 100; ++i) blocks[i] = ALLOC(1000 + i * i * 150);
+  uint64_t held = stats().reserved_bytes;
+  CHECK(held > 0);
+  for (unsigned i = 1; i < 100; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  write_pattern(blocks[0], 1000, 7, GMM_STREAM_DEFAULT);
+  uint64_t bytes = 0;
+  gmm_statistics before = stats();
+  OK(gmm_trim(context, NULL, &bytes));
+  gmm_statistics after = stats();
+  CHECK_EQUAL(before.reserved_bytes - after.reserved_bytes, bytes);
+  CHECK(bytes > 0);
+  CHECK_PATTERN(blocks[0], 1000, 7);
+  CHECK(after.reserved_bytes <= 8 * MIB);
+  OK(gmm_free(context, blocks[0], GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  CHECK_EQUAL(stats().extents, 0);
+  CHECK(stats().peak_reserved_bytes >= held);
+  bytes = 5;
+  gmm_result again = gmm_trim(context, NULL, &bytes);
+  CHECK(again == GMM_OK || again == GMM_UNCHANGED);
+  CHECK_EQUAL(bytes, 0);
+}
+
+static void trim_keeps_to_its_scope(void) {
+  gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
+  void *x = ALLOC_TAG(4 * MIB, a), *y = ALLOC_TAG(4 * MIB, b);
+  OK(gmm_free(context, x, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, y, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = a};
+  uint64_t bytes = 0;
+  OK(gmm_trim(context, &scope, &bytes));
+  CHECK(bytes >= 4 * MIB);
+  CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, a, 0).reserved_bytes, 0);
+  CHECK(stats_of(GMM_SCOPE_TAG, 0, b, 0).reserved_bytes >= 4 * MIB);
+  scope = (gmm_scope){.struct_size = sizeof scope,
+                      .flags = GMM_SCOPE_KIND,
+                      .kind = kind == GMM_KIND_HOST ? GMM_KIND_DEVICE : GMM_KIND_HOST};
+  gmm_result result = gmm_trim(context, &scope, &bytes);
+  CHECK(result == GMM_OK || result == GMM_UNCHANGED);
+  CHECK_EQUAL(bytes, 0);
+  CHECK(stats_of(GMM_SCOPE_TAG, 0, b, 0).reserved_bytes >= 4 * MIB);
+}
+
+static void reset_ends_all_blocks(void) {
+  gmm_tag tag = make_tag("stays", GMM_CONTENTS_HOST);
+  gmm_heap *heap = NULL;
+  gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc, .kind = kind, .device = device};
+  MUST(gmm_heap_create(context, &heap_desc, &heap));
+  void *blocks[60], *from_heap = NULL;
+  for (unsigned i = 0; i < 60; ++i)
+    REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, i % 2 ? tag : GMM_TAG_DEFAULT)) != NULL);
+  for (unsigned i = 0; i < 20; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  OK(gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &from_heap));
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, device, &stream));
+  gate hold;
+  gate_close(&hold, stream, 0.2);
+  OK(gmm_fill(context, blocks[59], 1, 500, stream));
+  if (kind == GMM_KIND_VMM) {
+    gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+    OK(gmm_pause(context, &pause, NULL));
+  }
+  OK(gmm_reset(context));
+  CHECK_EQUAL(atomic_load(&hold.passed), 1);
+  gmm_statistics s = stats();
+  CHECK_EQUAL(s.live_blocks, 0);
+  CHECK_EQUAL(s.live_bytes, 0);
+  CHECK_EQUAL(s.reserved_bytes, 0);
+  CHECK_EQUAL(s.paused_bytes, 0);
+  CHECK_EQUAL(s.extents, 0);
+  for (unsigned i = 0; i < 60; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_UNKNOWN);
+  gmm_result result = gmm_free(context, blocks[40], GMM_STREAM_DEFAULT);
+  CHECK_MESSAGE(result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_ALREADY_FREED, "%s",
+                gmm_result_name(result));
+  gmm_tag found = 0;
+  OK(gmm_tag_find(context, "stays", &found));
+  CHECK_EQUAL(found, tag);
+  OK(gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &from_heap));  // heaps stay
+  for (unsigned i = 0; i < 60; ++i) REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, tag)) != NULL);
+  for (unsigned i = 0; i < 60; ++i) write_pattern(blocks[i], 500, i, GMM_STREAM_DEFAULT);
+  for (unsigned i = 0; i < 60; ++i) CHECK_PATTERN(blocks[i], 500, i);
+  for (unsigned i = 0; i < 60; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, from_heap, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+static void defer_puts_trims_off(void) {
+  RESULT(gmm_defer_end(context), GMM_ERROR_UNBALANCED);
+  void *block = ALLOC(20 * MIB);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_defer_begin(context));
+  OK(gmm_defer_begin(context));
+  uint64_t bytes = 5, held = stats().reserved_bytes;
+  RESULT(gmm_trim(context, NULL, &bytes), GMM_UNCHANGED);
+  CHECK_EQUAL(bytes, 0);
+  CHECK_EQUAL(stats().reserved_bytes, held);
+  OK(gmm_defer_end(context));
+  CHECK_EQUAL(stats().reserved_bytes, held);
+  RESULT(gmm_trim(context, NULL, NULL), GMM_UNCHANGED);
+  OK(gmm_defer_end(context));
+  CHECK_EQUAL(stats().reserved_bytes, 0);  // the trim that was put off
+  RESULT(gmm_defer_end(context), GMM_ERROR_UNBALANCED);
+}
+
+static void a_dedicated_free_is_deferred(void) {
+  OK(gmm_defer_begin(context));
+  void *block = ALLOC_FLAGS(5 * MIB, GMM_ALLOC_DEDICATED);
+  uint64_t calls = stats().backend_calls;
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  CHECK_EQUAL(stats().backend_calls, calls);
+  CHECK_EQUAL(stats().live_blocks, 0);
+  OK(gmm_defer_end(context));
+}
+
+static void an_allocation_that_would_fail_ends_the_wait(void) {
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
+  void *block = NULL;
+  OK(gmm_defer_begin(context));
+  OK(try_alloc(20 * MIB, a, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(try_alloc(20 * MIB, b, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_defer_end(context));
+}
+
+int main(void) {
+  KINDS(trim_gives_everything_back, ALL_KINDS);
+  KINDS(trim_keeps_to_its_scope, ALL_KINDS);
+  KINDS(reset_ends_all_blocks, ALL_KINDS);
+  KINDS(defer_puts_trims_off, ALL_KINDS);
+  KINDS(a_dedicated_free_is_deferred, ALL_KINDS);
+  KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
+  return check_finish();
+}

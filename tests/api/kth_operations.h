@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations of kth_failure.c: how each is prepared, run and looked at.
+#ifndef GMM_TESTS_KTH_OPERATIONS_H
+#define GMM_TESTS_KTH_OPERATIONS_H
+
+#include "../support/fake_cuda/fake_cuda.h"
+#include "../support/gmm_test.h"
+#include "../support/second_process.h"
+
+typedef struct operation {
+  const char *name;
+  gmm_kind kind;
+  void (*prepare)(void);
+  gmm_result (*run)(void);
+  void (*before)(void);   // holds while the operation has not happened
+  void (*after)(void);    // holds when it has
+  void (*finish)(void);   // frees what is left
+  bool may_have_begun;    // a failure may leave a part of the work done, which the retry ends: trim, reset, destroy
+  bool may_make_no_call;  // not every driver or cache state needs a call
+} operation;
+
+enum { BLOCKS = 3 };
+static const uint64_t sizes[BLOCKS] = {3000, 300000, 5 * 1048576 + 100};
+static void *blocks[BLOCKS];
+static gmm_tag tag;
+static gmm_stream stream, other_stream;
+static gmm_heap *heap;
+static gmm_event *event;
+static uint8_t own[64 * 1024] __attribute__((aligned(4096)));
+
+static void nothing(void) {}
+
+// --- alloc and free ------------------------------------------------------------------------------------------------------
+static uint32_t alloc_flags;
+static uint64_t alloc_size;
+static void *allocated;
+
+static void prepare_stream(void) {
+  allocated = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, device, &other_stream));
+}
+static void prepare_small(void) {
+  alloc_size = 3000;
+  alloc_flags = 0;
+  prepare_stream();
+}
+static void prepare_large(void) {
+  alloc_size = 9 * MIB;
+  alloc_flags = 0;
+  prepare_stream();
+}
+static void prepare_zero(void) {
+  prepare_small();
+  alloc_flags = GMM_ALLOC_ZERO;
+}
+static void prepare_dedicated(void) {
+  prepare_small();
+  alloc_flags = GMM_ALLOC_DEDICATED;
+}
+static gmm_result run_alloc(void) {
+  gmm_alloc_desc desc = alloc_desc();
+  desc.stream = stream;
+  desc.flags = alloc_flags;
+  return gmm_alloc(context, alloc_size, &desc, &allocated);
+}
+static void not_allocated(void) { CHECK(allocated == NULL); }
+static void is_allocated(void) {
+  REQUIRE(allocated != NULL);
+  CHECK_EQUAL(query(allocated).state, GMM_STATE_ACTIVE);
+  CHECK_EQUAL(query(allocated).size, alloc_size);
+  write_pattern(allocated, alloc_size, 3, stream);
+  CHECK_PATTERN(allocated, alloc_size, 3);
+}
+static void end_streams(void) {
+  OK(gmm_stream_destroy(context, stream));
+  OK(gmm_stream_destroy(context, other_stream));
+}
+static void free_allocated(void) {
+  OK(gmm_free(context, allocated, stream));
+  end_streams();
+}
+
+static void prepare_freeing(void) {
+  prepare_small();
+  MUST(run_alloc());
+  write_pattern(allocated, alloc_size, 4, stream);
+}
+static void prepare_freeing_dedicated(void) {
+  prepare_dedicated();
+  MUST(run_alloc());
+  write_pattern(allocated, alloc_size, 4, stream);
+}
+static void prepare_freeing_recorded(void) {
+  prepare_freeing();
+  MUST(gmm_record_use(context, allocated, other_stream));
+  MUST(gmm_fill(context, allocated, 9, 1, other_stream));
+  MUST(gmm_stream_synchronize(context, other_stream));
+  write_pattern(allocated, alloc_size, 4, stream);
+}
+static gmm_result run_free(void) { return gmm_free(context, allocated, stream); }
+static void not_freed(void) {
+  CHECK_EQUAL(query(allocated).state, GMM_STATE_ACTIVE);
+  CHECK_PATTERN(allocated, alloc_size, 4);
+}
+static void is_freed(void) {
+  gmm_state state = query(allocated).state;
+  CHECK(state == GMM_STATE_FREE || state == GMM_STATE_UNKNOWN);
+  CHECK_EQUAL(stats().live_blocks, 0);
+}
+
+// A block that another stream's work stands behind is wanted on this one.
+static void prepare_crossing(void) {
+  prepare_freeing();
+  OK(gmm_fill(context, allocated, 1, alloc_size, other_stream));
+  MUST(gmm_free(context, allocated, other_stream));
+  allocated = NULL;
+}
+
+// --- trim and reset --------------------------------------------------------------------------------------------------------
+static void prepare_trim(void) {
+  prepare_stream();
+  for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(sizes[i])) != NULL);
+  write_pattern(blocks[0], sizes[0], 5, GMM_STREAM_DEFAULT);
+  for (unsigned i = 1; i < BLOCKS; ++i) MUST(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+}
+static gmm_result run_trim(void) { return gmm_trim(context, NULL, NULL); }
+static void is_trimmed(void) {
+  CHECK_PATTERN(blocks[0], sizes[0], 5);
+  OK(gmm_free(context, blocks[0], GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+static void prepare_reset(void) {
+  prepare_trim();
+  for (unsigned i = 1; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(sizes[i])) != NULL);
+}
+static gmm_result run_reset(void) { return gmm_reset(context); }
+static void is_reset(void) {
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  CHECK_EQUAL(query(blocks[0]).state, GMM_STATE_UNKNOWN);
+  void *fresh = ALLOC(1000);
+  write_pattern(fresh, 1000, 1, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(fresh, 1000, 1);
+  OK(gmm_free(context, fresh, GMM_STREAM_DEFAULT));
+}
+
+// --- pause and resume ------------------------------------------------------------------------------------------------------
+static void prepare_pausing(gmm_contents contents) {
+  tag = make_tag("paused", contents);
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    REQUIRE((blocks[i] = ALLOC_TAG(sizes[i], tag)) != NULL);
+    write_pattern(blocks[i], sizes[i], 10 + i, GMM_STREAM_DEFAULT);
+  }
+}
+static void prepare_pause_dropping(void) { prepare_pausing(GMM_CONTENTS_DROP); }
+static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
+static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
+static gmm_result run_pause(void) {
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  return gmm_pause(context, &desc, NULL);
+}
+static gmm_result run_resume(void) {
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  return gmm_resume(context, &desc, NULL);
+}
+static bool drops(void) {
+  gmm_pause_info info = {.struct_size = sizeof info};
+  OK(gmm_pause_query(context, tag, &info));
+  return info.contents == GMM_CONTENTS_DROP;
+}
+static void all_active(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_ACTIVE);
+    CHECK_PATTERN(blocks[i], sizes[i], 10 + i);
+  }
+}
+static void all_paused(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_PAUSED);
+  CHECK(stats().paused_bytes > 0);
+}
+static void paused_and_back(void) {
+  all_paused();
+  OK(run_resume());
+  if (!drops()) all_active();
+}
+static void resumed(void) {
+  if (!drops()) all_active();
+  for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], sizes[i], 40 + i, GMM_STREAM_DEFAULT);
+  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_PATTERN(blocks[i], sizes[i], 40 + i);
+}
+static void free_blocks(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+}
+static void prepare_resume_dropped(void) {
+  prepare_pause_dropping();
+  MUST(run_pause());
+}
+static void prepare_resume_from_host(void) {
+  prepare_pause_to_host();
+  MUST(run_pause());
+}
+static void prepare_resume_from_file(void) {
+  prepare_pause_to_file();
+  MUST(run_pause());
+}
+
+// --- sharing ------------------------------------------------------------------------------------------------------------------
+static gmm_ipc_handle handle;
+static void prepare_export(void) {
+  prepare_small();
+  MUST(run_alloc());
+  write_pattern(allocated, alloc_size, 4, stream);
+  memset(&handle, 0, sizeof handle);
+}
+static gmm_result run_export(void) { return gmm_ipc_export(context, allocated, &handle); }
+static void not_exported(void) {
+  not_freed();
+  for (unsigned i = 0; i < sizeof handle.bytes; ++i) CHECK_EQUAL(handle.bytes[i], 0);
+}
+static void is_exported(void) {
+  void *imported = NULL;
+  OK(gmm_ipc_import(context, &handle, NULL, &imported));
+  CHECK(imported == allocated);
+  OK(gmm_ipc_close(context, imported));
+}
+
+static int32_t exported_fd;
+static void prepare_export_fd(void) {
+  prepare_export();
+  exported_fd = -1;
+}
+static gmm_result run_export_fd(void) { return gmm_ipc_export_fd(context, allocated, &exported_fd, NULL, NULL); }
+static void no_fd(void) { CHECK_EQUAL(exported_fd, -1); }
+static void has_fd(void) { CHECK(exported_fd >= 0 && close(exported_fd) == 0); }
+
+// One exporting process a kind serves every k.
+static struct {
+  second_process process;
+  gmm_ipc_handle handle;
+  bool started;
+} exporters[5];
+static void *imported;
+
+static int export_for_others(int of_kind, int size) {
+  context = open_context(0);
+  read_device(0);
+  kind = (gmm_kind)of_kind;
+  gmm_ipc_handle made;
+  void *memory = ALLOC((uint64_t)size);
+  if (memory == NULL) return 10;
+  write_pattern(memory, (uint64_t)size, 6, GMM_STREAM_DEFAULT);
+  char end;
+  if (gmm_ipc_export(context, memory, &made) != GMM_OK || !send_bytes(1, &made, sizeof made)) return 11;
+  if (read(0, &end, 1) != 0) return 12;
+  return gmm_context_release(context) == GMM_OK ? 0 : 13;
+}
+static void stop_exporters(void) {
+  for (unsigned i = 0; i < 5; ++i)
+    if (exporters[i].started) second_wait(&exporters[i].process);
+}
+static void prepare_import(void) {
+  imported = NULL;
+  if (exporters[kind].started) return;
+  char words[2][16];
+  snprintf(words[0], 16, "%u", kind);
+  snprintf(words[1], 16, "%u", 5000);
+  REQUIRE(second_start(&exporters[kind].process, (const char *const[]){words[0], words[1]}, 2));
+  exporters[kind].started = true;
+  REQUIRE(receive_bytes(exporters[kind].process.from, &exporters[kind].handle, sizeof(gmm_ipc_handle)));
+}
+static gmm_result run_import(void) { return gmm_ipc_import(context, &exporters[kind].handle, NULL, &imported); }
+static void not_imported(void) { CHECK(imported == NULL); }
+static void is_imported(void) {
+  CHECK_EQUAL(query(imported).state, GMM_STATE_IMPORTED);
+  CHECK_PATTERN(imported, 5000, 6);
+}
+static void close_imported(void) {
+  OK(gmm_ipc_close(context, imported));
+  CHECK_EQUAL(stats().imported_bytes, 0);
+}
+static void prepare_close(void) {
+  prepare_import();
+  MUST(run_import());
+}
+static gmm_result run_close(void) { return gmm_ipc_close(context, imported); }
+static void is_closed(void) { CHECK_EQUAL(query(imported).state, GMM_STATE_UNKNOWN); }
+
+// --- pins ------------------------------------------------------------------------------------------------------------------------
+static gmm_result run_pin(void) { return gmm_pin(context, own + 100, 20000, NULL, NULL); }
+static void not_pinned(void) {
+  CHECK_EQUAL(query(own + 200).state, GMM_STATE_UNKNOWN);
+  RESULT(gmm_unpin(context, own + 100), GMM_ERROR_NOT_PINNED);
+}
+static void is_pinned(void) {
+  CHECK_EQUAL(query(own + 200).state, GMM_STATE_PINNED);
+  CHECK_EQUAL(stats().pinned_bytes > 0, true);
+}
+static void unpin(void) { OK(gmm_unpin(context, own + 100)); }
+static void prepare_unpin(void) { MUST(run_pin()); }
+static gmm_result run_unpin(void) { return gmm_unpin(context, own + 100); }
+static void prepare_second_pin(void) {
+  MUST(run_pin());
+  MUST(gmm_pin(context, own + 20100, 5000, NULL, NULL));
+  MUST(gmm_unpin(context, own + 20100));
+}
+static gmm_result run_second_pin(void) { return gmm_pin(context, own + 20100, 5000, NULL, NULL); }
+static void unpin_both(void) {
+  OK(gmm_unpin(context, own + 100));
+  OK(gmm_unpin(context, own + 20100));
+}
+
+// --- residency --------------------------------------------------------------------------------------------------------------------
+static gmm_result run_move_to_host(void) {
+  gmm_move_desc desc = {.struct_size = sizeof desc, .stream = stream};
+  return gmm_move(context, allocated, GMM_DEVICE_HOST, &desc);
+}
+static gmm_result run_move_to_device(void) { return gmm_move(context, allocated, device, NULL); }
+static void prepare_move_back(void) {
+  prepare_freeing_dedicated();
+  MUST(run_move_to_host());
+}
+static gmm_result run_prefetch(void) { return gmm_prefetch(context, allocated, 0, device, stream); }
+static gmm_result run_advise(void) {
+  return gmm_advise(context, allocated, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, device);
+}
+
+// --- heaps, streams, events ----------------------------------------------------------------------------------------------------------
+static void prepare_heap(void) { heap = NULL; }
+static gmm_result run_heap_create(void) {
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind};
+  gmm_result result = heap == NULL ? gmm_heap_create(context, &desc, &heap) : GMM_OK;
+  return result == GMM_OK ? gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &allocated) : result;
+}
+static void heap_works(void) {
+  write_pattern(allocated, 5000, 7, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(allocated, 5000, 7);
+  OK(gmm_free(context, allocated, GMM_STREAM_DEFAULT));
+}
+static void end_heap(void) { OK(gmm_heap_destroy(heap)); }
+static void prepare_heap_destroy(void) {
+  prepare_heap();
+  MUST(run_heap_create());
+  heap_works();
+}
+static gmm_result run_heap_destroy(void) { return gmm_heap_destroy(heap); }
+static void heap_is_gone(void) { CHECK_EQUAL(stats().reserved_bytes, 0); }
+
+static gmm_result run_stream_create(void) { return gmm_stream_create(context, device, &stream); }
+static void stream_works(void) { OK(gmm_stream_synchronize(context, stream)); }
+static void end_stream(void) { OK(gmm_stream_destroy(context, stream)); }
+static gmm_result run_copy(void) {
+  gmm_result result = gmm_copy(context, allocated, own, 3000, stream);
+  return result == GMM_OK ? gmm_stream_synchronize(context, stream) : result;
+}
+static gmm_result run_event(void) {
+  gmm_result result = event == NULL ? gmm_event_create(context, device, &event) : GMM_OK;
+  if (result == GMM_OK) result = gmm_event_record(context, event, stream);
+  if (result == GMM_OK) result = gmm_stream_wait_event(context, other_stream, event);
+  return result == GMM_OK ? gmm_event_synchronize(context, event) : result;
+}
+static void prepare_event(void) {
+  event = NULL;
+  prepare_stream();
+}
+static void end_event(void) {
+  OK(gmm_event_destroy(context, event));
+  end_streams();
+}
+
+static const operation operations[] = {
+#include "kth_operations.def"
+};
+static const unsigned operation_count = sizeof operations / sizeof operations[0];
+
+#endif

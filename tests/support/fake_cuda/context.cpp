@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Primary contexts and the calling thread's stack of contexts.
+#include "state.h"
+#include "stream.h"
+
+using namespace fake;
+
+namespace {
+
+thread_local std::vector<Context *> stack;
+
+// Null when it is no live context.
+Context *live_context(CUcontext value) {
+  for (Context &context : state().contexts)
+    if (reinterpret_cast<CUcontext>(&context) == value) return context.references ? &context : nullptr;
+  return nullptr;
+}
+CUcontext handle_of(Context *context) { return reinterpret_cast<CUcontext>(context); }
+
+}  // namespace
+
+namespace fake {
+
+CUresult current_context(Context **out) {
+  if (stack.empty() || !stack.back()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!stack.back()->references) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *out = stack.back();
+  return (*out)->error;
+}
+
+}  // namespace fake
+
+extern "C" {
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+  FAKE_CUDA_ENTER(cuDevicePrimaryCtxRetain);
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Context &primary = state().contexts[device];
+  primary.references++;
+  *context = handle_of(&primary);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  FAKE_CUDA_ENTER(cuDevicePrimaryCtxRelease_v2);
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Context &primary = state().contexts[device];
+  if (!primary.references) return CUDA_ERROR_INVALID_CONTEXT;
+  if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
+  wait_for_context(&primary, lock);
+  if (--primary.references == 0) {
+    release_context_streams(&primary);
+    release_context_events(&primary);
+    release_context_regions(&primary);
+    primary.error = CUDA_SUCCESS;
+    primary.peers.clear();
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+  FAKE_CUDA_ENTER(cuDevicePrimaryCtxGetState);
+  if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = 0;
+  *active = state().contexts[device].references != 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context) {
+  FAKE_CUDA_ENTER(cuCtxGetCurrent);
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  *context = stack.empty() ? nullptr : handle_of(stack.back());
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+  FAKE_CUDA_ENTER(cuCtxSetCurrent);
+  Context *live = live_context(context);
+  if (context && !live) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!stack.empty()) stack.pop_back();
+  if (live) stack.push_back(live);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
+  FAKE_CUDA_ENTER(cuCtxPushCurrent_v2);
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  Context *live = live_context(context);
+  if (!live) return CUDA_ERROR_INVALID_CONTEXT;
+  stack.push_back(live);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *context) {
+  FAKE_CUDA_ENTER(cuCtxPopCurrent_v2);
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context) *context = handle_of(stack.back());
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetDevice(CUdevice *device) {
+  FAKE_CUDA_ENTER(cuCtxGetDevice);
+  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
+  FAKE_CUDA_ENTER(cuCtxGetDevice_v2);
+  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  Context *context = live_context(value);
+  if (!value) {
+    if (CUresult none = current_context(&context)) return none;
+  } else if (!context) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(Context *context, std::unique_lock<std::mutex> &lock) {
+  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  wait_for_context(context, lock);
+  return context->error;
+}
+
+CUresult CUDAAPI cuCtxSynchronize(void) {
+  FAKE_CUDA_ENTER(cuCtxSynchronize);
+  FAKE_CUDA_CONTEXT(context);
+  return synchronize(context, lock);
+}
+
+CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext value) {
+  FAKE_CUDA_ENTER(cuCtxSynchronize_v2);
+  Context *context = live_context(value);
+  if (!value) {
+    if (CUresult none = current_context(&context)) return none;
+  } else if (!context) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return synchronize(context, lock);
+}
+
+CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
+  FAKE_CUDA_ENTER(cuCtxEnablePeerAccess);
+  FAKE_CUDA_CONTEXT(context);
+  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  Context *peer = live_context(value);
+  if (!peer || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (state().configuration.lacks.count("peer")) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  return context->peers.insert(peer->device).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+}
+
+CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext value) {
+  FAKE_CUDA_ENTER(cuCtxDisablePeerAccess);
+  FAKE_CUDA_CONTEXT(context);
+  Context *peer = live_context(value);
+  if (!peer) return CUDA_ERROR_INVALID_CONTEXT;
+  return context->peers.erase(peer->device) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+}  // extern "C"

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counting calls, failing the kth of them, and what every call has to pass first.
+#include <unistd.h>
+
+#include <cstring>
+
+#include "fake_cuda.h"
+#include "state.h"
+#include "stream.h"
+
+namespace fake {
+namespace {
+
+struct Row {
+  const char *name, *symbol;
+  bool in_any;
+};
+constexpr Row kRows[] = {
+#define X(name, symbol, version, in_any) {#name, #symbol, in_any != 0},
+    FAKE_CUDA_ENTRIES(X)
+#undef X
+};
+constexpr int kCount = static_cast<int>(Entry::count);
+
+struct Failure {
+  std::string name;  // empty: any
+  uint64_t remaining;
+  CUresult error;
+};
+
+std::atomic<uint64_t> counts[kCount];
+std::atomic<uint64_t> calls_until_now{0}, failures_happened{0};
+std::atomic<bool> any_armed{false};
+std::mutex failures_mutex;
+std::vector<Failure> &failures() {
+  static auto *all = new std::vector<Failure>;
+  return *all;
+}
+
+// "cuMemAlloc_v2" -> "cuMemAlloc". Empty when there is no such entry.
+std::string name_of(const char *entry) {
+  for (const Row &row : kRows)
+    if (!strcmp(entry, row.name) || !strcmp(entry, row.symbol)) return row.name;
+  return {};
+}
+
+CUresult failure_due(const Row &row) {
+  std::lock_guard<std::mutex> guard(failures_mutex);
+  CUresult result = CUDA_SUCCESS;
+  auto &all = failures();
+  for (auto it = all.begin(); it != all.end();) {
+    bool mine = it->name.empty() ? row.in_any : it->name == row.name;
+    if (mine && --it->remaining == 0) {
+      result = it->error;
+      ++failures_happened;
+      it = all.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  if (all.empty()) any_armed = false;
+  return result;
+}
+
+}  // namespace
+
+std::atomic<int> initialized_by{0};
+
+CUresult enter(Entry entry) {
+  // Before any lock: the child of a fork may hold copies of locked ones.
+  int owner = initialized_by.load();
+  if (owner != 0 && owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
+  const Row &row = kRows[static_cast<int>(entry)];
+  ++counts[static_cast<int>(entry)];
+  if (row.in_any) ++calls_until_now;
+  if (any_armed)
+    if (CUresult error = failure_due(row)) return error;
+  bool free_to_call = entry == Entry::cuInit || entry == Entry::cuDriverGetVersion || entry == Entry::cuGetErrorName ||
+                      entry == Entry::cuGetErrorString || entry == Entry::cuGetProcAddress_v2;
+  if (owner == 0 && !free_to_call) return CUDA_ERROR_NOT_INITIALIZED;
+  return on_stream_worker() && !free_to_call ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
+}  // namespace fake
+
+using namespace fake;
+
+extern "C" {
+
+uint64_t fake_cuda_count(const char *entry) {
+  uint64_t sum = 0;
+  std::string name = entry ? name_of(entry) : std::string();
+  if (entry && name.empty()) return UINT64_MAX;
+  for (int i = 0; i < kCount; i++)
+    if (entry ? name == kRows[i].name : kRows[i].in_any) sum += counts[i];
+  return sum;
+}
+
+void fake_cuda_reset_counts(void) {
+  for (auto &count : counts) count = 0;
+  failures_happened = 0;
+}
+
+int fake_cuda_fail(const char *entry, uint64_t kth, int error) {
+  std::string name = entry ? name_of(entry) : std::string();
+  if (entry && name.empty()) return -1;
+  std::lock_guard<std::mutex> guard(failures_mutex);
+  auto &all = failures();
+  if (kth == 0) {
+    if (!entry) all.clear();
+    std::erase_if(all, [&](const Failure &failure) { return failure.name == name; });
+  } else {
+    all.push_back({name, kth, static_cast<CUresult>(error)});
+  }
+  any_armed = !all.empty();
+  return 0;
+}
+
+uint64_t fake_cuda_failures(void) { return failures_happened; }
+uint64_t fake_cuda_calls_until_now(void) { return calls_until_now; }
+
+void fake_cuda_live(struct fake_cuda_live *out) {
+  *out = {};
+  State &s = state();
+  std::lock_guard<std::mutex> guard(s.mutex);
+  for (auto &[base, region] : s.regions) {
+    if (region.kind == Kind::registered)
+      out->registrations++;
+    else if (region.kind == Kind::imported)
+      out->imports++;
+    else
+      out->allocations++;
+  }
+  for (auto &[value, handle] : s.handles) {
+    out->handles += handle.references;
+    if (handle.imported) out->imports += handle.references;
+  }
+  out->reservations = s.reservations.size();
+  out->mappings = s.mappings.size();
+  for (Context &context : s.contexts) out->context_references += context.references;
+  for (auto &used : s.used) out->device_bytes += used;
+  out->host_bytes = s.host_bytes;
+  out->managed_bytes = managed_bytes();
+  out->dropped = s.dropped;
+  count_streams(&out->streams, &out->events);
+}
+
+}  // extern "C"

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events.
+#include "stream.h"
+
+using namespace fake;
+
+namespace {
+
+std::map<CUevent, std::shared_ptr<Event>> &events() {
+  static auto *all = new std::map<CUevent, std::shared_ptr<Event>>;
+  return *all;
+}
+
+std::shared_ptr<Event> find_event(CUevent handle) {
+  auto it = events().find(handle);
+  return it == events().end() ? nullptr : it->second;
+}
+
+// The host may not ask about an event that was recorded into a graph.
+CUresult refuse_captured_event(const Event &event) {
+  if (!event.capture) return CUDA_SUCCESS;
+  event.capture->invalidated = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
+CUresult elapsed(float *milliseconds, CUevent first, CUevent second) {
+  if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
+  auto start = find_event(first), end = find_event(second);
+  if (!start || !end || start->context != end->context) return CUDA_ERROR_INVALID_HANDLE;
+  for (auto &event : {start, end}) {
+    if (CUresult captured = refuse_captured_event(*event)) return captured;
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) || !event->marker) return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (!start->marker->done || !end->marker->done) return CUDA_ERROR_NOT_READY;
+  *milliseconds = std::chrono::duration<float, std::milli>(end->marker->when - start->marker->when).count();
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace fake {
+uint64_t created_streams();
+void count_streams(uint64_t *all_streams, uint64_t *all_events) {
+  *all_streams = created_streams();
+  *all_events = events().size();
+}
+void release_context_events(Context *context) {
+  state().dropped += std::erase_if(events(), [&](auto &entry) { return entry.second->context == context; });
+}
+}  // namespace fake
+
+extern "C" {
+
+CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags) {
+  FAKE_CUDA_ENTER(cuEventCreate);
+  bool interprocess = flags & CU_EVENT_INTERPROCESS;
+  if (!out || flags > 7 || (interprocess && !(flags & CU_EVENT_DISABLE_TIMING))) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  auto event = std::make_shared<Event>();
+  event->context = context;
+  event->flags = flags;
+  *out = reinterpret_cast<CUevent>(event.get());
+  events()[*out] = event;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventDestroy_v2(CUevent handle) {
+  FAKE_CUDA_ENTER(cuEventDestroy_v2);
+  FAKE_CUDA_CONTEXT(context);
+  return events().erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
+  FAKE_CUDA_ENTER(cuEventRecord);
+  FAKE_CUDA_CONTEXT(context);
+  auto event = find_event(handle);
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Marker> marker;
+  auto capture = stream->capture;
+  if (CUresult wrong = enqueue(
+          stream, [] { return CUDA_SUCCESS; }, {}, &marker))
+    return wrong;
+  event->marker = marker;
+  event->capture = capture;
+  event->recorded_in = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent handle) {
+  FAKE_CUDA_ENTER(cuEventQuery);
+  FAKE_CUDA_CONTEXT(context);
+  auto event = find_event(handle);
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult captured = refuse_captured_event(*event)) return captured;
+  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (event->context->error) return event->context->error;
+  return !event->marker || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
+  FAKE_CUDA_ENTER(cuEventSynchronize);
+  FAKE_CUDA_CONTEXT(context);
+  auto event = find_event(handle);
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult captured = refuse_captured_event(*event)) return captured;
+  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  wait_for(event->marker, lock);
+  return event->context->error;
+}
+
+CUresult CUDAAPI cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
+  FAKE_CUDA_ENTER(cuStreamWaitEvent);
+  FAKE_CUDA_CONTEXT(context);
+  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  auto event = find_event(handle);
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  if (event->capture && event->capture->origin) {
+    if (stream->legacy) return refuse_captured_event(*event), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (stream->capture && stream->capture != event->capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    if (!stream->capture) {
+      stream->capture = event->capture;  // the stream joins the capture
+      stream->joined = false;
+    } else if (auto other = event->recorded_in.lock(); other && other != stream) {
+      other->joined = true;
+    }
+    return CUDA_SUCCESS;
+  }
+  if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;  // of a capture that has ended
+  if (stream->capture) {
+    if (!event->marker) return CUDA_SUCCESS;
+    stream->capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  if (!event->marker || event->marker->done) return CUDA_SUCCESS;
+  return enqueue(stream, [] { return CUDA_SUCCESS; }, {event->marker});
+}
+
+CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second) {
+  FAKE_CUDA_ENTER(cuEventElapsedTime);
+  FAKE_CUDA_CONTEXT(context);
+  return elapsed(milliseconds, first, second);
+}
+
+CUresult CUDAAPI cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent second) {
+  FAKE_CUDA_ENTER(cuEventElapsedTime_v2);
+  FAKE_CUDA_CONTEXT(context);
+  return elapsed(milliseconds, first, second);
+}
+
+}  // extern "C"

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Legacy IPC: a 64-byte handle for memory of cuMemAlloc. Another process finds the bytes through the exporter's
+// descriptors in /proc, which only the same user may open; the memory's random number tells a reused descriptor.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "state.h"
+#include "stream.h"
+
+using namespace fake;
+
+namespace {
+
+struct Wire {
+  char magic[8];
+  uint64_t id, size, offset;  // of the allocation in its file
+  int32_t pid, fd, device;
+  uint32_t check;
+};
+static_assert(sizeof(Wire) <= CU_IPC_HANDLE_SIZE);
+constexpr char kMagic[8] = "fakeIPC";
+
+uint32_t check_of(Wire wire) {
+  wire.check = 0;
+  uint32_t sum = 2166136261u;
+  const auto *bytes = reinterpret_cast<const unsigned char *>(&wire);
+  for (size_t i = 0; i < sizeof wire; i++) sum = (sum ^ bytes[i]) * 16777619u;
+  return sum;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuIpcGetMemHandle);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  Region *region = find_region(address);
+  if (!region || region->kind != Kind::device) return CUDA_ERROR_INVALID_VALUE;
+  Wire wire{{},
+            region->backing->id,
+            region->size,
+            region->base - region->view,
+            getpid(),
+            region->backing->fd,
+            region->backing->device,
+            0};
+  memcpy(wire.magic, kMagic, sizeof kMagic);
+  wire.check = check_of(wire);
+  memset(out, 0, sizeof *out);
+  memcpy(out->reserved, &wire, sizeof wire);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
+  FAKE_CUDA_ENTER(cuIpcOpenMemHandle_v2);
+  if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  Wire wire;
+  memcpy(&wire, handle.reserved, sizeof wire);
+  for (size_t i = sizeof wire; i < CU_IPC_HANDLE_SIZE; i++)
+    if (handle.reserved[i]) return CUDA_ERROR_INVALID_VALUE;
+  if (memcmp(wire.magic, kMagic, sizeof kMagic) != 0 || wire.check != check_of(wire)) return CUDA_ERROR_INVALID_VALUE;
+  if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (wire.device != context->device) return CUDA_ERROR_INVALID_DEVICE;
+  State &s = state();
+  for (auto &[base, region] : s.regions) {
+    if (region.kind != Kind::imported || region.backing->id != wire.id || region.context != context) continue;
+    region.opened++;
+    *out = base;
+    return CUDA_SUCCESS;
+  }
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", wire.pid, wire.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_INVALID_VALUE;  // the exporter has freed it, or is gone
+  auto backing = adopt_backing(fd, wire.id);
+  if (!backing || wire.offset > backing->size || wire.size > backing->size - wire.offset)
+    return CUDA_ERROR_INVALID_VALUE;
+  char *view = reserve_addresses(backing->size, kGranularity);
+  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (s.configuration.cpu_access &&
+      mmap(view, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing->fd, 0) == MAP_FAILED) {
+    munmap(view, backing->size);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  uintptr_t start = reinterpret_cast<uintptr_t>(view);
+  size_t size = backing->size;
+  s.regions[start + wire.offset] = Region{
+      Kind::imported, start + wire.offset, wire.size, start, size, std::move(backing), context, 0, s.next_id++, 1};
+  *out = start + wire.offset;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
+  FAKE_CUDA_CONTEXT(context);
+  auto it = state().regions.find(address);
+  if (it == state().regions.end() || it->second.kind != Kind::imported) return CUDA_ERROR_INVALID_VALUE;
+  if (--it->second.opened == 0) drop_region(it);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent) {
+  FAKE_CUDA_ENTER(cuIpcGetEventHandle);
+  return out ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle) {
+  FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
+  return out ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // extern "C"

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain device memory and managed memory.
+#include <sys/mman.h>
+
+#include "state.h"
+#include "stream.h"
+
+using namespace fake;
+
+namespace {
+
+uint64_t to_512(uint64_t size) { return (size + 511) / 512 * 512; }
+
+bool open_to_cpu(char *view, const Backing &backing) {
+  return !state().configuration.cpu_access ||
+         mmap(view, backing.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing.fd, 0) != MAP_FAILED;
+}
+
+// A new region of device memory. Large ones are aligned to 2 MiB as the driver does by habit; nothing promises it, and
+// FAKE_CUDA_UNALIGNED takes the habit away. Small ones start anywhere on 512 bytes.
+CUresult allocate(Context *context, Kind kind, size_t size, CUdeviceptr *out) {
+  State &s = state();
+  size_t offset = 0;
+  if (s.configuration.unaligned)
+    offset = 512 * (1 + s.next_id % 7);
+  else if (size < kGranularity)
+    offset = 512 * (s.next_id % 8);
+  size_t whole = size + offset;
+  auto backing = make_backing(whole, context->device, to_512(size), kind == Kind::device);
+  if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
+  char *view = reserve_addresses(backing->size, kGranularity);
+  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!open_to_cpu(view, *backing)) {
+    munmap(view, backing->size);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  uintptr_t start = reinterpret_cast<uintptr_t>(view);
+  s.regions[start + offset] =
+      Region{kind, start + offset, size, start, backing->size, backing, context, 0, s.next_id++, 0};
+  *out = start + offset;
+  return CUDA_SUCCESS;
+}
+
+Region *managed_range(CUdeviceptr address, size_t size) {
+  Region *region = find_region(address);
+  bool whole = region && region->kind == Kind::managed && size && size <= region->size - (address - region->base);
+  return whole ? region : nullptr;
+}
+
+// Location types are checked even where the advice ignores them.
+CUresult check_location(CUmemLocation location) {
+  switch (static_cast<int>(location.type)) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      if (!valid_device(location.id)) return CUDA_ERROR_INVALID_DEVICE;
+      return state().configuration.lacks.count("concurrent") ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    case kLocationHost:
+    case kLocationHostNumaCurrent:
+      return CUDA_SUCCESS;
+    case kLocationHostNuma:
+      return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUmemLocation location_of(CUdevice device) {
+  CUmemLocation location{};
+  location.type = device == CU_DEVICE_CPU ? static_cast<CUmemLocationType>(kLocationHost) : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device == CU_DEVICE_CPU ? 0 : device;
+  return location;
+}
+
+CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocation location) {
+  if (!managed_range(address, size)) return CUDA_ERROR_INVALID_VALUE;
+  if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+    return CUDA_ERROR_INVALID_VALUE;
+  int type = location.type;
+  bool accessed_by = advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  if (accessed_by && (type == kLocationHostNuma || type == kLocationHostNumaCurrent)) return CUDA_ERROR_INVALID_VALUE;
+  return check_location(location);
+}
+
+CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUstream handle) {
+  FAKE_CUDA_CONTEXT(context);
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  if (!managed_range(address, size)) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult wrong = check_location(location)) return wrong;
+  return enqueue(stream, [] { return CUDA_SUCCESS; });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total) {
+  FAKE_CUDA_ENTER(cuMemGetInfo_v2);
+  if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  *total = state().configuration.memory;
+  *free = *total - state().used[context->device];
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
+  FAKE_CUDA_ENTER(cuMemAlloc_v2);
+  if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::device, size, out);
+}
+
+CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuMemFree_v2);
+  FAKE_CUDA_CONTEXT(context);
+  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  auto freeable = [&] {
+    auto it = state().regions.find(address);
+    bool right = it != state().regions.end() &&
+                 (it->second.kind == Kind::device || it->second.kind == Kind::pool || it->second.kind == Kind::managed);
+    return right ? it : state().regions.end();
+  };
+  auto it = freeable();
+  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
+  // Pool memory is freed at once; for the rest the driver waits for the work that may still use it.
+  if (it->second.kind != Kind::pool) {
+    wait_for_context(it->second.context, lock);
+    it = freeable();
+    if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
+  }
+  drop_region(it);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
+  FAKE_CUDA_ENTER(cuMemAllocManaged);
+  if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (state().configuration.lacks.count("managed")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  State &s = state();
+  size_t offset = s.configuration.unaligned ? 512 * (1 + s.next_id % 7) : 0;
+  if (size > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
+  size_t whole = (size + offset + kPage - 1) / kPage * kPage;
+  char *view = reserve_addresses(whole, kGranularity);
+  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (mprotect(view, whole, PROT_READ | PROT_WRITE) != 0) {
+    munmap(view, whole);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  uintptr_t start = reinterpret_cast<uintptr_t>(view);
+  s.regions[start + offset] =
+      Region{Kind::managed, start + offset, size, start, whole, nullptr, context, flags, s.next_id++, 0};
+  *out = start + offset;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
+  FAKE_CUDA_ENTER(cuMemAllocAsync);
+  if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (state().configuration.lacks.count("pools")) return CUDA_ERROR_NOT_SUPPORTED;
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  if (is_capturing(stream)) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here
+  return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::pool, size, out);
+}
+
+CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+  FAKE_CUDA_ENTER(cuMemFreeAsync);
+  FAKE_CUDA_CONTEXT(context);
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  auto it = state().regions.find(address);
+  if (it == state().regions.end() || it->second.kind != Kind::pool || it->second.flags) return CUDA_ERROR_INVALID_VALUE;
+  if (is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;
+  it->second.flags = 1;  // given back: a second free is wrong
+  uint64_t id = it->second.id;
+  return enqueue(stream, [address, id] {
+    std::lock_guard<std::mutex> guard(state().mutex);
+    auto it = state().regions.find(address);
+    if (it != state().regions.end() && it->second.id == id) drop_region(it);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuMemAdvise(CUdeviceptr address, size_t size, CUmem_advise advice, CUdevice device) {
+  FAKE_CUDA_ENTER(cuMemAdvise);
+  return advise(address, size, advice, location_of(device));
+}
+
+CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr address, size_t size, CUmem_advise advice, CUmemLocation location) {
+  FAKE_CUDA_ENTER(cuMemAdvise_v2);
+  return advise(address, size, advice, location);
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream) {
+  FAKE_CUDA_ENTER(cuMemPrefetchAsync);
+  return prefetch(address, size, location_of(device), stream);
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
+                                       CUstream stream) {
+  FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2);
+  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  return prefetch(address, size, location, stream);
+}
+
+}  // extern "C"

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fake driver knows of one process. Everything below is guarded by State::mutex unless it says otherwise.
+#ifndef FAKE_CUDA_STATE_H
+#define FAKE_CUDA_STATE_H
+
+// Gives every symbol its own declaration: "cuMemAlloc_v2" is then written as such.
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "entries.h"
+
+namespace fake {
+
+inline constexpr size_t kGranularity = size_t{2} << 20;
+inline constexpr size_t kPage = 4096;
+inline constexpr int kMaxDevices = 16;
+inline constexpr int kHost = -1;
+
+// Numbers rather than names: older headers lack them.
+inline constexpr int kLocationHost = 2, kLocationHostNuma = 3, kLocationHostNumaCurrent = 4;
+
+struct Stream;
+
+struct Configuration {
+  int version = 13000;
+  int devices = 1;
+  uint64_t memory = uint64_t{8} << 30;
+  bool cpu_access = false, unaligned = false;
+  unsigned delay_us = 0;
+  std::set<std::string> lacks;
+};
+
+// Bytes in a file, and the address through which the driver itself reaches them. The last reference may go on any thread.
+struct Backing {
+  int fd = -1;
+  char *alias = nullptr;
+  size_t size = 0;
+  int device = kHost;
+  uint64_t charged = 0;  // what it takes of its device's memory; 0 when another process pays
+  uint64_t id = 0;
+  bool shareable = false;
+  ~Backing();
+};
+
+// Null when there is no memory. `charge`: what it takes of the device.
+std::shared_ptr<Backing> make_backing(size_t size, int device, uint64_t charge, bool shareable);
+// Takes over `fd`. Null when it is no memory of a fake driver, or `id` is not 0 and not the memory's.
+std::shared_ptr<Backing> adopt_backing(int fd, uint64_t id);
+
+struct Context {
+  int device = 0;
+  unsigned references = 0;
+  CUresult error = CUDA_SUCCESS;  // sticky, as on a device: after a wrong access nothing works
+  std::shared_ptr<Stream> legacy;
+  std::set<int> peers;
+};
+
+enum class Kind { device, pool, managed, host, registered, imported };
+
+struct Region {
+  Kind kind;
+  uintptr_t base;
+  size_t size;
+  uintptr_t view;  // what was mapped for it
+  size_t view_size;
+  std::shared_ptr<Backing> backing;  // device, pool, imported
+  Context *context;
+  unsigned flags;
+  uint64_t id;
+  unsigned opened;  // imported: times opened
+};
+
+struct Physical {
+  std::shared_ptr<Backing> backing;
+  CUmemAllocationProp properties;
+  uint64_t id;
+};
+
+struct Handle {
+  std::shared_ptr<Physical> physical;
+  unsigned references;
+  bool imported;
+};
+
+struct Mapping {
+  size_t size;
+  std::shared_ptr<Physical> physical;
+  CUmemGenericAllocationHandle handle;
+  unsigned access[kMaxDevices];  // CUmemAccess_flags
+  unsigned host_access;
+};
+
+struct State {
+  std::mutex mutex;
+  std::condition_variable changed;  // of any stream
+  Configuration configuration;
+  Context contexts[kMaxDevices];
+  std::map<uintptr_t, Region> regions;
+  std::map<uintptr_t, size_t> reservations;
+  std::map<uintptr_t, Mapping> mappings;
+  std::map<CUmemGenericAllocationHandle, Handle> handles;
+  uint64_t next_handle = 0x700001, next_id = 1;
+  uint64_t dropped = 0;
+  std::atomic<uint64_t> used[kMaxDevices] = {};
+  std::atomic<uint64_t> host_bytes{0};
+  State();
+};
+
+// Made at the first call and never destroyed: threads may still run when the process ends.
+State &state();
+
+// Counts the call, and says how it ends before it starts: a failure that a test asked for, no cuInit, a forked child.
+CUresult enter(Entry entry);
+
+// The calling thread's context, or why there is none to use. The lock is held.
+CUresult current_context(Context **out);
+bool valid_device(int device);
+// The bytes of the device are taken, or not at all.
+bool charge(int device, uint64_t bytes);
+void release_context_regions(Context *context);
+
+char *reserve_addresses(size_t size, size_t alignment);
+// The region, or null. The lock is held.
+Region *find_region(uintptr_t address);
+// The mapping with its base, or null.
+Mapping *find_mapping(uintptr_t address, uintptr_t *base);
+bool find_reservation(uintptr_t address, uintptr_t *base, size_t *size);
+uint64_t managed_bytes();
+
+// A stretch of bytes that the driver can reach, kept alive.
+struct Piece {
+  char *data;
+  size_t size;
+  std::shared_ptr<Backing> backing;
+};
+enum class Where { pageable, pinned, managed, device };
+// Where [address, address + size) really is, for work on `device`. The lock is held.
+CUresult translate(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out, Where *where);
+
+// Frees what is at `base` without waiting. The lock is held.
+void drop_region(std::map<uintptr_t, Region>::iterator it);
+
+}  // namespace fake
+
+#define FAKE_CUDA_ENTER(symbol)                                        \
+  if (CUresult early = fake::enter(fake::Entry::symbol)) return early; \
+  std::unique_lock<std::mutex> lock(fake::state().mutex)
+
+#define FAKE_CUDA_CONTEXT(context)  \
+  fake::Context *context = nullptr; \
+  if (CUresult none = fake::current_context(&context)) return none
+
+#endif

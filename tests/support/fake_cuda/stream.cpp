@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker threads, the default streams and the calls that make and wait for streams.
+#include "stream.h"
+
+using namespace fake;
+
+namespace {
+
+thread_local bool is_worker = false;
+
+struct Streams {
+  std::map<CUstream, std::shared_ptr<Stream>> created;
+  std::map<std::pair<Context *, std::thread::id>, std::shared_ptr<Stream>> per_thread;
+};
+Streams &streams() {
+  static auto *all = new Streams;
+  return *all;
+}
+
+std::shared_ptr<Stream> make_stream(Context *context, unsigned flags, int priority) {
+  auto stream = std::make_shared<Stream>();
+  stream->context = context;
+  stream->flags = flags;
+  stream->priority = priority;
+  return stream;
+}
+
+template <class F>
+void for_each_stream(Context *context, F each) {
+  for (auto &[handle, stream] : streams().created)
+    if (!context || stream->context == context) each(stream);
+  for (auto &[key, stream] : streams().per_thread)
+    if (!context || key.first == context) each(stream);
+  for (Context &one : state().contexts)
+    if (one.legacy && (!context || &one == context)) each(one.legacy);
+}
+
+void work(std::shared_ptr<Stream> stream) {
+  is_worker = true;
+  State &s = state();
+  std::unique_lock<std::mutex> lock(s.mutex);
+  for (;;) {
+    s.changed.wait(lock, [&] { return stream->closed || !stream->queue.empty(); });
+    if (stream->queue.empty()) return;
+    Work next = std::move(stream->queue.front());
+    s.changed.wait(lock, [&] {
+      for (auto &marker : next.after)
+        if (!marker->done) return false;
+      return true;
+    });
+    bool broken = stream->context->error != CUDA_SUCCESS;
+    lock.unlock();
+    if (s.configuration.delay_us) std::this_thread::sleep_for(std::chrono::microseconds(s.configuration.delay_us));
+    CUresult result = broken ? CUDA_SUCCESS : next.run();
+    next.run = nullptr;  // what it holds goes without the lock
+    lock.lock();
+    if (result) stream->context->error = result;
+    stream->queue.pop_front();
+    next.marker->done = true;
+    next.marker->when = std::chrono::steady_clock::now();
+    s.changed.notify_all();
+  }
+}
+
+}  // namespace
+
+namespace fake {
+
+bool on_stream_worker() { return is_worker; }
+
+CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out) {
+  if (!handle || handle == CU_STREAM_LEGACY) {
+    if (!context->legacy) {
+      context->legacy = make_stream(context, 0, 0);
+      context->legacy->legacy = true;
+    }
+    *out = context->legacy;
+    return CUDA_SUCCESS;
+  }
+  if (handle == CU_STREAM_PER_THREAD) {
+    auto &mine = streams().per_thread[{context, std::this_thread::get_id()}];
+    if (!mine) mine = make_stream(context, 0, 0);
+    *out = mine;
+    return CUDA_SUCCESS;
+  }
+  auto it = streams().created.find(handle);
+  if (it == streams().created.end()) return CUDA_ERROR_INVALID_HANDLE;
+  *out = it->second;
+  return it->second->context->error;
+}
+
+CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()> run,
+                 std::vector<std::shared_ptr<Marker>> after, std::shared_ptr<Marker> *marker) {
+  if (stream->capture) {
+    stream->joined = false;
+    return stream->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+  }
+  if (CUresult implicit = refuse_implicit(stream)) return implicit;
+  // The legacy stream and the blocking streams of a context wait for each other.
+  if (stream->legacy) {
+    for_each_stream(stream->context, [&](auto &other) {
+      if (other != stream && !(other->flags & CU_STREAM_NON_BLOCKING) && !other->idle()) after.push_back(other->last);
+    });
+  } else if (!(stream->flags & CU_STREAM_NON_BLOCKING)) {
+    auto &legacy = stream->context->legacy;
+    if (legacy && !legacy->idle()) after.push_back(legacy->last);
+  }
+  stream->last = std::make_shared<Marker>();
+  stream->queue.push_back({std::move(run), std::move(after), stream->last});
+  if (marker) *marker = stream->last;
+  if (!stream->started) {
+    stream->started = true;
+    std::thread(work, stream).detach();
+  }
+  state().changed.notify_all();
+  return CUDA_SUCCESS;
+}
+
+void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex> &lock) {
+  if (!marker) return;
+  auto kept = marker;
+  state().changed.wait(lock, [&] { return kept->done; });
+}
+
+void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock) {
+  std::vector<std::shared_ptr<Marker>> all;
+  for_each_stream(context, [&](auto &stream) {
+    if (!stream->idle()) all.push_back(stream->last);
+  });
+  for (auto &marker : all) wait_for(marker, lock);
+}
+
+static void close_stream(Stream *stream) {
+  stream->closed = true;  // its thread ends after what is queued
+  state().changed.notify_all();
+}
+
+void release_context_streams(Context *context) {
+  State &s = state();
+  for (auto it = streams().created.begin(); it != streams().created.end();) {
+    if (it->second->context != context) {
+      ++it;
+      continue;
+    }
+    close_stream(it->second.get());
+    s.dropped++;
+    it = streams().created.erase(it);
+  }
+  std::erase_if(streams().per_thread, [&](auto &entry) {
+    if (entry.first.first != context) return false;
+    close_stream(entry.second.get());
+    return true;
+  });
+  if (context->legacy) close_stream(context->legacy.get());
+  context->legacy = nullptr;
+}
+
+uint64_t created_streams() { return streams().created.size(); }
+
+CUresult refuse_implicit(const std::shared_ptr<Stream> &stream, bool spoil) {
+  if (!stream->legacy) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  for_each_stream(stream->context, [&](auto &other) {
+    if (!other->capture || (other->flags & CU_STREAM_NON_BLOCKING)) return;
+    if (spoil) other->capture->invalidated = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  });
+  return result;
+}
+
+void for_captures(const std::function<void(Capture &)> &each) {
+  for_each_stream(nullptr, [&](auto &stream) {
+    if (stream->capture && stream->capture->origin == stream.get()) each(*stream->capture);
+  });
+}
+
+// The streams that take part in a capture.
+std::vector<std::shared_ptr<Stream>> streams_in(const Capture *capture) {
+  std::vector<std::shared_ptr<Stream>> all;
+  for_each_stream(nullptr, [&](auto &stream) {
+    if (stream->capture.get() == capture) all.push_back(stream);
+  });
+  return all;
+}
+
+}  // namespace fake
+
+extern "C" {
+
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+  FAKE_CUDA_ENTER(cuStreamCreateWithPriority);
+  if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  auto stream = make_stream(context, flags, priority);
+  *out = reinterpret_cast<CUstream>(stream.get());
+  streams().created[*out] = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags) {
+  FAKE_CUDA_ENTER(cuStreamCreate);
+  if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  auto stream = make_stream(context, flags, 0);
+  *out = reinterpret_cast<CUstream>(stream.get());
+  streams().created[*out] = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
+  FAKE_CUDA_ENTER(cuStreamDestroy_v2);
+  FAKE_CUDA_CONTEXT(context);
+  auto it = streams().created.find(handle);
+  if (it == streams().created.end()) return CUDA_ERROR_INVALID_HANDLE;
+  if (it->second->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  close_stream(it->second.get());
+  streams().created.erase(it);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
+  FAKE_CUDA_ENTER(cuStreamSynchronize);
+  FAKE_CUDA_CONTEXT(context);
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  if (CUresult captured = refuse_captured(stream)) return captured;
+  if (CUresult implicit = refuse_implicit(stream)) return implicit;
+  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (stream->legacy)  // its place in the order is behind every blocking stream
+    if (CUresult wrong = enqueue(stream, [] { return CUDA_SUCCESS; })) return wrong;
+  wait_for(stream->last, lock);
+  return stream->context->error;
+}
+
+CUresult CUDAAPI cuStreamQuery(CUstream handle) {
+  FAKE_CUDA_ENTER(cuStreamQuery);
+  FAKE_CUDA_CONTEXT(context);
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  if (CUresult captured = refuse_captured(stream)) return captured;
+  if (CUresult implicit = refuse_implicit(stream)) return implicit;
+  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  bool idle = stream->idle();
+  if (stream->legacy)
+    for_each_stream(stream->context, [&](auto &other) {
+      if (!(other->flags & CU_STREAM_NON_BLOCKING) && !other->idle()) idle = false;
+    });
+  return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *out) {
+  FAKE_CUDA_ENTER(cuStreamGetCtx);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  auto it = streams().created.find(handle);
+  if (it != streams().created.end()) {
+    *out = reinterpret_cast<CUcontext>(it->second->context);
+    return CUDA_SUCCESS;
+  }
+  if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+  FAKE_CUDA_CONTEXT(context);
+  *out = reinterpret_cast<CUcontext>(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user) {
+  FAKE_CUDA_ENTER(cuLaunchHostFunc);
+  if (!fn) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  std::shared_ptr<Stream> stream;
+  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  return enqueue(stream, [fn, user] {
+    fn(user);
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"

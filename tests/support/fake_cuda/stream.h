@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: each has a thread that does its work in order, later than the call that asked for it.
+// The lock of State::mutex is held for everything here but what a stream's work itself does.
+#ifndef FAKE_CUDA_STREAM_H
+#define FAKE_CUDA_STREAM_H
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "state.h"
+
+namespace fake {
+
+// The end of one piece of work.
+struct Marker {
+  bool done = false;
+  std::chrono::steady_clock::time_point when;
+};
+
+struct Work {
+  std::function<CUresult()> run;
+  std::vector<std::shared_ptr<Marker>> after;  // besides what is before it in the stream
+  std::shared_ptr<Marker> marker;
+};
+
+struct Capture {
+  uint64_t id;
+  CUstreamCaptureMode mode;
+  std::thread::id thread;
+  Stream *origin;
+  bool invalidated = false;
+};
+
+struct Stream {
+  Context *context;
+  unsigned flags;
+  int priority;
+  bool legacy = false;
+  bool closed = false, started = false;
+  std::deque<Work> queue;
+  std::shared_ptr<Marker> last;  // null when nothing was ever queued
+  std::shared_ptr<Capture> capture;
+  bool joined = false;  // to the origin again, by an event
+  bool idle() const { return !last || last->done; }
+};
+
+struct Event {
+  Context *context;
+  unsigned flags;
+  std::shared_ptr<Marker> marker;    // of the last record; null: never recorded
+  std::shared_ptr<Capture> capture;  // set when the last record was captured
+  std::weak_ptr<Stream> recorded_in;
+};
+
+// What a handle means for the calling thread: a created stream, or a default one of `context`.
+CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out);
+bool is_capturing(const std::shared_ptr<Stream> &stream);
+// Queues work, or drops it when the stream captures. `marker` may be null.
+CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()> run,
+                 std::vector<std::shared_ptr<Marker>> after = {}, std::shared_ptr<Marker> *marker = nullptr);
+void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex> &lock);
+void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock);
+void release_context_streams(Context *context);
+void release_context_events(Context *context);
+void count_streams(uint64_t *streams, uint64_t *events);
+
+// The error of a call that capture forbids to the calling thread, which spoils the capture. `context` null: any.
+CUresult refuse_during_capture(Context *context);
+// The error of a call on this very stream, when it captures.
+CUresult refuse_captured(const std::shared_ptr<Stream> &stream);
+// Work on the legacy stream would wait for blocking streams, which must not capture.
+CUresult refuse_implicit(const std::shared_ptr<Stream> &stream, bool spoil = true);
+
+// The calling thread does a stream's work: it may not call the driver.
+bool on_stream_worker();
+
+}  // namespace fake
+#endif

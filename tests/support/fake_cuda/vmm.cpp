@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory management: addresses, physical memory, mappings and their access rights.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "state.h"
+#include "stream.h"
+
+using namespace fake;
+
+namespace {
+
+bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
+bool aligned(uint64_t value) { return value % kGranularity == 0; }
+void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
+
+CUresult check_properties(const CUmemAllocationProp *p, int *device) {
+  if (!p || p->type != CU_MEM_ALLOCATION_TYPE_PINNED || p->win32HandleMetaData) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned char byte : p->allocFlags.reserved)
+    if (byte) return CUDA_ERROR_INVALID_VALUE;
+  if (p->allocFlags.compressionType > 1 || p->allocFlags.usage) return CUDA_ERROR_INVALID_VALUE;
+  int types = p->requestedHandleTypes;
+  if (types & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return types & 8 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;  // 8: FABRIC
+  if (types && lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  switch (static_cast<int>(p->location.type)) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      if (!valid_device(p->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+      *device = p->location.id;
+      return CUDA_SUCCESS;
+    case kLocationHost:  // of no NUMA node, and not for other processes; new in CUDA 13
+      if (state().configuration.version < 13000 || lacks("host_vmm")) return CUDA_ERROR_NOT_SUPPORTED;
+      *device = kHost;
+      return types ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    case kLocationHostNuma:
+      if (lacks("host_vmm")) return CUDA_ERROR_NOT_SUPPORTED;
+      *device = kHost;
+      return p->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;  // CURRENT is none for memory
+  }
+}
+
+Handle *find_handle(CUmemGenericAllocationHandle value) {
+  auto it = state().handles.find(value);
+  return it == state().handles.end() ? nullptr : &it->second;
+}
+
+// Calls `each` for the mappings that fill [address, address + size) exactly; false when they do not.
+template <class F>
+bool for_whole_mappings(uint64_t address, size_t size, F each) {
+  uintptr_t base = 0, reservation = 0;
+  size_t reserved = 0;
+  if (!size || !find_reservation(address, &reservation, &reserved)) return false;
+  if (size > reserved - (address - reservation)) return false;
+  for (uint64_t at = address, end = address + size; at < end;) {
+    Mapping *mapping = find_mapping(at, &base);
+    if (!mapping || base != at || mapping->size > end - at) return false;
+    at += mapping->size;
+  }
+  for (uint64_t at = address, end = address + size; at < end;) {
+    Mapping *mapping = find_mapping(at, &base);
+    at += mapping->size;
+    each(base, mapping);
+  }
+  return true;
+}
+
+// What the CPU may do with a mapping: pages of a device are not the CPU's to read.
+int protection(const Mapping &mapping) {
+  unsigned access = mapping.host_access;
+  if (mapping.physical->backing->device != kHost) {
+    access = 0;
+    if (state().configuration.cpu_access)
+      for (unsigned each : mapping.access) access = std::max(access, each);
+  }
+  return access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+         : access == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                      : PROT_NONE;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
+                                               CUmemAllocationGranularity_flags option) {
+  FAKE_CUDA_ENTER(cuMemGetAllocationGranularity);
+  int device;
+  if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) return CUDA_ERROR_INVALID_VALUE;
+  if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (CUresult wrong = check_properties(properties, &device)) return wrong;
+  *granularity = kGranularity;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint,
+                                     unsigned long long flags) {
+  FAKE_CUDA_ENTER(cuMemAddressReserve);
+  if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1)) || hint % kPage)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
+  char *got = size > (uint64_t{1} << 46) ? nullptr : reserve_addresses(size, std::max(alignment, kGranularity));
+  if (!got) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = reinterpret_cast<CUdeviceptr>(got);
+  state().reservations[*out] = size;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t size) {
+  FAKE_CUDA_ENTER(cuMemAddressFree);
+  State &s = state();
+  auto it = s.reservations.find(address);
+  if (it == s.reservations.end() || it->second != size) return CUDA_ERROR_INVALID_VALUE;
+  auto mapping = s.mappings.lower_bound(address);
+  if (mapping != s.mappings.end() && mapping->first < address + size) return CUDA_ERROR_INVALID_VALUE;
+  munmap(pointer(address), size);
+  s.reservations.erase(it);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *properties,
+                             unsigned long long flags) {
+  FAKE_CUDA_ENTER(cuMemCreate);
+  if (!out || !size || !aligned(size) || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
+  int device;
+  if (CUresult wrong = check_properties(properties, &device)) return wrong;
+  State &s = state();
+  if (size > s.configuration.memory) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto backing = make_backing(size, device, size, properties->requestedHandleTypes != 0);
+  if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = s.next_handle++;
+  s.handles[*out] = Handle{std::make_shared<Physical>(Physical{backing, *properties, s.next_id++}), 1, false};
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle value) {
+  FAKE_CUDA_ENTER(cuMemRelease);
+  Handle *handle = find_handle(value);
+  if (!handle) return CUDA_ERROR_INVALID_VALUE;
+  if (--handle->references == 0) state().handles.erase(value);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle value,
+                          unsigned long long flags) {
+  FAKE_CUDA_ENTER(cuMemMap);
+  Handle *handle = find_handle(value);
+  if (!handle || flags || offset || !size || !aligned(address) || size != handle->physical->backing->size)
+    return CUDA_ERROR_INVALID_VALUE;
+  uintptr_t reservation;
+  size_t reserved;
+  if (!find_reservation(address, &reservation, &reserved) || size > reserved - (address - reservation))
+    return CUDA_ERROR_INVALID_VALUE;
+  State &s = state();
+  auto next = s.mappings.lower_bound(address);
+  if (find_mapping(address, nullptr) || (next != s.mappings.end() && next->first < address + size))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, handle->physical->backing->fd,
+           0) == MAP_FAILED)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  s.mappings[address] = Mapping{size, handle->physical, value, {}, 0};
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
+  FAKE_CUDA_ENTER(cuMemUnmap);
+  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  State &s = state();
+  // Checked in full before anything goes.
+  if (!for_whole_mappings(address, size, [](uint64_t, Mapping *) {})) return CUDA_ERROR_INVALID_VALUE;
+  if (mmap(pointer(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
+      MAP_FAILED)
+    return CUDA_ERROR_UNMAP_FAILED;
+  s.mappings.erase(s.mappings.lower_bound(address), s.mappings.lower_bound(address + size));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *descriptors, size_t count) {
+  FAKE_CUDA_ENTER(cuMemSetAccess);
+  if (!descriptors || !count || !aligned(address) || !aligned(size)) return CUDA_ERROR_INVALID_VALUE;
+  bool all_on_host = true;
+  if (!for_whole_mappings(address, size, [&](uint64_t, Mapping *mapping) {
+        all_on_host = all_on_host && mapping->physical->backing->device == kHost;
+      }))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    int type = descriptors[i].location.type, flags = descriptors[i].flags;
+    if (flags != 0 && flags != 1 && flags != 3) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_LOCATION_TYPE_DEVICE) {
+      if (!valid_device(descriptors[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    } else if ((type != kLocationHost && type != kLocationHostNuma) || !all_on_host) {
+      return CUDA_ERROR_INVALID_VALUE;  // the CPU gets no access to a device's pages
+    }
+  }
+  CUresult result = CUDA_SUCCESS;
+  for_whole_mappings(address, size, [&](uint64_t base, Mapping *mapping) {
+    for (size_t i = 0; i < count; i++) {
+      unsigned flags = descriptors[i].flags;
+      if (descriptors[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        mapping->access[descriptors[i].location.id] = flags;
+      else
+        mapping->host_access = flags;
+    }
+    if (mprotect(pointer(base), mapping->size, protection(*mapping)) != 0) result = CUDA_ERROR_OUT_OF_MEMORY;
+  });
+  return result;
+}
+
+CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuMemGetAccess);
+  if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
+  Mapping *mapping = find_mapping(address, nullptr);
+  if (!mapping) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    if (!valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+    *flags = mapping->access[location->id];
+  } else if (location->type == kLocationHost || location->type == kLocationHostNuma) {
+    *flags = mapping->host_access;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address) {
+  FAKE_CUDA_ENTER(cuMemRetainAllocationHandle);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  Mapping *mapping = find_mapping(reinterpret_cast<uintptr_t>(address), nullptr);
+  if (!mapping) return CUDA_ERROR_INVALID_VALUE;
+  *out = mapping->handle;  // the value that was mapped, whether or not it has been released since
+  auto [it, fresh] = state().handles.try_emplace(mapping->handle, Handle{mapping->physical, 0, false});
+  it->second.references++;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUmemGenericAllocationHandle value) {
+  FAKE_CUDA_ENTER(cuMemGetAllocationPropertiesFromHandle);
+  Handle *handle = find_handle(value);
+  if (!out || !handle) return CUDA_ERROR_INVALID_VALUE;
+  *out = handle->physical->properties;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle value,
+                                              CUmemAllocationHandleType type, unsigned long long flags) {
+  FAKE_CUDA_ENTER(cuMemExportToShareableHandle);
+  Handle *handle = find_handle(value);
+  if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (!(handle->physical->properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
+  int fd = fcntl(handle->physical->backing->fd, F_DUPFD_CLOEXEC, 3);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int *>(out) = fd;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
+                                                CUmemAllocationHandleType type) {
+  FAKE_CUDA_ENTER(cuMemImportFromShareableHandle);
+  if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (lacks("vmm") || lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  int fd = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 3);
+  if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  auto backing = adopt_backing(fd, 0);
+  if (!backing || !backing->shareable || !aligned(backing->size)) return CUDA_ERROR_INVALID_VALUE;
+  if (backing->device != kHost && !valid_device(backing->device)) return CUDA_ERROR_INVALID_DEVICE;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location.type =
+      backing->device == kHost ? static_cast<CUmemLocationType>(kLocationHostNuma) : CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = backing->device == kHost ? 0 : backing->device;
+  State &s = state();
+  *out = s.next_handle++;
+  s.handles[*out] = Handle{std::make_shared<Physical>(Physical{backing, properties, s.next_id++}), 1, true};
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts this program again as a second process and talks with it over two pipes.
+#ifndef GMM_TESTS_SECOND_PROCESS_H
+#define GMM_TESTS_SECOND_PROCESS_H
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+typedef struct second_process {
+  pid_t pid;
+  int to, from;
+} second_process;
+
+// The new process gets `--second` and up to six words. Its stdin and stdout are the pipes; stderr is ours.
+__attribute__((unused)) static bool second_start(second_process *process, const char *const words[], unsigned count) {
+  int down[2], up[2];
+  if (pipe(down) != 0 || pipe(up) != 0) return false;
+  for (int i = 0; i < 2; ++i) {
+    fcntl(down[i], F_SETFD, FD_CLOEXEC);
+    fcntl(up[i], F_SETFD, FD_CLOEXEC);
+  }
+  char *arguments[10] = {(char *)"second", (char *)"--second"};
+  for (unsigned i = 0; i < count && i < 6; ++i) arguments[2 + i] = (char *)words[i];
+  fflush(stdout);
+  process->pid = fork();
+  if (process->pid < 0) return false;
+  if (process->pid == 0) {
+    dup2(down[0], 0);
+    dup2(up[1], 1);
+    execv("/proc/self/exe", arguments);
+    _exit(127);
+  }
+  close(down[0]);
+  close(up[1]);
+  process->to = down[1];
+  process->from = up[0];
+  return true;
+}
+
+__attribute__((unused)) static bool send_bytes(int fd, const void *bytes, size_t size) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = write(fd, (const char *)bytes + done, size - done);
+    if (n <= 0) return false;
+    done += (size_t)n;
+  }
+  return true;
+}
+
+// Waits at most 20 seconds.
+__attribute__((unused)) static bool receive_bytes(int fd, void *bytes, size_t size) {
+  for (size_t done = 0; done < size;) {
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    if (poll(&ready, 1, 20000) <= 0) return false;
+    ssize_t n = read(fd, (char *)bytes + done, size - done);
+    if (n <= 0) return false;
+    done += (size_t)n;
+  }
+  return true;
+}
+
+// Waits for the end; the exit code, or 1000 and the signal.
+__attribute__((unused)) static int second_wait(second_process *process) {
+  close(process->to);
+  close(process->from);
+  int status = 0;
+  if (waitpid(process->pid, &status, 0) != process->pid) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+__attribute__((unused)) static void second_kill(second_process *process) {
+  kill(process->pid, SIGKILL);
+  second_wait(process);
+}
+
+#endif

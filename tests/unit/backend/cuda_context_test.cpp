@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calling thread's driver context is after every operation what it was before.
+#include <thread>
+
+#include "cuda_backend_test.h"
+
+namespace gmm::test {
+namespace {
+
+class CudaContext : public CudaBackendTest {
+ protected:
+  // Puts every operation through its paces, and looks at the context after each step.
+  void expect_unchanged() {
+    const CUcontext before = driver().current();
+    for (const Operation &operation : operations()) {
+      if (!possible(backend(), operation)) continue;
+      SCOPED_TRACE(operation.name);
+      World world;
+      world.backend = &backend();
+      ASSERT_OK(operation.prepare(world));
+      ASSERT_EQ(driver().current(), before);
+      ASSERT_OK(operation.run(world));
+      ASSERT_EQ(driver().current(), before);
+      ASSERT_OK(operation.undo(world));
+      ASSERT_EQ(driver().current(), before);
+    }
+  }
+  CUcontext retain(int device) {
+    CUcontext context = nullptr;
+    EXPECT_EQ(driver().cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
+    return context;
+  }
+  void release(int device) { EXPECT_EQ(driver().cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS); }
+  CUcontext pop() {
+    CUcontext context = nullptr;
+    EXPECT_EQ(driver().cuCtxPopCurrent(&context), CUDA_SUCCESS);
+    return context;
+  }
+};
+
+TEST_F(CudaContext, ThreadWithNoneHasNoneAfterwards) {
+  std::thread thread([this] {
+    ASSERT_EQ(driver().current(), nullptr);
+    expect_unchanged();
+  });
+  thread.join();
+}
+
+TEST_F(CudaContext, ThreadWithTheDevicesKeepsIt) {
+  const CUcontext own = retain(0);
+  ASSERT_EQ(driver().cuCtxPushCurrent(own), CUDA_SUCCESS);
+  expect_unchanged();
+  EXPECT_EQ(pop(), own);
+  EXPECT_EQ(driver().current(), nullptr);
+  release(0);
+}
+
+TEST_F(CudaContext, ThreadWithAnotherDevicesKeepsItAndTheOnesBelow) {
+  if (backend().device_count() < 2) GTEST_SKIP() << "one device";
+  const CUcontext first = retain(0), other = retain(1);
+  for (CUcontext each : {other, first, other}) ASSERT_EQ(driver().cuCtxPushCurrent(each), CUDA_SUCCESS);
+  expect_unchanged();
+  for (CUcontext each : {other, first, other}) EXPECT_EQ(pop(), each);
+  EXPECT_EQ(driver().current(), nullptr);
+  release(0);
+  release(1);
+}
+
+TEST_F(CudaContext, OperationsReachTheDeviceThatIsAskedFor) {
+  if (backend().device_count() < 2) GTEST_SKIP() << "one device";
+  const CUcontext first = retain(0);
+  ASSERT_EQ(driver().cuCtxPushCurrent(first), CUDA_SUCCESS);
+  Allocation allocation;
+  ASSERT_OK(backend().allocate(Kind::kDevice, Device{1}, kUnit, &allocation));
+  ForeignPointer seen;
+  backend().identify(allocation.base, &seen);
+  EXPECT_TRUE(seen.known);
+  EXPECT_EQ(seen.device, Device{1});
+  gmm_stream stream = nullptr;
+  ASSERT_OK(backend().stream_create(Device{1}, &stream));
+  ASSERT_OK(backend().fill(Device{1}, stream, allocation.base, 7, kUnit));
+  EXPECT_OK(backend().stream_destroy(stream));
+  EXPECT_OK(backend().deallocate(allocation));
+  EXPECT_EQ(pop(), first);
+  release(0);
+}
+
+TEST_F(CudaContext, DevicesAreStartedWhenTheyAreNeeded) {
+  if (!driver().is_fake()) GTEST_SKIP() << "needs the fake driver";
+  const uint64_t before = driver().live().context_references;
+  void *base = nullptr;
+  ASSERT_OK(backend().reserve(kUnit, &base));
+  EXPECT_OK(backend().unreserve(base, kUnit));
+  EXPECT_EQ(driver().live().context_references, before) << "addresses need no device";
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([this] {
+      Allocation allocation;
+      ASSERT_OK(backend().allocate(Kind::kDevice, kFirst, kUnit, &allocation));
+      EXPECT_OK(backend().deallocate(allocation));
+    });
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(driver().live().context_references, before + 1) << "retained once";
+  backend().destroy();
+  backend_ = nullptr;
+  EXPECT_EQ(driver().live().context_references, before) << "released by destroy()";
+}
+
+// The driver's answers where the context is looked up or put back.
+TEST_F(CudaContext, SurvivesFailuresOfTheContextCalls) {
+  if (!driver().is_fake()) GTEST_SKIP() << "needs the fake driver";
+  for (const char *entry :
+       {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode"})
+    for (const Operation &operation : operations()) {
+      if (!possible(backend(), operation)) continue;
+      SCOPED_TRACE(std::string(entry) + " in " + operation.name);
+      World world;
+      world.backend = &backend();
+      ASSERT_OK(operation.prepare(world));
+      for (uint64_t kth = 1; kth < 10; ++kth) {
+        const fake_cuda_live_t before = driver().live();
+        const uint64_t failures = driver().failures();
+        driver().fail(entry, kth, CUDA_ERROR_UNKNOWN);
+        const Status status = operation.run(world);
+        const bool happened = driver().failures() != failures;
+        driver().fail(nullptr, 0, CUDA_SUCCESS);
+        ASSERT_EQ(driver().current(), nullptr);
+        if (status.ok()) break;
+        ASSERT_TRUE(happened) << last_message();
+        EXPECT_NE(last_message()[0], '\0');
+        EXPECT_EQ(driver().live(), before);
+        ASSERT_LT(kth, 9u) << "no end";
+      }
+      ASSERT_OK(operation.undo(world));
+    }
+}
+
+}  // namespace
+}  // namespace gmm::test
