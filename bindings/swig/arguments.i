@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which arguments of the headers take which typemap of the catalogue. The languages define the GMM_* patterns on the left.
+ */
+
+/* An address is a number in every language: it may point anywhere and is never looked through here. */
+%apply void *GMM_ADDRESS { void *, const void *, gmm_stream }
+
+%apply void **GMM_OUT_ADDRESS { void **out, void **device_pointer, gmm_stream *out }
+%apply uint64_t *GMM_OUT_UINT64 { uint64_t *bytes, uint64_t *offset, uint64_t *size }
+%apply uint32_t *GMM_OUT_UINT32 { uint32_t *out, gmm_tag *out }
+%apply int32_t *GMM_OUT_INT32 { int32_t *fd }
+%apply uint8_t GMM_BYTES[ANY] { uint8_t uuid[16] }
+
+/* An IPC handle is plain bytes to be sent somewhere, so languages see bytes and no class. */
+%ignore gmm_ipc_handle;
+%apply gmm_ipc_handle *GMM_OUT_BYTES { gmm_ipc_handle *out }
+%apply const gmm_ipc_handle *GMM_IN_BYTES { const gmm_ipc_handle *handle }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Descriptors and answers. A new one is all zero with its struct_size set; C code allocates and frees it, whether SWIG
+ * writes C or C++.
+ */
+%immutable struct_size;
+%ignore reserved;
+%ignore reserved1;
+
+%define GMM_STRUCT(Type)
+%nodefaultctor Type;
+%nodefaultdtor Type;
+%extend Type {
+  Type() {
+    Type *made = (Type *)calloc(1, sizeof(Type));
+    if (made) made->struct_size = (uint32_t)sizeof(Type);
+    return made;
+  }
+  ~Type() { free($self); }
+}
+%enddef
+
+GMM_STRUCT(gmm_context_desc)
+GMM_STRUCT(gmm_alloc_desc)
+GMM_STRUCT(gmm_heap_desc)
+GMM_STRUCT(gmm_pin_desc)
+GMM_STRUCT(gmm_move_desc)
+GMM_STRUCT(gmm_tag_desc)
+GMM_STRUCT(gmm_ipc_import_desc)
+GMM_STRUCT(gmm_scope)
+
+/* What the library fills. */
+GMM_STRUCT(gmm_context_info)
+GMM_STRUCT(gmm_device_info)
+GMM_STRUCT(gmm_pointer_info)
+GMM_STRUCT(gmm_pause_info)
+GMM_STRUCT(gmm_statistics)
+
+/* The out-of-memory handler is lent one for the time of its call. */
+%nodefaultctor gmm_oom_info;
+%nodefaultdtor gmm_oom_info;
+
+/* The tags of a pause: the descriptor owns a list of its own, filled by add_tag(). */
+%ignore gmm_pause_desc::tags;
+%immutable gmm_pause_desc::tag_count;
+%nodefaultctor gmm_pause_desc;
+%nodefaultdtor gmm_pause_desc;
+%extend gmm_pause_desc {
+  gmm_pause_desc() {
+    gmm_pause_desc *made = (gmm_pause_desc *)calloc(1, sizeof(gmm_pause_desc));
+    if (made) made->struct_size = (uint32_t)sizeof(gmm_pause_desc);
+    return made;
+  }
+  ~gmm_pause_desc() {
+    free((void *)$self->tags);
+    free($self);
+  }
+  gmm_result add_tag(gmm_tag tag) {
+    gmm_tag *grown = (gmm_tag *)realloc((void *)$self->tags, ($self->tag_count + 1) * sizeof(gmm_tag));
+    if (!grown) return GMM_ERROR_OUT_OF_HOST_MEMORY;
+    grown[$self->tag_count++] = tag;
+    $self->tags = grown;
+    return GMM_OK;
+  }
+}
