@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * C#'s low layer: internal to the assembly, so that programs see the hand-written classes only. Handles and addresses are
+ * IntPtr, outputs are out parameters, IPC handles are byte[].
+ */
+%module(imclassname="NativePINVOKE") Native
+
+%include <stdint.i>
+
+%pragma(csharp) moduleclassmodifiers="internal static class"
+%pragma(csharp) imclassclassmodifiers="internal class"
+%typemap(csclassmodifiers) SWIGTYPE "internal class"
+
+%{
+#include "native.h"
+%}
+%insert(runtime) %{
+SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_csharp_run_fn run) {
+  gmm_csharp_register(fail, log, oom, write, run);
+}
+%}
+%insert(begin) %{
+#include "native.h"
+%}
+
+%pragma(csharp) imclasscode=%{
+  [global::System.Runtime.InteropServices.DllImport("$dllimport")]
+  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom, WriteCallback write, RunCallback run);
+
+  // Static, so that the delegates live as long as C can call them.
+  private static readonly FailCallback fail = Callbacks.Fail;
+  private static readonly LogCallback log = Callbacks.Log;
+  private static readonly OomCallback oom = Callbacks.Oom;
+  private static readonly WriteCallback write = Callbacks.Write;
+  private static readonly RunCallback run = Callbacks.Run;
+
+  internal static void Register() {
+    GmmRegisterCallbacks(fail, log, oom, write, run);
+  }
+%}
+/* Runs before the first call of any function: SWIG's own initialisers stand before it. */
+%pragma(csharp) modulecode=%{
+  static Native() {
+    NativePINVOKE.Register();
+  }
+%}
+
+/* Results. */
+%typemap(ctype) gmm_result "int"
+%typemap(imtype) gmm_result "int"
+%typemap(cstype) gmm_result "int"
+%typemap(csin) gmm_result "$csinput"
+%typemap(in) gmm_result "$1 = (gmm_result)$input;"
+%typemap(out, canthrow=1) gmm_result %{
+  $result = $1;
+  if ($1 < 0) gmm_csharp_throw($1);
+%}
+%typemap(csout, excode=SWIGEXCODE) gmm_result {
+    int ret = $imcall;$excode
+    return ret;
+  }
+
+/* Addresses and handles. */
+%typemap(ctype) void *GMM_ADDRESS "void *"
+%typemap(imtype) void *GMM_ADDRESS "global::System.IntPtr"
+%typemap(cstype) void *GMM_ADDRESS "global::System.IntPtr"
+%typemap(csin) void *GMM_ADDRESS "$csinput"
+%typemap(csout) void *GMM_ADDRESS { return $imcall; }
+%typemap(csvarin) void *GMM_ADDRESS %{
+    set { $imcall; } %}
+%typemap(csvarout) void *GMM_ADDRESS %{
+    get { return $imcall; } %}
+%typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
+%typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event * }
+%ignore gmm_context;
+%ignore gmm_heap;
+%ignore gmm_event;
+
+/* Outputs. */
+%define GMM_CSHARP_OUT(Pattern, CType, CsType)
+%typemap(ctype) Pattern #CType
+%typemap(imtype) Pattern "out " #CsType
+%typemap(cstype) Pattern "out " #CsType
+%typemap(csin) Pattern "out $csinput"
+%typemap(in) Pattern %{ $1 = ($1_ltype)$input; %}
+%enddef
+GMM_CSHARP_OUT(void **GMM_OUT_ADDRESS, void *, global::System.IntPtr)
+GMM_CSHARP_OUT(SWIGTYPE **GMM_OUT_HANDLE, void *, global::System.IntPtr)
+GMM_CSHARP_OUT(uint64_t *GMM_OUT_UINT64, void *, ulong)
+GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, void *, uint)
+GMM_CSHARP_OUT(int32_t *GMM_OUT_INT32, void *, int)
+
+/* Bytes. */
+%define GMM_CSHARP_BYTES(Pattern)
+%typemap(ctype) Pattern "void *"
+%typemap(imtype) Pattern "byte[]"
+%typemap(cstype) Pattern "byte[]"
+%typemap(csin) Pattern "Callbacks.CheckIpcHandle($csinput)"
+%typemap(in) Pattern %{ $1 = ($1_ltype)$input; %}
+%enddef
+GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES)
+GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES)
+%typemap(ctype) uint8_t GMM_BYTES[ANY] "void *"
+%typemap(imtype) uint8_t GMM_BYTES[ANY] "global::System.IntPtr"
+%typemap(cstype) uint8_t GMM_BYTES[ANY] "byte[]"
+%typemap(out) uint8_t GMM_BYTES[ANY] %{ $result = (void *)$1; %}
+%typemap(csvarout) uint8_t GMM_BYTES[ANY] %{
+    get {
+      byte[] made = new byte[$1_dim0];
+      global::System.Runtime.InteropServices.Marshal.Copy($imcall, made, 0, $1_dim0);
+      return made;
+    } %}
+%immutable gmm_device_info::uuid;
+
+/* Callbacks: the user pointer is a GCHandle of Callbacks.cs; C calls one static delegate each. */
+%define GMM_CSHARP_CALLBACK(Pattern, Trampoline)
+%typemap(ctype) Pattern "void *"
+%typemap(imtype) Pattern "global::System.IntPtr"
+%typemap(cstype) Pattern "global::System.IntPtr"
+%typemap(csin) Pattern "$csinput"
+%typemap(in) Pattern %{
+  $1 = $input ? Trampoline : NULL;
+  $2 = $input;
+%}
+%enddef
+GMM_CSHARP_CALLBACK((gmm_log_fn fn, void *user), gmm_csharp_log)
+GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
+GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
+GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
+
+void gmm_csharp_close(int32_t fd);
+
+/* `base` is a word of C#. */
+%rename(base_address) gmm_pointer_info::base;
+
+%include "gmm.i"

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file native.h  The way back from C into C#: one static delegate for each kind of callback. */
+#ifndef GMM_CSHARP_NATIVE_H
+#define GMM_CSHARP_NATIVE_H
+
+#include <gmm/gmm.h>
+
+typedef void (*gmm_csharp_fail_fn)(int32_t code, int32_t native_code, const char *name, const char *message);
+typedef void (*gmm_csharp_log_fn)(void *user, uint32_t level, const char *message);
+typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, uint32_t tag, uint64_t requested, uint64_t reserved, uint32_t attempt, int32_t cause);
+typedef void (*gmm_csharp_run_fn)(void *user);
+
+/** Sets the delegates, before any other call. */
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_csharp_run_fn run);
+
+/** Leaves the failure of this thread's last call as the pending exception that the C# side throws when the wrapper returns. */
+void gmm_csharp_throw(gmm_result result);
+
+/** Closes a file descriptor. */
+void gmm_csharp_close(int32_t fd);
+
+void gmm_csharp_log(void *user, gmm_log_level level, const char *message);
+int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
+int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);
+void gmm_csharp_run(void *user);
+
+#endif

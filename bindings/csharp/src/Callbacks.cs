@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Runtime.InteropServices;
+using System.Text;
+using System.Threading;
+
+namespace Gmm
+{
+    /// <summary>Receives the library's messages, on whichever thread has something to say. It must not throw.</summary>
+    public delegate void GmmLogger(GmmLogLevel level, string message);
+
+    /// <summary>
+    /// Asked on the allocating thread when memory is short and trimming did not help: true to try again, false to let the allocation fail. It may
+    /// free, pause and trim; it must not allocate from the same context. An exception that it throws comes out of the allocation.
+    /// </summary>
+    public delegate bool GmmOomHandler(GmmOomInfo info);
+
+    /// <summary>
+    /// Receives a piece of UTF-8 text, which may end inside a character: true to go on, false to stop. It must not call the same
+    /// context. An exception that it throws comes out of Snapshot().
+    /// </summary>
+    public delegate bool GmmSnapshotWriter(byte[] utf8);
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate void FailCallback(int code, int nativeCode, IntPtr name, IntPtr message);
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate void LogCallback(IntPtr user, uint level, IntPtr message);
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate int OomCallback(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved, uint attempt, int cause);
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate int WriteCallback(IntPtr user, IntPtr text, ulong size);
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate void RunCallback(IntPtr user);
+
+    /// <summary>
+    /// What C calls. The user pointer is a GCHandle: of one of these objects, which lives as long as its native context, of a
+    /// snapshot's writer or of a stream's task. No exception may leave through C: one that belongs to a caller waits in `pending`.
+    /// </summary>
+    internal sealed class Callbacks
+    {
+        [ThreadStatic]
+        private static Exception pending;
+
+        private readonly GmmLogger logger;
+        private volatile GmmOomHandler oomHandler;
+
+        internal Callbacks(GmmLogger logger)
+        {
+            this.logger = logger;
+        }
+
+        internal GmmOomHandler OomHandler
+        {
+            set { oomHandler = value; }
+        }
+
+        internal static void Fail(int code, int nativeCode, IntPtr name, IntPtr message)
+        {
+            Exception error = pending;
+            pending = null;
+            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Text(name), Text(message)));
+        }
+
+        internal static void Log(IntPtr user, uint level, IntPtr message)
+        {
+            if (Environment.HasShutdownStarted)
+            {
+                return;
+            }
+            try
+            {
+                ((Callbacks)GCHandle.FromIntPtr(user).Target).logger((GmmLogLevel)level, Text(message));
+            }
+            catch (Exception error)
+            {
+                Orphan(error);
+            }
+        }
+
+        internal static int Oom(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved, uint attempt, int cause)
+        {
+            try
+            {
+                GmmOomHandler handler = ((Callbacks)GCHandle.FromIntPtr(user).Target).oomHandler;
+                if (handler == null || pending != null)
+                {
+                    return 0;
+                }
+                return handler(new GmmOomInfo(device, (GmmKind)kind, (int)tag, (long)requested, (long)reserved, (int)attempt, (GmmResult)cause)) ? 1 : 0;
+            }
+            catch (Exception error)
+            {
+                pending = error;
+                return 0;
+            }
+        }
+
+        internal static int Write(IntPtr user, IntPtr text, ulong size)
+        {
+            try
+            {
+                byte[] piece = new byte[size];
+                Marshal.Copy(text, piece, 0, piece.Length);
+                return ((GmmSnapshotWriter)GCHandle.FromIntPtr(user).Target)(piece) ? 0 : 1;
+            }
+            catch (Exception error)
+            {
+                pending = error;
+                return 1;
+            }
+        }
+
+        internal static void Run(IntPtr user)
+        {
+            if (Environment.HasShutdownStarted)
+            {
+                return;
+            }
+            try
+            {
+                GCHandle handle = GCHandle.FromIntPtr(user);
+                Action task = (Action)handle.Target;
+                handle.Free();
+                task();
+            }
+            catch (Exception error)
+            {
+                Orphan(error);
+            }
+        }
+
+        /// <summary>An exception without a caller ends the program, as that of any thread does, but on a thread of the runtime's own.</summary>
+        private static void Orphan(Exception error)
+        {
+            ThreadPool.QueueUserWorkItem(state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);
+        }
+
+        internal static byte[] CheckIpcHandle(byte[] handle)
+        {
+            if (handle == null || handle.Length != GmmContext.IpcHandleSize)
+            {
+                throw new ArgumentException("an IPC handle is exactly " + GmmContext.IpcHandleSize + " bytes");
+            }
+            return handle;
+        }
+
+        internal static string Text(IntPtr utf8)
+        {
+            int length = 0;
+            while (Marshal.ReadByte(utf8, length) != 0)
+            {
+                length++;
+            }
+            byte[] bytes = new byte[length];
+            Marshal.Copy(utf8, bytes, 0, length);
+            return Encoding.UTF8.GetString(bytes);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Runtime.InteropServices;
+
+namespace Gmm
+{
+    /// <summary>
+    /// A block of memory: allocated here, or imported from another process. Dispose of it to free it; a forgotten one is freed by its
+    /// finalizer. It keeps its context, heap and stream.
+    /// </summary>
+    public sealed partial class GmmBuffer : IDisposable
+    {
+        private readonly GmmContextHandle context;
+        private readonly GmmSafeHandle handle;
+
+        /// <summary>Null when imported.</summary>
+        private readonly GmmBlockHandle block;
+
+        private GmmBuffer(GmmContextHandle context, GmmSafeHandle handle, long size, GmmKind kind)
+        {
+            this.context = context;
+            this.handle = handle;
+            block = handle as GmmBlockHandle;
+            Size = size;
+            Kind = kind;
+        }
+
+        internal static GmmBuffer Allocated(GmmContextHandle context, GmmHeapHandle heap, GmmStream stream, long size, GmmKind kind, Func<IntPtr, IntPtr> allocate)
+        {
+            GmmSafeHandle parent = heap != null ? (GmmSafeHandle)heap : context;
+            bool parentKept = false;
+            bool streamKept = false;
+            bool made = false;
+            try
+            {
+                GmmSafeHandle.Keep(parent);
+                parentKept = true;
+                if (stream.Handle != null)
+                {
+                    GmmSafeHandle.Keep(stream.Handle);
+                    streamKept = true;
+                }
+                GmmBlockHandle handle = new GmmBlockHandle(allocate(stream.RawAddress), context, parent, stream);
+                made = true;
+                return new GmmBuffer(context, handle, size, kind);
+            }
+            finally
+            {
+                if (!made && streamKept)
+                {
+                    stream.Handle.DangerousRelease();
+                }
+                if (!made && parentKept)
+                {
+                    parent.DangerousRelease();
+                }
+            }
+        }
+
+        internal static GmmBuffer Imported(GmmContextHandle context, byte[] ipcHandle, int device, int timeoutMilliseconds)
+        {
+            bool kept = false;
+            GmmImportHandle handle = null;
+            bool made = false;
+            try
+            {
+                GmmSafeHandle.Keep(context);
+                kept = true;
+                using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
+                using (gmm_pointer_info info = new gmm_pointer_info())
+                {
+                    desc.device = device;
+                    desc.timeout_ms = (uint)timeoutMilliseconds;
+                    IntPtr address;
+                    Native.gmm_ipc_import(context.DangerousGetHandle(), ipcHandle, desc, out address);
+                    handle = new GmmImportHandle(address, context);
+                    Native.gmm_query(context.DangerousGetHandle(), address, info);
+                    made = true;
+                    return new GmmBuffer(context, handle, (long)info.base_address + (long)info.size - (long)address, (GmmKind)info.kind);
+                }
+            }
+            finally
+            {
+                if (!made && handle != null)
+                {
+                    handle.Dispose();
+                }
+                else if (!made && kept)
+                {
+                    context.DangerousRelease();
+                }
+            }
+        }
+
+        /// <summary>The address in the C interface.</summary>
+        public IntPtr Address
+        {
+            get
+            {
+                using (Use buffer = Using())
+                {
+                    return buffer.Address;
+                }
+            }
+        }
+
+        /// <summary>Bytes that were asked for.</summary>
+        public long Size { get; }
+
+        /// <summary>The kind of memory.</summary>
+        public GmmKind Kind { get; }
+
+        /// <summary>Whether Dispose() was called.</summary>
+        public bool IsDisposed
+        {
+            get { return handle.IsDisposed; }
+        }
+
+        /// <summary>Copies from an array into the buffer and waits for it; works for every kind.</summary>
+        public void Write(long offset, byte[] source)
+        {
+            Check(offset, source.Length);
+            Copy(offset, source, true);
+        }
+
+        /// <summary>Copies from the buffer into a new array and waits for it; works for every kind.</summary>
+        public byte[] Read(long offset, int length)
+        {
+            Check(offset, length);
+            byte[] result = new byte[length];
+            Copy(offset, result, false);
+            return result;
+        }
+
+        private void Copy(long offset, byte[] array, bool toBuffer)
+        {
+            GCHandle pinned = GCHandle.Alloc(array, GCHandleType.Pinned);
+            try
+            {
+                using (Use buffer = Using())
+                {
+                    IntPtr native = context.DangerousGetHandle();
+                    IntPtr stream = block == null ? IntPtr.Zero : block.StreamAddress;
+                    IntPtr here = (IntPtr)((long)buffer.Address + offset);
+                    IntPtr there = pinned.AddrOfPinnedObject();
+                    Native.gmm_copy(native, toBuffer ? here : there, toBuffer ? there : here, (ulong)array.Length, stream);
+                    Native.gmm_stream_synchronize(native, stream);
+                }
+            }
+            finally
+            {
+                pinned.Free();
+            }
+        }
+
+        /// <summary>Queues a copy from another buffer. Both must stay undisposed until the stream got there.</summary>
+        public void CopyFrom(long offset, GmmBuffer source, long sourceOffset, long length, GmmStream stream)
+        {
+            Check(offset, length);
+            source.Check(sourceOffset, length);
+            using (Use to = Using())
+            using (Use from = source.Using())
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_copy(context.DangerousGetHandle(), (IntPtr)((long)to.Address + offset), (IntPtr)((long)from.Address + sourceOffset), (ulong)length, on.Address);
+            }
+        }
+
+        /// <summary>Queues a fill with one byte value.</summary>
+        public void Fill(long offset, long length, int value, GmmStream stream)
+        {
+            Check(offset, length);
+            using (Use buffer = Using())
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_fill(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (uint)value, (ulong)length, on.Address);
+            }
+        }
+
+        /// <summary>Fills the whole buffer with one byte value in the order of the default stream.</summary>
+        public void Fill(int value)
+        {
+            Fill(0, Size, value, GmmStream.Default);
+        }
+
+        /// <summary>Says that the stream uses the buffer too: its memory is not given out again before what the stream had queued when it is freed.</summary>
+        public void RecordUse(GmmStream stream)
+        {
+            using (Use buffer = Using())
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_record_use(context.DangerousGetHandle(), buffer.Address, on.Address);
+            }
+        }
+
+        /// <summary>What the library knows about the address.</summary>
+        public GmmPointerInfo Query()
+        {
+            using (Use buffer = Using())
+            {
+                return GmmContext.Query(context.DangerousGetHandle(), buffer.Address);
+            }
+        }
+
+        /// <summary>Gives a hint about the whole buffer, which must be Managed. The location is a device or <see cref="GmmContext.HostLocation"/>.</summary>
+        public void Advise(GmmAdvice advice, int location)
+        {
+            using (Use buffer = Using())
+            {
+                Native.gmm_advise(context.DangerousGetHandle(), buffer.Address, 0, (uint)advice, location);
+            }
+        }
+
+        /// <summary>Queues the migration of the whole buffer, which must be Managed.</summary>
+        public void Prefetch(int location, GmmStream stream)
+        {
+            using (Use buffer = Using())
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_prefetch(context.DangerousGetHandle(), buffer.Address, 0, location, on.Address);
+            }
+        }
+
+        /// <summary>Moves the buffer; its address stays. A move to the host waits for it.</summary>
+        public void Move(int location)
+        {
+            Move(location, GmmStream.Default, false);
+        }
+
+        /// <summary>Moves the buffer, Managed or Vmm, in the order of the stream; its address stays.</summary>
+        public void Move(int location, GmmStream stream, bool nonBlocking)
+        {
+            using (Use buffer = Using())
+            using (Use on = new Use(stream))
+            using (gmm_move_desc desc = new gmm_move_desc())
+            {
+                desc.stream = on.Address;
+                desc.flags = nonBlocking ? (uint)Native.GMM_MOVE_NON_BLOCKING : 0;
+                Native.gmm_move(context.DangerousGetHandle(), buffer.Address, location, desc);
+            }
+        }
+
+        /// <summary>Plain bytes to send to another process of the same user, for <see cref="GmmContext.Import(byte[])"/>. The buffer must stay until it is imported.</summary>
+        public byte[] Export()
+        {
+            byte[] result = new byte[GmmContext.IpcHandleSize];
+            using (Use buffer = Using())
+            {
+                Native.gmm_ipc_export(context.DangerousGetHandle(), buffer.Address, result);
+            }
+            return result;
+        }
+
+        /// <summary>Opens a file descriptor of the driver's allocation that the buffer lies in.</summary>
+        public GmmExportedFd ExportFd()
+        {
+            using (Use buffer = Using())
+            {
+                int fd;
+                ulong offset;
+                ulong size;
+                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, out fd, out offset, out size);
+                return new GmmExportedFd(fd, (long)offset, (long)size);
+            }
+        }
+
+        /// <summary>Frees the memory in the order of the stream on which it was allocated. A second call does nothing.</summary>
+        public void Dispose()
+        {
+            handle.CloseOrThrow();
+        }
+
+        /// <summary>Frees the memory in the order of this stream. A second call does nothing. An imported buffer has no stream.</summary>
+        public void Dispose(GmmStream stream)
+        {
+            if (block == null)
+            {
+                throw new NotSupportedException("an imported buffer is not freed on a stream: use Dispose()");
+            }
+            if (!block.IsDisposed)
+            {
+                block.FreeOn(stream);
+            }
+            handle.CloseOrThrow();
+        }
+
+        private Use Using()
+        {
+            Use use = new Use(handle);
+            if (block != null && block.IsReset)
+            {
+                use.Dispose();
+                throw new ObjectDisposedException(nameof(GmmBuffer), "this buffer's memory went with a reset of its context");
+            }
+            return use;
+        }
+
+        private void Check(long offset, long length)
+        {
+            if (offset < 0 || length < 0 || offset > Size - length)
+            {
+                throw new ArgumentOutOfRangeException(nameof(offset), "bytes " + offset + " to " + (offset + length) + " of a buffer of " + Size + " bytes");
+            }
+        }
+    }
+}

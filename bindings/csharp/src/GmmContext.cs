@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.IO;
+using System.Runtime.InteropServices;
+using System.Text;
+
+namespace Gmm
+{
+    /// <summary>How to open a context.</summary>
+    public sealed class GmmContextOptions
+    {
+        /// <summary>The backend.</summary>
+        public GmmBackend Backend { get; set; }
+        /// <summary>Where messages go; null: warnings and errors to stderr when GMM_LOG is set. A logger that refers to the context keeps it from the garbage collector.</summary>
+        public GmmLogger Logger { get; set; }
+        /// <summary>Host backend: bytes each device pretends to have; 0: the machine's memory.</summary>
+        public long HostMemory { get; set; }
+        /// <summary>Host backend: how many devices it shows; 0: one.</summary>
+        public int HostDevices { get; set; }
+    }
+
+    /// <summary>How to allocate.</summary>
+    public sealed class GmmAllocOptions
+    {
+        /// <summary>The kind of memory; Device when not set.</summary>
+        public GmmKind Kind { get; set; }
+        /// <summary>The device; for Host and Managed memory the one it is counted for.</summary>
+        public int Device { get; set; }
+        /// <summary>The tag; null: the thread's current tag.</summary>
+        public GmmTag Tag { get; set; }
+        /// <summary>The stream on which the block is used first; null: the default stream.</summary>
+        public GmmStream Stream { get; set; }
+        /// <summary>Bytes, a power of two up to 2 MiB; 0: 256.</summary>
+        public long Alignment { get; set; }
+        /// <summary>The block gets a driver allocation of its own.</summary>
+        public bool Dedicated { get; set; }
+        /// <summary>The bytes read as zero.</summary>
+        public bool Zero { get; set; }
+
+        internal gmm_alloc_desc ToNative(IntPtr stream)
+        {
+            gmm_alloc_desc desc = new gmm_alloc_desc();
+            desc.kind = (uint)Kind;
+            desc.device = Device;
+            desc.tag = Tag == null ? 0 : (uint)Tag.Number;
+            desc.stream = stream;
+            desc.alignment = (ulong)Alignment;
+            desc.flags = (Dedicated ? (uint)Native.GMM_ALLOC_DEDICATED : 0) | (Zero ? (uint)Native.GMM_ALLOC_ZERO : 0);
+            return desc;
+        }
+    }
+
+    /// <summary>What a limit or a count is about: one device or all, one tag or all, one kind or all. Null means all.</summary>
+    public sealed class GmmScope
+    {
+        /// <summary>Of one device only.</summary>
+        public int? Device { get; set; }
+        /// <summary>Of one tag only.</summary>
+        public GmmTag Tag { get; set; }
+        /// <summary>Of one kind only.</summary>
+        public GmmKind? Kind { get; set; }
+
+        /// <summary>For a null scope too: everything.</summary>
+        internal static gmm_scope ToNative(GmmScope scope)
+        {
+            gmm_scope made = new gmm_scope();
+            if (scope != null)
+            {
+                made.flags = (scope.Device.HasValue ? (uint)Native.GMM_SCOPE_DEVICE : 0) | (scope.Tag != null ? (uint)Native.GMM_SCOPE_TAG : 0)
+                    | (scope.Kind.HasValue ? (uint)Native.GMM_SCOPE_KIND : 0);
+                made.device = scope.Device ?? 0;
+                made.tag = scope.Tag == null ? 0 : (uint)scope.Tag.Number;
+                made.kind = (uint)(scope.Kind ?? GmmKind.Unspecified);
+            }
+            return made;
+        }
+    }
+
+    /// <summary>
+    /// Binds the library to one backend. Several may live at once. After Dispose() the context takes no more calls; its memory goes back with the last buffer,
+    /// heap, stream, event and pin that was made from it. Every method may be called from any thread. A failure is a <see cref="GmmException"/> and
+    /// changes nothing; use after Dispose() is an ObjectDisposedException.
+    /// </summary>
+    public sealed class GmmContext : IDisposable
+    {
+        /// <summary>The host's memory, where a method takes a location.</summary>
+        public const int HostLocation = -1;
+        /// <summary>Takes a limit away.</summary>
+        public const long NoLimit = -1;
+        /// <summary>Bytes of an IPC handle.</summary>
+        public const int IpcHandleSize = 192;
+
+        private readonly GmmContextHandle handle;
+        private readonly Callbacks callbacks;
+
+        /// <summary>Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device answer, else host.</summary>
+        public GmmContext() : this(new GmmContextOptions())
+        {
+        }
+
+        /// <summary>Opens this backend.</summary>
+        public GmmContext(GmmBackend backend) : this(new GmmContextOptions { Backend = backend })
+        {
+        }
+
+        /// <summary>Opens a context with these options.</summary>
+        public GmmContext(GmmContextOptions options)
+        {
+            callbacks = new Callbacks(options.Logger);
+            GCHandle user = GCHandle.Alloc(callbacks);
+            try
+            {
+                using (gmm_context_desc desc = new gmm_context_desc())
+                {
+                    desc.backend = (uint)options.Backend;
+                    desc.host_memory = (ulong)options.HostMemory;
+                    desc.host_devices = (uint)options.HostDevices;
+                    if (options.Logger != null)
+                    {
+                        desc.set_log(GCHandle.ToIntPtr(user));
+                    }
+                    IntPtr address;
+                    Native.gmm_context_create(desc, out address);
+                    handle = new GmmContextHandle(address, user);
+                }
+            }
+            finally
+            {
+                if (handle == null)
+                {
+                    user.Free();
+                }
+            }
+        }
+
+        /// <summary>The version of the library that is loaded, for example "0.1.0".</summary>
+        public static string Version
+        {
+            get { return Native.gmm_version_string(); }
+        }
+
+        /// <summary>The version of the interface that this assembly was made for, for example "0.1.0".</summary>
+        public static string InterfaceVersion
+        {
+            get { return Native.GMM_VERSION_MAJOR + "." + Native.GMM_VERSION_MINOR + "." + Native.GMM_VERSION_PATCH; }
+        }
+
+        /// <summary>Whether Dispose() was called.</summary>
+        public bool IsDisposed
+        {
+            get { return handle.IsDisposed; }
+        }
+
+        /// <summary>What was opened.</summary>
+        public GmmContextInfo Info()
+        {
+            using (Use context = new Use(handle))
+            using (gmm_context_info info = new gmm_context_info())
+            {
+                Native.gmm_context_get_info(context.Address, info);
+                return new GmmContextInfo(info);
+            }
+        }
+
+        /// <summary>Describes a device.</summary>
+        public GmmDeviceInfo Device(int device)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_device_info info = new gmm_device_info())
+            {
+                Native.gmm_device_get_info(context.Address, device, info);
+                return new GmmDeviceInfo(info);
+            }
+        }
+
+        /// <summary>Allocates Device memory on device 0, under the current tag, on the default stream.</summary>
+        public GmmBuffer Alloc(long size)
+        {
+            return Alloc(size, new GmmAllocOptions());
+        }
+
+        /// <summary>Allocates memory of this kind on device 0, under the current tag, on the default stream.</summary>
+        public GmmBuffer Alloc(long size, GmmKind kind)
+        {
+            return Alloc(size, new GmmAllocOptions { Kind = kind });
+        }
+
+        /// <summary>Allocates `size` bytes.</summary>
+        public GmmBuffer Alloc(long size, GmmAllocOptions options)
+        {
+            GmmKind kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;
+            return GmmBuffer.Allocated(handle, null, options.Stream ?? GmmStream.Default, size, kind, stream => Allocate(handle.DangerousGetHandle(), size, options, stream));
+        }
+
+        /// <summary>Allocates plain memory without an object: give its address to <see cref="Free"/>.</summary>
+        public IntPtr Allocate(long size, GmmAllocOptions options)
+        {
+            using (Use context = new Use(handle))
+            using (Use stream = new Use(options.Stream ?? GmmStream.Default))
+            {
+                return Allocate(context.Address, size, options, stream.Address);
+            }
+        }
+
+        private static IntPtr Allocate(IntPtr context, long size, GmmAllocOptions options, IntPtr stream)
+        {
+            using (gmm_alloc_desc desc = options.ToNative(stream))
+            {
+                IntPtr address;
+                Native.gmm_alloc(context, (ulong)size, desc, out address);
+                return address;
+            }
+        }
+
+        /// <summary>Frees memory of Allocate(), in the order of the stream. A null address does nothing. A GmmBuffer frees itself: never give its address here.</summary>
+        public void Free(IntPtr address, GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_free(context.Address, address, on.Address);
+            }
+        }
+
+        /// <summary>Tells what any address is, also inside a block or foreign.</summary>
+        public GmmPointerInfo Query(IntPtr address)
+        {
+            using (Use context = new Use(handle))
+            {
+                return Query(context.Address, address);
+            }
+        }
+
+        internal static GmmPointerInfo Query(IntPtr context, IntPtr address)
+        {
+            using (gmm_pointer_info info = new gmm_pointer_info())
+            {
+                Native.gmm_query(context, address, info);
+                return new GmmPointerInfo(info);
+            }
+        }
+
+        /// <summary>Makes a heap of its own.</summary>
+        public GmmHeap Heap(GmmHeapOptions options)
+        {
+            return new GmmHeap(handle, options);
+        }
+
+        /// <summary>Makes a stream on a device.</summary>
+        public GmmStream Stream(int device)
+        {
+            return new GmmStream(handle, device);
+        }
+
+        /// <summary>Makes an event on a device.</summary>
+        public GmmEvent Event(int device)
+        {
+            return new GmmEvent(handle, device);
+        }
+
+        /// <summary>Blocks until everything queued on the stream so far is done.</summary>
+        public void Synchronize(GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_stream_synchronize(context.Address, on.Address);
+            }
+        }
+
+        /// <summary>Says that a stream which gmm did not make is about to be destroyed by the program.</summary>
+        public void Forget(GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_stream_forget(context.Address, on.Address);
+            }
+        }
+
+        /// <summary>Queues a copy between any two addresses. Ordinary host memory must stay in its place until the stream got there.</summary>
+        public void Copy(IntPtr destination, IntPtr source, long size, GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_copy(context.Address, destination, source, (ulong)size, on.Address);
+            }
+        }
+
+        /// <summary>Queues a fill with one byte value.</summary>
+        public void Fill(IntPtr destination, int value, long size, GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_fill(context.Address, destination, (uint)value, (ulong)size, on.Address);
+            }
+        }
+
+        /// <summary>Says that the stream uses the block at this address too.</summary>
+        public void RecordUse(IntPtr address, GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_record_use(context.Address, address, on.Address);
+            }
+        }
+
+        /// <summary>Page-locks an array, which the garbage collector then leaves in its place, and maps it for every device.</summary>
+        public GmmPin Pin(byte[] memory)
+        {
+            GCHandle array = GCHandle.Alloc(memory, GCHandleType.Pinned);
+            return new GmmPin(handle, array.AddrOfPinnedObject(), memory.Length, 0, false, array);
+        }
+
+        /// <summary>Page-locks the program's own memory and maps it for every device. Dispose of the pin before the memory is freed.</summary>
+        public GmmPin Pin(IntPtr address, long size, int device, bool readOnly)
+        {
+            return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
+        }
+
+        /// <summary>Gives a hint about a range of managed memory; a size of 0 means to the end of the block.</summary>
+        public void Advise(IntPtr address, long size, GmmAdvice advice, int location)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_advise(context.Address, address, (ulong)size, (uint)advice, location);
+            }
+        }
+
+        /// <summary>Queues the migration of a range of managed memory.</summary>
+        public void Prefetch(IntPtr address, long size, int location, GmmStream stream)
+        {
+            using (Use context = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                Native.gmm_prefetch(context.Address, address, (ulong)size, location, on.Address);
+            }
+        }
+
+        /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
+        public GmmTag Tag(string name)
+        {
+            using (Use context = new Use(handle))
+            {
+                uint tag;
+                Native.gmm_tag_create(context.Address, name, null, out tag);
+                return new GmmTag(this, tag);
+            }
+        }
+
+        /// <summary>Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first.</summary>
+        public GmmTag Tag(string name, GmmContents contents, int priority)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_tag_desc desc = new gmm_tag_desc())
+            {
+                desc.contents = (uint)contents;
+                desc.priority = priority;
+                uint tag;
+                Native.gmm_tag_create(context.Address, name, desc, out tag);
+                return new GmmTag(this, tag);
+            }
+        }
+
+        /// <summary>The tag of that name; InvalidTag when there is none.</summary>
+        public GmmTag FindTag(string name)
+        {
+            using (Use context = new Use(handle))
+            {
+                uint tag;
+                Native.gmm_tag_find(context.Address, name, out tag);
+                return new GmmTag(this, tag);
+            }
+        }
+
+        /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
+        public GmmTag TagByNumber(int number)
+        {
+            return new GmmTag(this, (uint)number);
+        }
+
+        /// <summary>The tag of memory that nobody tagged.</summary>
+        public GmmTag DefaultTag
+        {
+            get { return new GmmTag(this, 1); }
+        }
+
+        /// <summary>Sets the current tag of every thread that has pushed none.</summary>
+        public void SetProcessDefaultTag(GmmTag tag)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_set_process_default(context.Address, (uint)tag.Number);
+            }
+        }
+
+        internal void PushTag(int tag)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_push(context.Address, (uint)tag);
+            }
+        }
+
+        internal void PopTag()
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_pop(context.Address);
+            }
+        }
+
+        internal GmmPauseInfo PauseInfo(int tag)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_pause_info info = new gmm_pause_info())
+            {
+                Native.gmm_pause_query(context.Address, (uint)tag, info);
+                return new GmmPauseInfo(info);
+            }
+        }
+
+        /// <summary>
+        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. All or nothing. No tags: every tag. No thread or
+        /// kernel may use the memory, and no span of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
+        /// </summary>
+        public long Pause(params GmmTag[] tags)
+        {
+            return PauseOrResume(true, 0, tags);
+        }
+
+        /// <summary>As Pause(), also when importers hold the memory: they keep the old pages, this process gets new ones.</summary>
+        public long PauseForced(params GmmTag[] tags)
+        {
+            return PauseOrResume(true, (uint)Native.GMM_PAUSE_FORCE, tags);
+        }
+
+        /// <summary>Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver.</summary>
+        public long Resume(params GmmTag[] tags)
+        {
+            return PauseOrResume(false, 0, tags);
+        }
+
+        private long PauseOrResume(bool pause, uint flags, GmmTag[] tags)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_pause_desc desc = new gmm_pause_desc())
+            {
+                desc.flags = flags;
+                foreach (GmmTag tag in tags)
+                {
+                    desc.add_tag((uint)tag.Number);
+                }
+                ulong bytes;
+                if (pause)
+                {
+                    Native.gmm_pause(context.Address, desc, out bytes);
+                }
+                else
+                {
+                    Native.gmm_resume(context.Address, desc, out bytes);
+                }
+                return (long)bytes;
+            }
+        }
+
+        /// <summary>Plain bytes for the block that the address lies in, to send to another process of the same user.</summary>
+        public byte[] Export(IntPtr address)
+        {
+            byte[] result = new byte[IpcHandleSize];
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_ipc_export(context.Address, address, result);
+            }
+            return result;
+        }
+
+        /// <summary>Maps another process's memory for device 0.</summary>
+        public GmmBuffer Import(byte[] ipcHandle)
+        {
+            return Import(ipcHandle, 0, 0);
+        }
+
+        /// <summary>Maps another process's memory. A timeout of 0 means 5,000 ms.</summary>
+        public GmmBuffer Import(byte[] ipcHandle, int device, int timeoutMilliseconds)
+        {
+            return GmmBuffer.Imported(handle, ipcHandle, device, timeoutMilliseconds);
+        }
+
+        /// <summary>Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. <see cref="NoLimit"/> takes it away.</summary>
+        public void SetLimit(GmmScope scope, long bytes)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_scope native = GmmScope.ToNative(scope))
+            {
+                Native.gmm_set_limit(context.Address, native, (ulong)bytes);
+            }
+        }
+
+        /// <summary>Sets the handler that is asked when memory is short; null for none. One that refers to the context keeps it from the garbage collector.</summary>
+        public void SetOomHandler(GmmOomHandler handler)
+        {
+            using (Use context = new Use(handle))
+            {
+                callbacks.OomHandler = handler;
+                Native.gmm_set_oom_handler(context.Address, handler == null ? IntPtr.Zero : handle.Callbacks);
+            }
+        }
+
+        /// <summary>Adds up all counters.</summary>
+        public GmmStatistics Statistics()
+        {
+            return Statistics(null);
+        }
+
+        /// <summary>Adds up the counters of a scope.</summary>
+        public GmmStatistics Statistics(GmmScope scope)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_scope native = GmmScope.ToNative(scope))
+            using (gmm_statistics statistics = new gmm_statistics())
+            {
+                Native.gmm_stats(context.Address, native, statistics);
+                return new GmmStatistics(statistics);
+            }
+        }
+
+        /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
+        public void Snapshot(GmmSnapshotWriter writer)
+        {
+            if (writer == null)
+            {
+                throw new ArgumentNullException(nameof(writer));
+            }
+            GCHandle user = GCHandle.Alloc(writer);
+            try
+            {
+                using (Use context = new Use(handle))
+                {
+                    Native.gmm_snapshot(context.Address, GCHandle.ToIntPtr(user));
+                }
+            }
+            finally
+            {
+                user.Free();
+            }
+        }
+
+        /// <summary>A JSON object that describes every heap, extent and live block.</summary>
+        public string Snapshot()
+        {
+            using (MemoryStream text = new MemoryStream())
+            {
+                Snapshot(piece =>
+                {
+                    text.Write(piece, 0, piece.Length);
+                    return true;
+                });
+                return Encoding.UTF8.GetString(text.ToArray());
+            }
+        }
+
+        /// <summary>Starts to record every alloc and free into a file.</summary>
+        public void TraceBegin(string path)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_trace_begin(context.Address, path);
+            }
+        }
+
+        /// <summary>Ends the trace.</summary>
+        public void TraceEnd()
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_trace_end(context.Address);
+            }
+        }
+
+        /// <summary>Gives free memory back to the driver. Returns the bytes that went back.</summary>
+        public long Trim()
+        {
+            return Trim(null);
+        }
+
+        /// <summary>Gives free memory of a scope back to the driver. Returns the bytes that went back.</summary>
+        public long Trim(GmmScope scope)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_scope native = GmmScope.ToNative(scope))
+            {
+                ulong bytes;
+                Native.gmm_trim(context.Address, native, out bytes);
+                return (long)bytes;
+            }
+        }
+
+        /// <summary>
+        /// Frees everything that was allocated from the context, live blocks too; imports and pins stay. Buffers that are still there can then only be
+        /// disposed of; their spans must not be touched. No other thread may be inside a call on the context.
+        /// </summary>
+        public void Reset()
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_reset(context.Address);
+                handle.NextGeneration();
+            }
+        }
+
+        /// <summary>Until the returned object is disposed of nothing expensive is done on behalf of a free. Nests.</summary>
+        public IDisposable Defer()
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_defer_begin(context.Address);
+            }
+            return new Deferral(this);
+        }
+
+        private sealed class Deferral : IDisposable
+        {
+            private readonly GmmContext owner;
+            private int closed;
+
+            internal Deferral(GmmContext owner)
+            {
+                this.owner = owner;
+            }
+
+            public void Dispose()
+            {
+                if (System.Threading.Interlocked.Exchange(ref closed, 1) == 0)
+                {
+                    using (Use context = new Use(owner.handle))
+                    {
+                        Native.gmm_defer_end(context.Address);
+                    }
+                }
+            }
+        }
+
+        /// <summary>Takes no more calls. The backend ends, and all memory goes back, with the last object made from this context. A second call does nothing.</summary>
+        public void Dispose()
+        {
+            handle.CloseOrThrow();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+
+namespace Gmm
+{
+    /// <summary>What a heap is for.</summary>
+    public sealed class GmmHeapOptions
+    {
+        /// <summary>The kind of memory; Device when not set.</summary>
+        public GmmKind Kind { get; set; }
+        /// <summary>The device.</summary>
+        public int Device { get; set; }
+        /// <summary>The tag; null: the thread's current tag at creation.</summary>
+        public GmmTag Tag { get; set; }
+        /// <summary>Bytes: the least to ask the driver for at once; 0: grows with the heap.</summary>
+        public long MinimumExtent { get; set; }
+        /// <summary>Bytes the heap may hold from the driver; 0: no limit.</summary>
+        public long Limit { get; set; }
+        /// <summary>VMM: bit d lets device d use the memory too.</summary>
+        public int PeerDevices { get; set; }
+    }
+
+    /// <summary>A heap of its own: blocks from it share no extent with others. The fastest way to allocate.</summary>
+    public sealed class GmmHeap : IDisposable
+    {
+        private readonly GmmContextHandle context;
+        private readonly GmmHeapHandle handle;
+        private readonly GmmKind kind;
+
+        internal GmmHeap(GmmContextHandle context, GmmHeapOptions options)
+        {
+            GmmSafeHandle.Keep(context);
+            bool made = false;
+            try
+            {
+                using (gmm_heap_desc desc = new gmm_heap_desc())
+                {
+                    desc.kind = (uint)options.Kind;
+                    desc.device = options.Device;
+                    desc.tag = options.Tag == null ? 0 : (uint)options.Tag.Number;
+                    desc.minimum_extent = (ulong)options.MinimumExtent;
+                    desc.limit = (ulong)options.Limit;
+                    desc.peer_devices = (uint)options.PeerDevices;
+                    IntPtr address;
+                    Native.gmm_heap_create(context.DangerousGetHandle(), desc, out address);
+                    handle = new GmmHeapHandle(address, context);
+                }
+                this.context = context;
+                kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;
+                made = true;
+            }
+            finally
+            {
+                if (!made)
+                {
+                    context.DangerousRelease();
+                }
+            }
+        }
+
+        /// <summary>Allocates a buffer on the default stream.</summary>
+        public GmmBuffer Alloc(long size)
+        {
+            return Alloc(size, GmmStream.Default);
+        }
+
+        /// <summary>Allocates a buffer that is used first on this stream. The buffer keeps the heap.</summary>
+        public GmmBuffer Alloc(long size, GmmStream stream)
+        {
+            return GmmBuffer.Allocated(context, handle, stream, size, kind, on =>
+            {
+                IntPtr address;
+                Native.gmm_heap_alloc(handle.DangerousGetHandle(), (ulong)size, on, out address);
+                return address;
+            });
+        }
+
+        /// <summary>Allocates plain memory without an object: give its address to <see cref="GmmContext.Free"/>.</summary>
+        public IntPtr Allocate(long size, GmmStream stream)
+        {
+            using (Use heap = new Use(handle))
+            using (Use on = new Use(stream))
+            {
+                IntPtr address;
+                Native.gmm_heap_alloc(heap.Address, (ulong)size, on.Address, out address);
+                return address;
+            }
+        }
+
+        /// <summary>
+        /// Ends the heap once its last <see cref="GmmBuffer"/> is disposed of. With live blocks from Allocate() the result is Busy, and the heap then
+        /// stays until its context ends. A second call does nothing.
+        /// </summary>
+        public void Dispose()
+        {
+            handle.CloseOrThrow();
+        }
+    }
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Runtime.InteropServices;
+
+namespace Gmm
+{
+    /// <summary>A page-lock of memory that the program owns.</summary>
+    public sealed class GmmPin : IDisposable
+    {
+        private readonly GmmPinHandle handle;
+        private readonly IntPtr devicePointer;
+
+        /// <summary>`array` is the pin of the garbage collector on the memory, given back after the native one.</summary>
+        internal GmmPin(GmmContextHandle context, IntPtr memory, long size, int device, bool readOnly, GCHandle array)
+        {
+            bool kept = false;
+            bool made = false;
+            try
+            {
+                GmmSafeHandle.Keep(context);
+                kept = true;
+                using (gmm_pin_desc desc = new gmm_pin_desc())
+                {
+                    desc.device = device;
+                    desc.flags = readOnly ? (uint)Native.GMM_PIN_READ_ONLY : 0;
+                    Native.gmm_pin(context.DangerousGetHandle(), memory, (ulong)size, desc, out devicePointer);
+                    handle = new GmmPinHandle(memory, context, array);
+                }
+                made = true;
+            }
+            finally
+            {
+                if (!made)
+                {
+                    if (array.IsAllocated)
+                    {
+                        array.Free();
+                    }
+                    if (kept)
+                    {
+                        context.DangerousRelease();
+                    }
+                }
+            }
+        }
+
+        /// <summary>The address of the pinned memory.</summary>
+        public IntPtr Address
+        {
+            get
+            {
+                using (Use pin = new Use(handle))
+                {
+                    return pin.Address;
+                }
+            }
+        }
+
+        /// <summary>The address by which the device reaches the memory.</summary>
+        public IntPtr DevicePointer
+        {
+            get
+            {
+                using (new Use(handle))
+                {
+                    return devicePointer;
+                }
+            }
+        }
+
+        /// <summary>Takes the pin back. No work on any stream may still use the memory. A second call does nothing.</summary>
+        public void Dispose()
+        {
+            handle.CloseOrThrow();
+        }
+    }
+}

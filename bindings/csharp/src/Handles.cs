@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Diagnostics;
+using System.Runtime.InteropServices;
+using System.Threading;
+using Microsoft.Win32.SafeHandles;
+
+namespace Gmm
+{
+    /// <summary>
+    /// One native object. It holds references to those it was made from, so that finalizers may run in any order and neither Dispose()
+    /// on another thread nor the finalizer takes it from under a call.
+    /// </summary>
+    public abstract class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
+    {
+        private readonly SafeHandle[] parents;
+        private Exception failure;
+        private volatile bool disposed;
+
+        /// <summary>The caller has added a reference to each parent already.</summary>
+        internal GmmSafeHandle(IntPtr value, params SafeHandle[] parents) : base(true)
+        {
+            this.parents = parents;
+            SetHandle(value);
+        }
+
+        internal abstract void Free(IntPtr value);
+
+        /// <inheritdoc/>
+        protected override bool ReleaseHandle()
+        {
+            try
+            {
+                Free(handle);
+                return true;
+            }
+            catch (Exception error)
+            {
+                // An exception on the finalizer's thread would end the program: Close() and Dispose(false) look at it.
+                failure = error;
+                return false;
+            }
+            finally
+            {
+                foreach (SafeHandle parent in parents)
+                {
+                    parent.DangerousRelease();
+                }
+            }
+        }
+
+        /// <inheritdoc/>
+        protected override void Dispose(bool disposing)
+        {
+            base.Dispose(disposing);
+            if (!disposing && failure != null)
+            {
+                Trace.TraceWarning("a forgotten " + GetType().Name + " could not be given back: " + failure.Message);
+            }
+        }
+
+        /// <summary>Dispose() that throws what the library answered.</summary>
+        internal void CloseOrThrow()
+        {
+            disposed = true;
+            Dispose();
+            Exception error = Interlocked.Exchange(ref failure, null);
+            if (error != null)
+            {
+                throw error;
+            }
+        }
+
+        /// <summary>Whether Dispose() was called; the native object may live on for others.</summary>
+        internal bool IsDisposed
+        {
+            get { return disposed; }
+        }
+
+        /// <summary>
+        /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last reference is gone.
+        /// </summary>
+        internal static void Keep(GmmSafeHandle handle)
+        {
+            bool added = false;
+            handle.DangerousAddRef(ref added);
+            if (handle.disposed)
+            {
+                handle.DangerousRelease();
+                throw new ObjectDisposedException(handle.GetType().Name);
+            }
+        }
+    }
+
+    /// <summary>A reference for the time of a call; ObjectDisposedException after Dispose().</summary>
+    internal struct Use : IDisposable
+    {
+        private readonly GmmSafeHandle handle;
+        internal readonly IntPtr Address;
+
+        internal Use(GmmSafeHandle handle)
+        {
+            GmmSafeHandle.Keep(handle);
+            this.handle = handle;
+            Address = handle.DangerousGetHandle();
+        }
+
+        internal Use(GmmStream stream)
+        {
+            handle = stream.Handle;
+            if (handle != null)
+            {
+                GmmSafeHandle.Keep(handle);
+            }
+            Address = stream.RawAddress;
+        }
+
+        public void Dispose()
+        {
+            if (handle != null)
+            {
+                handle.DangerousRelease();
+            }
+        }
+    }
+
+    /// <summary>A context.</summary>
+    public sealed class GmmContextHandle : GmmSafeHandle
+    {
+        private GCHandle callbacks;
+        private int generation;
+
+        internal GmmContextHandle(IntPtr value, GCHandle callbacks) : base(value)
+        {
+            this.callbacks = callbacks;
+        }
+
+        /// <summary>How often the context was reset.</summary>
+        internal int Generation
+        {
+            get { return Volatile.Read(ref generation); }
+        }
+
+        internal IntPtr Callbacks
+        {
+            get { return GCHandle.ToIntPtr(callbacks); }
+        }
+
+        internal void NextGeneration()
+        {
+            Interlocked.Increment(ref generation);
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            try
+            {
+                Native.gmm_context_release(value);
+            }
+            finally
+            {
+                callbacks.Free();
+            }
+        }
+    }
+
+    /// <summary>A heap.</summary>
+    public sealed class GmmHeapHandle : GmmSafeHandle
+    {
+        internal GmmHeapHandle(IntPtr value, GmmContextHandle context) : base(value, context)
+        {
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            Native.gmm_heap_destroy(value);
+        }
+    }
+
+    /// <summary>A stream that a context made.</summary>
+    public sealed class GmmStreamHandle : GmmSafeHandle
+    {
+        private readonly GmmContextHandle context;
+
+        internal GmmStreamHandle(IntPtr value, GmmContextHandle context) : base(value, context)
+        {
+            this.context = context;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            Native.gmm_stream_destroy(context.DangerousGetHandle(), value);
+        }
+    }
+
+    /// <summary>An event.</summary>
+    public sealed class GmmEventHandle : GmmSafeHandle
+    {
+        private readonly GmmContextHandle context;
+
+        internal GmmEventHandle(IntPtr value, GmmContextHandle context) : base(value, context)
+        {
+            this.context = context;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            Native.gmm_event_destroy(context.DangerousGetHandle(), value);
+        }
+    }
+
+    /// <summary>A pin of the program's own memory.</summary>
+    public sealed class GmmPinHandle : GmmSafeHandle
+    {
+        private readonly GmmContextHandle context;
+        private GCHandle array;
+
+        internal GmmPinHandle(IntPtr value, GmmContextHandle context, GCHandle array) : base(value, context)
+        {
+            this.context = context;
+            this.array = array;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            try
+            {
+                Native.gmm_unpin(context.DangerousGetHandle(), value);
+            }
+            finally
+            {
+                if (array.IsAllocated)
+                {
+                    array.Free();
+                }
+            }
+        }
+    }
+
+    /// <summary>An allocated block.</summary>
+    public sealed class GmmBlockHandle : GmmSafeHandle
+    {
+        private readonly GmmContextHandle context;
+        private readonly int generation;
+        private readonly Thread thread = Thread.CurrentThread;
+        private GmmStream stream;
+        private readonly object gate = new object();
+        private bool released;
+
+        /// <summary>A reference to the stream's handle was added too.</summary>
+        internal GmmBlockHandle(IntPtr value, GmmContextHandle context, SafeHandle parent, GmmStream stream) : base(value, parent)
+        {
+            this.context = context;
+            this.stream = stream;
+            generation = context.Generation;
+        }
+
+        /// <summary>Whether a reset of the context has freed the block already.</summary>
+        internal bool IsReset
+        {
+            get { return generation != context.Generation; }
+        }
+
+        /// <summary>The per-thread stream means another one on another thread; the legacy stream is ordered behind them all.</summary>
+        internal IntPtr StreamAddress
+        {
+            get
+            {
+                lock (gate)
+                {
+                    return stream == GmmStream.PerThread && Thread.CurrentThread != thread ? GmmStream.Legacy.RawAddress : stream.RawAddress;
+                }
+            }
+        }
+
+        internal void FreeOn(GmmStream other)
+        {
+            lock (gate)
+            {
+                if (released)
+                {
+                    return;
+                }
+                if (other.Handle != null)
+                {
+                    Keep(other.Handle);
+                }
+                DropStream();
+                stream = other;
+            }
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            try
+            {
+                // After a reset the address may be another block's.
+                if (!IsReset)
+                {
+                    Native.gmm_free(context.DangerousGetHandle(), value, StreamAddress);
+                }
+            }
+            finally
+            {
+                lock (gate)
+                {
+                    released = true;
+                    DropStream();
+                }
+            }
+        }
+
+        private void DropStream()
+        {
+            if (stream.Handle != null)
+            {
+                stream.Handle.DangerousRelease();
+            }
+        }
+    }
+
+    /// <summary>Memory imported from another process.</summary>
+    public sealed class GmmImportHandle : GmmSafeHandle
+    {
+        private readonly GmmContextHandle context;
+
+        internal GmmImportHandle(IntPtr value, GmmContextHandle context) : base(value, context)
+        {
+            this.context = context;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            Native.gmm_ipc_close(context.DangerousGetHandle(), value);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+
+namespace Gmm
+{
+    // Not for the plain layer: Span<T> is a part of .NET, not of Mono's class library.
+    public sealed partial class GmmBuffer
+    {
+        /// <summary>
+        /// The whole buffer as a span: memory that the CPU can reach, of at most 2^31-1 bytes. A span cannot keep the buffer: hold the buffer in a
+        /// using statement around it, and touch no span of memory that is freed or paused.
+        /// </summary>
+        public Span<byte> Span
+        {
+            get
+            {
+                if (Size > int.MaxValue)
+                {
+                    throw new InvalidOperationException("a span holds at most 2147483647 bytes, this buffer has " + Size + ": use Slice(offset, length)");
+                }
+                return Slice(0, (int)Size);
+            }
+        }
+
+        /// <summary>A part of the buffer as a span; see <see cref="Span"/>.</summary>
+        public unsafe Span<byte> Slice(long offset, int length)
+        {
+            Check(offset, length);
+            using (Use buffer = Using())
+            {
+                GmmPointerInfo info = GmmContext.Query(context.DangerousGetHandle(), buffer.Address);
+                if (info.State == GmmState.Paused)
+                {
+                    throw new GmmException((int)GmmResult.Paused, 0, "GMM_ERROR_PAUSED",
+                        "a span of a buffer at 0x" + buffer.Address.ToString("x") + " was asked for; it is paused: resume its tag first");
+                }
+                if (!info.HostAccessible)
+                {
+                    throw new GmmException((int)GmmResult.NotSupported, 0, "GMM_ERROR_NOT_SUPPORTED",
+                        "a span of a buffer at 0x" + buffer.Address.ToString("x") + " was asked for; the CPU cannot reach " + Kind
+                            + " memory of this device: copy it with Read() instead");
+                }
+                return new Span<byte>((byte*)buffer.Address + offset, length);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Java's low layer: package-private in io.gmm, so that programs see the hand-written classes only. Outputs come back in arrays
+ * of one element, handles and addresses are long, text and IPC handles are byte[].
+ */
+%module(jniclassname="NativeJNI") Native
+
+%include <stdint.i>
+%apply long long { uint64_t, uintptr_t };
+%apply int { uint32_t };
+
+%pragma(java) moduleclassmodifiers="final class"
+%pragma(java) jniclassclassmodifiers="final class"
+%pragma(java) jniclasscode=%{
+  static {
+    Library.load();
+  }
+%}
+
+%{
+#include "native.h"
+%}
+
+/* Structs: closed by hand in try-with-resources, no finalizer. */
+%typemap(javaclassmodifiers) SWIGTYPE "final class"
+%typemap(javainterfaces) SWIGTYPE "AutoCloseable"
+%typemap(javafinalize) SWIGTYPE ""
+%typemap(javabody) SWIGTYPE %{
+  private long swigCPtr;
+  private boolean swigCMemOwn;
+
+  $javaclassname(long cPtr, boolean cMemoryOwn) {
+    if (cPtr == 0) {
+      throw new OutOfMemoryError("no host memory for a $javaclassname");
+    }
+    swigCMemOwn = cMemoryOwn;
+    swigCPtr = cPtr;
+  }
+
+  static long getCPtr($javaclassname obj) {
+    return (obj == null) ? 0 : obj.swigCPtr;
+  }
+%}
+%typemap(javadestruct, methodname="close", methodmodifiers="public") SWIGTYPE {
+    if (swigCPtr != 0) {
+      if (swigCMemOwn) {
+        swigCMemOwn = false;
+        $jnicall;
+      }
+      swigCPtr = 0;
+    }
+  }
+
+/* Results: the exception stays pending while the wrapper finishes; outputs are then left alone. */
+%typemap(jni) gmm_result "jint"
+%typemap(jtype) gmm_result "int"
+%typemap(jstype) gmm_result "int"
+%typemap(javaout) gmm_result { return $jnicall; }
+%typemap(out) gmm_result %{
+  $result = $1;
+  if ($1 < 0) gmm_java_throw(jenv, $1);
+%}
+%typemap(jni) gmm_result result "jint"
+%typemap(jtype) gmm_result result "int"
+%typemap(jstype) gmm_result result "int"
+%typemap(javain) gmm_result result "$javainput"
+%typemap(in) gmm_result result "$1 = (gmm_result)$input;"
+
+/* Addresses and handles. */
+%typemap(jni) void *GMM_ADDRESS "jlong"
+%typemap(jtype) void *GMM_ADDRESS "long"
+%typemap(jstype) void *GMM_ADDRESS "long"
+%typemap(javain) void *GMM_ADDRESS "$javainput"
+%typemap(javaout) void *GMM_ADDRESS { return $jnicall; }
+%typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
+%typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
+%typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event * }
+%ignore gmm_context;
+%ignore gmm_heap;
+%ignore gmm_event;
+
+/* Outputs: arrays of at least one element, or null where the C interface takes NULL. */
+%define GMM_JAVA_OUT(Pattern, CType, JniArray, JavaArray, JniType, Setter)
+%typemap(jni) Pattern #JniArray
+%typemap(jtype) Pattern #JavaArray
+%typemap(jstype) Pattern #JavaArray
+%typemap(javain) Pattern "$javainput"
+%typemap(in) Pattern (CType value) %{
+  value = 0;
+  $1 = $input ? ($1_ltype)&value : NULL;
+%}
+%typemap(argout) Pattern %{
+  if (result >= 0 && $input) {
+    JniType out_$argnum = (JniType)(intptr_t)value$argnum;
+    (*jenv)->Setter(jenv, $input, 0, 1, &out_$argnum);
+  }
+%}
+%enddef
+GMM_JAVA_OUT(void **GMM_OUT_ADDRESS, void *, jlongArray, long[], jlong, SetLongArrayRegion)
+GMM_JAVA_OUT(SWIGTYPE **GMM_OUT_HANDLE, void *, jlongArray, long[], jlong, SetLongArrayRegion)
+GMM_JAVA_OUT(uint64_t *GMM_OUT_UINT64, uint64_t, jlongArray, long[], jlong, SetLongArrayRegion)
+GMM_JAVA_OUT(uint32_t *GMM_OUT_UINT32, uint32_t, jintArray, int[], jint, SetIntArrayRegion)
+GMM_JAVA_OUT(int32_t *GMM_OUT_INT32, int32_t, jintArray, int[], jint, SetIntArrayRegion)
+
+/* Bytes. */
+%typemap(jni) gmm_ipc_handle *GMM_OUT_BYTES "jbyteArray"
+%typemap(jtype) gmm_ipc_handle *GMM_OUT_BYTES "byte[]"
+%typemap(jstype) gmm_ipc_handle *GMM_OUT_BYTES "byte[]"
+%typemap(javain) gmm_ipc_handle *GMM_OUT_BYTES "$javainput"
+%typemap(in) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle value) %{
+  if (!gmm_java_check_length(jenv, $input, sizeof(gmm_ipc_handle))) return $null;
+  $1 = &value;
+%}
+%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES %{
+  if (result >= 0) (*jenv)->SetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(gmm_ipc_handle), (const jbyte *)value$argnum.bytes);
+%}
+%typemap(jni) const gmm_ipc_handle *GMM_IN_BYTES "jbyteArray"
+%typemap(jtype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
+%typemap(jstype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
+%typemap(javain) const gmm_ipc_handle *GMM_IN_BYTES "$javainput"
+%typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle value) %{
+  if (!gmm_java_check_length(jenv, $input, sizeof(gmm_ipc_handle))) return $null;
+  (*jenv)->GetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(gmm_ipc_handle), (jbyte *)value.bytes);
+  $1 = &value;
+%}
+%typemap(jni) uint8_t GMM_BYTES[ANY] "jbyteArray"
+%typemap(jtype) uint8_t GMM_BYTES[ANY] "byte[]"
+%typemap(jstype) uint8_t GMM_BYTES[ANY] "byte[]"
+%typemap(javaout) uint8_t GMM_BYTES[ANY] { return $jnicall; }
+%typemap(out) uint8_t GMM_BYTES[ANY] %{ $result = gmm_java_bytes(jenv, $1, $1_dim0); %}
+
+%immutable gmm_device_info::uuid;
+
+/* Text: UTF-8, where JNI's own strings are modified UTF-8. */
+%typemap(jni) const char *, char [ANY] "jbyteArray"
+%typemap(jtype) const char *, char [ANY] "byte[]"
+%typemap(jstype) const char *, char [ANY] "String"
+%typemap(javain) const char *, char [ANY] "Text.encode($javainput)"
+%typemap(javaout) const char *, char [ANY] { return Text.decode($jnicall); }
+%typemap(in) const char * %{
+  $1 = NULL;
+  if ($input && !($1 = gmm_java_text(jenv, $input))) return $null;
+%}
+%typemap(freearg) const char * %{ free((void *)$1); %}
+%typemap(out) const char * %{ $result = $1 ? gmm_java_bytes(jenv, $1, strlen($1)) : NULL; %}
+%typemap(out) char [ANY] %{ $result = gmm_java_field(jenv, $1, $1_dim0); %}
+
+/* Callbacks. What log and the out-of-memory handler get as user is made once a context by callbacks_new(). */
+%define GMM_JAVA_CALLBACK(Pattern, Trampoline)
+%typemap(jni) Pattern "jlong"
+%typemap(jtype) Pattern "long"
+%typemap(jstype) Pattern "long"
+%typemap(javain) Pattern "$javainput"
+%typemap(in) Pattern %{
+  $1 = $input ? Trampoline : NULL;
+  $2 = (void *)(uintptr_t)$input;
+%}
+%enddef
+GMM_JAVA_CALLBACK((gmm_log_fn fn, void *user), gmm_java_log)
+GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
+
+/* The writer is called on this thread, during the call. */
+%typemap(jni) (gmm_write_fn write, void *user) "jobject"
+%typemap(jtype) (gmm_write_fn write, void *user) "SnapshotWriter"
+%typemap(jstype) (gmm_write_fn write, void *user) "SnapshotWriter"
+%typemap(javain) (gmm_write_fn write, void *user) "$javainput"
+%typemap(in) (gmm_write_fn write, void *user) %{
+  $1 = $input ? gmm_java_write : NULL;
+  $2 = (void *)$input;
+%}
+
+/* A task runs once; the trampoline gives its reference back, or we do when it will never run. */
+%typemap(jni) (void (*fn)(void *user), void *user) "jobject"
+%typemap(jtype) (void (*fn)(void *user), void *user) "Runnable"
+%typemap(jstype) (void (*fn)(void *user), void *user) "Runnable"
+%typemap(javain) (void (*fn)(void *user), void *user) "$javainput"
+%typemap(in) (void (*fn)(void *user), void *user) %{
+  $1 = $input ? gmm_java_run : NULL;
+  $2 = $input ? (*jenv)->NewGlobalRef(jenv, $input) : NULL;
+%}
+%typemap(freearg) (void (*fn)(void *user), void *user) %{
+  if (result < 0 && $2) (*jenv)->DeleteGlobalRef(jenv, (jobject)$2);
+%}
+
+/* A direct buffer over memory of gmm, in the order that JNI gives it: Buffer.java sets the native one. */
+%typemap(jni) gmm_java_view "jobject"
+%typemap(jtype) gmm_java_view "java.nio.ByteBuffer"
+%typemap(jstype) gmm_java_view "java.nio.ByteBuffer"
+%typemap(javaout) gmm_java_view { return $jnicall; }
+%typemap(out) gmm_java_view %{ $result = (*jenv)->NewDirectByteBuffer(jenv, $1.memory, $1.size); %}
+%typemap(jni) jobject "jobject"
+%typemap(jtype) jobject "Object"
+%typemap(jstype) jobject "Object"
+%typemap(javain) jobject "$javainput"
+%typemap(in) jobject "$1 = $input;"
+%typemap(in, numinputs=0) JNIEnv *jenv "$1 = jenv;"
+
+%rename(view) gmm_java_make_view;
+%rename(addressOf) gmm_java_address;
+%rename(closeDescriptor) gmm_java_close;
+%rename(newCallbacks) gmm_java_callbacks_new;
+%rename(deleteCallbacks) gmm_java_callbacks_delete;
+gmm_java_view gmm_java_make_view(void *GMM_ADDRESS, int32_t size);
+uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer);
+void gmm_java_close(int32_t fd);
+uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
+void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
+
+%include "gmm.i"

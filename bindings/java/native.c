@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+static JavaVM *machine;
+static pthread_key_t attached;
+
+/* Looked up when the library is loaded: a thread that C made has no class loader that knows io.gmm. */
+static jclass exception_class;
+static jclass callbacks_class;
+static jmethodID exception_make;
+static jmethodID callbacks_log;
+static jmethodID callbacks_oom;
+static jmethodID callbacks_run;
+static jmethodID writer_write;
+
+static void detach(void *unused) {
+  (void)unused;
+  (*machine)->DetachCurrentThread(machine);
+}
+
+/* A thread of the backend is attached at its first callback and detached when it ends; as a daemon, so that it never
+ * keeps the virtual machine alive. NULL when the machine has ended. */
+static JNIEnv *environment(void) {
+  void *env = NULL;
+  jint state = (*machine)->GetEnv(machine, &env, JNI_VERSION_1_8);
+  if (state == JNI_OK) return (JNIEnv *)env;
+  if (state != JNI_EDETACHED) return NULL;
+  JavaVMAttachArgs arguments = {JNI_VERSION_1_8, (char *)"gmm", NULL};
+  if ((*machine)->AttachCurrentThreadAsDaemon(machine, &env, &arguments) != JNI_OK) return NULL;
+  pthread_setspecific(attached, env);
+  return (JNIEnv *)env;
+}
+
+static jclass global_class(JNIEnv *env, const char *name) {
+  jclass local = (*env)->FindClass(env, name);
+  if (!local) return NULL;
+  jclass global = (jclass)(*env)->NewGlobalRef(env, local);
+  (*env)->DeleteLocalRef(env, local);
+  return global;
+}
+
+JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
+  (void)reserved;
+  void *found = NULL;
+  machine = vm;
+  if ((*vm)->GetEnv(vm, &found, JNI_VERSION_1_8) != JNI_OK) return JNI_ERR;
+  JNIEnv *env = (JNIEnv *)found;
+  if (pthread_key_create(&attached, detach) != 0) return JNI_ERR;
+  if (!(exception_class = global_class(env, "io/gmm/GmmException"))) return JNI_ERR;
+  if (!(callbacks_class = global_class(env, "io/gmm/Callbacks"))) return JNI_ERR;
+  exception_make = (*env)->GetStaticMethodID(env, exception_class, "fromNative", "(II[B[B)Lio/gmm/GmmException;");
+  callbacks_log = (*env)->GetMethodID(env, callbacks_class, "log", "(I[B)V");
+  callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "(IIIJJII)Z");
+  callbacks_run = (*env)->GetStaticMethodID(env, callbacks_class, "run", "(Ljava/lang/Runnable;)V");
+  jclass writer = (*env)->FindClass(env, "io/gmm/SnapshotWriter");
+  if (!writer) return JNI_ERR;
+  writer_write = (*env)->GetMethodID(env, writer, "write", "([B)Z");
+  return exception_make && callbacks_log && callbacks_oom && callbacks_run && writer_write ? JNI_VERSION_1_8 : JNI_ERR;
+}
+
+static void throw_by_name(JNIEnv *env, const char *name, const char *message) {
+  jclass found = (*env)->FindClass(env, name);
+  if (found) (*env)->ThrowNew(env, found, message);
+}
+
+void gmm_java_throw(JNIEnv *jenv, gmm_result result) {
+  if ((*jenv)->ExceptionCheck(jenv)) return;
+  int32_t native_code = gmm_last_native_code();
+  const char *name = gmm_result_name(result);
+  const char *message = gmm_last_error_message();
+  jbyteArray name_bytes = gmm_java_bytes(jenv, name, strlen(name));
+  if (!name_bytes) return;
+  jbyteArray message_bytes = gmm_java_bytes(jenv, message, strlen(message));
+  if (!message_bytes) return;
+  jobject made = (*jenv)->CallStaticObjectMethod(jenv, exception_class, exception_make, (jint)result, (jint)native_code, name_bytes, message_bytes);
+  if (!(*jenv)->ExceptionCheck(jenv) && made) (*jenv)->Throw(jenv, (jthrowable)made);
+}
+
+int gmm_java_check_length(JNIEnv *jenv, jbyteArray array, size_t length) {
+  if (array && (size_t)(*jenv)->GetArrayLength(jenv, array) == length) return 1;
+  throw_by_name(jenv, "java/lang/IllegalArgumentException", "an IPC handle is exactly 192 bytes");
+  return 0;
+}
+
+jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length) {
+  jbyteArray array = (*jenv)->NewByteArray(jenv, (jsize)length);
+  if (array) (*jenv)->SetByteArrayRegion(jenv, array, 0, (jsize)length, (const jbyte *)bytes);
+  return array;
+}
+
+jbyteArray gmm_java_field(JNIEnv *jenv, const char *text, size_t size) {
+  const void *end = memchr(text, 0, size);
+  return gmm_java_bytes(jenv, text, end ? (size_t)((const char *)end - text) : size);
+}
+
+char *gmm_java_text(JNIEnv *jenv, jbyteArray array) {
+  jsize length = (*jenv)->GetArrayLength(jenv, array);
+  char *text = (char *)malloc((size_t)length + 1);
+  if (!text) {
+    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for text");
+    return NULL;
+  }
+  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)text);
+  text[length] = 0;
+  if (strlen(text) != (size_t)length) {
+    free(text);
+    throw_by_name(jenv, "java/lang/IllegalArgumentException", "text holds a NUL character");
+    return NULL;
+  }
+  return text;
+}
+
+gmm_java_view gmm_java_make_view(void *memory, int32_t size) {
+  gmm_java_view view = {memory, size};
+  return view;
+}
+
+uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer) {
+  return buffer ? (uint64_t)(uintptr_t)(*jenv)->GetDirectBufferAddress(jenv, buffer) : 0;
+}
+
+void gmm_java_close(int32_t fd) { close(fd); }
+
+uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks) {
+  jobject global = (*jenv)->NewGlobalRef(jenv, callbacks);
+  if (!global) throw_by_name(jenv, "java/lang/OutOfMemoryError", "no room for a global reference");
+  return (uint64_t)(uintptr_t)global;
+}
+
+void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks) {
+  (*jenv)->DeleteGlobalRef(jenv, (jobject)(uintptr_t)callbacks);
+}
+
+void gmm_java_log(void *user, gmm_log_level level, const char *message) {
+  JNIEnv *env = environment();
+  if (!env) return;
+  /* A message may come while an earlier callback's exception is on its way out of the same call. */
+  jthrowable pending = (*env)->ExceptionOccurred(env);
+  if (pending) (*env)->ExceptionClear(env);
+  jbyteArray text = gmm_java_bytes(env, message, strlen(message));
+  if (text) {
+    (*env)->CallVoidMethod(env, (jobject)user, callbacks_log, (jint)level, text);
+    (*env)->DeleteLocalRef(env, text);
+  }
+  if ((*env)->ExceptionCheck(env)) {
+    (*env)->ExceptionDescribe(env);
+    (*env)->ExceptionClear(env);
+  }
+  if (pending) (*env)->Throw(env, pending);
+}
+
+int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
+  JNIEnv *env = environment();
+  if (!env || (*env)->ExceptionCheck(env)) return 0;
+  jboolean again = (*env)->CallBooleanMethod(env, (jobject)user, callbacks_oom, (jint)info->device, (jint)info->kind, (jint)info->tag, (jlong)info->requested,
+                                             (jlong)info->reserved, (jint)info->attempt, (jint)info->cause);
+  /* An exception stays pending: gmm_java_throw() lets it out of the allocation. */
+  return !(*env)->ExceptionCheck(env) && again;
+}
+
+int32_t gmm_java_write(void *user, const char *text, uint64_t size) {
+  JNIEnv *env = environment();
+  if (!env || (*env)->ExceptionCheck(env)) return 1;
+  jbyteArray piece = gmm_java_bytes(env, text, (size_t)size);
+  if (!piece) return 1;
+  jboolean more = (*env)->CallBooleanMethod(env, (jobject)user, writer_write, piece);
+  if ((*env)->ExceptionCheck(env)) return 1;
+  (*env)->DeleteLocalRef(env, piece);
+  return more ? 0 : 1;
+}
+
+void gmm_java_run(void *user) {
+  JNIEnv *env = environment();
+  if (!env) return;
+  (*env)->CallStaticVoidMethod(env, callbacks_class, callbacks_run, (jobject)user);
+  if ((*env)->ExceptionCheck(env)) {
+    (*env)->ExceptionDescribe(env);
+    (*env)->ExceptionClear(env);
+  }
+  (*env)->DeleteGlobalRef(env, (jobject)user);
+}

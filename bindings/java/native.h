@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file native.h  What the generated JNI code calls: exceptions, text, trampolines. */
+#ifndef GMM_JAVA_NATIVE_H
+#define GMM_JAVA_NATIVE_H
+
+#include <jni.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gmm/gmm.h>
+
+/** Memory to be seen as a direct ByteBuffer. */
+typedef struct gmm_java_view {
+  void *memory;
+  jlong size;
+} gmm_java_view;
+
+/** Makes the failure of this thread's last call a pending GmmException, unless a callback left an exception of its own. */
+void gmm_java_throw(JNIEnv *jenv, gmm_result result);
+
+/** False, with an IllegalArgumentException pending, unless `array` has exactly `length` bytes. */
+int gmm_java_check_length(JNIEnv *jenv, jbyteArray array, size_t length);
+
+/** A new array with these bytes; NULL with an exception pending. */
+jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length);
+
+/** The text in a field of `size` bytes, with or without a NUL. */
+jbyteArray gmm_java_field(JNIEnv *jenv, const char *text, size_t size);
+
+/** A copy with a NUL at its end, for free(); NULL with an exception pending (no room, or a NUL inside). */
+char *gmm_java_text(JNIEnv *jenv, jbyteArray array);
+
+gmm_java_view gmm_java_make_view(void *memory, int32_t size);
+
+/** Where a direct buffer's bytes stand; 0 for any other buffer. */
+uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer);
+
+/** Closes a file descriptor, for which Java has no call. */
+void gmm_java_close(int32_t fd);
+
+/** Keeps an io.gmm.Callbacks for the trampolines; 0 with an exception pending. */
+uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
+void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
+
+void gmm_java_log(void *user, gmm_log_level level, const char *message);
+int32_t gmm_java_oom(void *user, const gmm_oom_info *info);
+int32_t gmm_java_write(void *user, const char *text, uint64_t size);
+void gmm_java_run(void *user);
+
+#endif

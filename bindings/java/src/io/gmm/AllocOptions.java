@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** How to allocate. Each method changes this object and returns it. */
+public final class AllocOptions {
+    Kind kind = Kind.UNSPECIFIED;
+    int device;
+    Tag tag;
+    Stream stream = Stream.DEFAULT;
+    long alignment;
+    int flags;
+
+    /** The kind of memory; DEVICE when not set. */
+    public AllocOptions kind(Kind value) {
+        kind = value;
+        return this;
+    }
+
+    /** The device; for HOST and MANAGED memory the one it is counted for. */
+    public AllocOptions device(int value) {
+        device = value;
+        return this;
+    }
+
+    /** The tag; null: the thread's current tag. */
+    public AllocOptions tag(Tag value) {
+        tag = value;
+        return this;
+    }
+
+    /** The stream on which the block is used first. */
+    public AllocOptions stream(Stream value) {
+        stream = value;
+        return this;
+    }
+
+    /** Bytes, a power of two up to 2 MiB; 0: 256. */
+    public AllocOptions alignment(long bytes) {
+        alignment = bytes;
+        return this;
+    }
+
+    /** The block gets a driver allocation of its own. */
+    public AllocOptions dedicated() {
+        flags |= NativeConstants.GMM_ALLOC_DEDICATED;
+        return this;
+    }
+
+    /** The bytes read as zero. */
+    public AllocOptions zero() {
+        flags |= NativeConstants.GMM_ALLOC_ZERO;
+        return this;
+    }
+
+    gmm_alloc_desc toNative(long streamAddress) {
+        gmm_alloc_desc desc = new gmm_alloc_desc();
+        desc.setKind(kind.value());
+        desc.setDevice(device);
+        desc.setTag(tag == null ? 0 : tag.number());
+        desc.setStream(streamAddress);
+        desc.setAlignment(alignment);
+        desc.setFlags(flags);
+        return desc;
+    }
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** What a context runs on. */
+public enum Backend {
+    /** GMM_BACKEND from the environment; else cuda when a driver and a device answer; else host. */
+    AUTO(0),
+    /** Ordinary memory of this machine; needs no GPU. */
+    HOST(1),
+    /** The CUDA driver, opened at run time. */
+    CUDA(2),
+    /** SYCL USM; reserved in this release. */
+    SYCL(3);
+
+    private final int value;
+
+    Backend(int value) {
+        this.value = value;
+    }
+
+    /** The number in the C interface. */
+    public int value() {
+        return value;
+    }
+
+    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    static Backend of(int value) {
+        for (Backend each : values()) {
+            if (each.value == value) {
+                return each;
+            }
+        }
+        throw new IllegalArgumentException("Backend has no constant " + value);
+    }
+}

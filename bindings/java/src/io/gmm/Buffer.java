@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import java.lang.ref.Reference;
+import java.lang.ref.WeakReference;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A block of memory: allocated here, or imported from another process. Close it to free it; a forgotten one is freed after the
+ * garbage collector found it. It keeps its context, heap and stream.
+ *
+ * <p>The views of {@link #bytes} and {@link #slice} keep a forgotten buffer from being freed as long as they are reachable. They cannot
+ * do that against {@link #close}, pause and reset: a view of memory that is closed or paused must not be touched, as the
+ * virtual machine crashes on it.
+ */
+public final class Buffer implements AutoCloseable {
+    /** A call that allocates on a stream and writes the address into out[0]. */
+    interface Allocation {
+        void allocate(long stream, long[] out);
+    }
+
+    private final Handle handle;
+    private final Handle context;
+    private final FreeOn freeOn;
+    private final int generation;
+    private final long size;
+    private final Kind kind;
+    private WeakReference<ByteBuffer> view;
+
+    private Buffer(Handle handle, Handle context, FreeOn freeOn, long size, Kind kind) {
+        this.handle = handle;
+        this.context = context;
+        this.freeOn = freeOn;
+        this.generation = context.generation();
+        this.size = size;
+        this.kind = kind;
+        handle.guard(this);
+    }
+
+    /** `heap` may be null. The buffer holds a reference to each of the three until it is freed. */
+    static Buffer allocated(Handle context, Handle heap, Stream stream, long size, Kind kind, Allocation allocation) {
+        Handle parent = heap != null ? heap : context;
+        parent.acquire();
+        long on;
+        try {
+            on = stream.acquire();
+        } catch (RuntimeException error) {
+            parent.release();
+            throw error;
+        }
+        boolean made = false;
+        try {
+            long[] out = new long[1];
+            allocation.allocate(on, out);
+            made = true;
+            FreeOn freeOn = new FreeOn(stream, on);
+            long native_ = context.address();
+            int born = context.generation();
+            return new Buffer(new Handle("buffer", out[0], address -> {
+                try {
+                    // A reset has freed the block already, and its address may be another's by now.
+                    if (context.generation() == born) {
+                        Native.gmm_free(native_, address, freeOn.stream());
+                    }
+                } finally {
+                    freeOn.release();
+                    parent.release();
+                }
+            }), context, freeOn, size, kind);
+        } finally {
+            if (!made) {
+                stream.release();
+                parent.release();
+            }
+        }
+    }
+
+    static Buffer imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
+        long native_ = context.acquire();
+        boolean made = false;
+        try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc(); gmm_pointer_info info = new gmm_pointer_info()) {
+            desc.setDevice(device);
+            desc.setTimeout_ms(timeoutMillis);
+            long[] out = new long[1];
+            Native.gmm_ipc_import(native_, ipcHandle, desc, out);
+            made = true;
+            Handle handle = new Handle("buffer", out[0], address -> {
+                try {
+                    Native.gmm_ipc_close(native_, address);
+                } finally {
+                    context.release();
+                }
+            });
+            try {
+                Native.gmm_query(native_, out[0], info);
+            } catch (RuntimeException error) {
+                handle.close();
+                throw error;
+            }
+            long size = info.getBase() + info.getSize() - out[0];
+            return new Buffer(handle, context, null, size, Kind.of(info.getKind()));
+        } finally {
+            if (!made) {
+                context.release();
+            }
+        }
+    }
+
+    /** The address in the C interface. */
+    public long address() {
+        long address = acquire();
+        handle.release();
+        return address;
+    }
+
+    /** Bytes that were asked for. */
+    public long size() {
+        return size;
+    }
+
+    /** The kind of memory. */
+    public Kind kind() {
+        return kind;
+    }
+
+    /** Whether close() was called. */
+    public boolean isClosed() {
+        return handle.isClosed();
+    }
+
+    /** The whole buffer as a direct ByteBuffer in native order: memory that the CPU can reach, of at most 2^31-1 bytes. */
+    public ByteBuffer bytes() {
+        if (size > Integer.MAX_VALUE) {
+            throw new IllegalArgumentException("a ByteBuffer holds at most 2147483647 bytes, this buffer has " + size + ": use slice(offset, length)");
+        }
+        return slice(0, (int) size);
+    }
+
+    /** A part of the buffer as a direct ByteBuffer in native order: memory that the CPU can reach. */
+    public ByteBuffer slice(long offset, int length) {
+        check(offset, length);
+        long address = acquire();
+        try {
+            checkHostAccess(address);
+            if (size > Integer.MAX_VALUE) {
+                return viewOf(address + offset, length);
+            }
+            ByteBuffer part = wholeView(address);
+            part.position((int) offset).limit((int) offset + length);
+            return part.slice().order(ByteOrder.nativeOrder());
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** A duplicate of one root view: parts of a ByteBuffer keep their root, and the root keeps this buffer. */
+    private synchronized ByteBuffer wholeView(long address) {
+        ByteBuffer root = view == null ? null : view.get();
+        if (root == null) {
+            root = viewOf(address, (int) size);
+            view = new WeakReference<>(root);
+        }
+        return root.duplicate();
+    }
+
+    private ByteBuffer viewOf(long address, int length) {
+        ByteBuffer made = Native.view(address, length).order(ByteOrder.nativeOrder());
+        Handle.keepReachable(made, this);
+        return made;
+    }
+
+    private void checkHostAccess(long address) {
+        PointerInfo info = Context.query(context.address(), address);
+        if (info.state() == State.PAUSED) {
+            throw new GmmException(Result.PAUSED, "a view of a buffer at 0x" + Long.toHexString(address) + " was asked for; it is paused: resume its tag first");
+        }
+        if (!info.hostAccessible()) {
+            throw new GmmException(Result.NOT_SUPPORTED, "a view of a buffer at 0x" + Long.toHexString(address) + " was asked for; the CPU cannot reach "
+                + kind + " memory of this device: copy it with copyTo() instead");
+        }
+    }
+
+    /** Copies from an array into the buffer and waits for it; works for every kind. */
+    public void write(long offset, byte[] source) {
+        check(offset, source.length);
+        ByteBuffer through = ByteBuffer.allocateDirect(source.length);
+        through.put(source).flip();
+        copyFrom(offset, through, source.length, true);
+    }
+
+    /** Copies from the buffer into a new array and waits for it; works for every kind. */
+    public byte[] read(long offset, int length) {
+        check(offset, length);
+        ByteBuffer through = ByteBuffer.allocateDirect(length);
+        copyFrom(offset, through, length, false);
+        byte[] result = new byte[length];
+        through.get(result);
+        return result;
+    }
+
+    private void copyFrom(long offset, ByteBuffer host, int length, boolean toBuffer) {
+        long address = acquire();
+        try {
+            long native_ = context.address();
+            long stream = freeOn == null ? 0 : freeOn.stream();
+            long there = Pin.addressOf(host);
+            Native.gmm_copy(native_, toBuffer ? address + offset : there, toBuffer ? there : address + offset, length, stream);
+            Native.gmm_stream_synchronize(native_, stream);
+        } finally {
+            handle.release();
+            Reference.reachabilityFence(host);
+        }
+    }
+
+    /** Queues a copy of `size` bytes from another buffer. Both must stay open until the stream got there. */
+    public void copyFrom(long offset, Buffer source, long sourceOffset, long length, Stream stream) {
+        check(offset, length);
+        source.check(sourceOffset, length);
+        long to = acquire();
+        try {
+            long from = source.acquire();
+            try {
+                long on = stream.acquire();
+                try {
+                    Native.gmm_copy(context.address(), to + offset, from + sourceOffset, length, on);
+                } finally {
+                    stream.release();
+                }
+            } finally {
+                source.handle.release();
+            }
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** Queues a fill with one byte value. */
+    public void fill(long offset, long length, int value, Stream stream) {
+        check(offset, length);
+        with(stream, (native_, address, on) -> Native.gmm_fill(native_, address + offset, value, length, on));
+    }
+
+    /** Fills the whole buffer with one byte value in the order of the default stream. */
+    public void fill(int value) {
+        fill(0, size, value, Stream.DEFAULT);
+    }
+
+    /** Says that the stream uses the buffer too: its memory is not given out again before what the stream had queued when it is freed. */
+    public void recordUse(Stream stream) {
+        with(stream, (native_, address, on) -> Native.gmm_record_use(native_, address, on));
+    }
+
+    /** What the library knows about the address. */
+    public PointerInfo query() {
+        long address = acquire();
+        try {
+            return Context.query(context.address(), address);
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** Gives a hint about the whole buffer, which must be MANAGED. The location is a device or {@link Context#HOST_LOCATION}. */
+    public void advise(Advice advice, int location) {
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_advise(native_, address, 0, advice.value(), location));
+    }
+
+    /** Queues the migration of the whole buffer, which must be MANAGED. */
+    public void prefetch(int location, Stream stream) {
+        with(stream, (native_, address, on) -> Native.gmm_prefetch(native_, address, 0, location, on));
+    }
+
+    /** Moves the buffer; its address stays. A move to the host waits for it. */
+    public void move(int location) {
+        move(location, Stream.DEFAULT, false);
+    }
+
+    /** Moves the buffer, MANAGED or VMM, in the order of the stream; its address stays. */
+    public void move(int location, Stream stream, boolean nonBlocking) {
+        with(stream, (native_, address, on) -> {
+            try (gmm_move_desc desc = new gmm_move_desc()) {
+                desc.setStream(on);
+                desc.setFlags(nonBlocking ? NativeConstants.GMM_MOVE_NON_BLOCKING : 0);
+                Native.gmm_move(native_, address, location, desc);
+            }
+        });
+    }
+
+    /** Plain bytes to send to another process of the same user, for {@link Context#importMemory}. The buffer must stay open until it is imported. */
+    public byte[] exportHandle() {
+        byte[] out = new byte[Context.IPC_HANDLE_SIZE];
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export(native_, address, out));
+        return out;
+    }
+
+    /** Opens a file descriptor of the driver's allocation that the buffer lies in. */
+    public ExportedFd exportFd() {
+        int[] fd = new int[1];
+        long[] offset = new long[1];
+        long[] bytes = new long[1];
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, fd, offset, bytes));
+        return new ExportedFd(fd[0], offset[0], bytes[0]);
+    }
+
+    /** Frees the memory in the order of the stream on which it was allocated. Closing twice does nothing. */
+    @Override
+    public void close() {
+        handle.close();
+    }
+
+    /** Frees the memory in the order of this stream. Closing twice does nothing. An imported buffer has no stream. */
+    public void close(Stream stream) {
+        if (freeOn == null) {
+            throw new UnsupportedOperationException("an imported buffer is not freed on a stream: use close()");
+        }
+        if (!handle.isClosed()) {
+            freeOn.change(stream);
+        }
+        handle.close();
+    }
+
+    private long acquire() {
+        long address = handle.acquire();
+        if (freeOn != null && generation != context.generation()) {
+            handle.release();
+            throw new IllegalStateException("this buffer's memory went with a reset of its context");
+        }
+        return address;
+    }
+
+    private interface Operation {
+        void run(long context, long address, long stream);
+    }
+
+    private void with(Stream stream, Operation operation) {
+        long address = acquire();
+        try {
+            long on = stream.acquire();
+            try {
+                operation.run(context.address(), address, on);
+            } finally {
+                stream.release();
+            }
+        } finally {
+            handle.release();
+        }
+    }
+
+    private void check(long offset, long length) {
+        if (offset < 0 || length < 0 || offset > size - length) {
+            throw new IndexOutOfBoundsException("bytes " + offset + " to " + (offset + length) + " of a buffer of " + size + " bytes");
+        }
+    }
+
+    /** The stream that a buffer is freed on, which it holds a reference to. */
+    private static final class FreeOn {
+        private final Thread thread = Thread.currentThread();
+        private Stream stream;
+        private long address;
+        private boolean released;
+
+        FreeOn(Stream stream, long address) {
+            this.stream = stream;
+            this.address = address;
+        }
+
+        /** The per-thread stream means another one on another thread; the legacy stream is ordered behind them all. */
+        synchronized long stream() {
+            return address == 2 && Thread.currentThread() != thread ? 1 : address;
+        }
+
+        synchronized void change(Stream other) {
+            if (released) {
+                return;
+            }
+            long next = other.acquire();
+            stream.release();
+            stream = other;
+            address = next;
+        }
+
+        synchronized void release() {
+            released = true;
+            stream.release();
+        }
+    }
+}

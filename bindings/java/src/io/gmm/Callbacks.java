@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/**
+ * What the trampolines in callbacks.c call. One object a context; the native side holds it until the context is gone, so a
+ * handler may be replaced while another thread is inside of it.
+ */
+final class Callbacks {
+    private final Logger logger;
+    private volatile OomHandler oomHandler;
+
+    Callbacks(Logger logger) {
+        this.logger = logger;
+    }
+
+    void setOomHandler(OomHandler handler) {
+        oomHandler = handler;
+    }
+
+    /** Called from C. There is no caller above to throw to, so an exception goes where those of a thread go. */
+    void log(int level, byte[] message) {
+        try {
+            logger.log(LogLevel.of(level), Text.decode(message));
+        } catch (Throwable error) {
+            uncaught(error);
+        }
+    }
+
+    /** Called from C; an exception stays pending and comes out of the allocation. */
+    boolean outOfMemory(int device, int kind, int tag, long requested, long reserved, int attempt, int cause) {
+        OomHandler handler = oomHandler;
+        return handler != null
+            && handler.outOfMemory(new OomInfo(device, Kind.of(kind), tag, requested, reserved, attempt, Result.of(cause)));
+    }
+
+    /** Called from C, on a thread of the backend. */
+    static void run(Runnable task) {
+        try {
+            task.run();
+        } catch (Throwable error) {
+            uncaught(error);
+        }
+    }
+
+    private static void uncaught(Throwable error) {
+        Thread thread = Thread.currentThread();
+        thread.getUncaughtExceptionHandler().uncaughtException(thread, error);
+    }
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * Binds the library to one backend. Several may live at once. After close() the context takes no more calls; its memory goes back with the last
+ * buffer, heap, stream, event and pin that was made from it.
+ *
+ * <p>Every method may be called from any thread. A failure is a {@link GmmException} and changes nothing; use after close is an
+ * IllegalStateException.
+ */
+public final class Context implements AutoCloseable {
+    /** The host's memory, where a method takes a location. */
+    public static final int HOST_LOCATION = -1;
+    /** Takes a limit away. */
+    public static final long NO_LIMIT = -1;
+    /** Bytes of an IPC handle. */
+    public static final int IPC_HANDLE_SIZE = 192;
+
+    private final Handle handle;
+    private final Callbacks callbacks;
+    private final long callbacksAddress;
+
+    private Context(Handle handle, Callbacks callbacks, long callbacksAddress) {
+        this.handle = handle;
+        this.callbacks = callbacks;
+        this.callbacksAddress = callbacksAddress;
+        handle.guard(this);
+    }
+
+    /** Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device answer, else host. */
+    public static Context open() {
+        return open(new ContextOptions());
+    }
+
+    /** Opens this backend. */
+    public static Context open(Backend backend) {
+        return open(new ContextOptions().backend(backend));
+    }
+
+    /** Opens a context with these options. */
+    public static Context open(ContextOptions options) {
+        Callbacks callbacks = new Callbacks(options.logger);
+        long callbacksAddress = Native.newCallbacks(callbacks);
+        boolean made = false;
+        try (gmm_context_desc desc = new gmm_context_desc()) {
+            desc.setBackend(options.backend.value());
+            desc.setHost_memory(options.hostMemory);
+            desc.setHost_devices(options.hostDevices);
+            if (options.logger != null) {
+                desc.set_log(callbacksAddress);
+            }
+            long[] out = new long[1];
+            Native.gmm_context_create(desc, out);
+            made = true;
+            return new Context(new Handle("context", out[0], address -> {
+                try {
+                    Native.gmm_context_release(address);
+                } finally {
+                    Native.deleteCallbacks(callbacksAddress);
+                }
+            }), callbacks, callbacksAddress);
+        } finally {
+            if (!made) {
+                Native.deleteCallbacks(callbacksAddress);
+            }
+        }
+    }
+
+    /** The version of the library that is loaded, for example "0.1.0". */
+    public static String version() {
+        return Native.gmm_version_string();
+    }
+
+    /** The version of the interface that these classes were made for, for example "0.1.0". */
+    public static String interfaceVersion() {
+        return NativeConstants.GMM_VERSION_MAJOR + "." + NativeConstants.GMM_VERSION_MINOR + "." + NativeConstants.GMM_VERSION_PATCH;
+    }
+
+    /** What was opened. */
+    public ContextInfo info() {
+        try (gmm_context_info info = new gmm_context_info()) {
+            run(context -> Native.gmm_context_get_info(context, info));
+            return new ContextInfo(info);
+        }
+    }
+
+    /** Describes a device. */
+    public DeviceInfo device(int device) {
+        try (gmm_device_info info = new gmm_device_info()) {
+            run(context -> Native.gmm_device_get_info(context, device, info));
+            return new DeviceInfo(info);
+        }
+    }
+
+    /** Allocates `size` bytes of DEVICE memory on device 0, under the current tag, on the default stream. */
+    public Buffer alloc(long size) {
+        return alloc(size, new AllocOptions());
+    }
+
+    /** Allocates `size` bytes of this kind on device 0, under the current tag, on the default stream. */
+    public Buffer alloc(long size, Kind kind) {
+        return alloc(size, new AllocOptions().kind(kind));
+    }
+
+    /** Allocates `size` bytes. */
+    public Buffer alloc(long size, AllocOptions options) {
+        Kind kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
+        return Buffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
+            try (gmm_alloc_desc desc = options.toNative(stream)) {
+                Native.gmm_alloc(handle.address(), size, desc, out);
+            }
+        });
+    }
+
+    /** Allocates plain memory without an object: give its address to {@link #free}. */
+    public long allocate(long size, AllocOptions options) {
+        long[] out = new long[1];
+        on(options.stream, (context, stream) -> {
+            try (gmm_alloc_desc desc = options.toNative(stream)) {
+                Native.gmm_alloc(context, size, desc, out);
+            }
+        });
+        return out[0];
+    }
+
+    /** Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A Buffer frees itself: never give its address here. */
+    public void free(long address, Stream stream) {
+        on(stream, (context, native_) -> Native.gmm_free(context, address, native_));
+    }
+
+    /** Tells what any address is, also inside a block or foreign. */
+    public PointerInfo query(long address) {
+        long context = handle.acquire();
+        try {
+            return query(context, address);
+        } finally {
+            handle.release();
+        }
+    }
+
+    static PointerInfo query(long context, long address) {
+        try (gmm_pointer_info info = new gmm_pointer_info()) {
+            Native.gmm_query(context, address, info);
+            return new PointerInfo(info);
+        }
+    }
+
+    /** Makes a heap of its own. */
+    public Heap heap(HeapOptions options) {
+        return Heap.create(handle, options);
+    }
+
+    /** Makes a stream on a device. */
+    public Stream stream(int device) {
+        return Stream.create(handle, device);
+    }
+
+    /** Makes an event on a device. */
+    public Event event(int device) {
+        return Event.create(handle, device);
+    }
+
+    /** Blocks until everything queued on the stream so far is done. */
+    public void synchronize(Stream stream) {
+        on(stream, Native::gmm_stream_synchronize);
+    }
+
+    /** Says that a stream which gmm did not make is about to be destroyed by the program. */
+    public void forget(Stream stream) {
+        on(stream, Native::gmm_stream_forget);
+    }
+
+    /** Where the bytes of a direct ByteBuffer stand, from its position; good for as long as the ByteBuffer is reachable. */
+    public static long addressOf(ByteBuffer memory) {
+        return Pin.addressOf(memory);
+    }
+
+    /** Queues a copy between any two addresses. Ordinary host memory must stay until the stream got there. */
+    public void copy(long destination, long source, long size, Stream stream) {
+        on(stream, (context, native_) -> Native.gmm_copy(context, destination, source, size, native_));
+    }
+
+    /** Queues a fill with one byte value. */
+    public void fill(long destination, int value, long size, Stream stream) {
+        on(stream, (context, native_) -> Native.gmm_fill(context, destination, value, size, native_));
+    }
+
+    /** Says that the stream uses the block at this address too. */
+    public void recordUse(long address, Stream stream) {
+        on(stream, (context, native_) -> Native.gmm_record_use(context, address, native_));
+    }
+
+    /** Page-locks what stands between the position and the limit of a direct ByteBuffer and maps it for every device. The pin keeps the ByteBuffer. */
+    public Pin pin(ByteBuffer memory) {
+        return Pin.create(handle, Pin.addressOf(memory), memory.remaining(), 0, false, memory);
+    }
+
+    /** Page-locks the program's own memory and maps it for every device. Close the pin before the memory is freed. */
+    public Pin pin(long address, long size, int device, boolean readOnly) {
+        return Pin.create(handle, address, size, device, readOnly, null);
+    }
+
+    /** Gives a hint about a range of managed memory; a size of 0 means to the end of the block. */
+    public void advise(long address, long size, Advice advice, int location) {
+        run(context -> Native.gmm_advise(context, address, size, advice.value(), location));
+    }
+
+    /** Queues the migration of a range of managed memory. */
+    public void prefetch(long address, long size, int location, Stream stream) {
+        on(stream, (context, native_) -> Native.gmm_prefetch(context, address, size, location, native_));
+    }
+
+    /** Makes a tag whose contents are dropped by a pause, or finds the tag of that name. */
+    public Tag tag(String name) {
+        int[] out = new int[1];
+        run(context -> Native.gmm_tag_create(context, name, null, out));
+        return new Tag(this, out[0]);
+    }
+
+    /** Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first. */
+    public Tag tag(String name, Contents contents, int priority) {
+        int[] out = new int[1];
+        try (gmm_tag_desc desc = new gmm_tag_desc()) {
+            desc.setContents(contents.value());
+            desc.setPriority(priority);
+            run(context -> Native.gmm_tag_create(context, name, desc, out));
+        }
+        return new Tag(this, out[0]);
+    }
+
+    /** The tag of that name; INVALID_TAG when there is none. */
+    public Tag findTag(String name) {
+        int[] out = new int[1];
+        run(context -> Native.gmm_tag_find(context, name, out));
+        return new Tag(this, out[0]);
+    }
+
+    /** The tag with this number, as {@link PointerInfo#tag} gives it. */
+    public Tag tagByNumber(int number) {
+        return new Tag(this, number);
+    }
+
+    /** The tag of memory that nobody tagged. */
+    public Tag defaultTag() {
+        return new Tag(this, 1);
+    }
+
+    /** Sets the current tag of every thread that has pushed none. */
+    public void setProcessDefaultTag(Tag tag) {
+        run(context -> Native.gmm_tag_set_process_default(context, tag.number()));
+    }
+
+    void pushTag(int tag) {
+        run(context -> Native.gmm_tag_push(context, tag));
+    }
+
+    void popTag() {
+        run(Native::gmm_tag_pop);
+    }
+
+    PauseInfo pauseInfo(int tag) {
+        try (gmm_pause_info info = new gmm_pause_info()) {
+            run(context -> Native.gmm_pause_query(context, tag, info));
+            return new PauseInfo(info);
+        }
+    }
+
+    /**
+     * Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. All or nothing. No tags: every tag.
+     * No thread or kernel may use the memory, and no view of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
+     */
+    public long pause(Tag... tags) {
+        return pauseOrResume(true, 0, tags);
+    }
+
+    /** As pause(), also when importers hold the memory: they keep the old pages, this process gets new ones. */
+    public long pauseForced(Tag... tags) {
+        return pauseOrResume(true, NativeConstants.GMM_PAUSE_FORCE, tags);
+    }
+
+    /** Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver. */
+    public long resume(Tag... tags) {
+        return pauseOrResume(false, 0, tags);
+    }
+
+    private long pauseOrResume(boolean pause, int flags, Tag... tags) {
+        long[] out = new long[1];
+        try (gmm_pause_desc desc = new gmm_pause_desc()) {
+            desc.setFlags(flags);
+            for (Tag tag : tags) {
+                desc.add_tag(tag.number());
+            }
+            run(context -> {
+                if (pause) {
+                    Native.gmm_pause(context, desc, out);
+                } else {
+                    Native.gmm_resume(context, desc, out);
+                }
+            });
+        }
+        return out[0];
+    }
+
+    /** Plain bytes for the block that the address lies in, to send to another process of the same user. */
+    public byte[] exportHandle(long address) {
+        byte[] out = new byte[IPC_HANDLE_SIZE];
+        run(context -> Native.gmm_ipc_export(context, address, out));
+        return out;
+    }
+
+    /** Maps another process's memory for device 0. */
+    public Buffer importMemory(byte[] ipcHandle) {
+        return importMemory(ipcHandle, 0, 0);
+    }
+
+    /** Maps another process's memory. A timeout of 0 means 5,000 ms. */
+    public Buffer importMemory(byte[] ipcHandle, int device, int timeoutMillis) {
+        return Buffer.imported(handle, ipcHandle, device, timeoutMillis);
+    }
+
+    /** Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. {@link #NO_LIMIT} takes it away. */
+    public void setLimit(Scope scope, long bytes) {
+        try (gmm_scope native_ = Scope.toNative(scope)) {
+            run(context -> Native.gmm_set_limit(context, native_, bytes));
+        }
+    }
+
+    /** Sets the handler that is asked when memory is short; null for none. One that refers to the context keeps it from the garbage collector. */
+    public void setOomHandler(OomHandler handler) {
+        callbacks.setOomHandler(handler);
+        run(context -> Native.gmm_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
+    }
+
+    /** Adds up all counters. */
+    public Statistics statistics() {
+        return statistics(null);
+    }
+
+    /** Adds up the counters of a scope. */
+    public Statistics statistics(Scope scope) {
+        try (gmm_scope native_ = Scope.toNative(scope); gmm_statistics out = new gmm_statistics()) {
+            run(context -> Native.gmm_stats(context, native_, out));
+            return new Statistics(out);
+        }
+    }
+
+    /** Writes a JSON object that describes every heap, extent and live block. */
+    public void snapshot(SnapshotWriter writer) {
+        run(context -> Native.gmm_snapshot(context, writer));
+    }
+
+    /** A JSON object that describes every heap, extent and live block. */
+    public String snapshot() {
+        ByteArrayOutputStream text = new ByteArrayOutputStream();
+        snapshot(piece -> {
+            text.write(piece, 0, piece.length);
+            return true;
+        });
+        return new String(text.toByteArray(), StandardCharsets.UTF_8);
+    }
+
+    /** Starts to record every alloc and free into a file. */
+    public void traceBegin(String path) {
+        run(context -> Native.gmm_trace_begin(context, path));
+    }
+
+    /** Ends the trace. */
+    public void traceEnd() {
+        run(Native::gmm_trace_end);
+    }
+
+    /** Gives free memory back to the driver. Returns the bytes that went back. */
+    public long trim() {
+        return trim(null);
+    }
+
+    /** Gives free memory of a scope back to the driver. Returns the bytes that went back. */
+    public long trim(Scope scope) {
+        long[] out = new long[1];
+        try (gmm_scope native_ = Scope.toNative(scope)) {
+            run(context -> Native.gmm_trim(context, native_, out));
+        }
+        return out[0];
+    }
+
+    /**
+     * Frees everything that was allocated from the context, live blocks too; imports and pins stay. Buffers that are still open can then only be
+     * closed; their views must not be touched. No other thread may be inside a call on the context.
+     */
+    public void reset() {
+        run(Native::gmm_reset);
+        handle.nextGeneration();
+    }
+
+    /** Until the returned object is closed nothing expensive is done on behalf of a free. Nests. */
+    public Deferral defer() {
+        run(Native::gmm_defer_begin);
+        return new Deferral(this);
+    }
+
+    /** One gmm_defer_begin(). */
+    public static final class Deferral implements AutoCloseable {
+        private final Context context;
+        private boolean closed;
+
+        private Deferral(Context context) {
+            this.context = context;
+        }
+
+        /** Ends it and, at the last, does what was put off. Closing twice does nothing. */
+        @Override
+        public synchronized void close() {
+            if (!closed) {
+                closed = true;
+                context.run(Native::gmm_defer_end);
+            }
+        }
+    }
+
+    /** The context's address, for the low layer. */
+    long address() {
+        return handle.address();
+    }
+
+    /** Whether close() was called. */
+    public boolean isClosed() {
+        return handle.isClosed();
+    }
+
+    /** Takes no more calls. The backend ends, and all memory goes back, with the last object made from this context. Closing twice does nothing. */
+    @Override
+    public void close() {
+        handle.close();
+    }
+
+    private interface Operation {
+        void run(long context);
+    }
+
+    private interface StreamOperation {
+        void run(long context, long stream);
+    }
+
+    private void run(Operation operation) {
+        long context = handle.acquire();
+        try {
+            operation.run(context);
+        } finally {
+            handle.release();
+        }
+    }
+
+    private void on(Stream stream, StreamOperation operation) {
+        long context = handle.acquire();
+        try {
+            long native_ = stream.acquire();
+            try {
+                operation.run(context, native_);
+            } finally {
+                stream.release();
+            }
+        } finally {
+            handle.release();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** What a device is and can do. */
+public final class DeviceInfo {
+    private final int device;
+    private final int capabilities;
+    private final int kinds;
+    private final long totalMemory;
+    private final long freeMemory;
+    private final long granularity;
+    private final String name;
+    private final byte[] uuid;
+    private final boolean canPause;
+    private final boolean canExportFd;
+    private final boolean canLegacyIpc;
+    private final boolean canConcurrentManaged;
+    private final boolean canPin;
+    private final boolean canPageable;
+    private final boolean canFabric;
+    private final boolean isHost;
+
+    DeviceInfo(gmm_device_info from) {
+        this.device = from.getDevice();
+        this.capabilities = from.getCapabilities();
+        this.kinds = from.getKinds();
+        this.totalMemory = from.getTotal_memory();
+        this.freeMemory = from.getFree_memory();
+        this.granularity = from.getGranularity();
+        this.name = from.getName();
+        this.uuid = from.getUuid();
+        this.canPause = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PAUSE) != 0;
+        this.canExportFd = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_EXPORT_FD) != 0;
+        this.canLegacyIpc = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_LEGACY_IPC) != 0;
+        this.canConcurrentManaged = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0;
+        this.canPin = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PIN) != 0;
+        this.canPageable = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PAGEABLE) != 0;
+        this.canFabric = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_FABRIC) != 0;
+        this.isHost = (from.getCapabilities() & NativeConstants.GMM_DEVICE_IS_HOST) != 0;
+    }
+
+    /** Its ordinal. */
+    public int device() {
+        return device;
+    }
+
+    /** The capabilities as bits of the C interface. */
+    public int capabilities() {
+        return capabilities;
+    }
+
+    /** The kinds it has, bit (1 << Kind.value()) each; see has(). */
+    public int kinds() {
+        return kinds;
+    }
+
+    /** Bytes. */
+    public long totalMemory() {
+        return totalMemory;
+    }
+
+    /** Bytes, as the driver or the system tells now. */
+    public long freeMemory() {
+        return freeMemory;
+    }
+
+    /** Bytes: VMM memory comes in multiples of this. */
+    public long granularity() {
+        return granularity;
+    }
+
+    /** Its name. */
+    public String name() {
+        return name;
+    }
+
+    /** 16 bytes. */
+    public byte[] uuid() {
+        return uuid.clone();
+    }
+
+    /** VMM memory can pause and resume. */
+    public boolean canPause() {
+        return canPause;
+    }
+
+    /** VMM and HOST memory can be a file descriptor. */
+    public boolean canExportFd() {
+        return canExportFd;
+    }
+
+    /** DEVICE memory has the driver's 64-byte handle. */
+    public boolean canLegacyIpc() {
+        return canLegacyIpc;
+    }
+
+    /** Host and device may use managed memory at once; prefetch works. */
+    public boolean canConcurrentManaged() {
+        return canConcurrentManaged;
+    }
+
+    /** The program's own memory can be pinned. */
+    public boolean canPin() {
+        return canPin;
+    }
+
+    /** The device reads ordinary host memory. */
+    public boolean canPageable() {
+        return canPageable;
+    }
+
+    /** Fabric handles between nodes. */
+    public boolean canFabric() {
+        return canFabric;
+    }
+
+    /** Not a GPU: the host backend. */
+    public boolean isHost() {
+        return isHost;
+    }
+
+    /** Whether the device has this kind of memory. */
+    public boolean has(Kind kind) {
+        return (kinds & (1 << kind.value())) != 0;
+    }
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** A call of the library failed and changed nothing. The message says what was asked, what stood in the way and what to do. */
+public final class GmmException extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
+    private final int code;
+    private final int nativeCode;
+    private final String name;
+
+    GmmException(int code, int nativeCode, String name, String message) {
+        super(message);
+        this.code = code;
+        this.nativeCode = nativeCode;
+        this.name = name;
+    }
+
+    /** For failures that this layer finds before it calls the library. */
+    GmmException(Result result, String message) {
+        this(result.value(), 0, "GMM_ERROR_" + result.name(), message);
+    }
+
+    /** Called from C: see errors.c. */
+    static GmmException fromNative(int code, int nativeCode, byte[] name, byte[] message) {
+        return new GmmException(code, nativeCode, Text.decode(name), Text.decode(message));
+    }
+
+    /** The result code of the C interface, below zero. */
+    public int code() {
+        return code;
+    }
+
+    /** The result, {@link Result#UNKNOWN} when the library is newer than this class. */
+    public Result result() {
+        return Result.of(code);
+    }
+
+    /** The name of the result, for example "GMM_ERROR_OUT_OF_MEMORY". */
+    public String name() {
+        return name;
+    }
+
+    /** The driver's (CUresult) or the system's (errno) own number; 0 when gmm found the failure itself. */
+    public int nativeCode() {
+        return nativeCode;
+    }
+
+    @Override
+    public String toString() {
+        return name + " (" + code + (nativeCode != 0 ? ", native " + nativeCode : "") + "): " + getMessage();
+    }
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import java.lang.ref.Cleaner;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * One native object and how many need it: its owner, each call that runs on it, and each object made from it. The native object ends
+ * with the last of them, so that neither a close() on another thread nor the Cleaner takes it from under a call.
+ */
+final class Handle implements Runnable {
+    /** Ends the native object; called once. */
+    interface Destroyer {
+        void destroy(long address);
+    }
+
+    private static final Cleaner CLEANER = Cleaner.create();
+
+    /** In state: the owner has closed it. The rest of state counts references in steps of ONE. */
+    private static final int CLOSED = 1;
+    private static final int ONE = 2;
+
+    private final AtomicInteger state = new AtomicInteger(ONE);
+    private final String what;
+    private final long address;
+    private final Destroyer destroyer;
+    private Cleaner.Cleanable cleanable;
+    private volatile int generation;
+
+    Handle(String what, long address, Destroyer destroyer) {
+        this.what = what;
+        this.address = address;
+        this.destroyer = destroyer;
+    }
+
+    /** Closes the handle when nobody can reach `owner` any more. */
+    void guard(Object owner) {
+        cleanable = CLEANER.register(owner, this);
+    }
+
+    /** Keeps `kept` reachable for as long as `holder` is. */
+    static void keepReachable(Object holder, Object kept) {
+        CLEANER.register(holder, () -> java.lang.ref.Reference.reachabilityFence(kept));
+    }
+
+    /** The address, which stays good until release(). */
+    long acquire() {
+        int now;
+        do {
+            now = state.get();
+            if ((now & CLOSED) != 0) {
+                throw new IllegalStateException("this " + what + " is closed");
+            }
+        } while (!state.compareAndSet(now, now + ONE));
+        return address;
+    }
+
+    /** The address, for one that holds a reference already. */
+    long address() {
+        return address;
+    }
+
+    void release() {
+        if (state.addAndGet(-ONE) < ONE) {
+            destroyer.destroy(address);
+        }
+    }
+
+    /** Of a context: how often it was reset. */
+    int generation() {
+        return generation;
+    }
+
+    synchronized void nextGeneration() {
+        generation++;
+    }
+
+    boolean isClosed() {
+        return (state.get() & CLOSED) != 0;
+    }
+
+    /** The owner's close. A second one does nothing. */
+    void close() {
+        int now;
+        do {
+            now = state.get();
+            if ((now & CLOSED) != 0) {
+                return;
+            }
+        } while (!state.compareAndSet(now, (now | CLOSED) - ONE));
+        if (cleanable != null) {
+            cleanable.clean(); // forgets the owner; run() finds the handle closed
+        }
+        if (((now | CLOSED) - ONE) < ONE) {
+            destroyer.destroy(address);
+        }
+    }
+
+    /** The Cleaner's call. It would drop an exception in silence. */
+    @Override
+    public void run() {
+        try {
+            close();
+        } catch (RuntimeException error) {
+            System.getLogger("io.gmm").log(System.Logger.Level.WARNING, "a forgotten " + what + " could not be given back", error);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** What a heap is for. Each method changes this object and returns it. */
+public final class HeapOptions {
+    Kind kind = Kind.UNSPECIFIED;
+    int device;
+    Tag tag;
+    long minimumExtent;
+    long limit;
+    int peerDevices;
+
+    /** The kind of memory; DEVICE when not set. */
+    public HeapOptions kind(Kind value) {
+        kind = value;
+        return this;
+    }
+
+    /** The device. */
+    public HeapOptions device(int value) {
+        device = value;
+        return this;
+    }
+
+    /** The tag; null: the thread's current tag at creation. */
+    public HeapOptions tag(Tag value) {
+        tag = value;
+        return this;
+    }
+
+    /** Bytes: the least to ask the driver for at once; 0: grows with the heap. */
+    public HeapOptions minimumExtent(long bytes) {
+        minimumExtent = bytes;
+        return this;
+    }
+
+    /** Bytes the heap may hold from the driver; 0: no limit. */
+    public HeapOptions limit(long bytes) {
+        limit = bytes;
+        return this;
+    }
+
+    /** VMM: bit d lets device d use the memory too. */
+    public HeapOptions peerDevices(int mask) {
+        peerDevices = mask;
+        return this;
+    }
+
+    gmm_heap_desc toNative() {
+        gmm_heap_desc desc = new gmm_heap_desc();
+        desc.setKind(kind.value());
+        desc.setDevice(device);
+        desc.setTag(tag == null ? 0 : tag.number());
+        desc.setMinimum_extent(minimumExtent);
+        desc.setLimit(limit);
+        desc.setPeer_devices(peerDevices);
+        return desc;
+    }
+}

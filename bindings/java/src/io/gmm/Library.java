@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+
+/**
+ * Finds and loads the native libraries: from the directory that the system property gmm.library.path names, else
+ * from the jar, by way of a private temporary directory that is gone again when this class is loaded.
+ */
+final class Library {
+    private static final String WRAPPER = "libgmm_java.so";
+
+    private Library() {}
+
+    /** Called once, by the static initialiser of the generated JNI class. */
+    static void load() {
+        String path = System.getProperty("gmm.library.path");
+        if (path != null) {
+            System.load(Paths.get(path, WRAPPER).toAbsolutePath().toString());
+            return;
+        }
+        String folder = "/META-INF/native/" + platform() + "/";
+        try {
+            loadFromJar(folder);
+        } catch (IOException error) {
+            UnsatisfiedLinkError failure = new UnsatisfiedLinkError(
+                "gmm's native libraries could not be unpacked from " + folder + ": " + error
+                    + "; set -Djava.io.tmpdir to a directory that allows executables, or -Dgmm.library.path to one with " + WRAPPER);
+            failure.initCause(error);
+            throw failure;
+        }
+    }
+
+    private static void loadFromJar(String folder) throws IOException {
+        List<String> names = new ArrayList<>();
+        try (InputStream list = Library.class.getResourceAsStream(folder + "libraries")) {
+            if (list == null) {
+                throw new UnsatisfiedLinkError("this jar holds no native library of gmm for " + platform()
+                    + "; set -Dgmm.library.path to a directory with " + WRAPPER);
+            }
+            BufferedReader reader = new BufferedReader(new InputStreamReader(list, StandardCharsets.UTF_8));
+            for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+                if (!line.isEmpty()) {
+                    names.add(line);
+                }
+            }
+        }
+        // Only the owner may enter: createTempDirectory gives mode 0700.
+        Path directory = Files.createTempDirectory("gmm-java-");
+        List<Path> unpacked = new ArrayList<>();
+        try {
+            // In the order of the list: a library's needs are met by those before it, found by their soname.
+            for (String name : names) {
+                Path file = directory.resolve(name);
+                unpacked.add(file);
+                try (InputStream content = Library.class.getResourceAsStream(folder + name)) {
+                    if (content == null) {
+                        throw new IOException(name + " is listed but missing");
+                    }
+                    Files.copy(content, file);
+                }
+                System.load(file.toString());
+            }
+        } finally {
+            // A loaded library stays mapped without its file, so that nothing is left behind, whatever happens later.
+            for (Path file : unpacked) {
+                Files.deleteIfExists(file);
+            }
+            Files.deleteIfExists(directory);
+        }
+    }
+
+    private static String platform() {
+        String system = System.getProperty("os.name").toLowerCase(Locale.ROOT);
+        String machine = System.getProperty("os.arch").toLowerCase(Locale.ROOT);
+        if (machine.equals("amd64")) {
+            machine = "x86_64";
+        }
+        return (system.startsWith("linux") ? "linux" : system.replace(' ', '_')) + "-" + machine;
+    }
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** What an out-of-memory handler is told. */
+public final class OomInfo {
+    private final int device;
+    private final Kind kind;
+    private final int tag;
+    private final long requested;
+    private final long reserved;
+    private final int attempt;
+    private final Result cause;
+
+    OomInfo(int device, Kind kind, int tag, long requested, long reserved, int attempt, Result cause) {
+        this.device = device;
+        this.kind = kind;
+        this.tag = tag;
+        this.requested = requested;
+        this.reserved = reserved;
+        this.attempt = attempt;
+        this.cause = cause;
+    }
+
+    /** The device that is short. */
+    public int device() {
+        return device;
+    }
+
+    /** The kind that was asked for. */
+    public Kind kind() {
+        return kind;
+    }
+
+    /** The tag's number. */
+    public int tag() {
+        return tag;
+    }
+
+    /** Bytes of the allocation. */
+    public long requested() {
+        return requested;
+    }
+
+    /** Bytes the context holds on the device. */
+    public long reserved() {
+        return reserved;
+    }
+
+    /** 1 at the first call for this allocation. */
+    public int attempt() {
+        return attempt;
+    }
+
+    /** OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED. */
+    public Result cause() {
+        return cause;
+    }
+}

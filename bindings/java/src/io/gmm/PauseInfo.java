@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** How a tag stands. */
+public final class PauseInfo {
+    private final int tag;
+    private final Contents contents;
+    private final int priority;
+    private final long activeBytes;
+    private final long pausedBytes;
+    private final long backupHostBytes;
+    private final long backupFileBytes;
+    private final long pauses;
+    private final String name;
+
+    PauseInfo(gmm_pause_info from) {
+        this.tag = from.getTag();
+        this.contents = Contents.of(from.getContents());
+        this.priority = from.getPriority();
+        this.activeBytes = from.getActive_bytes();
+        this.pausedBytes = from.getPaused_bytes();
+        this.backupHostBytes = from.getBackup_host_bytes();
+        this.backupFileBytes = from.getBackup_file_bytes();
+        this.pauses = from.getPauses();
+        this.name = from.getName();
+    }
+
+    /** The tag's number. */
+    public int tag() {
+        return tag;
+    }
+
+    /** What a pause does with the contents. */
+    public Contents contents() {
+        return contents;
+    }
+
+    /** Higher resumes first. */
+    public int priority() {
+        return priority;
+    }
+
+    /** VMM memory that has pages now. */
+    public long activeBytes() {
+        return activeBytes;
+    }
+
+    /** VMM memory whose pages are gone. */
+    public long pausedBytes() {
+        return pausedBytes;
+    }
+
+    /** Of it, contents kept in host memory. */
+    public long backupHostBytes() {
+        return backupHostBytes;
+    }
+
+    /** Of it, contents kept in a file. */
+    public long backupFileBytes() {
+        return backupFileBytes;
+    }
+
+    /** How often this tag was paused. */
+    public long pauses() {
+        return pauses;
+    }
+
+    /** The tag's name. */
+    public String name() {
+        return name;
+    }
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** What an address is. */
+public final class PointerInfo {
+    private final Kind kind;
+    private final long base;
+    private final long size;
+    private final long reservedSize;
+    private final int device;
+    private final int tag;
+    private final State state;
+    private final Usm usm;
+    private final int ipcRoutes;
+    private final long allocationBase;
+    private final long allocationSize;
+    private final long devicePointer;
+    private final long generation;
+    private final boolean hostAccessible;
+    private final boolean deviceAccessible;
+    private final boolean legacyIpc;
+    private final boolean fdIpc;
+    private final boolean fabricIpc;
+
+    PointerInfo(gmm_pointer_info from) {
+        this.kind = Kind.of(from.getKind());
+        this.base = from.getBase();
+        this.size = from.getSize();
+        this.reservedSize = from.getReserved_size();
+        this.device = from.getDevice();
+        this.tag = from.getTag();
+        this.state = State.of(from.getState());
+        this.usm = Usm.of(from.getUsm());
+        this.ipcRoutes = from.getIpc_routes();
+        this.allocationBase = from.getAllocation_base();
+        this.allocationSize = from.getAllocation_size();
+        this.devicePointer = from.getDevice_pointer();
+        this.generation = from.getGeneration();
+        this.hostAccessible = (from.getFlags() & NativeConstants.GMM_POINTER_HOST_ACCESSIBLE) != 0;
+        this.deviceAccessible = (from.getFlags() & NativeConstants.GMM_POINTER_DEVICE_ACCESSIBLE) != 0;
+        this.legacyIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_LEGACY) != 0;
+        this.fdIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FD) != 0;
+        this.fabricIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FABRIC) != 0;
+    }
+
+    /** The kind of memory. */
+    public Kind kind() {
+        return kind;
+    }
+
+    /** Start of the block. */
+    public long base() {
+        return base;
+    }
+
+    /** Bytes asked for. */
+    public long size() {
+        return size;
+    }
+
+    /** Bytes the block takes, rounding included. */
+    public long reservedSize() {
+        return reservedSize;
+    }
+
+    /** The device; -1 for foreign host memory. */
+    public int device() {
+        return device;
+    }
+
+    /** The tag's number; 0 for memory that gmm did not allocate. */
+    public int tag() {
+        return tag;
+    }
+
+    /** What stands there. */
+    public State state() {
+        return state;
+    }
+
+    /** Who can use it. */
+    public Usm usm() {
+        return usm;
+    }
+
+    /** Ways to share it, as bits of the C interface. */
+    public int ipcRoutes() {
+        return ipcRoutes;
+    }
+
+    /** Start of the driver's allocation that the block lies in. */
+    public long allocationBase() {
+        return allocationBase;
+    }
+
+    /** Bytes of the driver's allocation. */
+    public long allocationSize() {
+        return allocationSize;
+    }
+
+    /** The address that devices use; the same but for some pinned memory. */
+    public long devicePointer() {
+        return devicePointer;
+    }
+
+    /** Counts the pauses of the memory. */
+    public long generation() {
+        return generation;
+    }
+
+    /** The CPU may read and write it through the same address. */
+    public boolean hostAccessible() {
+        return hostAccessible;
+    }
+
+    /** Devices may read and write it. */
+    public boolean deviceAccessible() {
+        return deviceAccessible;
+    }
+
+    /** The driver's 64-byte handle can share it. */
+    public boolean legacyIpc() {
+        return legacyIpc;
+    }
+
+    /** A file descriptor can share it. */
+    public boolean fdIpc() {
+        return fdIpc;
+    }
+
+    /** A fabric handle can share it. */
+    public boolean fabricIpc() {
+        return fabricIpc;
+    }
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** Counters of a scope. */
+public final class Statistics {
+    private final int liveTags;
+    private final long liveBytes;
+    private final long liveBlocks;
+    private final long peakLiveBytes;
+    private final long cachedBytes;
+    private final long reservedBytes;
+    private final long peakReservedBytes;
+    private final long pausedBytes;
+    private final long pinnedBytes;
+    private final long importedBytes;
+    private final long allocations;
+    private final long frees;
+    private final long failures;
+    private final long extents;
+    private final long backendCalls;
+
+    Statistics(gmm_statistics from) {
+        this.liveTags = from.getLive_tags();
+        this.liveBytes = from.getLive_bytes();
+        this.liveBlocks = from.getLive_blocks();
+        this.peakLiveBytes = from.getPeak_live_bytes();
+        this.cachedBytes = from.getCached_bytes();
+        this.reservedBytes = from.getReserved_bytes();
+        this.peakReservedBytes = from.getPeak_reserved_bytes();
+        this.pausedBytes = from.getPaused_bytes();
+        this.pinnedBytes = from.getPinned_bytes();
+        this.importedBytes = from.getImported_bytes();
+        this.allocations = from.getAllocations();
+        this.frees = from.getFrees();
+        this.failures = from.getFailures();
+        this.extents = from.getExtents();
+        this.backendCalls = from.getBackend_calls();
+    }
+
+    /** Tags with memory in the scope. */
+    public int liveTags() {
+        return liveTags;
+    }
+
+    /** Asked for and not freed. */
+    public long liveBytes() {
+        return liveBytes;
+    }
+
+    /** Blocks not freed. */
+    public long liveBlocks() {
+        return liveBlocks;
+    }
+
+    /** Highest liveBytes seen when memory was taken from the driver or read here. */
+    public long peakLiveBytes() {
+        return peakLiveBytes;
+    }
+
+    /** Free but held, ready to be given out. */
+    public long cachedBytes() {
+        return cachedBytes;
+    }
+
+    /** Held from the driver. */
+    public long reservedBytes() {
+        return reservedBytes;
+    }
+
+    /** Highest reservedBytes. */
+    public long peakReservedBytes() {
+        return peakReservedBytes;
+    }
+
+    /** Addresses kept, pages gone. */
+    public long pausedBytes() {
+        return pausedBytes;
+    }
+
+    /** The program's own memory; whole context only. */
+    public long pinnedBytes() {
+        return pinnedBytes;
+    }
+
+    /** Other processes' memory; whole context only. */
+    public long importedBytes() {
+        return importedBytes;
+    }
+
+    /** Calls that succeeded. */
+    public long allocations() {
+        return allocations;
+    }
+
+    /** Blocks freed. */
+    public long frees() {
+        return frees;
+    }
+
+    /** Allocations that failed for want of memory. */
+    public long failures() {
+        return failures;
+    }
+
+    /** Driver allocations held. */
+    public long extents() {
+        return extents;
+    }
+
+    /** Calls into the driver or system that allocate, map, unmap or free; whole context only. */
+    public long backendCalls() {
+        return backendCalls;
+    }
+}

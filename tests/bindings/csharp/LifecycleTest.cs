@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Collections.Generic;
+using System.Runtime.CompilerServices;
+using System.Threading;
+using Gmm;
+using static Tap;
+
+/// <summary>What happens to objects that are disposed of twice, used after that, forgotten, or alive when the program ends.</summary>
+internal static class LifecycleTest
+{
+    private const int Size = 1 << 20;
+
+    internal static int Run()
+    {
+        Tap tap = new Tap();
+        tap.Test("disposing twice", DisposeTwice);
+        tap.Test("use after Dispose", UseAfterDispose);
+        tap.Test("a forgotten buffer is freed", ForgottenBuffer);
+        tap.Test("everything forgotten at once", ForgottenContext);
+        tap.Test("a pin holds its array in place", PinHoldsArray);
+        tap.Test("objects outlive the context that they came from", ChildrenOutliveContext);
+        tap.Test("Dispose on one thread while others use the context", DisposeUnderUse);
+        tap.Test("disposing from two threads frees once", RacingDispose);
+        tap.Test("the message and code of an exception", ExceptionText);
+        tap.Test("an exception of a task ends the program", TaskException);
+        tap.Test("the program ends with live objects", () => Child.Run(new byte[0], "exit"));
+        return tap.Finish();
+    }
+
+    private static void DisposeTwice()
+    {
+        GmmContext context = new GmmContext();
+        GmmHeap heap = context.Heap(new GmmHeapOptions());
+        GmmStream stream = context.Stream(0);
+        GmmEvent point = context.Event(0);
+        GmmBuffer buffer = context.Alloc(Size);
+        GmmPin pin = context.Pin(new byte[8192]);
+        for (int i = 0; i < 2; i++)
+        {
+            foreach (IDisposable each in new IDisposable[] { pin, buffer, point, stream, heap, context })
+            {
+                each.Dispose();
+            }
+        }
+        GmmStream.Default.Dispose();
+        Same(IntPtr.Zero, GmmStream.Default.Address, "the default stream");
+    }
+
+    private static void UseAfterDispose()
+    {
+        GmmContext context = new GmmContext();
+        GmmHeap heap = context.Heap(new GmmHeapOptions());
+        GmmStream stream = context.Stream(0);
+        GmmEvent point = context.Event(0);
+        GmmBuffer buffer = context.Alloc(Size);
+        GmmTag tag = context.DefaultTag;
+        IntPtr address;
+        buffer.Dispose();
+        foreach (Action step in new Action[] { () => address = buffer.Address, () => buffer.Query(), () => buffer.Export(), () => buffer.Fill(1), () => buffer.Read(0, 1) })
+        {
+            Fails<ObjectDisposedException>(step);
+        }
+        heap.Dispose();
+        Fails<ObjectDisposedException>(() => heap.Alloc(1));
+        point.Dispose();
+        Fails<ObjectDisposedException>(() => point.Query());
+        stream.Dispose();
+        Fails<ObjectDisposedException>(stream.Synchronize);
+        Fails<ObjectDisposedException>(() => context.Alloc(Size, new GmmAllocOptions { Stream = stream }));
+        context.Dispose();
+        foreach (Action step in new Action[] { () => context.Info(), () => context.Alloc(1), () => context.Statistics(), () => tag.Push(), () => tag.Info(),
+                     () => context.Stream(0), () => context.Snapshot(), () => context.Pin(new byte[16]), () => context.Heap(new GmmHeapOptions()) })
+        {
+            Fails<ObjectDisposedException>(step);
+        }
+    }
+
+    private static void ForgottenBuffer()
+    {
+        using (GmmContext context = new GmmContext())
+        {
+            Elsewhere(() =>
+            {
+                for (int i = 0; i < 50; i++)
+                {
+                    context.Alloc(4096);
+                }
+            });
+            // A conservative look at stacks may keep one or two.
+            WaitFor("the finalizer to free nearly all of 50 buffers", () => context.Statistics().LiveBlocks <= 2);
+            Check(context.Statistics().Frees >= 48, "frees");
+        }
+    }
+
+    private static int released;
+
+    private sealed class Token
+    {
+        ~Token()
+        {
+            Interlocked.Increment(ref released);
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        internal void Hear()
+        {
+        }
+    }
+
+    /// <summary>The native context lets its callbacks go last: a logger that is collected says that the context is gone.</summary>
+    private static void ForgottenContext()
+    {
+        released = 0;
+        for (int i = 0; i < 10; i++)
+        {
+            Elsewhere(() =>
+            {
+                Token token = new Token();
+                GmmContext context = new GmmContext(new GmmContextOptions { Logger = (level, message) => token.Hear() });
+                GmmStream stream = context.Stream(0);
+                GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm });
+                heap.Alloc(Size, stream);
+                context.Alloc(Size, new GmmAllocOptions { Stream = stream });
+                context.Event(0).Record(stream);
+            });
+        }
+        WaitFor("the finalizer to end most of 10 contexts with their heaps, streams and buffers", () => released >= 8);
+    }
+
+    private static void PinHoldsArray()
+    {
+        using (GmmContext context = new GmmContext())
+        {
+            if (!context.Device(0).CanPin)
+            {
+                throw new Skip("this device has no pinning");
+            }
+            GmmPin pin = context.Pin(new byte[Size]);
+            for (int i = 0; i < 5; i++)
+            {
+                Collect();
+            }
+            Same(GmmState.Pinned, context.Query(pin.Address).State, "the state of memory that only the pin holds");
+            Check(context.Statistics().PinnedBytes >= Size, "pinned bytes");
+            pin.Dispose();
+            Same(0L, context.Statistics().PinnedBytes, "pinned bytes afterwards");
+        }
+    }
+
+    private static void ChildrenOutliveContext()
+    {
+        GmmContext context = new GmmContext();
+        GmmStream stream = context.Stream(0);
+        GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm });
+        GmmBuffer buffer = heap.Alloc(Size, stream);
+        context.Dispose();
+        heap.Dispose();
+        stream.Dispose();
+        buffer.Fill(0, Size, 5, GmmStream.Default);
+        Same((byte)5, buffer.Read(Size - 1, 1)[0], "a byte");
+        buffer.Dispose();
+    }
+
+    private static void DisposeUnderUse()
+    {
+        for (int round = 0; round < 10; round++)
+        {
+            GmmContext context = new GmmContext();
+            Exception wrong = null;
+            List<Thread> threads = new List<Thread>();
+            using (CountdownEvent running = new CountdownEvent(4))
+            {
+                for (int i = 0; i < 4; i++)
+                {
+                    Thread thread = new Thread(() =>
+                    {
+                        running.Signal();
+                        try
+                        {
+                            while (true)
+                            {
+                                using (GmmBuffer buffer = context.Alloc(4096))
+                                {
+                                    buffer.Query();
+                                }
+                            }
+                        }
+                        catch (ObjectDisposedException)
+                        {
+                            // the only way out
+                        }
+                        catch (Exception error)
+                        {
+                            wrong = error;
+                        }
+                    });
+                    thread.Start();
+                    threads.Add(thread);
+                }
+                running.Wait();
+                Thread.Sleep(2);
+                context.Dispose();
+                foreach (Thread thread in threads)
+                {
+                    Check(thread.Join(20000), "every thread ends");
+                }
+            }
+            Same(null, wrong, "what the threads threw");
+        }
+    }
+
+    private static void RacingDispose()
+    {
+        using (GmmContext context = new GmmContext())
+        {
+            for (int round = 0; round < 200; round++)
+            {
+                GmmBuffer buffer = context.Alloc(4096);
+                Exception wrong = null;
+                Action dispose = () =>
+                {
+                    try
+                    {
+                        buffer.Dispose();
+                    }
+                    catch (Exception error)
+                    {
+                        wrong = error;
+                    }
+                };
+                Thread other = new Thread(() => dispose());
+                other.Start();
+                dispose();
+                other.Join();
+                Same(null, wrong, "what a Dispose threw");
+            }
+            GmmStatistics statistics = context.Statistics();
+            Same(0L, statistics.LiveBlocks, "live blocks");
+            Same(statistics.Allocations, statistics.Frees, "frees");
+        }
+    }
+
+    private static void ExceptionText()
+    {
+        using (GmmContext context = new GmmContext())
+        {
+            GmmException error = Fails(GmmResult.InvalidSize, "INVALID_SIZE", () => context.Alloc(0));
+            Check(error.Message.Length > 20, "a sentence: " + error.Message);
+            Same(0, error.NativeCode, "no driver behind it");
+            GmmException io = Fails(GmmResult.Io, "IO", () => context.TraceBegin("/nowhere/at/all"));
+            Check(io.Message.Contains("/nowhere/at/all"), "the path is named: " + io.Message);
+            Same(2, io.NativeCode, "errno ENOENT");
+        }
+        Fails(GmmResult.NoBackend, "NO_BACKEND", () => new GmmContext(GmmBackend.Sycl));
+    }
+
+    private static void TaskException()
+    {
+        string said;
+        int code = Child.Run(new byte[0], out said, "task-throws");
+        Check(code != 0, "the program fails");
+        Check(said.Contains("from the task"), "the program names the exception: " + said);
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+
+internal static class Program
+{
+    private static int Main(string[] arguments)
+    {
+        switch (arguments.Length == 0 ? "" : arguments[0])
+        {
+            case "smoke":
+                return new SmokeTest().Run();
+            case "lifecycle":
+                return LifecycleTest.Run();
+            case "child":
+                string[] rest = new string[arguments.Length - 1];
+                Array.Copy(arguments, 1, rest, 0, rest.Length);
+                return Child.Go(rest);
+            default:
+                Console.Error.WriteLine("usage: tests.exe smoke | lifecycle");
+                return 2;
+        }
+    }
+}

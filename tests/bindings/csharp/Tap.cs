@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Threading;
+using Gmm;
+
+/// <summary>Thrown by a step that this backend or machine cannot do.</summary>
+internal sealed class Skip : Exception
+{
+    internal Skip(string reason) : base(reason)
+    {
+    }
+}
+
+/// <summary>Runs tests one after the other and tells in the test anything protocol (TAP).</summary>
+internal sealed class Tap
+{
+    private int count;
+    private int failed;
+
+    internal void Test(string name, Action step)
+    {
+        count++;
+        try
+        {
+            step();
+            Console.WriteLine("ok " + count + " - " + name);
+        }
+        catch (Skip skip)
+        {
+            Console.WriteLine("ok " + count + " - " + name + " # SKIP " + skip.Message);
+        }
+        catch (Exception error)
+        {
+            failed++;
+            Console.WriteLine("not ok " + count + " - " + name);
+            Console.WriteLine("# " + error.ToString().Replace("\n", "\n# "));
+        }
+        Console.Out.Flush();
+    }
+
+    /// <summary>The exit code of the program.</summary>
+    internal int Finish()
+    {
+        Console.WriteLine("1.." + count);
+        Console.Out.Flush();
+        return failed == 0 ? 0 : 1;
+    }
+
+    internal static void Check(bool holds, string what)
+    {
+        if (!holds)
+        {
+            throw new InvalidOperationException("wrong: " + what);
+        }
+    }
+
+    internal static void Same<T>(T expected, T got, string what)
+    {
+        if (!Equals(expected, got))
+        {
+            throw new InvalidOperationException(what + ": expected " + expected + ", got " + got);
+        }
+    }
+
+    internal static E Fails<E>(Action step) where E : Exception
+    {
+        try
+        {
+            step();
+        }
+        catch (E error)
+        {
+            return error;
+        }
+        throw new InvalidOperationException("expected " + typeof(E).Name + ", nothing was thrown");
+    }
+
+    /// <summary>A GmmException with exactly this result, whose message says something.</summary>
+    internal static GmmException Fails(GmmResult result, string name, Action step)
+    {
+        GmmException error = Fails<GmmException>(step);
+        Same(result, error.Result, "the result of: " + error);
+        Same((int)result, error.Code, "the code of: " + error);
+        Same("GMM_ERROR_" + name, error.Name, "the name of: " + error);
+        Check(error.Message.Length > 0, "a message");
+        return error;
+    }
+
+    internal static void SameBytes(byte[] expected, byte[] got, string what)
+    {
+        Same(expected.Length, got.Length, what + ": bytes");
+        for (int i = 0; i < got.Length; i++)
+        {
+            if (expected[i] != got[i])
+            {
+                throw new InvalidOperationException(what + ": differs at byte " + i + ": expected " + expected[i] + ", got " + got[i]);
+            }
+        }
+    }
+
+    /// <summary>Bytes that count up from 1.</summary>
+    internal static byte[] Pattern(int size)
+    {
+        byte[] bytes = new byte[size];
+        for (int i = 0; i < size; i++)
+        {
+            bytes[i] = (byte)(i + 1);
+        }
+        return bytes;
+    }
+
+    internal static byte[] Repeat(byte value, int size)
+    {
+        byte[] bytes = new byte[size];
+        for (int i = 0; i < size; i++)
+        {
+            bytes[i] = value;
+        }
+        return bytes;
+    }
+
+    internal static void Collect()
+    {
+        GC.Collect();
+        GC.WaitForPendingFinalizers();
+    }
+
+    internal static void WaitFor(string what, Func<bool> condition)
+    {
+        for (int i = 0; i < 500; i++)
+        {
+            if (condition())
+            {
+                return;
+            }
+            Collect();
+            Thread.Sleep(10);
+        }
+        throw new InvalidOperationException("waited in vain for " + what);
+    }
+
+    /// <summary>
+    /// Runs what makes garbage on another thread that is gone afterwards: Mono's collector looks through stacks conservatively and
+    /// might find old references on ours.
+    /// </summary>
+    internal static void Elsewhere(Action step)
+    {
+        Exception wrong = null;
+        Thread thread = new Thread(() =>
+        {
+            try
+            {
+                step();
+            }
+            catch (Exception error)
+            {
+                wrong = error;
+            }
+        });
+        thread.Start();
+        thread.Join();
+        if (wrong != null)
+        {
+            throw new InvalidOperationException("on another thread", wrong);
+        }
+    }
+}

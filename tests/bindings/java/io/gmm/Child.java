@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/** The second process of the tests. Its exit code says what came of it. */
+final class Child {
+    private Child() {}
+
+    public static void main(String[] arguments) throws Exception {
+        switch (arguments[0]) {
+            case "import":
+                change(Integer.parseInt(arguments[1]));
+                break;
+            case "exit":
+                exitWithLiveBuffers();
+                break;
+            default:
+                throw new IllegalArgumentException(arguments[0]);
+        }
+    }
+
+    /** Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of each. */
+    private static void change(int size) throws IOException {
+        byte[] handle = System.in.readNBytes(Context.IPC_HANDLE_SIZE);
+        try (Context context = Context.open(); Buffer buffer = context.importMemory(handle)) {
+            Tap.check(buffer.size() >= size, "the size " + buffer.size());
+            byte[] bytes = buffer.read(0, size);
+            for (int i = 0; i < size; i++) {
+                Tap.same((byte) (i + 1), bytes[i], "byte " + i);
+                bytes[i] = (byte) ~bytes[i];
+            }
+            buffer.write(0, bytes);
+        }
+    }
+
+    private static void exitWithLiveBuffers() throws InterruptedException {
+        Context context = Context.open(new ContextOptions().logger((level, message) -> {}));
+        List<Object> live = new ArrayList<>();
+        for (Kind kind : new Kind[] {Kind.DEVICE, Kind.VMM, Kind.HOST, Kind.MANAGED}) {
+            Buffer buffer = context.alloc(1 << 20, kind);
+            buffer.fill(1);
+            live.add(buffer);
+            if (buffer.query().hostAccessible()) {
+                live.add(buffer.bytes());
+            }
+        }
+        Stream stream = context.stream(0);
+        live.add(stream);
+        live.add(context.alloc(1 << 20, new AllocOptions().stream(stream)));
+        live.add(context.pin(ByteBuffer.allocateDirect(1 << 16)));
+        // Work that is under way when the virtual machine ends, on a thread that is attached to it.
+        stream.call(() -> {});
+        stream.call(() -> {
+            try {
+                Thread.sleep(200);
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+        });
+        Thread.sleep(50);
+        System.out.println("leaving with " + live.size() + " live objects");
+        System.exit(0);
+    }
+
+    /** Runs main() with these arguments in another virtual machine; its output belongs to ours. */
+    static void run(byte[] input, String... arguments) throws IOException, InterruptedException {
+        List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni", "-cp",
+            System.getProperty("java.class.path"), "io.gmm.Child"));
+        command.addAll(List.of(arguments));
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        Process process = builder.start();
+        process.getOutputStream().write(input);
+        process.getOutputStream().close();
+        String output = new String(process.getInputStream().readAllBytes());
+        Tap.check(process.waitFor(60, TimeUnit.SECONDS), "the second process ends");
+        Tap.same(0, process.exitValue(), "exit code of the second process, which said: " + output);
+        Tap.check(!output.contains("WARNING in native method"), "the second process has no JNI warning: " + output);
+    }
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import static io.gmm.Tap.check;
+import static io.gmm.Tap.fails;
+import static io.gmm.Tap.same;
+import static io.gmm.Tap.waitFor;
+
+import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+
+/** What happens to objects that are closed twice, used after that, forgotten, or alive when the virtual machine ends. */
+final class LifecycleTest {
+    private static final int SIZE = 1 << 20;
+
+    private LifecycleTest() {}
+
+    public static void main(String[] arguments) {
+        Tap tap = new Tap();
+        tap.test("closing twice", LifecycleTest::closeTwice);
+        tap.test("use after close", LifecycleTest::useAfterClose);
+        tap.test("a forgotten buffer is freed", LifecycleTest::forgottenBuffer);
+        tap.test("a view keeps a forgotten buffer", LifecycleTest::viewKeepsBuffer);
+        tap.test("everything forgotten at once", LifecycleTest::forgottenContext);
+        tap.test("a pin keeps its memory", LifecycleTest::pinKeepsMemory);
+        tap.test("objects outlive the context that they came from", LifecycleTest::childrenOutliveContext);
+        tap.test("close on one thread while others use the context", LifecycleTest::closeUnderUse);
+        tap.test("closing from two threads frees once", LifecycleTest::racingClose);
+        tap.test("the message and code of an exception", LifecycleTest::exception);
+        tap.test("exceptions of tasks reach the thread's handler", LifecycleTest::taskException);
+        tap.test("text crosses as UTF-8", LifecycleTest::text);
+        tap.test("the virtual machine ends with live objects", () -> Child.run(new byte[0], "exit"));
+        tap.finish();
+    }
+
+    private static void closeTwice() {
+        Context context = Context.open();
+        Heap heap = context.heap(new HeapOptions());
+        Stream stream = context.stream(0);
+        Event event = context.event(0);
+        Buffer buffer = context.alloc(SIZE);
+        Pin pin = context.pin(ByteBuffer.allocateDirect(8192));
+        List<AutoCloseable> all = List.of(pin, buffer, event, stream, heap, context);
+        for (int i = 0; i < 2; i++) {
+            for (AutoCloseable each : all) {
+                Tap.unchecked(each::close);
+            }
+        }
+        Stream.DEFAULT.close();
+        Stream.DEFAULT.address();
+    }
+
+    private static void useAfterClose() throws Exception {
+        Context context = Context.open();
+        Heap heap = context.heap(new HeapOptions());
+        Stream stream = context.stream(0);
+        Event event = context.event(0);
+        Buffer buffer = context.alloc(SIZE);
+        Tag tag = context.defaultTag();
+        buffer.close();
+        for (Tap.Step step : List.<Tap.Step>of(buffer::address, buffer::bytes, buffer::query, buffer::exportHandle, () -> buffer.fill(1), () -> buffer.read(0, 1))) {
+            same("this buffer is closed", fails(IllegalStateException.class, step).getMessage(), "the message");
+        }
+        heap.close();
+        fails(IllegalStateException.class, () -> heap.alloc(1));
+        event.close();
+        fails(IllegalStateException.class, event::query);
+        stream.close();
+        fails(IllegalStateException.class, stream::synchronize);
+        fails(IllegalStateException.class, () -> context.alloc(SIZE, new AllocOptions().stream(stream)));
+        context.close();
+        for (Tap.Step step : List.<Tap.Step>of(context::info, () -> context.alloc(1), context::statistics, tag::push, tag::info, () -> context.stream(0), context::snapshot)) {
+            same("this context is closed", fails(IllegalStateException.class, step).getMessage(), "the message");
+        }
+    }
+
+    private static void forget(Context context, int count) {
+        for (int i = 0; i < count; i++) {
+            context.alloc(SIZE);
+        }
+    }
+
+    private static void forgottenBuffer() throws InterruptedException {
+        try (Context context = Context.open()) {
+            forget(context, 10);
+            waitFor("the Cleaner to free 10 buffers", () -> context.statistics().liveBlocks() == 0);
+            same(10L, context.statistics().frees(), "frees");
+        }
+    }
+
+    private static void viewKeepsBuffer() throws InterruptedException {
+        try (Context context = Context.open()) {
+            ByteBuffer part = viewOfForgotten(context);
+            for (int i = 0; i < 20; i++) {
+                System.gc();
+                Thread.sleep(10);
+            }
+            same(1L, context.statistics().liveBlocks(), "live blocks while a part of a view is reachable");
+            same((byte) 42, part.get(0), "its contents");
+            Reference.reachabilityFence(part);
+            part = null;
+            waitFor("the buffer to go after its view", () -> context.statistics().liveBlocks() == 0);
+        }
+    }
+
+    private static ByteBuffer viewOfForgotten(Context context) {
+        Buffer buffer = context.alloc(SIZE, Kind.HOST);
+        buffer.fill(42);
+        buffer.read(0, 1);
+        return buffer.bytes().position(100).slice().duplicate();
+    }
+
+    private static void forgottenContext() throws InterruptedException {
+        AtomicInteger closed = new AtomicInteger();
+        forgetAll(closed);
+        waitFor("the Cleaner to close a context with its heap, stream and buffers", () -> closed.get() == 1);
+    }
+
+    /** The native context lets its callbacks go last: a logger that is collected says that the context is gone. */
+    private static void forgetAll(AtomicInteger closed) {
+        Object token = new Object();
+        Context context = Context.open(new ContextOptions().logger(new Logger() {
+            private final Object kept = token;
+
+            @Override
+            public void log(LogLevel level, String message) {
+                Reference.reachabilityFence(kept);
+            }
+        }));
+        java.lang.ref.Cleaner.create().register(token, closed::incrementAndGet);
+        Stream stream = context.stream(0);
+        Heap heap = context.heap(new HeapOptions().kind(Kind.VMM));
+        heap.alloc(SIZE, stream);
+        context.alloc(SIZE, new AllocOptions().stream(stream));
+        context.event(0).record(stream);
+    }
+
+    private static void pinKeepsMemory() throws Exception {
+        try (Context context = Context.open()) {
+            if (!context.device(0).canPin()) {
+                throw new Tap.Skip("this device has no pinning");
+            }
+            Pin pin = context.pin(ByteBuffer.allocateDirect(SIZE));
+            for (int i = 0; i < 10; i++) {
+                System.gc();
+                Thread.sleep(5);
+            }
+            same(State.PINNED, context.query(pin.address()).state(), "the state of memory that only the pin holds");
+            long pinned = context.statistics().pinnedBytes();
+            check(pinned >= SIZE, "pinned bytes: " + pinned);
+            Reference.reachabilityFence(pin);
+            pin = null;
+            waitFor("a forgotten pin to be taken back", () -> context.statistics().pinnedBytes() == 0);
+        }
+    }
+
+    private static void childrenOutliveContext() {
+        Context context = Context.open();
+        Stream stream = context.stream(0);
+        Heap heap = context.heap(new HeapOptions().kind(Kind.VMM));
+        Buffer buffer = heap.alloc(SIZE, stream);
+        context.close();
+        heap.close();
+        stream.close();
+        buffer.fill(0, SIZE, 5, Stream.DEFAULT);
+        same((byte) 5, buffer.read(SIZE - 1, 1)[0], "a byte");
+        buffer.close();
+    }
+
+    private static void closeUnderUse() throws InterruptedException {
+        for (int round = 0; round < 10; round++) {
+            Context context = Context.open();
+            int count = 4;
+            CountDownLatch running = new CountDownLatch(count);
+            AtomicReference<Throwable> wrong = new AtomicReference<>();
+            List<Thread> threads = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                Thread thread = new Thread(() -> {
+                    running.countDown();
+                    try {
+                        while (true) {
+                            try (Buffer buffer = context.alloc(4096)) {
+                                buffer.query();
+                            }
+                        }
+                    } catch (IllegalStateException closed) {
+                        // the only way out
+                    } catch (Throwable error) {
+                        wrong.set(error);
+                    }
+                });
+                thread.start();
+                threads.add(thread);
+            }
+            running.await();
+            Thread.sleep(2);
+            context.close();
+            for (Thread thread : threads) {
+                thread.join(20_000);
+                check(!thread.isAlive(), "every thread ends");
+            }
+            same(null, wrong.get(), "what the threads threw");
+        }
+    }
+
+    private static void racingClose() throws InterruptedException {
+        try (Context context = Context.open()) {
+            for (int round = 0; round < 200; round++) {
+                Buffer buffer = context.alloc(4096);
+                AtomicReference<Throwable> wrong = new AtomicReference<>();
+                Runnable close = () -> {
+                    try {
+                        buffer.close();
+                    } catch (Throwable error) {
+                        wrong.set(error);
+                    }
+                };
+                Thread other = new Thread(close);
+                other.start();
+                close.run();
+                other.join();
+                same(null, wrong.get(), "what a close threw");
+            }
+            Statistics statistics = context.statistics();
+            same(0L, statistics.liveBlocks(), "live blocks");
+            same(statistics.allocations(), statistics.frees(), "frees");
+        }
+    }
+
+    private static void exception() throws Exception {
+        try (Context context = Context.open()) {
+            GmmException error = fails(Result.INVALID_SIZE, () -> context.alloc(0));
+            check(error.getMessage().length() > 20, "a sentence: " + error.getMessage());
+            same(0, error.nativeCode(), "no driver behind it");
+            GmmException io = fails(Result.IO, () -> context.traceBegin("/nowhere/at/all"));
+            check(io.getMessage().contains("/nowhere/at/all"), "the path is named: " + io.getMessage());
+            same(2, io.nativeCode(), "errno ENOENT");
+        }
+        fails(Result.NO_BACKEND, () -> Context.open(Backend.SYCL));
+    }
+
+    private static void taskException() throws InterruptedException {
+        AtomicReference<Throwable> caught = new AtomicReference<>();
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> caught.set(error));
+        try (Context context = Context.open(); Stream stream = context.stream(0)) {
+            stream.call(() -> {
+                throw new IllegalStateException("from the task");
+            });
+            stream.synchronize();
+            waitFor("the exception of a task", () -> caught.get() != null);
+            same("from the task", caught.get().getMessage(), "the message");
+            Thread[] ran = new Thread[1];
+            stream.call(() -> ran[0] = Thread.currentThread());
+            stream.synchronize();
+            check(ran[0].isDaemon(), "a thread of the backend does not keep the virtual machine");
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+    }
+
+    private static void text() throws Exception {
+        try (Context context = Context.open()) {
+            String name = "größe \uD83D\uDE00";
+            same(name, context.tag(name).info().name(), "a name beyond the basic plane");
+            fails(IllegalArgumentException.class, () -> context.tag("a\0b"));
+            fails(Result.NULL_ARGUMENT, () -> context.tag(null));
+        }
+    }
+}

@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import static io.gmm.Tap.check;
+import static io.gmm.Tap.fails;
+import static io.gmm.Tap.same;
+
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+
+/** The steps of tests/bindings/SMOKE.md, on the backend that GMM_BACKEND names; the host's when it names none. */
+final class SmokeTest {
+    private static final int MIB = 1 << 20;
+
+    private Context context;
+    private DeviceInfo device;
+    private boolean host;
+
+    public static void main(String[] arguments) {
+        new SmokeTest().run();
+    }
+
+    private static ContextOptions options() {
+        String backend = System.getenv("GMM_BACKEND");
+        ContextOptions options = new ContextOptions();
+        if (backend == null || backend.equals("host")) {
+            options.backend(Backend.HOST).hostDevices(2).hostMemory(1L << 30);
+        }
+        return options;
+    }
+
+    private void run() {
+        Tap tap = new Tap();
+        tap.test("version", this::version);
+        tap.test("context", this::context);
+        if (context != null && device != null) {
+            for (Kind kind : kinds()) {
+                tap.test("alloc " + kind, () -> alloc(kind));
+            }
+            tap.test("zero", this::zero);
+            tap.test("query", this::query);
+            tap.test("errors", this::errors);
+            tap.test("heap", this::heap);
+            tap.test("stream", this::stream);
+            tap.test("pin", this::pin);
+            tap.test("residency", this::residency);
+            tap.test("tag", this::tag);
+            tap.test("pause", this::pause);
+            for (Kind kind : List.of(Kind.VMM, Kind.DEVICE, Kind.HOST)) {
+                tap.test("ipc " + kind, () -> ipc(kind));
+            }
+            tap.test("ipc garbage", this::ipcGarbage);
+            tap.test("fd", this::fd);
+            tap.test("limit", this::limit);
+            tap.test("out of memory", this::outOfMemory);
+            tap.test("stats", this::stats);
+            tap.test("snapshot", this::snapshot);
+            tap.test("trace", this::trace);
+            tap.test("trim and defer", this::trimAndDefer);
+            tap.test("log", this::log);
+            tap.test("reset", this::reset);
+            tap.test("close", this::close);
+        }
+        tap.finish();
+    }
+
+    private List<Kind> kinds() {
+        List<Kind> kinds = new ArrayList<>();
+        for (Kind kind : Kind.values()) {
+            if (kind != Kind.UNSPECIFIED && device.has(kind)) {
+                kinds.add(kind);
+            }
+        }
+        return kinds;
+    }
+
+    private static void need(boolean capability, String what) {
+        if (!capability) {
+            throw new Tap.Skip("this device has no " + what);
+        }
+    }
+
+    /** Bytes that count up from 1. */
+    private static byte[] pattern(int size) {
+        byte[] bytes = new byte[size];
+        for (int i = 0; i < size; i++) {
+            bytes[i] = (byte) (i + 1);
+        }
+        return bytes;
+    }
+
+    private static byte[] repeat(int value, int size) {
+        byte[] bytes = new byte[size];
+        Arrays.fill(bytes, (byte) value);
+        return bytes;
+    }
+
+    private static void sameBytes(byte[] expected, byte[] got, String what) {
+        int at = Arrays.mismatch(expected, got);
+        check(at < 0, what + ": differs at byte " + at);
+    }
+
+    private void version() {
+        same(Context.interfaceVersion(), Context.version(), "the version");
+        check(Context.version().matches("\\d+\\.\\d+\\.\\d+"), "the form of " + Context.version());
+    }
+
+    private void context() {
+        context = Context.open(options());
+        ContextInfo info = context.info();
+        host = info.backend() == Backend.HOST;
+        same(host ? "host" : "cuda", info.backendName(), "the backend's name");
+        check(host ? info.deviceCount() == 2 : info.deviceCount() >= 1, "devices: " + info.deviceCount());
+        check(!info.driverVersion().isEmpty(), "a driver version");
+        DeviceInfo found = context.device(0);
+        check(!found.name().isEmpty(), "a name");
+        check(found.kinds() != 0 && found.granularity() > 0, "kinds and granularity");
+        check(found.freeMemory() <= found.totalMemory() && found.totalMemory() > 0, "free " + found.freeMemory() + " of " + found.totalMemory());
+        same(16, found.uuid().length, "bytes of the uuid");
+        same(host, found.isHost(), "whether it is the host");
+        device = found;
+    }
+
+    private void alloc(Kind kind) {
+        try (Buffer buffer = context.alloc(MIB, kind)) {
+            same(0L, buffer.address() % 256, "the alignment");
+            buffer.fill(0x5A);
+            sameBytes(repeat(0x5A, MIB), buffer.read(0, MIB), "the fill");
+            buffer.write(100, pattern(1000));
+            sameBytes(pattern(1000), buffer.read(100, 1000), "what was written");
+            if (buffer.query().hostAccessible()) {
+                ByteBuffer bytes = buffer.bytes();
+                same(MIB, bytes.capacity(), "the view's size");
+                same(java.nio.ByteOrder.nativeOrder(), bytes.order(), "the view's order");
+                same((byte) 1, bytes.get(100), "a byte of the view");
+                buffer.slice(200, 8).putLong(0, 0x0102030405060708L);
+                same(0x0102030405060708L, bytes.getLong(200), "a long through two views");
+                same(8, buffer.slice(MIB - 8, 8).capacity(), "the last slice");
+                Tap.unchecked(() -> fails(IndexOutOfBoundsException.class, () -> buffer.slice(MIB - 7, 8)));
+            }
+        }
+    }
+
+    private void zero() {
+        for (Kind kind : kinds()) {
+            try (Buffer dirty = context.alloc(MIB, kind)) {
+                dirty.fill(0xFF);
+            }
+            try (Buffer buffer = context.alloc(MIB, new AllocOptions().kind(kind).zero())) {
+                sameBytes(new byte[MIB], buffer.read(0, MIB), "zeros of " + kind);
+            }
+        }
+    }
+
+    private void query() {
+        try (Buffer first = context.alloc(MIB, Kind.VMM); Buffer second = context.alloc(MIB, Kind.VMM)) {
+            for (Buffer buffer : List.of(first, second)) {
+                for (long offset : new long[] {0, 1, MIB / 2, MIB - 1}) {
+                    PointerInfo info = context.query(buffer.address() + offset);
+                    same(Kind.VMM, info.kind(), "the kind");
+                    same(buffer.address(), info.base(), "the base");
+                    same((long) MIB, info.size(), "the size");
+                    check(info.reservedSize() >= MIB, "the reserved size");
+                    same(0, info.device(), "the device");
+                    same(context.defaultTag().number(), info.tag(), "the tag");
+                    same(State.ACTIVE, info.state(), "the state");
+                }
+            }
+            long past = Math.max(first.address(), second.address()) + MIB;
+            PointerInfo info = context.query(past);
+            check(info.state() != State.ACTIVE || info.base() == past, "one past the last block: " + info.state());
+        }
+        long foreign = Native.addressOf(ByteBuffer.allocateDirect(64));
+        same(State.UNKNOWN, context.query(foreign).state(), "foreign memory");
+        same(State.UNKNOWN, context.query(0).state(), "null");
+    }
+
+    private void errors() throws Exception {
+        fails(Result.INVALID_SIZE, () -> context.alloc(0));
+        try (Buffer buffer = context.alloc(MIB)) {
+            GmmException error = fails(Result.INTERIOR_POINTER, () -> context.free(buffer.address() + 16, Stream.DEFAULT));
+            check(error.toString().contains("GMM_ERROR_INTERIOR_POINTER (-14"), "the text: " + error);
+        }
+        ByteBuffer foreign = ByteBuffer.allocateDirect(64);
+        fails(Result.UNKNOWN_POINTER, () -> context.free(Native.addressOf(foreign), Stream.DEFAULT));
+        // Java's types leave no way to an unknown kind: the low layer has one.
+        fails(Result.INVALID_KIND, () -> {
+            try (gmm_alloc_desc desc = new gmm_alloc_desc()) {
+                desc.setKind(77);
+                Native.gmm_alloc(context.address(), MIB, desc, new long[1]);
+            }
+        });
+        fails(Result.INVALID_DEVICE, () -> context.alloc(MIB, new AllocOptions().device(99)));
+        fails(Result.INVALID_TAG, () -> context.alloc(MIB, new AllocOptions().tag(context.tagByNumber(3999))));
+        long address = context.allocate(MIB, new AllocOptions());
+        context.free(address, Stream.DEFAULT);
+        fails(Result.ALREADY_FREED, () -> context.free(address, Stream.DEFAULT));
+        context.free(0, Stream.DEFAULT);
+    }
+
+    private void heap() throws Exception {
+        Heap heap = context.heap(new HeapOptions().kind(Kind.VMM));
+        long first = heap.allocate(MIB, Stream.DEFAULT);
+        long second = heap.allocate(3 * MIB, Stream.DEFAULT);
+        same(Kind.VMM, context.query(second).kind(), "the kind");
+        long[] low = new long[1];
+        try (gmm_heap_desc desc = new gmm_heap_desc()) {
+            desc.setKind(Kind.VMM.value());
+            Native.gmm_heap_create(context.address(), desc, low);
+        }
+        long[] block = new long[1];
+        Native.gmm_heap_alloc(low[0], MIB, 0, block);
+        fails(Result.BUSY, () -> Native.gmm_heap_destroy(low[0]));
+        context.free(block[0], Stream.DEFAULT);
+        same(0, Native.gmm_heap_destroy(low[0]), "the destroy of an empty heap");
+        context.free(first, Stream.DEFAULT);
+        context.free(second, Stream.DEFAULT);
+        // Buffers keep their heap: its end waits for them.
+        Buffer buffer = heap.alloc(MIB);
+        heap.close();
+        buffer.fill(7);
+        sameBytes(repeat(7, MIB), buffer.read(0, MIB), "the block of a closed heap");
+        buffer.close();
+        heap.close();
+        fails(IllegalStateException.class, () -> heap.alloc(MIB));
+    }
+
+    private void stream() {
+        try (Stream first = context.stream(0); Stream second = context.stream(0); Event event = context.event(0)) {
+            check(event.query(), "an event that was never recorded has passed");
+            AtomicBoolean flag = new AtomicBoolean();
+            AtomicBoolean seen = new AtomicBoolean();
+            first.call(() -> {
+                pause50();
+                flag.set(true);
+            });
+            event.record(first);
+            second.waitFor(event);
+            second.call(() -> seen.set(flag.get()));
+            second.synchronize();
+            check(flag.get() && seen.get(), "the second stream ran after the first");
+            check(event.query(), "the event has passed");
+            event.synchronize();
+            Buffer buffer = context.alloc(MIB, new AllocOptions().stream(first));
+            buffer.fill(0, MIB, 3, first);
+            buffer.recordUse(second);
+            buffer.close(second);
+            first.synchronize();
+            context.synchronize(Stream.DEFAULT);
+        }
+    }
+
+    private static void pause50() {
+        try {
+            Thread.sleep(50);
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private void pin() throws Exception {
+        need(device.canPin(), "pinning");
+        ByteBuffer memory = ByteBuffer.allocateDirect(4 * MIB);
+        Pin first = context.pin(memory);
+        long address = first.address();
+        check(first.devicePointer() != 0, "a device pointer");
+        same(State.PINNED, context.query(address).state(), "the state");
+        Pin second = context.pin(memory);
+        second.close();
+        same(State.PINNED, context.query(address).state(), "the state after one of two unpins");
+        first.close();
+        first.close();
+        same(State.UNKNOWN, context.query(address).state(), "the state after both");
+        fails(Result.NOT_PINNED, () -> Native.gmm_unpin(context.address(), address));
+        fails(IllegalArgumentException.class, () -> context.pin(ByteBuffer.allocate(64)));
+    }
+
+    private void residency() throws Exception {
+        need(device.has(Kind.MANAGED), "managed memory");
+        try (Buffer buffer = context.alloc(4 * MIB, Kind.MANAGED); Stream stream = context.stream(0)) {
+            long address = buffer.address();
+            buffer.write(0, pattern(4 * MIB));
+            buffer.advise(Advice.SET_PREFERRED_LOCATION, 0);
+            buffer.prefetch(0, stream);
+            buffer.prefetch(Context.HOST_LOCATION, stream);
+            stream.synchronize();
+            buffer.move(Context.HOST_LOCATION);
+            buffer.move(0, stream, true);
+            stream.synchronize();
+            same(address, buffer.query().base(), "the address");
+            sameBytes(pattern(4 * MIB), buffer.read(0, 4 * MIB), "the contents");
+            buffer.advise(Advice.UNSET_PREFERRED_LOCATION, 0);
+        }
+        try (Buffer buffer = context.alloc(MIB, Kind.HOST)) {
+            fails(Result.INVALID_KIND, () -> buffer.advise(Advice.SET_READ_MOSTLY, 0));
+        }
+    }
+
+    private void tag() throws Exception {
+        Tag tag = context.tag("smoke", Contents.HOST, 3);
+        same(tag.number(), context.findTag("smoke").number(), "the tag that was found");
+        same(tag.number(), context.tag("smoke").number(), "the tag of the same name");
+        fails(Result.INVALID_TAG, () -> context.findTag("no such tag"));
+        fails(Result.INVALID_VALUE, () -> context.tag(""));
+        Buffer buffer;
+        try (Tag.Scope scope = tag.push()) {
+            buffer = context.alloc(MIB, Kind.VMM);
+            Thread other = new Thread(() -> Tap.unchecked(() -> fails(IllegalStateException.class, scope::close)));
+            AtomicBoolean bad = new AtomicBoolean();
+            other.setUncaughtExceptionHandler((thread, error) -> bad.set(true));
+            other.start();
+            other.join();
+            check(!bad.get(), "a scope cannot be closed on another thread");
+        }
+        same(tag.number(), buffer.query().tag(), "the tag of the block");
+        try (Buffer after = context.alloc(MIB, Kind.VMM)) {
+            same(context.defaultTag().number(), after.query().tag(), "the tag after the pop");
+        }
+        buffer.close();
+        Tag named = context.tag("Ünïcödé \uD83D\uDE00");
+        same("Ünïcödé \uD83D\uDE00", named.info().name(), "the name of a tag");
+    }
+
+    private void pause() throws Exception {
+        need(device.canPause(), "pausing");
+        Tag tag = context.tag("smoke", Contents.HOST, 3);
+        try (Buffer buffer = context.alloc(8 * MIB, new AllocOptions().kind(Kind.VMM).tag(tag))) {
+            long address = buffer.address();
+            buffer.write(0, pattern(8 * MIB));
+            long before = tag.info().pauses();
+            long paused = tag.pause();
+            check(paused >= 8 * MIB, "bytes that went back: " + paused);
+            same(State.PAUSED, buffer.query().state(), "the state");
+            fails(Result.PAUSED, () -> buffer.read(0, 16));
+            fails(Result.PAUSED, buffer::bytes);
+            same(0L, tag.pause(), "the bytes of a second pause");
+            PauseInfo info = tag.info();
+            same(before + 1, info.pauses(), "pauses");
+            same(paused, info.pausedBytes(), "paused bytes");
+            check(info.backupHostBytes() > 0, "contents kept in host memory");
+            same(Contents.HOST, info.contents(), "contents");
+            same(3, info.priority(), "priority");
+            same(paused, tag.resume(), "bytes that came back");
+            same(State.ACTIVE, buffer.query().state(), "the state");
+            same(address, buffer.query().base(), "the address");
+            sameBytes(pattern(8 * MIB), buffer.read(0, 8 * MIB), "the contents");
+            same(0L, context.resume(), "the bytes of a second resume");
+        }
+    }
+
+    private void ipc(Kind kind) throws Exception {
+        try (Buffer buffer = context.alloc(MIB, kind)) {
+            PointerInfo info = buffer.query();
+            need(info.legacyIpc() || info.fdIpc(), "IPC for " + kind);
+            int inside = 4096;
+            for (int offset : new int[] {0, inside}) {
+                byte[] before = pattern(MIB - offset);
+                buffer.write(offset, before);
+                byte[] handle = offset == 0 ? buffer.exportHandle() : context.exportHandle(buffer.address() + offset);
+                Child.run(handle, "import", Integer.toString(MIB - offset));
+                for (int i = 0; i < before.length; i++) {
+                    before[i] = (byte) ~before[i];
+                }
+                sameBytes(before, buffer.read(offset, MIB - offset), "what the second process wrote");
+            }
+        }
+    }
+
+    private void ipcGarbage() throws Exception {
+        fails(Result.IPC_INVALID_HANDLE, () -> context.importMemory(pattern(Context.IPC_HANDLE_SIZE)));
+        fails(Result.IPC_INVALID_HANDLE, () -> context.importMemory(new byte[Context.IPC_HANDLE_SIZE]));
+        fails(IllegalArgumentException.class, () -> context.importMemory(new byte[10]));
+        fails(IllegalArgumentException.class, () -> context.importMemory(null));
+    }
+
+    private void fd() throws Exception {
+        need(device.canExportFd(), "file descriptors of memory");
+        try (Buffer buffer = context.alloc(MIB, Kind.VMM)) {
+            ExportedFd exported = buffer.exportFd();
+            Path path = Paths.get("/proc/self/fd/" + exported.fd());
+            check(Files.exists(path, java.nio.file.LinkOption.NOFOLLOW_LINKS), "the descriptor is open");
+            check(exported.size() >= exported.offset() + MIB, "the allocation holds the block");
+            exported.close();
+            exported.close();
+            check(!Files.exists(path, java.nio.file.LinkOption.NOFOLLOW_LINKS), "the descriptor is closed");
+            fails(IllegalStateException.class, exported::fd);
+        }
+    }
+
+    private void limit() throws Exception {
+        need(context.info().deviceCount() > 1, "second device");
+        Scope scope = new Scope().device(1);
+        AllocOptions there = new AllocOptions().device(1);
+        context.setLimit(scope, 64L * MIB);
+        fails(Result.LIMIT_EXCEEDED, () -> context.alloc(128L * MIB, there));
+        context.setLimit(scope, Context.NO_LIMIT);
+        context.alloc(128L * MIB, there).close();
+        fails(Result.INVALID_FLAGS, () -> context.setLimit(new Scope().kind(Kind.VMM), 1));
+    }
+
+    private void outOfMemory() throws Exception {
+        need(host, "small memory: the step would fill a GPU");
+        AllocOptions vmm = new AllocOptions().kind(Kind.VMM).device(1);
+        long size = 700L * MIB;
+        AtomicLong requested = new AtomicLong();
+        AtomicInteger attempt = new AtomicInteger();
+        Buffer[] ballast = {context.alloc(size, vmm)};
+        context.setOomHandler(info -> {
+            requested.set(info.requested());
+            attempt.compareAndSet(0, info.attempt());
+            same(Kind.VMM, info.kind(), "the kind");
+            same(1, info.device(), "the device");
+            return false;
+        });
+        fails(Result.OUT_OF_MEMORY, () -> context.alloc(size, vmm));
+        check(requested.get() >= size, "bytes requested: " + requested.get());
+        same(1, attempt.get(), "the first attempt");
+        context.setOomHandler(info -> {
+            throw new IllegalArgumentException("from the handler");
+        });
+        same("from the handler", fails(IllegalArgumentException.class, () -> context.alloc(size, vmm)).getMessage(), "the exception of a handler");
+        context.setOomHandler(info -> {
+            boolean first = ballast[0] != null;
+            if (first) {
+                ballast[0].close();
+                ballast[0] = null;
+            }
+            return first;
+        });
+        context.alloc(size, vmm).close();
+        check(ballast[0] == null, "the handler was asked");
+        context.setOomHandler(null);
+        context.trim();
+    }
+
+    private void stats() {
+        Tag tag = context.tag("counted");
+        Statistics before = context.statistics();
+        same(0L, context.statistics(new Scope().tag(tag)).liveBlocks(), "blocks of the tag before");
+        try (Buffer tagged = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).tag(tag)); Buffer other = context.alloc(2 * MIB, Kind.HOST)) {
+            Statistics now = context.statistics();
+            same(before.liveBlocks() + 2, now.liveBlocks(), "live blocks");
+            same(before.liveBytes() + 3 * MIB, now.liveBytes(), "live bytes");
+            check(now.reservedBytes() >= now.liveBytes() && now.allocations() == before.allocations() + 2, "reserved bytes and allocations");
+            Statistics scope = context.statistics(new Scope().tag(tag));
+            same(1L, scope.liveBlocks(), "blocks of the tag");
+            same((long) MIB, scope.liveBytes(), "bytes of the tag");
+            check(context.statistics(new Scope().kind(Kind.HOST)).liveBytes() >= 2 * MIB, "bytes of HOST");
+        }
+        same(before.liveBlocks(), context.statistics().liveBlocks(), "live blocks after the frees");
+        same(before.liveBytes(), context.statistics().liveBytes(), "live bytes after the frees");
+    }
+
+    private void snapshot() throws Exception {
+        try (Buffer buffer = context.alloc(1234567, Kind.VMM)) {
+            String text = context.snapshot();
+            Object parsed = Json.parse(text);
+            check(text.contains("\"gmm-snapshot\"") && parsed instanceof java.util.Map, "a gmm-snapshot");
+            same(1.0, ((java.util.Map<?, ?>) parsed).get("version"), "the version");
+            check(text.contains("1234567"), "the block's size");
+            fails(Result.IO, () -> context.snapshot(piece -> false));
+            same("from the writer", fails(IllegalArgumentException.class, () -> context.snapshot(piece -> {
+                throw new IllegalArgumentException("from the writer");
+            })).getMessage(), "the exception of a writer");
+        }
+    }
+
+    private void trace() throws Exception {
+        Path file = Files.createTempFile("gmm-trace-", ".trace");
+        try {
+            context.traceBegin(file.toString());
+            fails(Result.BUSY, () -> context.traceBegin(file.toString()));
+            context.alloc(123456, Kind.VMM).close();
+            context.traceEnd();
+            fails(Result.UNBALANCED, context::traceEnd);
+            List<String> lines = new ArrayList<>();
+            for (String line : Files.readAllLines(file)) {
+                if (!line.startsWith("#")) {
+                    lines.add(line);
+                }
+            }
+            same(2, lines.size(), "lines of the trace");
+            check(lines.get(0).matches("a \\d+ 123456 \\d+"), "the line of the alloc: " + lines.get(0));
+            check(lines.get(1).matches("f \\d+ \\d+"), "the line of the free: " + lines.get(1));
+            same(lines.get(0).split(" ")[1], lines.get(1).split(" ")[1], "the number of the block");
+        } finally {
+            Files.delete(file);
+        }
+        fails(Result.IO, () -> context.traceBegin("/nowhere/at/all.trace"));
+    }
+
+    private void trimAndDefer() throws Exception {
+        context.trim();
+        context.alloc(64 * MIB, Kind.VMM).close();
+        check(context.statistics().cachedBytes() >= 64 * MIB, "cached bytes");
+        Context.Deferral deferral = context.defer();
+        same(0L, context.trim(), "a trim inside a deferral");
+        deferral.close();
+        deferral.close();
+        check(context.statistics().cachedBytes() < 64 * MIB, "the deferred trim");
+        context.alloc(64 * MIB, Kind.VMM).close();
+        long cached = context.statistics().cachedBytes();
+        long bytes = context.trim();
+        check(bytes >= 64 * MIB, "bytes that went back: " + bytes);
+        check(context.statistics().cachedBytes() < cached, "cached bytes fall");
+    }
+
+    private void log() {
+        List<String> heard = new ArrayList<>();
+        try (Context logged = Context.open(options().logger((level, message) -> {
+            synchronized (heard) {
+                heard.add(level + " " + message);
+            }
+        }))) {
+            synchronized (heard) {
+                check(heard.stream().anyMatch(line -> line.startsWith("INFO ")), "a line of level INFO among " + heard);
+            }
+            check(!logged.isClosed(), "open");
+        }
+    }
+
+    private void reset() throws Exception {
+        Buffer buffer = context.alloc(MIB, Kind.VMM);
+        long address = buffer.address();
+        context.reset();
+        same(0L, context.statistics().liveBlocks(), "live blocks");
+        State state = context.query(address).state();
+        check(state == State.UNKNOWN || state == State.FREE, "the state of the old address: " + state);
+        fails(IllegalStateException.class, buffer::query);
+        // The block that takes the old address now is not freed by the old object.
+        try (Buffer next = context.alloc(MIB, Kind.VMM)) {
+            buffer.close();
+            same(State.ACTIVE, next.query().state(), "the next block");
+        }
+    }
+
+    private void close() throws Exception {
+        Buffer buffer = context.alloc(MIB);
+        context.close();
+        context.close();
+        check(context.isClosed(), "closed");
+        fails(IllegalStateException.class, () -> context.alloc(1));
+        fails(IllegalStateException.class, context::info);
+        buffer.fill(9);
+        sameBytes(repeat(9, 16), buffer.read(0, 16), "a buffer keeps its context");
+        buffer.close();
+        fails(IllegalStateException.class, buffer::address);
+    }
+}
