@@ -8,7 +8,11 @@
 namespace gmm {
 
 Heap::Heap(Core &core, const HeapOptions &options)
-    : core_(core), options_(options), streams_(core.backend, options.device, core.allocator), uses_(core.allocator), kept_aside_(core.allocator) {
+    : core_(core),
+      options_(options),
+      streams_(core.backend, options.device, core.allocator),
+      uses_(core.allocator),
+      kept_aside_(core.allocator) {
   ledgers_.each[4] = &own_ledger_;
   fast.gate = core.gate;
 }
@@ -25,7 +29,8 @@ Span *Heap::find_slab(uint32_t class_index, uint64_t allowed) {
   // A slab that other streams freed into is passed over; far down the list it is not worth the search.
   constexpr uint32_t kSearch = 16;
   uint32_t looked = 0;
-  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch; slab = slabs_[class_index].next(slab), ++looked)
+  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch;
+       slab = slabs_[class_index].next(slab), ++looked)
     if ((slab->streams & ~allowed) == 0) return slab;
   return nullptr;
 }
@@ -47,7 +52,8 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->base.store(run->begin(), std::memory_order_relaxed);
   slab->size.store(run->bytes(), std::memory_order_relaxed);
   slab->block_size.store(static_cast<uint32_t>(size), std::memory_order_relaxed);
-  slab->reciprocal.store(static_cast<uint32_t>(((uint64_t{1} << 24) + size / kUnit - 1) / (size / kUnit)), std::memory_order_relaxed);
+  slab->reciprocal.store(static_cast<uint32_t>(((uint64_t{1} << 24) + size / kUnit - 1) / (size / kUnit)),
+                         std::memory_order_relaxed);
   slab->block_count.store(blocks, std::memory_order_relaxed);
   slab->class_index = class_index;
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
@@ -64,7 +70,8 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   return Status();
 }
 
-Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out, uint32_t *count) {
+Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
+                        uint32_t *count) {
   LockGuard guard(mutex);
   *count = 0;
   const uint64_t bit = streams_.bit_of(key);
@@ -101,7 +108,8 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
 Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
-  if (streams_.bit_of(key) == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  if (streams_.bit_of(key) == 0)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   Span *run = nullptr;
   GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
   if (run == nullptr) return Status();
@@ -218,7 +226,8 @@ Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
 Status Heap::mark_exported(const CacheEntry &block) {
   for (const Use &use : uses_)
     if (use.block == block.block && use.exported) return Status();
-  if (!uses_.push_back(Use{block.block, nullptr, true})) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
+  if (!uses_.push_back(Use{block.block, nullptr, true}))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
 }
@@ -283,10 +292,13 @@ Status Heap::reset() {
   uses_.clear();
   kept_aside_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed), end = at + region->size.load(std::memory_order_relaxed); at < end;) {
+    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
+                   end = at + region->size.load(std::memory_order_relaxed);
+         at < end;) {
       Span *span = span_at(at);
       if (span->live()) {
-        for (uint32_t i = 0; i < (span->is_slab_object ? kMaxSlabBlocks : 1); ++i) span->slot(i).store(0, std::memory_order_relaxed);
+        for (uint32_t i = 0; i < (span->is_slab_object ? kMaxSlabBlocks : 1); ++i)
+          span->slot(i).store(0, std::memory_order_relaxed);
         span->streams = 0;
         if (span->is(SpanState::kSlab)) {
           span = retire_slab(span);

@@ -25,7 +25,8 @@ Status duplicate(int32_t fd, int32_t *out) {
   if (*out >= 0) return Status();
   const int error = errno;
   char text[96];
-  return fail_native(GMM_ERROR_SYSTEM, error, "The memory's descriptor could not be duplicated: %s.", system_error_text(error, text, sizeof text));
+  return fail_native(GMM_ERROR_SYSTEM, error, "The memory's descriptor could not be duplicated: %s.",
+                     system_error_text(error, text, sizeof text));
 }
 
 // The descriptor of one extent, the caller's to close. With the heap's lock held, the extent not paused.
@@ -37,8 +38,13 @@ Status open_extent(Backend &backend, const Heap &heap, const Extent &extent, int
 }  // namespace
 
 Sharing::Sharing(Core &core, HeapSet &heaps)
-    : core_(core), heaps_(heaps), broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}), exports_(core.allocator),
-      imports_(core.allocator), table_(core.allocator), ranges_(core.allocator) {}
+    : core_(core),
+      heaps_(heaps),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}),
+      exports_(core.allocator),
+      imports_(core.allocator),
+      table_(core.allocator),
+      ranges_(core.allocator) {}
 
 uint32_t Sharing::routes(const Block &block) const {
   gmm_device_info info = {};
@@ -49,7 +55,8 @@ uint32_t Sharing::routes(const Block &block) const {
     case Kind::kHost:
       return (info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0 ? GMM_IPC_ROUTE_FD : 0;
     case Kind::kDevice:
-      return ((info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0 ? GMM_IPC_ROUTE_LEGACY : 0) | (has_file(*block.extent) ? GMM_IPC_ROUTE_FD : 0);
+      return ((info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0 ? GMM_IPC_ROUTE_LEGACY : 0) |
+             (has_file(*block.extent) ? GMM_IPC_ROUTE_FD : 0);
     default:
       return 0;
   }
@@ -80,15 +87,18 @@ Status Sharing::find_export(const Block &block, Export *out) {
   for (uintptr_t at = fresh.base; at < end;) {
     const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     if (extent == nullptr || fresh.pieces == kMaxPieces)
-      return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export: the block lies over more than %u driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
-                  kMaxPieces);
+      return fail(
+          GMM_ERROR_NOT_SUPPORTED,
+          "gmm_ipc_export: the block lies over more than %u driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
+          kMaxPieces);
     fresh.extents[fresh.pieces++] = extent->id;
     fresh.size += extent->size.load(std::memory_order_relaxed);
     at = fresh.base + fresh.size;
   }
   for (uint64_t i = exports_.size(); i-- > 0;) {
     uintptr_t base = 0;
-    if (exports_[i].base == fresh.base && exports_[i].size == fresh.size && std::memcmp(exports_[i].extents, fresh.extents, sizeof fresh.extents) == 0) {
+    if (exports_[i].base == fresh.base && exports_[i].size == fresh.size &&
+        std::memcmp(exports_[i].extents, fresh.extents, sizeof fresh.extents) == 0) {
       *out = exports_[i];
       return Status();
     }
@@ -97,7 +107,8 @@ Status Sharing::find_export(const Block &block, Export *out) {
   }
   fresh.id = next_id_;
   GMM_TRY(random_bytes(fresh.token, sizeof fresh.token));
-  if (!exports_.push_back(fresh)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
+  if (!exports_.push_back(fresh))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
   ++next_id_;
   *out = fresh;
   return Status();
@@ -108,14 +119,18 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
   const HeapOptions &options = block.heap->options();
   if (options.kind == Kind::kManaged)
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_ipc_export(%p): managed memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
+    return fail(GMM_ERROR_INVALID_KIND,
+                "gmm_ipc_export(%p): managed memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
   const uint32_t ways = routes(block);
-  if (ways == 0) return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export(%p): device %d has no way to share this kind.", memory, options.device.ordinal);
+  if (ways == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export(%p): device %d has no way to share this kind.", memory,
+                options.device.ordinal);
   LockGuard guard(mutex_);
   GMM_TRY(broker_.start(&endpoint_));
   LockGuard heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
-  if (block.paused) return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
+  if (block.paused)
+    return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
   Export entry;
   GMM_TRY(find_export(block, &entry));
   Region *region = block.extent->region.load(std::memory_order_relaxed);
@@ -151,14 +166,19 @@ Status Sharing::export_fd(const void *memory, int32_t *fd, uint64_t *offset, uin
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
   if ((routes(block) & GMM_IPC_ROUTE_FD) == 0)
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_ipc_export_fd(%p): this kind has no descriptor here; allocate VMM or HOST memory.", memory);
+    return fail(GMM_ERROR_INVALID_KIND,
+                "gmm_ipc_export_fd(%p): this kind has no descriptor here; allocate VMM or HOST memory.", memory);
   LockGuard heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
-  if (block.paused) return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
+  if (block.paused)
+    return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
   const uintptr_t begin = block.extent->base.load(std::memory_order_relaxed);
   const uint64_t bytes = block.extent->size.load(std::memory_order_relaxed);
   if (block.base + block.reserved > begin + bytes)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it with GMM_ALLOC_DEDICATED.", memory);
+    return fail(
+        GMM_ERROR_NOT_SUPPORTED,
+        "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
+        memory);
   GMM_TRY(open_extent(*core_.backend, *block.heap, *block.extent, fd));
   if (offset != nullptr) *offset = reinterpret_cast<uintptr_t>(memory) - begin;
   if (size != nullptr) *size = bytes;

@@ -50,19 +50,19 @@ class Sharing {
     uint64_t extents[kMaxPieces];  // ids, so that later memory at the address is told apart
   };
   struct Piece {
-    PhysicalHandle physical;       // VMM
+    PhysicalHandle physical;  // VMM
     uint64_t size = 0;
     bool mapped = false;
     IpcConnection connection;
   };
   struct Import {
-    IpcHandle handle;              // as it was first imported; names the export
-    Device device;                 // the importer's
+    IpcHandle handle;  // as it was first imported; names the export
+    Device device;     // the importer's
     char *base = nullptr;
     uint64_t size = 0;
     uint64_t references = 1;
     Piece pieces[kMaxPieces];
-    Allocation allocation;         // kinds that are one allocation
+    Allocation allocation;  // kinds that are one allocation
   };
 
   static Status resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
@@ -81,8 +81,8 @@ class Sharing {
   HeapSet &heaps_;
   IpcBroker broker_;
   IpcEndpoint endpoint_;
-  Mutex mutex_;          // exports; before HeapSet::mutex
-  Mutex import_mutex_;   // imports; an import waits for another process, so it is a lock of its own
+  Mutex mutex_;         // exports; before HeapSet::mutex
+  Mutex import_mutex_;  // imports; an import waits for another process, so it is a lock of its own
   uint64_t next_id_ = 1;
   Vector<Export> exports_;
   Vector<Import *> imports_;

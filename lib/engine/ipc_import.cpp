@@ -13,8 +13,8 @@ namespace {
 constexpr uint32_t kPieceShift = 48;
 
 bool same_export(const IpcHandle &a, const IpcHandle &b) {
-  return a.exporter == b.exporter && a.allocation == b.allocation && a.allocation_size == b.allocation_size && a.generation == b.generation &&
-         std::memcmp(a.token, b.token, sizeof a.token) == 0;
+  return a.exporter == b.exporter && a.allocation == b.allocation && a.allocation_size == b.allocation_size &&
+         a.generation == b.generation && std::memcmp(a.token, b.token, sizeof a.token) == 0;
 }
 
 }  // namespace
@@ -56,13 +56,15 @@ Status Sharing::map_vmm(Import &import, uint32_t timeout_ms) {
   import.size = import.handle.allocation_size;
   uint64_t done = 0;
   for (uint32_t i = 0; done < import.size; ++i) {
-    if (i == kMaxPieces) return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more parts than the handle says.");
+    if (i == kMaxPieces)
+      return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more parts than the handle says.");
     Piece &piece = import.pieces[i];
     int32_t fd = -1;
     GMM_TRY(connect(import, i, IpcWant::kDescriptor, timeout_ms, &fd));
     Status status;
     if (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > import.size - done)
-      status = fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the exporter's memory has another size than the handle says.");
+      status = fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                    "gmm_ipc_import: the exporter's memory has another size than the handle says.");
     if (status.ok()) status = backend.import_fd(fd, piece.size, import.device, &piece.physical);
     ::close(fd);
     GMM_TRY(status);
@@ -147,7 +149,8 @@ Status Sharing::close_own(const void *memory) {
       --entry.self_imports;
       return Status();
     }
-  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.", memory);
+  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.",
+              memory);
 }
 
 Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out) {
@@ -165,13 +168,16 @@ Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_
   for (Import *known : imports_) {
     if (!same_export(known->handle, handle) || !(known->device == device)) continue;
     if (!known->pieces[0].connection.alive())
-      return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: the exporting process ended or took the memory back; close the imports that are left.");
+      return fail(
+          GMM_ERROR_IPC_PEER_GONE,
+          "gmm_ipc_import: the exporting process ended or took the memory back; close the imports that are left.");
     ++known->references;
     *out = known->base + handle.offset;
     return Status();
   }
   Import *import = core_.allocator.create<Import>();
-  if (import == nullptr || !imports_.reserve(imports_.size() + 1) || !ranges_.reserve(imports_.size() + 1) || !table_.reserve(imports_.size() + 1)) {
+  if (import == nullptr || !imports_.reserve(imports_.size() + 1) || !ranges_.reserve(imports_.size() + 1) ||
+      !table_.reserve(imports_.size() + 1)) {
     core_.allocator.destroy(import);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
   }
@@ -180,7 +186,8 @@ Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_
   Status status = map_import(*import, timeout_ms);
   if (!status.ok()) {
     MessageGuard keep;
-    if (!unmap_import(*import).ok()) core_.log.write(LogLevel::kError, "A failed import leaves something mapped: %s", last_message());
+    if (!unmap_import(*import).ok())
+      core_.log.write(LogLevel::kError, "A failed import leaves something mapped: %s", last_message());
     core_.allocator.destroy(import);
     return status;
   }
@@ -216,7 +223,8 @@ void Sharing::clear() {
   LockGuard guard(import_mutex_);
   while (!imports_.empty()) {
     Import *import = imports_.pop_back();
-    if (!unmap_import(*import).ok()) core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
+    if (!unmap_import(*import).ok())
+      core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
     core_.allocator.destroy(import);
   }
   (void)publish();

@@ -11,10 +11,10 @@ namespace gmm {
 struct Block {
   Span *span = nullptr;
   Heap *heap = nullptr;
-  Extent *extent = nullptr;       // of the block's start
+  Extent *extent = nullptr;  // of the block's start
   std::atomic<uint64_t> *slot = nullptr;
   uintptr_t base = 0;
-  uint64_t asked = 0;             // bytes; 0: not live
+  uint64_t asked = 0;  // bytes; 0: not live
   uint64_t reserved = 0;
   bool paused = false;
 };
