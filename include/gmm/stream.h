@@ -30,7 +30,9 @@ GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) G
  */
 GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
-/** Blocks the caller until everything queued on the stream so far is done. Errors: INVALID_HANDLE, CAPTURING, DRIVER, FORKED. Since: 0.1 */
+/**
+ * Blocks the caller until everything queued on the stream so far is done; a default stream means that of every device. Errors: INVALID_HANDLE, CAPTURING, DRIVER, FORKED. Since: 0.1
+ */
 GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
 /**

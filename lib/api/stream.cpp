@@ -8,7 +8,8 @@ namespace {
 Status check_event(const gmm_context *context, const gmm_event *event) {
   GMM_TRY(check_not_null(event, "gmm_event", "event"));
   if (event->magic == gmm_event::kMagic && event->context == static_cast<const Context *>(context)) return Status();
-  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event of this context, or was destroyed.", static_cast<const void *>(event));
+  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event of this context, or was destroyed.",
+              static_cast<const void *>(event));
 }
 
 // A range of a block must lie in it and be active; ordinary memory is the caller's business.
@@ -16,9 +17,11 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
   Block block;
   if (!find_block(context.core, memory, &block)) {
     if (context.core.page_map.find_extent(memory) == nullptr) return Status();
-    return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the address lies in no live block; it was freed before.", operation, memory);
+    return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the address lies in no live block; it was freed before.", operation,
+                memory);
   }
-  if (block.paused) return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
+  if (block.paused)
+    return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
   return check_range(block, memory, operation, &size);
 }
 
@@ -27,6 +30,16 @@ Device copy_device(Context &context, const void *destination, const void *source
   Block block;
   if (find_block(context.core, destination, &block)) return block.heap->options().device;
   return device_of(context, source);
+}
+
+// Waits for a stream. Every device has default streams of its own, and the value does not tell which is meant: all of them.
+Status synchronize(Context &context, gmm_stream stream) {
+  const bool is_default =
+      stream == GMM_STREAM_DEFAULT || stream == GMM_STREAM_LEGACY || stream == GMM_STREAM_PER_THREAD;
+  const uint32_t devices = is_default ? context.device_count : 1;
+  for (uint32_t d = 0; d < devices; ++d)
+    GMM_TRY(context.core.backend->stream_synchronize(Device{static_cast<int32_t>(d)}, stream));
+  return Status();
 }
 
 }  // namespace
@@ -41,7 +54,7 @@ gmm_result gmm_stream_create(gmm_context *context, gmm_device device, gmm_stream
 
 gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->core.backend->stream_synchronize(Device{0}, stream);
+  if (status.ok()) status = synchronize(*context, stream);
   if (status.ok()) status = context->forget_stream(stream);
   return result_of(status);
 }
@@ -50,7 +63,7 @@ gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) noexcept 
   Status status = Context::check(context);
   if (status.ok() && (stream == GMM_STREAM_DEFAULT || stream == GMM_STREAM_LEGACY || stream == GMM_STREAM_PER_THREAD))
     status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_stream_destroy: a default stream cannot be destroyed.");
-  if (status.ok()) status = context->core.backend->stream_synchronize(Device{0}, stream);
+  if (status.ok()) status = synchronize(*context, stream);
   if (status.ok()) status = context->forget_stream(stream);
   if (status.ok()) status = context->core.backend->stream_destroy(stream);
   return result_of(status);
@@ -58,7 +71,7 @@ gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) noexcept 
 
 gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->core.backend->stream_synchronize(Device{0}, stream);
+  if (status.ok()) status = synchronize(*context, stream);
   return result_of(status);
 }
 
@@ -69,7 +82,8 @@ gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(v
   return result_of(status);
 }
 
-gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size, gmm_stream stream) noexcept {
+gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size,
+                    gmm_stream stream) noexcept {
   const auto copy = [&]() -> Status {
     GMM_TRY(Context::check(context));
     if (size == 0) return Status();
@@ -82,14 +96,16 @@ gmm_result gmm_copy(gmm_context *context, void *destination, const void *source,
   return result_of(copy());
 }
 
-gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size, gmm_stream stream) noexcept {
+gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size,
+                    gmm_stream stream) noexcept {
   const auto fill = [&]() -> Status {
     GMM_TRY(Context::check(context));
     if (value > 255) return fail(GMM_ERROR_INVALID_VALUE, "gmm_fill: value = %u does not fit a byte.", value);
     if (size == 0) return Status();
     GMM_TRY(check_not_null(destination, "gmm_fill", "destination"));
     GMM_TRY(check_operand(*context, destination, size, "gmm_fill"));
-    return context->core.backend->fill(device_of(*context, destination), stream, destination, static_cast<uint8_t>(value), size);
+    return context->core.backend->fill(device_of(*context, destination), stream, destination,
+                                       static_cast<uint8_t>(value), size);
   };
   return result_of(fill());
 }
@@ -100,8 +116,10 @@ gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream s
   if (status.ok()) status = find_block(context->core, memory, "gmm_record_use", &block);
   bool capturing = false;
   // Asked for the answer to "is this a stream": a wrong handle fails here and not at the free.
-  if (status.ok()) status = context->core.backend->stream_is_capturing(block.heap->options().device, stream, &capturing);
-  if (status.ok()) status = block.heap->record_use(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, stream);
+  if (status.ok())
+    status = context->core.backend->stream_is_capturing(block.heap->options().device, stream, &capturing);
+  if (status.ok())
+    status = block.heap->record_use(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, stream);
   return result_of(status);
 }
 

@@ -379,11 +379,14 @@ Status Heap::release_free_locked(uint64_t at_most, bool wait, uint64_t *released
 
 // Extents of a paused region that hold no live block any more: their addresses become unbacked.
 void Heap::drop_paused(Region &region) {
-  for (uintptr_t at = region.base.load(std::memory_order_relaxed), end = at + region.size.load(std::memory_order_relaxed); at < end;) {
-    Span *span = span_at(at);
-    at = span->end();
+  // Collected first: giving an extent up merges unbacked spans, which a walk could stand in.
+  Vector<Span *> runs(core_.allocator);
+  for_each_span(region, [&](Span &span) {
+    if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // what is not collected is only kept longer
+  });
+  for (Span *run : runs) {
     uint64_t dropped = 0;
-    if (span->is(SpanState::kFree)) release_run_extents(span, UINT64_MAX, &dropped).ignore();  // what stays is only kept longer
+    release_run_extents(run, UINT64_MAX, &dropped).ignore();  // likewise
   }
 }
 

@@ -40,7 +40,7 @@ __attribute__((unused, format(printf, 3, 4))) static void check_failed(const cha
     if (*c == '\n') *c = ' ';
   atomic_fetch_add(&check_state.failures, 1);
   const char *slash = strrchr(file, '/');
-  if (atomic_load(&check_state.failures) <= 20) printf("# %s:%d: %s\n", slash ? slash + 1 : file, line, text);
+  if (atomic_load(&check_state.failures) <= 12) printf("# %s:%d: %s\n", slash ? slash + 1 : file, line, text);
   fflush(stdout);
 }
 

@@ -49,12 +49,14 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (!primary.references) return CUDA_ERROR_INVALID_CONTEXT;
   if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
   wait_for_context(&primary, lock);
+  join_closed_streams(&primary, lock);  // what they still do needs the context
   if (--primary.references == 0) {
     release_context_streams(&primary);
     release_context_events(&primary);
     release_context_regions(&primary);
     primary.error = CUDA_SUCCESS;
     primary.peers.clear();
+    join_closed_streams(&primary, lock);  // their work was done
   }
   return CUDA_SUCCESS;
 }

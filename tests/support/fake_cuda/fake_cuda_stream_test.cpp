@@ -242,3 +242,27 @@ CASE(a_capture_on_a_blocking_stream_closes_the_legacy_stream, "") {
   IS(cuMemsetD8Async(d, 1, 4096, nullptr), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   IS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
+
+CASE(the_last_reference_of_a_context_waits_for_its_work, "") {
+  start();
+  CUstream stream;
+  CUdeviceptr d;
+  OK(cuMemAlloc_v2(&d, 4096));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  std::atomic<bool> go{false};
+  std::atomic<int> count{0};
+  OK(cuLaunchHostFunc(stream, wait_until_set, &go));
+  OK(cuMemsetD8Async(d, 1, 4096, stream));
+  OK(cuLaunchHostFunc(stream, count_up, &count));
+  OK(cuStreamDestroy_v2(stream));  // returns at once
+  IS(count.load(), 0);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    go = true;
+  });
+  OK(cuDevicePrimaryCtxRelease_v2(0));
+  IS(count.load(), 1);
+  opener.join();
+  start();
+  OK(cuCtxSynchronize());  // the context is new, and whole
+}

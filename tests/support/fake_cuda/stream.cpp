@@ -11,6 +11,7 @@ thread_local bool is_worker = false;
 struct Streams {
   std::map<CUstream, std::shared_ptr<Stream>> created;
   std::map<std::pair<Context *, std::thread::id>, std::shared_ptr<Stream>> per_thread;
+  std::multimap<Context *, std::thread> ending;  // threads of closed streams
 };
 Streams &streams() {
   static auto *all = new Streams;
@@ -108,10 +109,7 @@ CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()
   stream->last = std::make_shared<Marker>();
   stream->queue.push_back({std::move(run), std::move(after), stream->last});
   if (marker) *marker = stream->last;
-  if (!stream->started) {
-    stream->started = true;
-    std::thread(work, stream).detach();
-  }
+  if (!stream->worker.joinable()) stream->worker = std::thread(work, stream);
   state().changed.notify_all();
   return CUDA_SUCCESS;
 }
@@ -132,6 +130,7 @@ void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock) {
 
 static void close_stream(Stream *stream) {
   stream->closed = true;  // its thread ends after what is queued
+  if (stream->worker.joinable()) streams().ending.emplace(stream->context, std::move(stream->worker));
   state().changed.notify_all();
 }
 
@@ -153,6 +152,16 @@ void release_context_streams(Context *context) {
   });
   if (context->legacy) close_stream(context->legacy.get());
   context->legacy = nullptr;
+}
+
+void join_closed_streams(Context *context, std::unique_lock<std::mutex> &lock) {
+  std::vector<std::thread> ending;
+  auto [first, last] = streams().ending.equal_range(context);
+  for (auto it = first; it != last; ++it) ending.push_back(std::move(it->second));
+  streams().ending.erase(first, last);
+  lock.unlock();
+  for (std::thread &thread : ending) thread.join();
+  lock.lock();
 }
 
 uint64_t created_streams() { return streams().created.size(); }
@@ -213,8 +222,13 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
   auto it = streams().created.find(handle);
   if (it == streams().created.end()) return CUDA_ERROR_INVALID_HANDLE;
   if (it->second->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  close_stream(it->second.get());
+  auto stream = it->second;
   streams().created.erase(it);
+  std::thread ending;
+  if (stream->idle()) ending = std::move(stream->worker);  // else the context's end waits for it
+  close_stream(stream.get());
+  lock.unlock();
+  if (ending.joinable()) ending.join();
   return CUDA_SUCCESS;
 }
 

@@ -38,7 +38,8 @@ struct Stream {
   unsigned flags;
   int priority;
   bool legacy = false;
-  bool closed = false, started = false;
+  bool closed = false;
+  std::thread worker;  // started with the first work
   std::deque<Work> queue;
   std::shared_ptr<Marker> last;  // null when nothing was ever queued
   std::shared_ptr<Capture> capture;
@@ -63,6 +64,8 @@ CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()
 void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex> &lock);
 void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock);
 void release_context_streams(Context *context);
+// Waits until the threads of the context's closed streams are gone; lets go of the lock meanwhile.
+void join_closed_streams(Context *context, std::unique_lock<std::mutex> &lock);
 void release_context_events(Context *context);
 void count_streams(uint64_t *streams, uint64_t *events);
 

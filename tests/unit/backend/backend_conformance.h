@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "../page_locks.h"
 #include "backend/backend.h"
 #include "base/lock.h"
-#include "unit/page_locks.h"
 
 namespace gmm::test {
 

@@ -150,7 +150,7 @@ TEST_F(CudaFailures, AreTranslated) {
       {CUDA_ERROR_DEINITIALIZED, GMM_ERROR_DRIVER},
       {CUDA_ERROR_ILLEGAL_ADDRESS, GMM_ERROR_DRIVER},
       {CUDA_ERROR_UNKNOWN, GMM_ERROR_DRIVER},
-      {static_cast<CUresult>(4711), GMM_ERROR_DRIVER},
+      {CUDA_ERROR_INVALID_PTX, GMM_ERROR_DRIVER},  // the fake has no name for it
   };
   for (const auto &row : rows) {
     driver().fail("cuMemAlloc", 1, row.driver);

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "unit/page_locks.h"
+#include "../page_locks.h"
 
 namespace gmm {
 namespace {

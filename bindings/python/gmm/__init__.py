@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm: one interface over every kind of GPU memory, with and without a GPU.
+
+    import gmm
+
+    with gmm.Context() as context:
+        with context.alloc(1 << 20, gmm.Kind.MANAGED) as buffer:
+            buffer.fill(7)
+            print(memoryview(buffer)[0], buffer)
+"""
+import atexit as _atexit
+
+from gmm import _native
+from gmm._buffer import Buffer, Pin
+from gmm._context import Context
+from gmm._default import alloc, context
+from gmm._enums import (
+    DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend, Capability, Contents, IpcRoute,
+    Kind, LogLevel, PointerFlags, State, Usm)
+from gmm._errors import ERRORS as _ERRORS
+from gmm._errors import ClosedError, Error
+from gmm._heap import Heap
+from gmm._info import ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo
+from gmm._stream import Event, Stream
+from gmm._tag import Tag
+
+__version__ = _native.gmm_version_string()
+globals().update(_ERRORS)
+__all__ = sorted(name for name in globals() if not name.startswith("_"))
+
+for _public in (Buffer, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo):
+    _public.__module__ = "gmm"
+del _public
+
+# Before the interpreter takes itself apart: no callback may start, and none may be under way.
+_atexit.register(_native.callbacks_end)

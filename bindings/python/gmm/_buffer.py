@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of memory as objects."""
+from gmm import _native as native
+from gmm._enums import State
+from gmm._errors import ERRORS
+from gmm._interchange import Interchange
+from gmm._stream import as_stream, stream_number
+
+ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
+
+
+class Buffer(Interchange, native.Memory):
+    """A block of memory of a context.
+
+    It gives itself back when it is closed, when a with block ends, and at last when nobody refers to it any more. While a
+    memoryview, an array or a DLPack tensor looks at it, giving it back is refused with BufferError.
+
+    Where the host reaches the memory (HOST and MANAGED memory, and every kind on the host backend) it has the buffer protocol:
+    memoryview(buffer) and numpy.frombuffer(buffer) see the same bytes. They do not wait for streams.
+    """
+
+    __slots__ = ()
+
+    @property
+    def info(self):
+        """All that the library knows about the block: PointerInfo, as it is now."""
+        return self.context.query(self)
+
+    @property
+    def kind(self):
+        """The kind of memory."""
+        return self.info.kind
+
+    @property
+    def device(self):
+        """The device that it belongs to; HOST for memory that was moved to the host."""
+        return self.info.device
+
+    @property
+    def tag(self):
+        """The number of its tag."""
+        return self.info.tag
+
+    @property
+    def state(self):
+        """State.ACTIVE, State.PAUSED and so on; State.FREE once it was closed."""
+        return State.FREE if self.closed else self.info.state
+
+    def free(self, stream=None):
+        """Frees the block in the order of a stream: that of the allocation when None. Freeing twice does nothing.
+
+        BufferError while a view of it lives.
+        """
+        self._give_back(as_stream(stream))
+
+    def close(self):
+        """free() on the stream of the allocation."""
+        self._give_back(None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _range(self, offset, size):
+        if offset < 0 or offset > self.nbytes or (size is not None and (size < 0 or size > self.nbytes - offset)):
+            raise ERRORS["InvalidSizeError"](
+                f"{'the rest' if size is None else size} bytes at offset {offset} reach past the buffer's {self.nbytes} bytes",
+                code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
+        return self.address + offset, self.nbytes - offset if size is None else size
+
+    def _queue(self, function, arguments, stream):
+        """Runs a queued operation; without a stream of the caller's it waits for it."""
+        queue_on = self.stream if stream is None else as_stream(stream)
+        function(self.context, *arguments, queue_on)
+        if stream is None:
+            native.gmm_stream_synchronize(self.context, queue_on)
+
+    def copy_from(self, source, *, offset=0, stream=None):
+        """Copies a whole buffer or any object with the buffer protocol into this one, from offset on.
+
+        Without a stream it waits until the bytes are there. With one it only queues the copy between buffers of gmm; a copy from an
+        object of Python waits all the same, as nobody else would keep that object.
+        """
+        if isinstance(source, native.Memory):
+            address, size = self._range(offset, source.nbytes)
+            self._queue(native.gmm_copy, (address, source, size), stream)
+            return
+        view = native.HostView(source)
+        try:
+            address, size = self._range(offset, view.nbytes)
+            self._queue(native.gmm_copy, (address, view.address, size), stream)
+            if stream is not None:
+                native.gmm_stream_synchronize(self.context, as_stream(stream))
+        finally:
+            view.release()
+
+    def copy_to(self, destination, *, offset=0, stream=None):
+        """Fills a whole buffer or any writable object with the buffer protocol from this one, from offset on. Waits as copy_from()."""
+        if isinstance(destination, native.Memory):
+            address, size = self._range(offset, destination.nbytes)
+            self._queue(native.gmm_copy, (destination, address, size), stream)
+            return
+        view = native.HostView(destination, writable=True)
+        try:
+            address, size = self._range(offset, view.nbytes)
+            self._queue(native.gmm_copy, (view.address, address, size), stream)
+            if stream is not None:
+                native.gmm_stream_synchronize(self.context, as_stream(stream))
+        finally:
+            view.release()
+
+    def fill(self, value, *, offset=0, size=None, stream=None):
+        """Sets every byte to a value. Without a stream it waits until that is done."""
+        address, size = self._range(offset, size)
+        self._queue(native.gmm_fill, (address, value, size), stream)
+
+    def __bytes__(self):
+        copied = bytearray(self.nbytes)
+        self.copy_to(copied)
+        return bytes(copied)
+
+    def record_use(self, stream):
+        """Says that a stream uses the block too: after free() it is not given out again before what that stream had queued."""
+        native.gmm_record_use(self.context, self, as_stream(stream))
+
+    def advise(self, advice, location=0, *, offset=0, size=None):
+        """Gives a hint about managed memory. location: a device, or gmm.HOST."""
+        address, size = self._range(offset, size)
+        if size:  # 0 would mean the rest of the block
+            native.gmm_advise(self.context, address, size, advice, location)
+
+    def prefetch(self, location, *, offset=0, size=None, stream=None):
+        """Queues the migration of managed memory to a device or gmm.HOST; does not wait."""
+        address, size = self._range(offset, size)
+        if size:
+            native.gmm_prefetch(self.context, address, size, location, self.stream if stream is None else as_stream(stream))
+
+    def move(self, location, *, stream=None, non_blocking=False):
+        """Moves the block to a device or gmm.HOST; its address stays. Returns the buffer."""
+        desc = native.gmm_move_desc()
+        desc.flags = native.GMM_MOVE_NON_BLOCKING if non_blocking else 0
+        desc.stream = stream_number(self.stream if stream is None else as_stream(stream))
+        native.gmm_move(self.context, self, location, desc)
+        return self
+
+    def ipc_export(self, *, offset=0):
+        """A handle for another process of the same user, as bytes: see Context.ipc_import(). It keeps nothing alive."""
+        return native.gmm_ipc_export(self.context, self._range(offset, None)[0])[1]
+
+    def ipc_export_fd(self, *, offset=0):
+        """(file descriptor, offset, size) of the driver's allocation that the block lies in. The caller closes the descriptor."""
+        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0])[1:]
+
+    def __repr__(self):
+        if self.closed:
+            return f"<gmm.{type(self).__name__} of {self.nbytes} bytes, closed>"
+        info = self.info
+        kind = getattr(info.kind, "name", info.kind)
+        state = getattr(info.state, "name", info.state)
+        return f"<gmm.{type(self).__name__} of {self.nbytes} bytes at 0x{self.address:x}, {kind} of device {info.device}, {state}>"
+
+
+class Pin(native.Memory):
+    """Memory of the caller that is page-locked until close(). Made by Context.pin()."""
+
+    __slots__ = ("device_pointer",)
+
+    @property
+    def object(self):
+        """The object whose memory it is; None once it was closed."""
+        return None if self._source is None else self._source.object
+
+    def close(self):
+        """Takes the pin back. Closing twice does nothing."""
+        self._give_back(None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contexts: one backend with its memory."""
+import contextlib
+import functools
+import json
+import os
+import weakref
+
+from gmm import _native as native
+from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
+from gmm._enums import Backend, Kind, LogLevel
+from gmm._heap import Heap
+from gmm._info import ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
+from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
+from gmm._tag import Tag, pause_desc, tag_info, tag_number
+
+
+@functools.lru_cache(maxsize=256)
+def _alloc_desc(kind, device, tag, stream, alignment, flags):
+    """A descriptor that is never changed again, so that most allocations make none."""
+    desc = native.gmm_alloc_desc()
+    desc.kind = kind
+    desc.device = device
+    desc.tag = tag
+    desc.stream = stream
+    desc.alignment = alignment
+    desc.flags = flags
+    return desc
+
+
+def _scope(context, device, tag, kind):
+    if device is None and tag is None and kind is None:
+        return None
+    scope = native.gmm_scope()
+    if device is not None:
+        scope.flags |= native.GMM_SCOPE_DEVICE
+        scope.device = device
+    if tag is not None:
+        scope.flags |= native.GMM_SCOPE_TAG
+        scope.tag = tag_number(context, tag)
+    if kind is not None:
+        scope.flags |= native.GMM_SCOPE_KIND
+        scope.kind = kind
+    return scope
+
+
+class Context(native.Handle):
+    """Binds the library to one backend. Several may live at once.
+
+    Closing it gives all its memory back, live buffers included; they are closed then. Refused with BufferError while views of its memory live.
+    """
+
+    def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0):
+        """Opens a backend.
+
+        backend: a Backend or its name ("auto", "host", "cuda"). log: log(level, message), called on any thread.
+        host_memory: bytes that each device of the host backend pretends to have. host_devices: how many devices it shows.
+        """
+        if isinstance(backend, str):
+            try:
+                backend = Backend[backend.upper()]
+            except KeyError:
+                names = ", ".join(member.name.lower() for member in Backend)
+                raise ValueError(f"there is no backend {backend!r}; there are {names}") from None
+        desc = native.gmm_context_desc()
+        desc.backend = backend
+        desc.host_memory = host_memory
+        desc.host_devices = host_devices
+        if log is not None:
+            self._log = lambda level, message: log(LogLevel(level), message)
+            desc.set_log(self)
+        self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
+        self._queues = weakref.WeakSet()
+        struct = native.gmm_context_info()
+        native.gmm_context_get_info(self, struct)
+        self._info = read(ContextInfo, struct)
+
+    # Life.
+
+    def close(self):
+        """Gives everything back. Closing twice does nothing."""
+        if self.closed:
+            return
+        if self._exports:
+            self._close()  # says what is in the way, before any stream is ended
+        for queue in list(self._queues):
+            queue.close()
+        self._close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    @property
+    def info(self):
+        """What was opened: ContextInfo."""
+        return self._info
+
+    def device_info(self, device=0):
+        """Describes a device: DeviceInfo, with its free memory as it is now."""
+        struct = native.gmm_device_info()
+        native.gmm_device_get_info(self, device, struct)
+        return read(DeviceInfo, struct)
+
+    # Memory.
+
+    def alloc(self, size, kind=Kind.DEVICE, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False):
+        """Allocates a Buffer of size bytes for first use on a stream.
+
+        tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: the bytes read as zero.
+        """
+        stream = as_stream(stream)
+        flags = (native.GMM_ALLOC_DEDICATED if dedicated else 0) | (native.GMM_ALLOC_ZERO if zero else 0)
+        desc = _alloc_desc(kind, device, tag_number(self, tag), stream_number(stream), alignment, flags)
+        address = native.gmm_alloc(self, size, desc)[1]
+        buffer = Buffer()
+        buffer._adopt(ALLOCATED, address, size, self, None, stream, None)
+        return buffer
+
+    def query(self, address):
+        """Tells what an address (a number or a buffer) is: PointerInfo. Foreign and interior addresses are welcome."""
+        struct = native.gmm_pointer_info()
+        native.gmm_query(self, address, struct)
+        return read(PointerInfo, struct)
+
+    def free(self, memory, stream=None):
+        """Frees a buffer, or a block by its address (only one that no Buffer stands for)."""
+        if isinstance(memory, Buffer):
+            memory.free(stream)
+        else:
+            native.gmm_free(self, memory, as_stream(stream))
+
+    def heap(self, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0):
+        """Makes a Heap: its blocks share no extent with others."""
+        return Heap(self, kind, device=device, tag=tag, minimum_extent=minimum_extent, limit=limit, peer_devices=peer_devices)
+
+    def copy(self, destination, source, size, *, stream=None):
+        """Queues a copy between any two addresses (numbers or buffers)."""
+        native.gmm_copy(self, destination, source, size, as_stream(stream))
+
+    def pin(self, obj, *, device=0, read_only=False):
+        """Page-locks the memory of an object with the buffer protocol until the Pin is closed; the object cannot be resized meanwhile."""
+        view = native.HostView(obj, writable=not read_only)
+        desc = native.gmm_pin_desc()
+        desc.device = device
+        desc.flags = native.GMM_PIN_READ_ONLY if read_only else 0
+        device_pointer = native.gmm_pin(self, view.address, view.nbytes, desc)[1]
+        pin = Pin()
+        pin._adopt(PINNED, view.address, view.nbytes, self, None, None, view)
+        pin.device_pointer = device_pointer
+        return pin
+
+    # Streams.
+
+    def stream(self, device=0):
+        """Makes a Stream."""
+        stream = Stream(self, device)
+        self._queues.add(stream)
+        return stream
+
+    def event(self, device=0):
+        """Makes an Event."""
+        event = Event(self, device)
+        self._queues.add(event)
+        return event
+
+    def synchronize(self, stream=None):
+        """Waits until everything queued on a stream so far is done."""
+        native.gmm_stream_synchronize(self, as_stream(stream))
+
+    def forget_stream(self, stream):
+        """To be called before somebody else's stream is destroyed that was used here."""
+        native.gmm_stream_forget(self, as_stream(stream))
+
+    # Tags and pause.
+
+    def tag(self, name, contents=None, priority=None):
+        """Makes a Tag, or finds it: a name that exists gives the same tag. In a with block it is the thread's current tag."""
+        return Tag(self, name, contents, priority)
+
+    def set_process_default_tag(self, tag):
+        """Sets the current tag of every thread that has pushed none."""
+        native.gmm_tag_set_process_default(self, tag_number(self, tag))
+
+    def tag_info(self, tag):
+        """How a tag (its object, number or name) stands: TagInfo."""
+        return tag_info(self, tag)
+
+    def pause(self, *tags, force=False):
+        """Gives the physical memory of the tags' VMM blocks (of all: no tags) back and keeps every address.
+
+        Returns the bytes that went back; 0 when nothing was active. Views of the memory stay, but must not be looked through until resume().
+        """
+        return native.gmm_pause(self, pause_desc(self, tags, force))[1]
+
+    def resume(self, *tags):
+        """Gives paused memory its pages back at the same addresses. Returns the bytes taken; 0 when nothing was paused."""
+        return native.gmm_resume(self, pause_desc(self, tags, False))[1]
+
+    # Sharing.
+
+    def ipc_export(self, memory):
+        """A handle for the block that a buffer or an address lies in, as bytes to send to another process of the same user."""
+        return native.gmm_ipc_export(self, memory)[1]
+
+    def ipc_import(self, handle, *, device=0, timeout=None):
+        """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
+        desc = native.gmm_ipc_import_desc()
+        desc.device = device
+        desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
+        address = native.gmm_ipc_import(self, handle, desc)[1]
+        try:
+            info = self.query(address)
+            buffer = Buffer()
+            buffer._adopt(IMPORTED, address, info.base + info.size - address, self, None, None, None)
+        except BaseException:
+            native.gmm_ipc_close(self, address)
+            raise
+        return buffer
+
+    # Limits and counters.
+
+    def set_limit(self, limit, *, device=None, tag=None):
+        """Limits the bytes that a device, a tag, or a tag on a device may hold from the driver. None takes the limit away."""
+        native.gmm_set_limit(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
+
+    def set_oom_handler(self, handler):
+        """Sets handler(OutOfMemoryInfo) -> bool, asked when memory is short even after trimming: True to try again. None: no handler.
+
+        It runs on the allocating thread and may free, pause and trim, but not allocate. Its exceptions reach the caller of alloc().
+        """
+        if handler is None:
+            native.gmm_set_oom_handler(self, None)
+            self._oom_handler = None
+            return
+
+        def call(device, kind, tag, requested, reserved, attempt, cause):
+            return handler(OutOfMemoryInfo(device, Kind(kind), tag, requested, reserved, attempt, cause))
+
+        self._oom_handler = call
+        native.gmm_set_oom_handler(self, self)
+
+    def stats(self, *, device=None, tag=None, kind=None):
+        """The counters of a scope (everything by default): Statistics."""
+        struct = native.gmm_statistics()
+        native.gmm_stats(self, _scope(self, device, tag, kind), struct)
+        return read(Statistics, struct)
+
+    def snapshot(self, write=None):
+        """Describes every heap, extent and live block: as a dict, or as JSON given to write(bytes) piece by piece."""
+        if write is not None:
+            native.gmm_snapshot(self, write)
+            return None
+        pieces = []
+        native.gmm_snapshot(self, pieces.append)
+        return json.loads(b"".join(pieces))
+
+    def trim(self, *, device=None, tag=None, kind=None):
+        """Gives free memory back to the driver. Returns the bytes that went back; 0 inside defer()."""
+        return native.gmm_trim(self, _scope(self, device, tag, kind))[1]
+
+    def reset(self):
+        """Frees everything that was allocated, live buffers too: they are closed then."""
+        if self._exports:
+            raise BufferError(f"cannot reset: {self._exports} views of the context's memory live; release or delete them first")
+        native.gmm_reset(self)
+        self._resets += 1
+
+    @contextlib.contextmanager
+    def defer(self):
+        """In its with block nothing expensive is done on behalf of a free; it is done at the end."""
+        native.gmm_defer_begin(self)
+        try:
+            yield self
+        finally:
+            native.gmm_defer_end(self)
+
+    @contextlib.contextmanager
+    def trace(self, path):
+        """In its with block every alloc and free is recorded into a file, as text."""
+        native.gmm_trace_begin(self, os.fsdecode(path))
+        try:
+            yield self
+        finally:
+            native.gmm_trace_end(self)
+
+    def __repr__(self):
+        if self.closed:
+            return "<gmm.Context closed>"
+        return f"<gmm.Context of the {self.info.backend_name} backend, {self.info.device_count} devices>"

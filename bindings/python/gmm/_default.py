@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The context that programs share which do not care."""
+import os
+import threading
+
+from gmm._context import Context
+from gmm._enums import Kind
+
+_lock = threading.Lock()
+_context = None
+
+
+def context():
+    """The process's default context: opened at the first call (backend "auto"), opened anew when it was closed."""
+    global _context
+    with _lock:
+        if _context is None or _context.closed:
+            _context = Context()
+        return _context
+
+
+def alloc(size, kind=Kind.DEVICE, **options):
+    """Allocates a Buffer from the default context: see Context.alloc()."""
+    return context().alloc(size, kind, **options)
+
+
+def _forget_after_fork():
+    """The parent's context is of no use to a child; the child opens its own. The lock may have been held by another thread."""
+    global _lock, _context
+    _lock = threading.Lock()
+    _context = None
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include "native.h"
+
+/* Python ends a thread that waits for the GIL while the interpreter ends, in the middle of whatever it does. So callbacks
+ * count themselves, and the end of the interpreter first closes this gate and then waits for those inside. */
+static int gate_closed;
+static int callbacks_inside;
+
+static int callback_enter(PyGILState_STATE *gil) {
+  __atomic_add_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&gate_closed, __ATOMIC_SEQ_CST) || gmm_python_is_ending()) {
+    __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
+    return 0;
+  }
+  *gil = PyGILState_Ensure();
+  return 1;
+}
+
+static void callback_leave(PyGILState_STATE gil) {
+  PyGILState_Release(gil);
+  __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
+}
+
+PyObject *callbacks_end(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  __atomic_store_n(&gate_closed, 1, __ATOMIC_SEQ_CST);
+  Py_BEGIN_ALLOW_THREADS
+      /* A callback that never returns must not keep the process: 10 s at most. */
+      const struct timespec pause = {0, 1000 * 1000};
+  for (int i = 0; i < 10000 && __atomic_load_n(&callbacks_inside, __ATOMIC_SEQ_CST) > 0; ++i) nanosleep(&pause, NULL);
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* An exception of a callback: it goes up to the Python code that called the library, or to sys.unraisablehook when there is none. */
+static void keep_or_report(PyObject *callable) {
+  if (!gmm_python_thread_is_inside()) PyErr_WriteUnraisable(callable);
+}
+
+void callback_log(void *user, gmm_log_level level, const char *message) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have left one */
+  PyObject *callable = ((Handle *)user)->log;
+  if (callable) {
+    Py_INCREF(callable);
+    PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
+    PyObject *answer = text ? PyObject_CallFunction(callable, "IO", (unsigned)level, text) : NULL;
+    if (!answer) PyErr_WriteUnraisable(callable);
+    Py_XDECREF(answer);
+    Py_XDECREF(text);
+    Py_DECREF(callable);
+  }
+  PyErr_Restore(type, value, trace);
+  callback_leave(gil);
+}
+
+int32_t callback_oom(void *user, const gmm_oom_info *info) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return 0;
+  int again = 0;
+  PyObject *callable = ((Handle *)user)->oom_handler;
+  if (callable && !PyErr_Occurred()) {
+    Py_INCREF(callable);
+    PyObject *answer =
+        PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
+                              (unsigned long long)info->requested, (unsigned long long)info->reserved,
+                              (unsigned)info->attempt, (int)info->cause);
+    again = answer ? PyObject_IsTrue(answer) : -1;
+    if (again < 0) {
+      keep_or_report(callable);
+      again = 0;
+    }
+    Py_XDECREF(answer);
+    Py_DECREF(callable);
+  }
+  callback_leave(gil);
+  return again;
+}
+
+int32_t callback_write(void *user, const char *text, uint64_t size) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return 1;
+  PyObject *callable = (PyObject *)user;
+  PyObject *answer = PyObject_CallFunction(callable, "y#", text, (Py_ssize_t)size);
+  const int stop = answer == NULL;
+  if (stop) keep_or_report(callable);
+  Py_XDECREF(answer);
+  callback_leave(gil);
+  return stop;
+}
+
+void callback_stream(void *user) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return;
+  PyObject *callable = (PyObject *)user;
+  PyObject *answer = PyObject_CallNoArgs(callable);
+  /* A backend without real streams may run this inside gmm_stream_call(): the work is done there all the same. */
+  if (!answer) PyErr_WriteUnraisable(callable);
+  Py_XDECREF(answer);
+  Py_DECREF(callable);
+  callback_leave(gil);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Python's typemaps for the catalogue in bindings/README.md.
+ */
+
+/* Results: failures become exceptions. */
+%typemap(out) gmm_result {
+  if ($1 < 0 || PyErr_Occurred()) {
+    gmm_python_raise($1);
+    SWIG_fail;
+  }
+  $result = PyLong_FromLong($1);
+}
+
+/* Addresses: numbers, None, or gmm._native.Memory, which is checked to be open. */
+%typemap(in) void *GMM_ADDRESS {
+  void *address = NULL;
+  if (memory_address($input, &address) < 0) SWIG_fail;
+  $1 = ($1_ltype)address;
+}
+%typemap(out) void *GMM_ADDRESS { $result = PyLong_FromVoidPtr((void *)$1); }
+
+/* Streams: numbers, None, or an open gmm.Stream, which stays open during the call. */
+%typemap(in) gmm_stream stream (Handle *held = NULL) {
+  if (handle_stream($input, &$1, &held) < 0) SWIG_fail;
+}
+%typemap(freearg) gmm_stream stream { handle_leave(held$argnum); }
+
+/* Handles stay open during the call; calls on a closed one raise. */
+%define GMM_PYTHON_HANDLE(Type, Kind)
+%typemap(in) Type * (Handle *held = NULL) {
+  held = handle_enter($input, Kind);
+  if (!held) SWIG_fail;
+  $1 = (Type *)held->pointer;
+}
+%typemap(freearg) Type * { handle_leave(held$argnum); }
+%enddef
+GMM_PYTHON_HANDLE(gmm_context, HANDLE_CONTEXT)
+GMM_PYTHON_HANDLE(gmm_heap, HANDLE_HEAP)
+GMM_PYTHON_HANDLE(gmm_event, HANDLE_EVENT)
+
+/* Outputs. Handles come out as numbers, which gmm._native.Handle takes. */
+%typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL) { $1 = &temp; }
+%typemap(argout) void **GMM_OUT_ADDRESS { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
+%typemap(in, numinputs=0) SWIGTYPE **GMM_OUT_HANDLE ($*1_ltype temp = NULL) { $1 = &temp; }
+%typemap(argout) SWIGTYPE **GMM_OUT_HANDLE { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
+%typemap(in, numinputs=0) uint64_t *GMM_OUT_UINT64 (uint64_t temp = 0) { $1 = &temp; }
+%typemap(argout) uint64_t *GMM_OUT_UINT64 { $result = gmm_python_append($result, PyLong_FromUnsignedLongLong(*$1)); }
+%typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }
+%typemap(argout) uint32_t *GMM_OUT_UINT32 { $result = gmm_python_append($result, PyLong_FromUnsignedLong(*$1)); }
+%typemap(in, numinputs=0) int32_t *GMM_OUT_INT32 (int32_t temp = 0) { $1 = &temp; }
+%typemap(argout) int32_t *GMM_OUT_INT32 { $result = gmm_python_append($result, PyLong_FromLong(*$1)); }
+
+/* Bytes. */
+%typemap(out) uint8_t GMM_BYTES[ANY] { $result = PyBytes_FromStringAndSize((const char *)$1, $1_dim0); }
+%typemap(in, numinputs=0) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle temp) { $1 = &temp; }
+%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES {
+  $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
+}
+%typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle temp) {
+  Py_buffer given;
+  if (PyObject_GetBuffer($input, &given, PyBUF_SIMPLE) < 0) SWIG_fail;
+  if (given.len != (Py_ssize_t)sizeof temp.bytes) {
+    PyErr_Format(PyExc_ValueError, "an IPC handle has %zu bytes, not %zd", sizeof temp.bytes, given.len);
+    PyBuffer_Release(&given);
+    SWIG_fail;
+  }
+  memcpy(temp.bytes, given.buf, sizeof temp.bytes);
+  PyBuffer_Release(&given);
+  $1 = &temp;
+}
+
+/* Callbacks. The context's Handle holds those that are called later, so that they live as long as it does. */
+%typemap(in) (gmm_log_fn fn, void *user) {
+  if (!PyObject_TypeCheck($input, &Handle_Type)) {
+    PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable");
+    SWIG_fail;
+  }
+  $1 = callback_log;
+  $2 = (void *)$input;
+}
+%typemap(in) (gmm_oom_fn fn, void *user) {
+  if ($input != Py_None && !PyObject_TypeCheck($input, &Handle_Type)) {
+    PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable, or None");
+    SWIG_fail;
+  }
+  $1 = $input == Py_None ? NULL : callback_oom;
+  $2 = $input == Py_None ? NULL : (void *)$input;
+}
+%typemap(in) (gmm_write_fn write, void *user) {
+  $1 = callback_write;
+  $2 = (void *)$input;
+}
+/* Called once, later: it holds a reference, which comes back when the call was not queued. */
+%typemap(in) (void (*fn)(void *user), void *user) (PyObject *lent = NULL) {
+  if (!PyCallable_Check($input)) {
+    PyErr_SetString(PyExc_TypeError, "expected a callable without arguments");
+    SWIG_fail;
+  }
+  Py_INCREF($input);
+  lent = $input;
+  $1 = callback_stream;
+  $2 = (void *)$input;
+}
+%typemap(argout) (void (*fn)(void *user), void *user) { lent$argnum = NULL; }
+%typemap(freearg) (void (*fn)(void *user), void *user) { Py_XDECREF(lent$argnum); }

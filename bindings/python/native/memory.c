@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
+#include "native.h"
+
+int memory_is_open(const Memory *memory) {
+  return memory->open && memory->context && memory->context->pointer && memory->resets == memory->context->resets;
+}
+
+static PyObject *closed_error(const Memory *memory) {
+  if (memory->open && memory->context && !memory->context->pointer)
+    return gmm_python_raise_closed("context of this memory");
+  return gmm_python_raise_closed(memory->origin == MEMORY_PINNED ? "pin" : "buffer");
+}
+
+int memory_add_export(Memory *memory) {
+  if (!memory_is_open(memory)) {
+    closed_error(memory);
+    return -1;
+  }
+  ++memory->exports;
+  ++memory->context->exports;
+  return 0;
+}
+
+void memory_drop_export(Memory *memory) {
+  --memory->exports;
+  --memory->context->exports;
+}
+
+int memory_address(PyObject *object, void **address) {
+  if (object == Py_None) {
+    *address = NULL;
+    return 0;
+  }
+  if (PyObject_TypeCheck(object, &Memory_Type)) {
+    Memory *memory = (Memory *)object;
+    if (!memory_is_open(memory)) {
+      closed_error(memory);
+      return -1;
+    }
+    *address = memory->address;
+    return 0;
+  }
+  *address = PyLong_AsVoidPtr(object);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* _adopt(origin, address, nbytes, context, heap, stream, source) */
+static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
+  Memory *memory = (Memory *)self;
+  int origin;
+  Py_ssize_t nbytes;
+  PyObject *number, *context, *heap, *stream, *source;
+  if (!PyArg_ParseTuple(arguments, "iOnO!OOO", &origin, &number, &nbytes, &Handle_Type, &context, &heap, &stream,
+                        &source))
+    return NULL;
+  void *address = PyLong_AsVoidPtr(number);
+  if (PyErr_Occurred()) return NULL;
+  if (memory->context || !address || nbytes < 0 || (heap != Py_None && !PyObject_TypeCheck(heap, &Handle_Type))) {
+    PyErr_SetString(PyExc_ValueError, "this memory object cannot take that block");
+    return NULL;
+  }
+  if (PyObject_TypeCheck(stream, &Handle_Type)) {
+    Py_INCREF(stream);
+    memory->stream = (Handle *)stream;
+    memory->raw_stream = (gmm_stream)memory->stream->pointer;
+  } else if (stream != Py_None) {
+    memory->raw_stream = (gmm_stream)PyLong_AsVoidPtr(stream);
+    if (PyErr_Occurred()) return NULL;
+  }
+  if (heap != Py_None) {
+    Py_INCREF(heap);
+    memory->heap = (Handle *)heap;
+  }
+  if (source != Py_None) {
+    Py_INCREF(source);
+    memory->source = source;
+  }
+  Py_INCREF(context);
+  memory->context = (Handle *)context;
+  memory->resets = memory->context->resets;
+  memory->origin = (MemoryOrigin)origin;
+  memory->address = address;
+  memory->nbytes = nbytes;
+  memory->open = 1;
+  Py_RETURN_NONE;
+}
+
+/* The caller has marked the memory closed and holds the context open. */
+static gmm_result give_back(Memory *memory, gmm_stream stream) {
+  gmm_context *context = (gmm_context *)memory->context->pointer;
+  gmm_result result = GMM_OK;
+  PyThreadState *state = gmm_python_leave_gil();
+  switch (memory->origin) {
+    case MEMORY_ALLOCATED:
+      result = gmm_free(context, memory->address, stream);
+      break;
+    case MEMORY_IMPORTED:
+      result = gmm_ipc_close(context, memory->address);
+      break;
+    case MEMORY_PINNED:
+      result = gmm_unpin(context, memory->address);
+      break;
+  }
+  gmm_python_take_gil(state);
+  return result;
+}
+
+/* The stream that the block is freed on. A stream that was destroyed has finished its work: the default stream does then. */
+static gmm_stream own_stream(const Memory *memory) {
+  if (memory->stream) return (gmm_stream)memory->stream->pointer;
+  return memory->raw_stream;
+}
+
+/* _give_back(stream): True when this call gave it back, False when that had been done before. None: the stream of the allocation. */
+static PyObject *memory_give_back(PyObject *self, PyObject *stream_object) {
+  Memory *memory = (Memory *)self;
+  if (!memory_is_open(memory)) {
+    memory->open = 0;
+    Py_CLEAR(memory->source);
+    Py_RETURN_FALSE;
+  }
+  if (memory->exports > 0)
+    return PyErr_Format(PyExc_BufferError,
+                        "cannot free the memory at %p: %zd views of it live; release or delete them first",
+                        memory->address, memory->exports);
+  gmm_stream stream = own_stream(memory);
+  Handle *held_stream = NULL;
+  if (stream_object != Py_None && handle_stream(stream_object, &stream, &held_stream) < 0) return NULL;
+  Handle *context = handle_enter((PyObject *)memory->context, HANDLE_CONTEXT);
+  if (!context) {
+    handle_leave(held_stream);
+    return NULL;
+  }
+  memory->open = 0; /* before the GIL is left: a second free sees it closed */
+  const gmm_result result = give_back(memory, stream);
+  handle_leave(context);
+  handle_leave(held_stream);
+  if (result < 0) {
+    memory->open = 1;
+    return gmm_python_raise(result);
+  }
+  Py_CLEAR(memory->source);
+  Py_RETURN_TRUE;
+}
+
+/* The safety net, on whatever thread drops the last reference. At the interpreter's end nothing is done. */
+static void memory_finalize(PyObject *self) {
+  Memory *memory = (Memory *)self;
+  if (!memory->open || gmm_python_is_ending() || !memory_is_open(memory) || memory->exports > 0) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  memory->open = 0;
+  ++memory->context->users;
+  const gmm_result result = give_back(memory, own_stream(memory));
+  --memory->context->users;
+  if (result < 0 && result != GMM_ERROR_FORKED) {
+    gmm_python_raise(result);
+    PyErr_WriteUnraisable(self);
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  Memory *memory = (Memory *)self;
+  view->obj = NULL;
+  if (memory_add_export(memory) < 0) return -1;
+  gmm_pointer_info info;
+  memset(&info, 0, sizeof info);
+  info.struct_size = (uint32_t)sizeof info;
+  const gmm_result result = gmm_query((gmm_context *)memory->context->pointer, memory->address, &info);
+  if (result < 0) {
+    gmm_python_raise(result);
+  } else if (info.state == GMM_STATE_PAUSED) {
+    PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before looking at it");
+  } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
+    PyErr_SetString(PyExc_BufferError,
+                    "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
+  } else if (PyBuffer_FillInfo(view, self, memory->address, memory->nbytes, 0, flags) == 0) {
+    return 0;
+  }
+  memory_drop_export(memory);
+  return -1;
+}
+
+static void memory_releasebuffer(PyObject *self, Py_buffer *view) {
+  (void)view;
+  memory_drop_export((Memory *)self);
+}
+
+static int memory_traverse(PyObject *self, visitproc visit, void *arg) {
+  Memory *memory = (Memory *)self;
+  Py_VISIT(memory->context);
+  Py_VISIT(memory->heap);
+  Py_VISIT(memory->stream);
+  Py_VISIT(memory->source);
+  return 0;
+}
+
+/* The context stays: views that go later count themselves out of it. Cycles break at the context's callbacks. */
+static void memory_dealloc(PyObject *self) {
+  Memory *memory = (Memory *)self;
+  if (PyObject_CallFinalizerFromDealloc(self) < 0) return;
+  PyObject_GC_UnTrack(self);
+  if (memory->weak_references) PyObject_ClearWeakRefs(self);
+  Py_CLEAR(memory->source);
+  Py_CLEAR(memory->stream);
+  Py_CLEAR(memory->heap);
+  Py_CLEAR(memory->context);
+  Py_TYPE(self)->tp_free(self);
+}
+
+static Py_ssize_t memory_length(PyObject *self) { return ((Memory *)self)->nbytes; }
+
+static PyObject *memory_get_address(PyObject *self, void *unused) {
+  (void)unused;
+  Memory *memory = (Memory *)self;
+  if (!memory_is_open(memory)) return closed_error(memory);
+  return PyLong_FromVoidPtr(memory->address);
+}
+
+static PyObject *memory_get_closed(PyObject *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(!memory_is_open((Memory *)self));
+}
+
+static PyObject *memory_get_stream(PyObject *self, void *unused) {
+  (void)unused;
+  Memory *memory = (Memory *)self;
+  if (memory->stream && memory->stream->pointer) {
+    Py_INCREF(memory->stream);
+    return (PyObject *)memory->stream;
+  }
+  return PyLong_FromVoidPtr((void *)own_stream(memory));
+}
+
+static PyMethodDef memory_methods[] = {{"_adopt", memory_adopt, METH_VARARGS, NULL},
+                                       {"_give_back", memory_give_back, METH_O, NULL},
+                                       {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef memory_getters[] = {
+    {"address", memory_get_address, NULL, "Where the memory starts, as a number.", NULL},
+    {"closed", memory_get_closed, NULL, "True once the memory was given back, by itself or with its context.", NULL},
+    {"stream", memory_get_stream, NULL, "The stream that the memory is freed on: a gmm.Stream, or a number.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMemberDef memory_members[] = {
+    {"nbytes", T_PYSSIZET, offsetof(Memory, nbytes), READONLY, "Bytes asked for."},
+    {"context", T_OBJECT, offsetof(Memory, context), READONLY, "The gmm.Context that it belongs to."},
+    {"_source", T_OBJECT, offsetof(Memory, source), READONLY, NULL},
+    {"_exports", T_PYSSIZET, offsetof(Memory, exports), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
+
+static PyBufferProcs memory_buffer = {memory_getbuffer, memory_releasebuffer};
+static PySequenceMethods memory_sequence = {.sq_length = memory_length};
+
+PyTypeObject Memory_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Memory",
+    .tp_basicsize = sizeof(Memory),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "A block of memory of the library.",
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = memory_dealloc,
+    .tp_finalize = memory_finalize,
+    .tp_traverse = memory_traverse,
+    .tp_weaklistoffset = offsetof(Memory, weak_references),
+    .tp_methods = memory_methods,
+    .tp_getset = memory_getters,
+    .tp_members = memory_members,
+    .tp_as_buffer = &memory_buffer,
+    .tp_as_sequence = &memory_sequence,
+};

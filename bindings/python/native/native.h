@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file native.h
+ * What gmm._native has beside the functions that SWIG wraps: handles and memory as Python objects that count who uses them, so that
+ * nothing is given back under somebody's hands.
+ *
+ * All fields are guarded by the GIL. It is left around every call of the library.
+ */
+#ifndef GMM_PYTHON_NATIVE_H
+#define GMM_PYTHON_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+/* Python.h comes first. */
+#include <gmm/gmm.h>
+#include <structmember.h>
+
+/* errors.c */
+
+/** Raises the exception for a failed result, with this thread's message. Keeps an exception that a callback left. Returns NULL. */
+PyObject *gmm_python_raise(gmm_result result);
+/** Takes what makes exceptions: a function (code, name, message, native_code, closed) -> exception. */
+PyObject *native_set_exception_factory(PyObject *module, PyObject *factory);
+/** Raises gmm.ClosedError. Returns NULL. */
+PyObject *gmm_python_raise_closed(const char *what);
+/** Joins a call's result and its outputs: (result, output, ...). Steals both. */
+PyObject *gmm_python_append(PyObject *result, PyObject *output);
+/** True from the interpreter's end on: the library and Python are left alone then. */
+int gmm_python_is_ending(void);
+
+/* calls.c: leaving the GIL */
+
+/** Around every call of the library: leaves the GIL and notes that this thread comes from Python. */
+PyThreadState *gmm_python_leave_gil(void);
+void gmm_python_take_gil(PyThreadState *state);
+/** True on a thread that is in the library on behalf of Python code: a callback's exception may travel up then. */
+int gmm_python_thread_is_inside(void);
+
+/* handle.c */
+
+typedef enum { HANDLE_NONE, HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT } HandleKind;
+
+typedef struct Handle {
+  PyObject ob_base; /* what PyObject_HEAD stands for */
+  HandleKind kind;
+  void *pointer;         /**< NULL: closed, or never opened */
+  struct Handle *parent; /**< the context of a heap, stream or event */
+  Py_ssize_t users;      /**< calls that are using it now */
+  Py_ssize_t exports;    /**< context: views of its memory that live */
+  Py_ssize_t resets;     /**< context: memory from before the last reset is gone */
+  PyObject *log;
+  PyObject *oom_handler;
+  PyObject *weak_references;
+} Handle;
+
+extern PyTypeObject Handle_Type;
+
+/** Checks that `object` is an open handle of that kind and holds it open until handle_leave(). NULL with an exception otherwise. */
+Handle *handle_enter(PyObject *object, HandleKind kind);
+void handle_leave(Handle *handle);
+/** A stream argument: None, a number, or an open stream. `held` needs handle_leave(). Returns 0, or -1 with an exception. */
+int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
+
+/* memory.c */
+
+typedef enum { MEMORY_ALLOCATED, MEMORY_IMPORTED, MEMORY_PINNED } MemoryOrigin;
+
+typedef struct Memory {
+  PyObject ob_base; /* what PyObject_HEAD stands for */
+  MemoryOrigin origin;
+  int open;
+  void *address;
+  Py_ssize_t nbytes;
+  Handle *context;
+  Handle *heap;   /**< the heap it came from, or NULL */
+  Handle *stream; /**< the gmm.Stream it is freed on, or NULL */
+  gmm_stream raw_stream;
+  Py_ssize_t resets; /**< the context's count when it was made */
+  Py_ssize_t exports;
+  PyObject *source; /**< pinned: the view that keeps the caller's memory where it is */
+  PyObject *weak_references;
+} Memory;
+
+extern PyTypeObject Memory_Type;
+
+/** True while the memory is there to be used. */
+int memory_is_open(const Memory *memory);
+/** Counts a view in and out: memory with views is not given back. */
+int memory_add_export(Memory *memory);
+void memory_drop_export(Memory *memory);
+/** An address argument: None, a number, or open memory. Returns 0, or -1 with an exception. */
+int memory_address(PyObject *object, void **address);
+
+/* host_view.c: the caller's own objects as addresses */
+extern PyTypeObject HostView_Type;
+
+/* dlpack.c */
+PyObject *dlpack_capsule(PyObject *module, PyObject *arguments);
+
+/* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
+void callback_log(void *user, gmm_log_level level, const char *message);
+int32_t callback_oom(void *user, const gmm_oom_info *info);
+int32_t callback_write(void *user, const char *text, uint64_t size);
+void callback_stream(void *user);
+/** From here on callbacks do nothing; waits for those under way. For atexit. */
+PyObject *callbacks_end(PyObject *module, PyObject *unused);
+
+/** Adds the types and functions above to the module. Returns 0, or -1 with an exception. */
+int native_init(PyObject *module);
+
+#endif

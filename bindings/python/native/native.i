@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gmm._native: the C functions under their C names, for the package's own use. Results come first, outputs after them:
+ * code, address = gmm_alloc(context, size, desc).
+ */
+%module(package="gmm") native
+
+%{
+#include "native.h"
+%}
+
+%include <stdint.i>
+%include "catalogue.i"
+
+/* Handles are gmm._native.Handle objects, which give themselves back. */
+%ignore gmm_context_release;
+%ignore gmm_heap_destroy;
+%ignore gmm_stream_destroy;
+%ignore gmm_event_destroy;
+/* Memory objects give themselves back too; plain addresses may be freed all the same. */
+
+/* The GIL is left around every call. */
+%exception {
+  PyThreadState *thread_state = gmm_python_leave_gil();
+  $action
+  gmm_python_take_gil(thread_state);
+}
+
+/* ... but not where that costs more than the call. */
+%define GMM_QUICK(Function)
+%exception Function "$action"
+%enddef
+GMM_QUICK(gmm_result_name)
+GMM_QUICK(gmm_result_text)
+GMM_QUICK(gmm_last_error_message)
+GMM_QUICK(gmm_last_native_code)
+GMM_QUICK(gmm_version)
+GMM_QUICK(gmm_version_string)
+GMM_QUICK(gmm_tag_push)
+GMM_QUICK(gmm_tag_pop)
+GMM_QUICK(gmm_context_desc::gmm_context_desc)
+GMM_QUICK(gmm_alloc_desc::gmm_alloc_desc)
+GMM_QUICK(gmm_heap_desc::gmm_heap_desc)
+GMM_QUICK(gmm_pin_desc::gmm_pin_desc)
+GMM_QUICK(gmm_move_desc::gmm_move_desc)
+GMM_QUICK(gmm_tag_desc::gmm_tag_desc)
+GMM_QUICK(gmm_pause_desc::gmm_pause_desc)
+GMM_QUICK(gmm_pause_desc::add_tag)
+GMM_QUICK(gmm_ipc_import_desc::gmm_ipc_import_desc)
+GMM_QUICK(gmm_scope::gmm_scope)
+GMM_QUICK(gmm_context_info::gmm_context_info)
+GMM_QUICK(gmm_device_info::gmm_device_info)
+GMM_QUICK(gmm_pointer_info::gmm_pointer_info)
+GMM_QUICK(gmm_pause_info::gmm_pause_info)
+GMM_QUICK(gmm_statistics::gmm_statistics)
+GMM_QUICK(gmm_context_desc::set_log)
+
+%include "gmm.i"
+
+/* SWIG's initialiser returns a module or a number, by its version. An exception left here fails the import in both. */
+%init %{
+  (void)native_init(m);
+%}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "replay.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <map>
+#include <vector>
+
+#include "result.hpp"
+
+namespace {
+
+struct Operation {
+  uint64_t id, size;  // size 0: a free
+  size_t stream;
+};
+
+struct Trace {
+  std::vector<Operation> operations;
+  std::map<uint64_t, size_t> streams = {{0, 0}};  // numbers of the trace
+  uint64_t ids = 0;
+  uint64_t peak = 0;
+};
+
+Trace read_trace(const std::string &path) {
+  if (path.find('\'') != std::string::npos || access(path.c_str(), R_OK) != 0)
+    throw std::runtime_error("cannot be read");
+  const std::unique_ptr<FILE, int (*)(FILE *)> file(popen(("gzip -dcf < '" + path + "'").c_str(), "r"), pclose);
+  if (!file) throw std::runtime_error("gzip cannot be started");
+  Trace trace;
+  std::vector<uint64_t> sizes;
+  uint64_t requested = 0;
+  char line[256];
+  while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+    Operation o = {};
+    uint64_t number = 0;
+    if (std::sscanf(line, "a %" SCNu64 " %" SCNu64 " %" SCNu64, &o.id, &o.size, &number) != 3 &&
+        std::sscanf(line, "f %" SCNu64 " %" SCNu64, &o.id, &number) != 2)
+      throw std::runtime_error("not a line of a trace: " + std::string(line));
+    o.stream = trace.streams.try_emplace(number, trace.streams.size()).first->second;
+    trace.ids = std::max(trace.ids, o.id + 1);
+    sizes.resize(trace.ids);
+    requested = o.size > 0 ? requested + (sizes[o.id] = o.size) : requested - sizes[o.id];
+    trace.peak = std::max(trace.peak, requested);
+    trace.operations.push_back(o);
+  }
+  if (trace.operations.empty()) throw std::runtime_error("cannot be unpacked");
+  return trace;
+}
+
+// Returns nanoseconds an operation.
+double run(gmm_context *context, const Trace &trace, const std::vector<gmm_stream> &streams) {
+  std::vector<void *> live(trace.ids);
+  gmm_alloc_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.kind = GMM_KIND_VMM;
+  const auto start = std::chrono::steady_clock::now();
+  for (const Operation &o : trace.operations) {
+    if (o.size > 0) {
+      desc.stream = streams[o.stream];
+      check("gmm_alloc", gmm_alloc(context, o.size, &desc, &live[o.id]));
+    } else {
+      check("gmm_free", gmm_free(context, live[o.id], streams[o.stream]));
+      live[o.id] = nullptr;
+    }
+  }
+  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+  for (void *memory : live) check("gmm_free", gmm_free(context, memory, GMM_STREAM_DEFAULT));
+  return time.count() / static_cast<double>(trace.operations.size());
+}
+
+std::string mebibytes(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
+  return text;
+}
+
+}  // namespace
+
+void print_replay_header() {
+  std::printf("\nReplay of real PyTorch traces, kind VMM\n%-17s %-13s %-13s %-13s %-7s %-13s %s\n", "trace",
+              "operations", "requested", "reserved", "ratio", "ns/op first", "ns/op again");
+}
+
+void replay(const std::string &path) {
+  const Trace trace = read_trace(path);
+  gmm_context_desc desc = {};
+  desc.host_memory = 16 * 1024 * kMiB;
+  const Context context = open_context(desc);
+  std::vector<gmm_stream> streams(trace.streams.size());
+  for (size_t i = 1; i < streams.size(); ++i)
+    check("gmm_stream_create", gmm_stream_create(context.get(), 0, &streams[i]));
+  const double first = run(context.get(), trace, streams);
+  gmm_scope scope = {};
+  scope.struct_size = sizeof scope;
+  scope.flags = GMM_SCOPE_KIND;
+  scope.kind = GMM_KIND_VMM;
+  gmm_statistics statistics = {};
+  statistics.struct_size = sizeof statistics;
+  check("gmm_stats", gmm_stats(context.get(), &scope, &statistics));
+  const double again = run(context.get(), trace, streams);
+  for (size_t i = 1; i < streams.size(); ++i)
+    check("gmm_stream_destroy", gmm_stream_destroy(context.get(), streams[i]));
+  std::string name = path.substr(path.rfind('/') + 1);
+  name = name.substr(0, name.find('.'));
+  std::printf("%-17s %-13zu %-13s %-13s %-7.3f %-13.0f %.0f\n", name.c_str(), trace.operations.size(),
+              mebibytes(trace.peak).c_str(), mebibytes(statistics.peak_reserved_bytes).c_str(),
+              static_cast<double>(statistics.peak_reserved_bytes) / static_cast<double>(trace.peak), first, again);
+}

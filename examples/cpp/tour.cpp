@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tour in C++17: the C interface with exceptions and objects that clean up. ../README.md says what each step must hold.
+#include <fcntl.h>
+#include <gmm/gmm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replay.hpp"
+#include "result.hpp"
+
+namespace {
+
+constexpr uint64_t kBlock = 64 * kMiB;
+constexpr const char *kKindNames[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
+
+// The kind has not got the step.
+struct NotThere : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+uint8_t pattern(uint64_t i, unsigned complement) { return static_cast<uint8_t>((i * 31 + i / 4096) ^ complement); }
+
+// What the system says is free, or not resident: the difference of two answers is what came back.
+int64_t system_memory(gmm_context *context, bool host) {
+  if (!host) return static_cast<int64_t>(device_info(context).free_memory);
+  long long total = 0, resident = 0;
+  const std::unique_ptr<FILE, int (*)(FILE *)> file(std::fopen("/proc/self/statm", "r"), std::fclose);
+  if (!file || std::fscanf(file.get(), "%lld %lld", &total, &resident) != 2)
+    throw std::runtime_error("/proc/self/statm cannot be read");
+  return -static_cast<int64_t>(resident) * sysconf(_SC_PAGESIZE);
+}
+
+class Tour {
+ public:
+  Tour() : context_(open_context({})), device_(device_info(context_.get())), buffer_(kBlock) {
+    check("gmm_stream_create", gmm_stream_create(context_.get(), 0, &stream_));
+    gmm_tag_desc desc = {};
+    desc.struct_size = sizeof desc;
+    // On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
+    desc.contents = is_host() ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST;
+    check("gmm_tag_create", gmm_tag_create(context_.get(), "tour", &desc, &tag_));
+  }
+  Tour(const Tour &) = delete;
+  Tour &operator=(const Tour &) = delete;
+  ~Tour() {
+    if (gmm_stream_destroy(context_.get(), stream_) != GMM_OK)
+      std::fprintf(stderr, "tour: %s\n", gmm_last_error_message());
+  }
+
+  void header() const {
+    gmm_context_info info = {};
+    info.struct_size = sizeof info;
+    check("gmm_context_get_info", gmm_context_get_info(context_.get(), &info));
+    std::printf("gmm %s, C++17, backend %s (%s), device 0: %s\n", gmm_version_string(), info.backend_name,
+                info.driver_version, device_.name);
+    if (is_host()) std::printf("This is the host backend: it needs no GPU, and its figures say nothing about one.\n");
+  }
+
+  // Runs every step on every kind and prints the table. Returns the number of failures.
+  unsigned run();
+  // The second process: reads a handle, checks the bytes, writes their complement.
+  void peer();
+
+ private:
+  struct Step {
+    const char *name;
+    std::function<std::string(Tour &)> run;  // the cell: "ok" or a figure
+    const char *needs;                       // the step that must not have failed
+  };
+  static const std::vector<Step> kSteps;
+
+  bool is_host() const { return (device_.capabilities & GMM_DEVICE_IS_HOST) != 0; }
+  void only(std::initializer_list<gmm_kind> kinds, const char *why) const {
+    for (gmm_kind kind : kinds)
+      if (kind == kind_) return;
+    throw NotThere(why);
+  }
+  void copy(void *destination, const void *source, uint64_t size) {
+    check("gmm_copy", gmm_copy(context_.get(), destination, source, size, stream_));
+    check("gmm_stream_synchronize", gmm_stream_synchronize(context_.get(), stream_));
+  }
+  void write(void *memory, unsigned complement) {
+    for (uint64_t i = 0; i < kBlock; ++i) buffer_[i] = pattern(i, complement);
+    copy(memory, buffer_.data(), kBlock);
+  }
+  void compare(const void *memory, unsigned complement, uint64_t size = kBlock) {
+    std::fill(buffer_.begin(), buffer_.end(), uint8_t{0});
+    copy(buffer_.data(), memory, size);
+    for (uint64_t i = 0; i < size; ++i)
+      if (buffer_[i] != pattern(i, complement))
+        throw std::runtime_error("byte " + std::to_string(i) + " is " + std::to_string(buffer_[i]) + ", expected " +
+                                 std::to_string(pattern(i, complement)));
+  }
+  gmm_pointer_info query(const void *address) const {
+    gmm_pointer_info info = {};
+    info.struct_size = sizeof info;
+    check("gmm_query", gmm_query(context_.get(), address, &info));
+    return info;
+  }
+  gmm_pause_desc my_tag() const {
+    gmm_pause_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.tags = &tag_;
+    desc.tag_count = 1;
+    return desc;
+  }
+
+  std::string alloc();
+  std::string write_and_read();
+  std::string look_at(const void *address) const;
+  std::string foreign() const;
+  std::string pin();
+  std::string advise();
+  std::string prefetch();
+  std::string move();
+  std::string share();
+  std::string pause();
+  std::string resume();
+  std::string free();
+
+  Context context_;
+  gmm_device_info device_;
+  std::vector<uint8_t> buffer_;
+  gmm_stream stream_ = nullptr;
+  gmm_tag tag_ = 0;
+  gmm_kind kind_ = 0;
+  uint8_t *block_ = nullptr;
+};
+
+std::string Tour::alloc() {
+  gmm_alloc_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.kind = kind_;
+  desc.tag = tag_;
+  desc.stream = stream_;
+  desc.flags = kind_ == GMM_KIND_VMM ? GMM_ALLOC_DEDICATED : 0;
+  void *memory = nullptr;
+  check("gmm_alloc", gmm_alloc(context_.get(), kBlock, &desc, &memory));
+  block_ = static_cast<uint8_t *>(memory);
+  if (reinterpret_cast<uintptr_t>(memory) % 256 != 0) throw std::runtime_error("the address is not a multiple of 256");
+  return "ok";
+}
+
+std::string Tour::write_and_read() {
+  write(block_, 0);
+  compare(block_, 0);
+  return "ok";
+}
+
+std::string Tour::look_at(const void *address) const {
+  const gmm_pointer_info info = query(address);
+  if (info.kind != kind_ || info.base != block_ || info.size != kBlock || info.device != 0 || info.tag != tag_ ||
+      info.state != GMM_STATE_ACTIVE)
+    throw std::runtime_error("kind " + std::to_string(info.kind) + ", size " + std::to_string(info.size) + ", device " +
+                             std::to_string(info.device) + ", tag " + std::to_string(info.tag) + ", state " +
+                             std::to_string(info.state));
+  return "ok";
+}
+
+std::string Tour::foreign() const {
+  if (query(buffer_.data()).state != GMM_STATE_UNKNOWN)
+    throw std::runtime_error("a vector of the program is taken for memory of gmm");
+  return "ok";
+}
+
+std::string Tour::pin() {
+  if ((device_.capabilities & GMM_DEVICE_CAN_PIN) == 0) throw NotThere("the device cannot pin");
+  check("gmm_pin", gmm_pin(context_.get(), buffer_.data(), kMiB, nullptr, nullptr));
+  for (uint64_t i = 0; i < kMiB; ++i) buffer_[i] = pattern(i, 0xff);
+  copy(block_, buffer_.data(), kMiB);
+  compare(block_, 0xff, kMiB);
+  check("gmm_unpin", gmm_unpin(context_.get(), buffer_.data()));
+  write(block_, 0);
+  return "ok";
+}
+
+constexpr const char *kOnlyManaged = "a hint about pages is for MANAGED memory";
+constexpr const char *kOnlyVmm = "only VMM memory can give its pages back and keep its address";
+
+std::string Tour::advise() {
+  only({GMM_KIND_MANAGED}, kOnlyManaged);
+  check("gmm_advise", gmm_advise(context_.get(), block_, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, 0));
+  check("gmm_advise", gmm_advise(context_.get(), block_, 0, GMM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
+  compare(block_, 0);
+  return "ok";
+}
+
+std::string Tour::prefetch() {
+  only({GMM_KIND_MANAGED}, kOnlyManaged);
+  check("gmm_prefetch", gmm_prefetch(context_.get(), block_, 0, GMM_DEVICE_HOST, stream_));
+  check("gmm_prefetch", gmm_prefetch(context_.get(), block_, 0, 0, stream_));
+  compare(block_, 0);
+  return "ok";
+}
+
+std::string Tour::move() {
+  only({GMM_KIND_VMM, GMM_KIND_MANAGED}, "the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
+  gmm_move_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.stream = stream_;
+  check("gmm_move", gmm_move(context_.get(), block_, GMM_DEVICE_HOST, &desc));
+  compare(block_, 0);
+  check("gmm_move", gmm_move(context_.get(), block_, 0, &desc));
+  compare(block_, 0);
+  return look_at(block_);
+}
+
+std::string Tour::share() {
+  only({GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_HOST},
+       "the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
+  gmm_ipc_handle handle;
+  check("gmm_ipc_export", gmm_ipc_export(context_.get(), block_, &handle));
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+  const std::string size = std::to_string(kBlock);
+  std::fflush(stdout);
+  const pid_t second = fork();
+  if (second == 0) {
+    dup2(ends[0], 0);
+    close(ends[0]);
+    close(ends[1]);
+    execl("/proc/self/exe", "tour", "--peer", size.c_str(), static_cast<char *>(nullptr));
+    _exit(127);
+  }
+  close(ends[0]);
+  const bool sent = ::write(ends[1], &handle, sizeof handle) == static_cast<ssize_t>(sizeof handle);
+  close(ends[1]);
+  int status = 0;
+  if (second < 0 || waitpid(second, &status, 0) != second || !sent)
+    throw std::runtime_error("the second process did not start");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw std::runtime_error("the second process failed; its message stands above");
+  compare(block_, 0xff);
+  write(block_, 0);
+  return "ok";
+}
+
+std::string mebibytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MiB", bytes / static_cast<double>(kMiB));
+  return text;
+}
+
+std::string Tour::pause() {
+  only({GMM_KIND_VMM}, kOnlyVmm);
+  if ((device_.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) throw NotThere("the device cannot pause");
+  const gmm_pause_desc desc = my_tag();
+  const int64_t before = system_memory(context_.get(), is_host());
+  check("gmm_pause", gmm_pause(context_.get(), &desc, nullptr));
+  const int64_t gone = system_memory(context_.get(), is_host()) - before;
+  if (query(block_).state != GMM_STATE_PAUSED) throw std::runtime_error("after the pause the state is not PAUSED");
+  if (gone < static_cast<int64_t>(kBlock / 4 * 3))
+    throw std::runtime_error("only " + mebibytes(static_cast<double>(gone)) + " came back to the system");
+  return mebibytes(static_cast<double>(gone));
+}
+
+std::string Tour::resume() {
+  only({GMM_KIND_VMM}, kOnlyVmm);
+  if ((device_.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) throw NotThere("the device cannot pause");
+  const gmm_pause_desc desc = my_tag();
+  uint64_t bytes = 0;
+  check("gmm_resume", gmm_resume(context_.get(), &desc, &bytes));
+  look_at(block_);
+  compare(block_, 0);
+  return mebibytes(static_cast<double>(bytes));
+}
+
+std::string Tour::free() {
+  check("gmm_free", gmm_free(context_.get(), block_, stream_));
+  const gmm_state state = query(block_).state;
+  if (state != GMM_STATE_FREE && state != GMM_STATE_UNKNOWN)
+    throw std::runtime_error("after the free the state is " + std::to_string(state));
+  gmm_scope scope = {};
+  scope.struct_size = sizeof scope;
+  scope.flags = GMM_SCOPE_TAG;
+  scope.tag = tag_;
+  gmm_statistics statistics = {};
+  statistics.struct_size = sizeof statistics;
+  check("gmm_stats", gmm_stats(context_.get(), &scope, &statistics));
+  if (statistics.live_blocks != 0)
+    throw std::runtime_error(std::to_string(statistics.live_blocks) + " blocks are live still");
+  check("gmm_stream_synchronize", gmm_stream_synchronize(context_.get(), stream_));
+  check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
+  return "ok";
+}
+
+const std::vector<Tour::Step> Tour::kSteps = {
+    {"alloc", &Tour::alloc, nullptr},
+    {"write and read", &Tour::write_and_read, "alloc"},
+    {"query", [](Tour &t) { return t.look_at(t.block_); }, "alloc"},
+    {"query interior", [](Tour &t) { return t.look_at(t.block_ + kBlock / 2); }, "alloc"},
+    {"query foreign", &Tour::foreign, nullptr},
+    {"pin", &Tour::pin, "write and read"},
+    {"advise", &Tour::advise, "write and read"},
+    {"prefetch", &Tour::prefetch, "write and read"},
+    {"move", &Tour::move, "write and read"},
+    {"share", &Tour::share, "write and read"},
+    {"pause", &Tour::pause, "write and read"},
+    {"resume", &Tour::resume, "pause"},
+    {"free", &Tour::free, "alloc"},
+};
+
+unsigned Tour::run() {
+  std::vector<std::string> notes, failures;
+  std::vector<gmm_kind> kinds;
+  std::map<std::string_view, std::map<gmm_kind, std::string>> cells;
+  for (kind_ = GMM_KIND_DEVICE; kind_ <= GMM_KIND_MANAGED; ++kind_) {
+    if ((device_.kinds & (1u << kind_)) == 0) continue;
+    kinds.push_back(kind_);
+    for (const Step &step : kSteps) {
+      std::string &cell = cells[step.name][kind_];
+      try {
+        if (step.needs != nullptr && cells[step.needs][kind_] == "FAILED") throw std::runtime_error("not reached");
+        try {
+          cell = step.run(*this);
+        } catch (const NotSupported &lacks) {
+          throw NotThere(lacks.what());
+        }
+      } catch (const NotThere &why) {
+        size_t note = 0;
+        while (note < notes.size() && notes[note] != why.what()) ++note;
+        if (note == notes.size()) notes.push_back(why.what());
+        cell = "- [" + std::to_string(note + 1) + "]";
+      } catch (const std::exception &error) {
+        cell = "FAILED";
+        failures.push_back(std::string("FAILED ") + kKindNames[kind_] + " " + step.name + ": " + error.what());
+      }
+    }
+  }
+  std::printf("\n%-17s ", "step");
+  for (gmm_kind kind : kinds) std::printf("%-13s ", kKindNames[kind]);
+  for (const Step &step : kSteps) {
+    std::printf("\n%-17s ", step.name);
+    for (gmm_kind kind : kinds) std::printf("%-13s ", cells[step.name][kind].c_str());
+  }
+  std::printf("\n\n");
+  for (size_t i = 0; i < notes.size(); ++i) std::printf("[%zu] %s\n", i + 1, notes[i].c_str());
+  for (const std::string &failure : failures) std::printf("%s\n", failure.c_str());
+  return static_cast<unsigned>(failures.size());
+}
+
+void Tour::peer() {
+  gmm_ipc_handle handle;
+  if (std::fread(&handle, 1, sizeof handle, stdin) != sizeof handle) throw std::runtime_error("no handle on stdin");
+  void *memory = nullptr;
+  check("gmm_ipc_import", gmm_ipc_import(context_.get(), &handle, nullptr, &memory));
+  compare(memory, 0);
+  write(memory, 0xff);
+  check("gmm_ipc_close", gmm_ipc_close(context_.get(), memory));
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+  const std::vector<std::string> arguments(words + 1, words + count);
+  const bool second = arguments.size() == 2 && arguments[0] == "--peer" && arguments[1] == std::to_string(kBlock);
+  if (!second && !arguments.empty() && arguments[0][0] == '-') {
+    std::fprintf(stderr, "use: tour [TRACE.gz ...]\n");
+    return 2;
+  }
+  unsigned failures = 0;
+  try {
+    Tour tour;
+    if (second) {
+      tour.peer();
+      return 0;
+    }
+    tour.header();
+    failures = tour.run();
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "tour%s: %s\n", second ? ", second process" : "", error.what());
+    return 1;
+  }
+  if (!arguments.empty()) print_replay_header();
+  for (const std::string &path : arguments) {
+    try {
+      replay(path);
+    } catch (const std::exception &error) {
+      std::printf("FAILED replay: %s: %s\n", path.c_str(), error.what());
+      ++failures;
+    }
+  }
+  if (failures == 0)
+    std::printf("\ntour: ok\n");
+  else
+    std::printf("\ntour: %u steps failed\n", failures);
+  return failures > 0 ? 1 : 0;
+}

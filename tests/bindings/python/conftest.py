@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contexts of every backend that answers here."""
+import gc
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import gmm
+
+HERE = pathlib.Path(__file__).parent
+
+
+def _backends():
+    found = ["host"]
+    try:
+        gmm.Context("cuda").close()
+        found.append("cuda")
+    except gmm.Error:  # no driver, no device, or built without it
+        pass
+    return found
+
+
+BACKENDS = _backends()
+
+
+def open_context(backend, **options):
+    if backend == "host":
+        options = {"host_devices": 2, "host_memory": 1 << 30, **options}
+    return gmm.Context(backend, **options)
+
+
+@pytest.fixture(params=BACKENDS)
+def context(request):
+    context = open_context(request.param)
+    yield context
+    gc.collect()
+    context.close()
+
+
+@pytest.fixture
+def host():
+    context = open_context("host")
+    yield context
+    gc.collect()
+    context.close()
+
+
+def need(context, capability, kind=None):
+    """Leaves a test out on a device that says it cannot do it."""
+    info = context.device_info(0)
+    if not info.capabilities & capability:
+        pytest.skip(f"the device {info.name!r} has no {capability.name}")
+    if kind is not None and kind not in info.kinds:
+        pytest.skip(f"the device {info.name!r} has no {kind.name} memory")
+
+
+def run_peer(*arguments, handle):
+    """Runs peer.py, a real second process, with a handle on its stdin. Returns what it printed."""
+    done = subprocess.run([sys.executable, str(HERE / "peer.py"), *map(str, arguments)], input=handle, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def run_code(code):
+    """Runs a program in a fresh interpreter; fails when it ends with anything on stderr or another code than 0."""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stderr}"
+    return done.stdout

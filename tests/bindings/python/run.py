@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of this folder and writes their results in the Test Anything Protocol, which Meson reads."""
+import pathlib
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+class TapWriter:
+    def __init__(self, out):
+        self.out = out
+        self.count = 0
+
+    def line(self, text):
+        print(text, file=self.out, flush=True)
+
+    def case(self, passed, name, details="", skipped=None):
+        self.count += 1
+        for detail in details.splitlines():
+            self.line(f"# {detail}")
+        skip = "" if skipped is None else f" # SKIP {skipped}"
+        self.line(f"{'ok' if passed else 'not ok'} {self.count} - {name.replace('#', '')}{skip}")
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.case(False, f"{report.nodeid}: collecting", report.longreprtext)
+
+    def pytest_runtest_logreport(self, report):
+        name = report.nodeid.split("::", 1)[-1]
+        if report.skipped:
+            self.case(True, name, skipped=report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
+        elif report.when == "call" or report.failed:
+            self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}", "" if report.passed else report.longreprtext)
+
+
+if __name__ == "__main__":
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    writer = TapWriter(out)
+    status = pytest.main(["-p", "no:cacheprovider", "-p", "no:terminal", str(HERE), *sys.argv[1:]], plugins=[writer])
+    writer.line(f"1..{writer.count}")
+    sys.exit(int(status))

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens at the edges of life: closing, threads, exit, fork."""
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+from conftest import open_context, run_code
+
+import gmm
+from gmm import Kind
+
+MIB = 1 << 20
+
+
+def live_blocks(context):
+    gc.collect()
+    return context.stats().live_blocks
+
+
+def test_free_twice(host):
+    buffer = host.alloc(MIB)
+    buffer.free()
+    buffer.free()
+    buffer.close()
+    assert buffer.closed and buffer.nbytes == MIB and buffer.state == gmm.State.FREE
+    assert host.stats().frees == 1 and "closed" in repr(buffer)
+
+
+def test_use_after_close_never_reaches_the_library(host):
+    buffer = host.alloc(MIB)
+    address = buffer.address
+    buffer.close()
+    other = host.alloc(MIB)  # very likely the same address
+    for call in (lambda: buffer.address, lambda: buffer.fill(1), lambda: buffer.info, lambda: memoryview(buffer), lambda: buffer.ipc_export(),
+                 lambda: host.query(buffer), lambda: other.copy_from(buffer), lambda: buffer.move(0), lambda: buffer.__dlpack__()):
+        with pytest.raises(gmm.ClosedError) as caught:
+            call()
+        assert caught.value.code == gmm.InvalidHandleError.code and isinstance(caught.value, ValueError)
+    assert host.query(address).state in (gmm.State.ACTIVE, gmm.State.FREE)
+    other.close()
+
+
+def test_dropped_buffers_are_freed(host):
+    for _ in range(10):
+        host.alloc(MIB)
+    assert live_blocks(host) == 0
+
+
+def test_buffers_in_cycles_are_freed(host):
+    class Owner:
+        pass
+
+    owner = Owner()
+    owner.buffer, owner.self = host.alloc(MIB), owner
+    gone = weakref.ref(owner.buffer)
+    del owner
+    assert live_blocks(host) == 0 and gone() is None
+
+
+def test_context_in_a_cycle_with_its_callbacks():
+    context = open_context("host")
+    buffer = context.alloc(MIB)
+    context.set_oom_handler(lambda info: context.trim() > 0)
+    gone = weakref.ref(context)
+    del context
+    gc.collect()
+    assert gone() is not None and not buffer.closed  # the buffer holds its context
+    del buffer
+    gc.collect()
+    assert gone() is None
+
+
+def test_free_on_another_thread(host):
+    buffers = [host.alloc(4096) for _ in range(200)]
+    explicit, dropped = buffers[:100], buffers[100:]
+    del buffers
+
+    def free():
+        for buffer in explicit:
+            buffer.free()
+        dropped.clear()
+
+    thread = threading.Thread(target=free)
+    thread.start()
+    thread.join()
+    assert live_blocks(host) == 0
+
+
+def test_one_buffer_freed_by_many_threads(host):
+    for _ in range(50):
+        buffer = host.alloc(4096)
+        failures = []
+
+        def free(buffer=buffer):
+            try:
+                buffer.free()
+            except BaseException as error:  # anything at all is a failure here
+                failures.append(error)
+
+        threads = [threading.Thread(target=free) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures and buffer.closed
+    assert host.stats().frees == 50
+
+
+def test_many_threads_allocate(host):
+    failures = []
+
+    def work(seed):
+        try:
+            held = []
+            for i in range(300):
+                buffer = host.alloc(256 * (1 + (i * 7 + seed) % 50), Kind.HOST)
+                memoryview(buffer)[0] = seed
+                held.append(buffer)
+                if len(held) > 20:
+                    old = held.pop(0)
+                    assert memoryview(old)[0] == seed
+                    old.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert live_blocks(host) == 0
+
+
+def test_gil_is_released(host):
+    """While one thread waits in the library, another goes on."""
+    stream = host.stream()
+    go = threading.Event()
+    stream.call(lambda: go.wait(10))  # runs on a thread of the backend
+    counted = 0
+    waiter = threading.Thread(target=stream.synchronize)
+    waiter.start()
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        counted += 1
+    assert waiter.is_alive() and counted > 1000
+    go.set()
+    waiter.join()
+    stream.close()
+
+
+def test_close_is_refused_while_a_call_is_under_way(host):
+    context = open_context("host")
+    stream = context.stream()
+    go = threading.Event()
+    stream.call(lambda: go.wait(10))
+    waiter = threading.Thread(target=stream.synchronize)
+    waiter.start()
+    while not context._users:
+        time.sleep(0.001)
+    with pytest.raises(RuntimeError, match="use it"):
+        context.close()
+    go.set()
+    waiter.join()
+    context.close()
+
+
+def test_views_keep_memory(host):
+    buffer = host.alloc(4096)
+    view = memoryview(buffer)
+    with pytest.raises(BufferError, match="views"):
+        buffer.free()
+    with pytest.raises(BufferError, match="views"):
+        host.close()
+    with pytest.raises(BufferError, match="views"):
+        host.reset()
+    view[0] = 7
+    view.release()
+    assert bytes(buffer)[0] == 7
+    buffer.free()
+    assert buffer.closed
+
+
+def test_buffer_of_a_view_lives_on(host):
+    view = memoryview(host.alloc(4096))
+    gc.collect()
+    view[4095] = 1
+    assert host.stats().live_blocks == 1
+    del view
+    assert live_blocks(host) == 0
+
+
+def test_buffer_on_a_closed_stream(host):
+    stream = host.stream()
+    buffer = host.alloc(4096, stream=stream)
+    stream.close()
+    buffer.fill(1)
+    buffer.close()
+    assert live_blocks(host) == 0
+
+
+def test_wrong_types(host):
+    stream = host.stream()
+    from gmm import _native
+
+    for call in (lambda: _native.gmm_alloc(stream, 1, None), lambda: _native.gmm_alloc(None, 1, None), lambda: _native.gmm_stream_synchronize(host, host),
+                 lambda: host.query("x"), lambda: host.alloc("x"), lambda: stream.call(3), lambda: host.free(1.5), lambda: host.pin(3)):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(OverflowError):
+        host.alloc(-1)
+    with pytest.raises(BufferError):
+        host.pin(b"read only")
+    with pytest.raises(gmm.InvalidSizeError):
+        host.alloc(16).fill(0, offset=8, size=9)
+
+
+def test_exceptions_of_callbacks(host):
+    with pytest.raises(ZeroDivisionError):
+        host.snapshot(lambda piece: 1 / 0)
+
+    def stop(info):
+        raise KeyError(info.requested)
+
+    with open_context("host", host_memory=64 * MIB) as context:
+        context.set_oom_handler(stop)
+        with pytest.raises(KeyError, match=str(128 * MIB)):
+            context.alloc(128 * MIB, Kind.VMM)
+        context.alloc(MIB).close()
+
+
+def test_exception_on_a_stream_is_reported(host, monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda arguments: reported.append(arguments.exc_type))
+    stream = host.stream()
+    stream.call(lambda: 1 / 0)
+    stream.synchronize()
+    assert reported == [ZeroDivisionError]
+
+
+def test_exit_with_everything_alive():
+    run_code("""
+import gmm, threading, time
+context = gmm.Context("host", log=lambda level, message: None)
+buffers = [context.alloc(4096, kind) for kind in context.device_info().kinds for _ in range(10)]
+view = memoryview(buffers[0])
+capsule = buffers[1].__dlpack__()
+pin = context.pin(bytearray(8192))
+stream = context.stream()
+event = stream.record()
+heap = context.heap(gmm.Kind.VMM)
+block = heap.alloc(100)
+context.set_oom_handler(lambda info: context is None)
+other = gmm.alloc(100)
+""")
+
+
+def test_exit_while_the_backend_calls_back():
+    run_code("""
+import gmm, time
+context = gmm.Context("host")
+stream = context.stream()
+for _ in range(1000):
+    stream.call(lambda: time.sleep(0.001))
+""")
+
+
+def test_exit_with_a_daemon_thread_inside():
+    run_code("""
+import gmm, threading, time
+context = gmm.Context("host")
+def work():
+    while True:
+        context.alloc(4096).close()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+""")
+
+
+def test_exit_order():
+    """Objects that die in the interpreter's own end, after the modules."""
+    run_code("""
+import builtins, gmm
+builtins.kept = gmm.Context("host")
+builtins.buffer = builtins.kept.alloc(100)
+class Late:
+    def __del__(self):
+        self.buffer.close()
+late = Late()
+late.buffer = gmm.alloc(10)
+""")
+
+
+def test_fork():
+    output = run_code("""
+import os, sys, warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of threads at a fork
+import gmm
+context = gmm.context()
+buffer = context.alloc(100)
+child = os.fork()
+if child == 0:
+    try:
+        buffer.fill(1)
+    except gmm.ForkedError as error:
+        code = 0 if error.code == -28 else 1
+    else:
+        code = 2
+    buffer.close() if code else None
+    if gmm.context() is context or not gmm.alloc(10).address:
+        code = 3
+    sys.stdout.flush()
+    os._exit(code)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+buffer.fill(2)
+print(bytes(buffer)[0])
+""")
+    assert output == "0\n2\n"
+
+
+def test_errors_are_python_errors_too():
+    assert issubclass(gmm.OutOfMemoryError, MemoryError) and issubclass(gmm.InvalidSizeError, ValueError)
+    assert issubclass(gmm.IPCTimeoutError, TimeoutError) and issubclass(gmm.NotSupportedError, NotImplementedError)
+    classes = [value for value in vars(gmm).values() if isinstance(value, type) and issubclass(value, gmm.Error)]
+    codes = {value.code: value for value in classes if value not in (gmm.Error, gmm.ClosedError)}
+    from gmm import _native
+
+    constants = [name for name in dir(_native) if name.startswith("GMM_ERROR_")]
+    assert len(codes) == len(constants) > 30
+    assert all(_native.gmm_result_name(code) == made.name for code, made in codes.items())
+
+
+def test_no_backend_is_an_error():
+    with pytest.raises(gmm.NoBackendError):
+        gmm.Context("sycl")
+    with pytest.raises(ValueError, match="metal"):
+        gmm.Context("metal")
+    done = subprocess.run([sys.executable, "-c", "import gmm; gmm.Context()"], env={**os.environ, "GMM_BACKEND": "nonsense"}, capture_output=True, text=True)
+    assert done.returncode == 1 and "gmm.InvalidValueError" in done.stderr

@@ -1,0 +1,198 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds gmm on a machine with a GPU and runs there what needs one. Ends with a table, also in $OUT/summary.txt.
+#
+# Usage: tests/gpu/run.sh
+#   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
+#   GMM_GPU_SECONDS=N   how long the whole may take; default 350
+#   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
+#
+# Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network: what such
+# machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+root=$PWD
+out=${OUT:-$root/tests/gpu/out}
+mkdir -p "$out" || exit 1
+out=$(cd "$out" && pwd)
+log=$out/log.txt
+summary=$out/summary.txt
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+build=$work/build
+fake=${GMM_GPU_RUN_FAKE:-}
+patience=${fake:+8} # a rehearsal may run on a small machine
+deadline=$((SECONDS + ${GMM_GPU_SECONDS:-350} * ${patience:-1}))
+rows=()
+failed=0
+: >"$log"
+
+# row RESULT NAME SECONDS WORDS
+row() {
+  rows+=("$(printf '%-4s  %-28s %4s s  %s' "$1" "$2" "$3" "$4")")
+  echo "${rows[-1]}"
+  [ "$1" != FAIL ] || failed=$((failed + 1))
+}
+
+# What the output in $1 counts, of GoogleTest or the Test Anything Protocol.
+counts() {
+  awk '
+    /^\[ +PASSED +\] [0-9]+ tests?\./ { passed += $4; seen = 1 }
+    /^\[ +FAILED +\] [0-9]+ tests?, listed/ { failed += $4; seen = 1 }
+    /^\[ +SKIPPED +\] [0-9]+ tests?, listed/ { skipped += $4; seen = 1 }
+    /^ok .*# SKIP/ { skipped++; seen = 1; next }
+    /^ok / { passed++; seen = 1 }
+    /^not ok / { failed++; seen = 1 }
+    END { if (seen) printf "%d passed, %d failed, %d skipped", passed, failed, skipped }' "$1"
+}
+
+# step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
+step() {
+  local name=$1 limit=$2 begin=$SECONDS status left=$((deadline - SECONDS)) words
+  limit=$((limit * ${patience:-1}))
+  shift 2
+  if [ "$left" -lt 5 ]; then
+    row FAIL "$name" 0 "not run: no time was left"
+    return 1
+  fi
+  [ "$left" -lt "$limit" ] && limit=$left
+  printf '\n===== %s: %s\n' "$name" "$*" >>"$log"
+  timeout -k 5 "$limit" "$@" </dev/null >"$work/step.log" 2>&1
+  status=$?
+  cat "$work/step.log" >>"$log"
+  words=$(counts "$work/step.log")
+  if [ $status = 0 ]; then
+    row PASS "$name" $((SECONDS - begin)) "$words"
+    return 0
+  fi
+  if [ $status = 124 ] || [ $status = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
+  row FAIL "$name" $((SECONDS - begin)) "exit $status${words:+; $words}"
+  grep -aE '^not ok|FAILED|[Ee]rror|Failure' "$work/step.log" | head -n 5 | cut -c 1-200 | sed 's/^/        /'
+  return 1
+}
+
+finish() {
+  {
+    if [ -n "$fake" ]; then
+      echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THIS SAYS NOTHING ABOUT A GPU. ***'
+    fi
+    echo "gmm tests/gpu/run.sh"
+    echo "GPU:      $gpu"
+    echo "driver:   $driver"
+    echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
+    echo "system:   $(uname -sr); $(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)"
+    echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
+    echo "command:  ${fake:+GMM_GPU_RUN_FAKE=1 }tests/gpu/run.sh"
+    echo
+    printf '%s\n' "${rows[@]}"
+    echo
+    echo "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed, $SECONDS s in all"
+    if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. ***'; fi
+  } | tee "$summary"
+  [ $failed = 0 ]
+  exit
+}
+
+used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
+
+# --- the machine ----------------------------------------------------------------------------------------------
+if [ -n "$fake" ]; then
+  gpu='none: the fake driver of the tests'
+  driver='fake'
+else
+  gpu=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
+  if [ -z "$gpu" ]; then
+    gpu=none
+    row FAIL 'a GPU answers' 0 'nvidia-smi shows none'
+    finish
+  fi
+  # Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4 free.
+  free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits | head -n 1)
+  if [ "$free" -lt 4096 ]; then
+    row FAIL 'free GPU memory' 0 "$free MiB; 4096 are needed"
+    finish
+  fi
+  used_before=$(used_memory)
+fi
+
+# --- the tools that came along --------------------------------------------------------------------------------
+if ! command -v swig >/dev/null && ls .gpu/wheels/swig-*.whl >/dev/null 2>&1; then
+  step 'swig from its wheel' 60 python3 -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" \
+    .gpu/wheels/swig-*.whl
+  export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
+fi
+if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 -xc++ -E - >/dev/null 2>&1; then
+  mkdir -p "$work/gtest"
+  step 'GoogleTest from its source' 120 bash -ec '
+    for name in gtest-all gtest_main; do
+      c++ -std=c++20 -O1 -I.gpu/googletest/include -I.gpu/googletest -c .gpu/googletest/src/$name.cc -o "$0/$name.o" &
+    done
+    wait
+    ar rcs "$0/libgtest.a" "$0/gtest-all.o"
+    ar rcs "$0/libgtest_main.a" "$0/gtest_main.o"' "$work/gtest"
+  # Meson finds it as the compiler does.
+  export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
+fi
+for tool in c++ meson ninja python3 swig; do
+  command -v $tool >/dev/null || row FAIL "the tool $tool" 0 'not found'
+done
+
+# --- the build --------------------------------------------------------------------------------------------------
+step 'configure' 60 meson setup "$build" -Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled ||
+  finish
+step 'build' 200 ninja -C "$build" -j "$(nproc)" || finish
+
+export GMM_BACKEND=cuda
+[ -z "$fake" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+# program NAME SECONDS PATH ARGUMENT...: a row also when the build does not have it.
+program() {
+  local name=$1 limit=$2 path=$3
+  shift 3
+  if [ -x "$path" ]; then
+    step "$name" "$limit" "$path" "$@"
+  else
+    row FAIL "$name" 0 "not built: ${path#"$build"/}"
+  fi
+}
+
+# --- the tests --------------------------------------------------------------------------------------------------
+program 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
+found=
+for path in "$build"/tests/api/*; do
+  if [ ! -f "$path" ] || [ ! -x "$path" ]; then continue; fi
+  found=1
+  name=${path##*/}
+  program "interface: $name" 45 "$path"
+done
+[ -n "$found" ] || row FAIL 'interface' 0 'not built: tests/api'
+
+traces=("$root"/tests/bench/traces/{graph_train,streams_mixed}.trace.gz)
+program 'tour in C' 60 "$build/examples/tour-c" "${traces[@]}"
+python_path=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
+if [ -f examples/python/tour.py ]; then
+  step 'tour in Python' 90 env PYTHONPATH="$python_path" python3 examples/python/tour.py "${traces[@]}"
+else
+  row FAIL 'tour in Python' 0 'not there: examples/python/tour.py'
+fi
+if [ -f tests/bindings/python/run.py ]; then
+  if step 'Python tests' 90 env PYTHONPATH="$python_path" python3 tests/bindings/python/run.py &&
+    ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
+    row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
+  fi
+else
+  row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
+fi
+
+# --- what is left behind ----------------------------------------------------------------------------------------
+if [ -z "$fake" ]; then
+  sleep 1
+  used_after=$(used_memory)
+  if [ "$used_after" -le $((used_before + 64)) ]; then
+    row PASS 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
+  else
+    row FAIL 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
+  fi
+fi
+finish
