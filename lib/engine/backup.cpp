@@ -110,6 +110,8 @@ Status Backup::save(gmm_contents contents) {
   if (!status.ok()) {
     MessageGuard keep;
     drop();
+  } else if (file_ >= 0 && !pinned_) {
+    madvise(memory_, memory_size_, MADV_DONTNEED);  // the staging buffer's pages come back when the resume touches them
   }
   return status;
 }
