@@ -201,6 +201,11 @@ class Heap {
   bool has_importers(const CacheEntry &entry);
   Vector<Use> uses_;
   Vector<KeptAside> kept_aside_;
+  // Bytes of a slab behind its last block: held, in no block, and free again with the slab.
+  static uint64_t slab_tail(const Span &slab) {
+    return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
+  }
+  uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   uint64_t paused_ = 0;
 };

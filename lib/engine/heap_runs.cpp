@@ -176,7 +176,9 @@ void Heap::detach(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       unlist_run(&span);
-    } else if (span.is(SpanState::kSlab) && span.listed) {
+    } else if (span.is(SpanState::kSlab)) {
+      slab_tails_ -= slab_tail(span);
+      if (!span.listed) return;
       List<Span, SpanOrder>::remove(&span);
       span.listed = false;
     }
@@ -189,7 +191,9 @@ void Heap::attach(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       list_run(&span);
-    } else if (span.is(SpanState::kSlab) && span.free_blocks != 0) {
+    } else if (span.is(SpanState::kSlab)) {
+      slab_tails_ += slab_tail(span);
+      if (span.free_blocks == 0) return;
       slabs_[span.class_index].push_front(&span);
       span.listed = true;
     }
