@@ -153,6 +153,7 @@ class Heap {
   Span *merge(Span *first, Span *second);
   Span *free_run(Span *run);
   void merge_all();
+  void merge_region(Region &region);
   Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
   Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   void list_run(Span *run);

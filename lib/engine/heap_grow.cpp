@@ -76,17 +76,21 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **
       }
     });
   }
+  Region *fresh = nullptr;
   if (best == nullptr) {
-    Region *region = nullptr;
-    GMM_TRY(reserve_region(round_to_extent(bytes), false, &region));
-    best = span_at(region->base.load(std::memory_order_relaxed));
+    GMM_TRY(reserve_region(round_to_extent(bytes), false, &fresh));
+    best = span_at(fresh->base.load(std::memory_order_relaxed));
     best_bytes = round_to_extent(bytes);
   }
   uint64_t wanted = best_bytes < step ? step : best_bytes;
   if (wanted > best->bytes()) wanted = best->bytes();
-  GMM_TRY(charge(best_bytes, &wanted));
+  Status status = charge(best_bytes, &wanted);
+  if (!status.ok()) {
+    if (fresh != nullptr) end_region(fresh);
+    return status;
+  }
   Span *run = nullptr;
-  Status status = back(best, wanted, &run);
+  status = back(best, wanted, &run);
   if (!status.ok() && wanted > best_bytes && status.code() == GMM_ERROR_OUT_OF_MEMORY) {
     ledgers_.refund(wanted - best_bytes);
     wanted = best_bytes;
@@ -94,6 +98,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **
   }
   if (!status.ok()) {
     ledgers_.refund(wanted);
+    if (fresh != nullptr) end_region(fresh);
     return status;
   }
   // One run with both neighbours, whatever streams they wait for.
@@ -386,6 +391,7 @@ Status Heap::release_free_locked(uint64_t at_most, bool wait, uint64_t *released
 
 // Extents of a paused region that hold no live block any more: their addresses become unbacked.
 void Heap::drop_paused(Region &region) {
+  merge_region(region);
   // Collected first: giving an extent up merges unbacked spans, which a walk could stand in.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
