@@ -178,15 +178,18 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->heap.options().device));
-  GMM_TRY(heap->heap.check_empty());  // before the contents of paused blocks are forgotten
+  {
+    // Nobody pauses, trims or counts the heap meanwhile.
+    LockGuard guard(heaps.mutex);
+    GMM_TRY(heap->heap.close(false));
+    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
+      if (heaps.heaps[i] == &heap->heap) {
+        heaps.heaps.erase(i);
+        break;
+      }
+  }
+  // Only now: a heap that is busy keeps the contents of its paused blocks.
   pauser.forget(heap->heap);
-  GMM_TRY(heap->heap.close(false));
-  LockGuard guard(heaps.mutex);
-  for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-    if (heaps.heaps[i] == &heap->heap) {
-      heaps.heaps.erase(i);
-      break;
-    }
   heap->magic = 0;
   core.allocator.destroy(heap);
   return Status();
@@ -264,7 +267,7 @@ Status Context::free(void *memory, gmm_stream stream) {
 Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   *bytes = 0;
   return heaps.for_each(scope, [&](Heap &heap) -> Status {
-    heap.drain_caches(true);
+    GMM_TRY(heap.drain_caches(true));
     heap.free_kept_aside();
     return heap.release_free(UINT64_MAX, true, bytes);
   });
@@ -316,10 +319,7 @@ Status Context::defer_end() {
 
 Status Context::forget_stream(gmm_stream stream) {
   gmm_scope everything = {};
-  return heaps.for_each(everything, [&](Heap &heap) -> Status {
-    heap.forget_stream(stream);
-    return Status();
-  });
+  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
 }
 
 }  // namespace gmm
