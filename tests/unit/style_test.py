@@ -16,7 +16,8 @@ import tap  # noqa: E402
 
 FOLDERS = ("include", "lib", "bindings", "tests", "examples")
 CODE = (".h", ".c", ".cpp", ".py", ".pyi", ".java", ".cs", ".i", ".sh", ".map", ".build")
-MOST_LINES = 450  # a file is read in one sitting
+MOST_LINES = {"lib": 450, "include": 450}  # a file is read in one sitting
+MOST_ELSEWHERE = 600  # tests are lists, and a class of Java is one file
 CLANG_FORMAT = "14"  # Debian 12's; other versions format differently
 
 
@@ -31,8 +32,9 @@ def files(root):
 def size_problems(paths, root):
     for path in paths:
         lines = path.read_text(encoding="utf-8").count("\n")
-        if lines > MOST_LINES:
-            yield f"{path.relative_to(root)}: {lines} lines; {MOST_LINES} at most"
+        most = MOST_LINES.get(path.relative_to(root).parts[0], MOST_ELSEWHERE)
+        if lines > most:
+            yield f"{path.relative_to(root)}: {lines} lines; {most} at most"
 
 
 def text_problems(paths, root):
@@ -62,13 +64,13 @@ def main():
     code = [path for path in files(root) if path.suffix in CODE or path.name == "meson.build"]
     tap.check(len(code) > 20, "the project's files are seen", [str(len(code))])
     lines = list(size_problems(code, root))
-    tap.check(not lines, f"no file is longer than {MOST_LINES} lines", lines)
+    tap.check(not lines, "no file is too long", lines)
     lines = list(text_problems(code, root))
     tap.check(not lines, "licence line, line ends, nothing unfinished", lines)
 
     with tempfile.TemporaryDirectory() as folder:
         planted = pathlib.Path(folder) / "planted.c"
-        planted.write_text("int  a;\t\n// TO" "DO\n" + "\n" * MOST_LINES)
+        planted.write_text("int  a;\t\n// TO" "DO\n" + "\n" * MOST_ELSEWHERE)
         tap.check(len(list(text_problems([planted], planted.parent))) >= 3 and list(size_problems([planted], planted.parent)),
                   "planted faults are found")
 
