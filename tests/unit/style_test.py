@@ -53,6 +53,19 @@ def text_problems(paths, root):
                 yield f"{name}:{number}: unfinished work"
 
 
+def list_problems(root):
+    """Sources that no meson.build names: they would not be built, and their tests would not run."""
+    for folder in ("lib", "tests", "examples"):
+        builds = {path.parent: path.read_text(encoding="utf-8") for path in (root / folder).rglob("meson.build")}
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in (".c", ".cpp") or path.name == "static_link.c":  # static_link_test.sh compiles that one
+                continue
+            near = [text for place, text in builds.items() if place in path.parents]
+            # As a source, as a name that '.c' is put to, or as the meson.build of a project of its own.
+            if not any(re.search(rf"['/]{path.stem}({re.escape(path.suffix)})?'", text) for text in near):
+                yield f"{path.relative_to(root)} is in no meson.build"
+
+
 def format_problems(paths, root):
     done = subprocess.run(["clang-format", "--dry-run", "--ferror-limit=1", *map(str, paths)],
                           capture_output=True, text=True, check=False, cwd=root)
@@ -67,6 +80,9 @@ def main():
     tap.check(not lines, "no file is too long", lines)
     lines = list(text_problems(code, root))
     tap.check(not lines, "licence line, line ends, nothing unfinished", lines)
+
+    lines = list(list_problems(root))
+    tap.check(not lines, "every source is built", lines)
 
     with tempfile.TemporaryDirectory() as folder:
         planted = pathlib.Path(folder) / "planted.c"
