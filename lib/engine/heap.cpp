@@ -217,19 +217,28 @@ void Heap::note_frees(StreamKey key) {
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block.block, stream, false}))
+  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block.block, stream, 0}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
 }
 
-Status Heap::mark_exported(const CacheEntry &block) {
-  for (const Use &use : uses_)
-    if (use.block == block.block && use.exported) return Status();
-  if (!uses_.push_back(Use{block.block, nullptr, true}))
+Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
+  for (const Use &use : uses_) {
+    if (use.block != block.block || use.exported == 0) continue;
+    *id = use.exported;
+    return Status();
+  }
+  if (!uses_.push_back(Use{block.block, nullptr, *id}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
+}
+
+bool Heap::exported_as(const void *block, uint64_t id) const {
+  for (const Use &use : uses_)
+    if (use.block == block && use.exported == id) return true;
+  return false;
 }
 
 bool Heap::has_importers(const CacheEntry &entry) {
@@ -250,8 +259,8 @@ Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
   bool exported = false;
   for (const Use &use : uses_) {
     if (use.block != block.block) continue;
-    exported = exported || use.exported;
-    if (!use.exported) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
+    exported = exported || use.exported != 0;
+    if (use.exported == 0) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
   }
   *kept = exported && has_importers(block);
   if (*kept && !kept_aside_.reserve(kept_aside_.size() + 1))
@@ -281,7 +290,7 @@ void Heap::forget_stream(gmm_stream stream) {
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   for (uint64_t i = uses_.size(); i-- > 0;)
-    if (!uses_[i].exported && uses_[i].stream == stream) uses_.erase_unordered(i);
+    if (uses_[i].exported == 0 && uses_[i].stream == stream) uses_.erase_unordered(i);
 }
 
 Status Heap::reset() {
