@@ -22,14 +22,19 @@ Status read_descriptor(const T *in, const char *name, T *out) {
   if (in == nullptr) return Status();
   const uint32_t size = in->struct_size;
   if (size < sizeof(T))
-    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u is too small; set it to sizeof(%s), %zu here.", name, size, name, sizeof(T));
+    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u is too small; set it to sizeof(%s), %zu here.", name,
+                size, name, sizeof(T));
   const unsigned char *bytes = reinterpret_cast<const unsigned char *>(in);
   // A newer program may pass more, if it only uses what this release knows. A size beyond reason is garbage.
   if (size > sizeof(T) + 4096)
-    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u cannot be right; set it to sizeof(%s).", name, size, name);
+    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u cannot be right; set it to sizeof(%s).", name, size,
+                name);
   for (uint32_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)
-      return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s has a field at byte %u that this release does not know, and it is not zero.", name, i);
+      return fail(
+          GMM_ERROR_INVALID_DESCRIPTOR,
+          "%s.struct_size = %u reaches past the %zu bytes that this release knows, and byte %u there is %u, not 0.",
+          name, size, sizeof(T), i, bytes[i]);
   std::memcpy(static_cast<void *>(out), in, sizeof(T));
   out->struct_size = sizeof(T);
   return Status();
@@ -49,7 +54,8 @@ inline Status check_not_null(const void *pointer, const char *function, const ch
 }
 inline Status check_device(const Context &context, gmm_device device) {
   if (__builtin_expect(context.valid_device(device), 1)) return Status();
-  return fail(GMM_ERROR_INVALID_DEVICE, "Device %d does not exist; the %s backend has %u.", device, context.core.backend->name(), context.device_count);
+  return fail(GMM_ERROR_INVALID_DEVICE, "Device %d does not exist; the %s backend has %u.", device,
+              context.core.backend->name(), context.device_count);
 }
 inline Status check_location(const Context &context, gmm_device location) {
   return location == GMM_DEVICE_HOST ? Status() : check_device(context, location);
@@ -64,8 +70,8 @@ template <typename T>
 Status check_output(const T *out, const char *name) {
   if (out == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "%s: out is NULL.", name);
   if (out->struct_size < sizeof(T) || out->struct_size > sizeof(T) + 4096)
-    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u; set it to sizeof(%s), %zu here, before the call.", name, out->struct_size, name,
-                sizeof(T));
+    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u; set it to sizeof(%s), %zu here, before the call.",
+                name, out->struct_size, name, sizeof(T));
   return Status();
 }
 // struct_size stays the caller's; what this release does not know becomes zero.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "api/arguments.h"
-
 #include <cstdio>
+
+#include "api/arguments.h"
 
 using namespace gmm;
 
@@ -14,7 +14,8 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
     GMM_TRY(check_zero(copy.reserved, "gmm_context_desc.reserved"));
     GMM_TRY(check_zero(copy.reserved1, "gmm_context_desc.reserved1"));
     if (copy.host_devices > kMaxDevices)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_devices = %u; the host backend shows at most %u.", copy.host_devices, kMaxDevices);
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_devices = %u; the host backend shows at most %u.",
+                  copy.host_devices, kMaxDevices);
     if ((copy.host_allocator.allocate == nullptr) != (copy.host_allocator.deallocate == nullptr))
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_allocator needs both functions, or none.");
     Context *made = nullptr;

@@ -11,7 +11,8 @@ gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_hand
   return result_of(status);
 }
 
-gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc, void **out) noexcept {
+gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc,
+                          void **out) noexcept {
   constexpr uint32_t kDefaultTimeout = 5000;
   gmm_ipc_import_desc copy;
   Status status = Context::check(context);
@@ -21,7 +22,8 @@ gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, co
   if (status.ok()) status = check_flags(copy.flags, 0, "gmm_ipc_import_desc.flags");
   if (status.ok()) status = check_device(*context, copy.device);
   if (status.ok())
-    status = context->sharing.import_block(*handle, Device{copy.device}, copy.timeout_ms == 0 ? kDefaultTimeout : copy.timeout_ms, out);
+    status = context->sharing.import_block(*handle, Device{copy.device},
+                                           copy.timeout_ms == 0 ? kDefaultTimeout : copy.timeout_ms, out);
   return result_of(status);
 }
 
@@ -32,7 +34,8 @@ gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, int32_t *fd, uint64_t *offset, uint64_t *size) noexcept {
+gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, int32_t *fd, uint64_t *offset,
+                             uint64_t *size) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
   if (status.ok()) status = check_not_null(fd, "gmm_ipc_export_fd", "fd");

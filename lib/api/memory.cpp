@@ -10,7 +10,8 @@ namespace {
 Status check_size(uint64_t size) {
   if (__builtin_expect(size - 1 < kMaxSize, 1)) return Status();
   if (size == 0) return fail(GMM_ERROR_INVALID_SIZE, "gmm_alloc: size = 0; a block has at least 1 byte.");
-  return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_alloc: size = %" PRIu64 " is beyond any address space; the largest is %" PRIu64 ".", size, kMaxSize);
+  return fail(GMM_ERROR_SIZE_OVERFLOW,
+              "gmm_alloc: size = %" PRIu64 " is beyond any address space; the largest is %" PRIu64 ".", size, kMaxSize);
 }
 
 Status check_kind(gmm_kind kind) {
@@ -20,7 +21,8 @@ Status check_kind(gmm_kind kind) {
 
 Status check_alignment(uint64_t alignment) {
   if ((alignment & (alignment - 1)) == 0 && alignment <= kExtentAlignment) return Status();
-  return fail(GMM_ERROR_INVALID_ALIGNMENT, "alignment = %" PRIu64 " is not a power of two up to %" PRIu64 ".", alignment, kExtentAlignment);
+  return fail(GMM_ERROR_INVALID_ALIGNMENT, "alignment = %" PRIu64 " is not a power of two up to %" PRIu64 ".",
+              alignment, kExtentAlignment);
 }
 
 Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
@@ -43,7 +45,8 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
 
 Status check_heap(const gmm_heap *heap) {
   GMM_TRY(check_not_null(heap, "gmm_heap", "heap"));
-  if (heap->magic != gmm_heap::kMagic) return fail(GMM_ERROR_INVALID_HANDLE, "%p is no heap, or was destroyed.", static_cast<const void *>(heap));
+  if (heap->magic != gmm_heap::kMagic)
+    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no heap, or was destroyed.", static_cast<const void *>(heap));
   return Context::check(heap->context);
 }
 
@@ -51,7 +54,8 @@ Status check_heap(const gmm_heap *heap) {
 Status free_other(gmm_context *context, void *memory, Status status) {
   Range range;
   if (context->pins.find(memory, &range))
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is the caller's own and pinned; use gmm_unpin().", memory);
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is the caller's own and pinned; use gmm_unpin().",
+                memory);
   if (context->sharing.find(memory, &range))
     return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is imported; use gmm_ipc_close().", memory);
   return status;
@@ -110,10 +114,12 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
     GMM_TRY(check_tag(*context, copy.tag));
     if (copy.minimum_extent > kMaxSize)
-      return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_heap_desc.minimum_extent = %" PRIu64 " is beyond any address space.", copy.minimum_extent);
+      return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_heap_desc.minimum_extent = %" PRIu64 " is beyond any address space.",
+                  copy.minimum_extent);
     if ((uint64_t{copy.peer_devices} >> context->device_count) != 0)
-      return fail(GMM_ERROR_INVALID_DEVICE, "gmm_heap_desc.peer_devices = 0x%x names devices that do not exist; there are %u.", copy.peer_devices,
-                  context->device_count);
+      return fail(GMM_ERROR_INVALID_DEVICE,
+                  "gmm_heap_desc.peer_devices = 0x%x names device %d, which does not exist; there are %u.",
+                  copy.peer_devices, static_cast<int>(std::bit_width(copy.peer_devices)) - 1, context->device_count);
     HeapOptions options;
     options.kind = copy.kind == GMM_KIND_UNSPECIFIED ? Kind::kDevice : static_cast<Kind>(copy.kind);
     options.device = Device{copy.device};

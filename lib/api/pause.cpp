@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "api/arguments.h"
-
 #include <cstdio>
+
+#include "api/arguments.h"
 
 using namespace gmm;
 

@@ -3,7 +3,8 @@
 
 using namespace gmm;
 
-gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_pin_desc *desc, void **device_pointer) noexcept {
+gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_pin_desc *desc,
+                   void **device_pointer) noexcept {
   const auto pin = [&]() -> Status {
     gmm_pin_desc copy;
     GMM_TRY(Context::check(context));

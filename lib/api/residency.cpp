@@ -5,7 +5,8 @@
 
 using namespace gmm;
 
-gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_advice advice, gmm_device location) noexcept {
+gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_advice advice,
+                      gmm_device location) noexcept {
   Status status = Context::check(context);
   if (status.ok() && (advice < GMM_ADVISE_SET_READ_MOSTLY || advice > GMM_ADVISE_UNSET_ACCESSED_BY))
     status = fail(GMM_ERROR_INVALID_VALUE, "gmm_advise: advice = %u is no GMM_ADVISE_* value.", advice);
@@ -15,7 +16,8 @@ gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_adv
   return result_of(status);
 }
 
-gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_device location, gmm_stream stream) noexcept {
+gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_device location,
+                        gmm_stream stream) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_location(*context, location);
   if (status.ok()) status = prefetch(context->core, memory, size, Device{location}, stream);

@@ -16,19 +16,25 @@ constexpr Entry kEntries[] = {
     {GMM_OK, "GMM_OK", "Success."},
     {GMM_UNCHANGED, "GMM_UNCHANGED", "Success: everything was as asked already."},
     {GMM_ERROR_NULL_ARGUMENT, "GMM_ERROR_NULL_ARGUMENT", "A required argument is NULL."},
-    {GMM_ERROR_INVALID_SIZE, "GMM_ERROR_INVALID_SIZE", "A size is zero where bytes are needed, or reaches past the memory."},
+    {GMM_ERROR_INVALID_SIZE, "GMM_ERROR_INVALID_SIZE",
+     "A size is zero where bytes are needed, or reaches past the memory."},
     {GMM_ERROR_SIZE_OVERFLOW, "GMM_ERROR_SIZE_OVERFLOW", "A size is beyond what any backend can address."},
-    {GMM_ERROR_INVALID_ALIGNMENT, "GMM_ERROR_INVALID_ALIGNMENT", "An alignment is not a power of two or too large, or an address is not aligned."},
-    {GMM_ERROR_INVALID_KIND, "GMM_ERROR_INVALID_KIND", "The memory kind is unknown, or the operation does not take it."},
+    {GMM_ERROR_INVALID_ALIGNMENT, "GMM_ERROR_INVALID_ALIGNMENT",
+     "An alignment is not a power of two or too large, or an address is not aligned."},
+    {GMM_ERROR_INVALID_KIND, "GMM_ERROR_INVALID_KIND",
+     "The memory kind is unknown, or the operation does not take it."},
     {GMM_ERROR_INVALID_DEVICE, "GMM_ERROR_INVALID_DEVICE", "There is no such device."},
     {GMM_ERROR_INVALID_TAG, "GMM_ERROR_INVALID_TAG", "There is no such tag."},
     {GMM_ERROR_INVALID_FLAGS, "GMM_ERROR_INVALID_FLAGS", "Flags are unknown or exclude each other."},
-    {GMM_ERROR_INVALID_DESCRIPTOR, "GMM_ERROR_INVALID_DESCRIPTOR", "A descriptor's struct_size is wrong, or an unknown or reserved field is not zero."},
+    {GMM_ERROR_INVALID_DESCRIPTOR, "GMM_ERROR_INVALID_DESCRIPTOR",
+     "A descriptor's struct_size is wrong, or an unknown or reserved field is not zero."},
     {GMM_ERROR_INVALID_VALUE, "GMM_ERROR_INVALID_VALUE", "An argument is out of its range."},
-    {GMM_ERROR_INVALID_HANDLE, "GMM_ERROR_INVALID_HANDLE", "A context, heap, stream or event is not one, or not any longer."},
+    {GMM_ERROR_INVALID_HANDLE, "GMM_ERROR_INVALID_HANDLE",
+     "A context, heap, stream or event is not one, or not any longer."},
     {GMM_ERROR_UNKNOWN_POINTER, "GMM_ERROR_UNKNOWN_POINTER", "This context did not give out the address."},
     {GMM_ERROR_ALREADY_FREED, "GMM_ERROR_ALREADY_FREED", "The block was freed before."},
-    {GMM_ERROR_INTERIOR_POINTER, "GMM_ERROR_INTERIOR_POINTER", "The address lies inside a block where its start is required."},
+    {GMM_ERROR_INTERIOR_POINTER, "GMM_ERROR_INTERIOR_POINTER",
+     "The address lies inside a block where its start is required."},
     {GMM_ERROR_OVERLAP, "GMM_ERROR_OVERLAP", "The range overlaps one that is pinned differently."},
     {GMM_ERROR_NOT_PINNED, "GMM_ERROR_NOT_PINNED", "No pin starts at this address."},
     {GMM_ERROR_UNBALANCED, "GMM_ERROR_UNBALANCED", "A pop, end or close has no push, begin or import."},
@@ -44,7 +50,8 @@ constexpr Entry kEntries[] = {
     {GMM_ERROR_DRIVER, "GMM_ERROR_DRIVER", "The driver refused a call."},
     {GMM_ERROR_SYSTEM, "GMM_ERROR_SYSTEM", "The operating system refused a call."},
     {GMM_ERROR_IO, "GMM_ERROR_IO", "A file could not be written or read whole."},
-    {GMM_ERROR_IPC_INVALID_HANDLE, "GMM_ERROR_IPC_INVALID_HANDLE", "The bytes are not a handle of gmm, or of another version."},
+    {GMM_ERROR_IPC_INVALID_HANDLE, "GMM_ERROR_IPC_INVALID_HANDLE",
+     "The bytes are not a handle of gmm, or of another version."},
     {GMM_ERROR_IPC_PEER_GONE, "GMM_ERROR_IPC_PEER_GONE", "The exporting process ended, or freed the memory."},
     {GMM_ERROR_IPC_REFUSED, "GMM_ERROR_IPC_REFUSED", "The exporter refused: another user, or a wrong token."},
     {GMM_ERROR_IPC_TIMEOUT, "GMM_ERROR_IPC_TIMEOUT", "The exporter did not answer in time."},
@@ -62,7 +69,9 @@ const Entry *find(gmm_result result) {
 #define GMM_VERSION_TEXT(major, minor, patch) GMM_TEXT_OF(major) "." GMM_TEXT_OF(minor) "." GMM_TEXT_OF(patch)
 
 uint32_t gmm_version(void) noexcept { return GMM_VERSION; }
-const char *gmm_version_string(void) noexcept { return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH); }
+const char *gmm_version_string(void) noexcept {
+  return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH);
+}
 
 const char *gmm_result_name(gmm_result result) noexcept {
   const Entry *entry = find(result);

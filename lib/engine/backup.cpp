@@ -16,14 +16,16 @@ constexpr uint64_t kStaging = uint64_t{16} << 20;
 
 Status io_error(const char *what, int error) {
   char text[96];
-  return fail_native(GMM_ERROR_IO, error, "%s of the backup file failed: %s; free space in GMM_BACKUP_DIR or set another folder.", what,
+  return fail_native(GMM_ERROR_IO, error,
+                     "%s of the backup file failed: %s; free space in GMM_BACKUP_DIR or set another folder.", what,
                      system_error_text(error, text, sizeof text));
 }
 
 // All of it, over short writes and signals.
 Status transfer_file(int file, char *buffer, uint64_t size, uint64_t offset, bool out) {
   while (size != 0) {
-    const ssize_t done = out ? pwrite(file, buffer, size, static_cast<off_t>(offset)) : pread(file, buffer, size, static_cast<off_t>(offset));
+    const ssize_t done = out ? pwrite(file, buffer, size, static_cast<off_t>(offset))
+                             : pread(file, buffer, size, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return io_error(out ? "A write" : "A read", errno);
     if (done == 0) return fail(GMM_ERROR_IO, "The backup file ended %" PRIu64 " bytes early.", size);
@@ -45,13 +47,15 @@ bool Backup::add(uintptr_t base, uint64_t size) {
 Status Backup::open_memory() {
   void *memory = mmap(nullptr, memory_size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, errno, "%" PRIu64 " bytes of host memory for contents could not be had.", memory_size_);
+    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, errno,
+                       "%" PRIu64 " bytes of host memory for contents could not be had.", memory_size_);
   memory_ = static_cast<char *>(memory);
   madvise(memory, memory_size_, MADV_HUGEPAGE);  // a hint
   void *device_pointer = nullptr;
   MessageGuard keep;
   // Page-locked copies are faster; without the lock they are only slower.
-  pinned_ = core_.backend->id() != GMM_BACKEND_HOST && core_.backend->pin(memory, memory_size_, 0, device_, &device_pointer).ok();
+  pinned_ = core_.backend->id() != GMM_BACKEND_HOST &&
+            core_.backend->pin(memory, memory_size_, 0, device_, &device_pointer).ok();
   return Status();
 }
 
@@ -110,6 +114,8 @@ Status Backup::save(gmm_contents contents) {
   if (!status.ok()) {
     MessageGuard keep;
     drop();
+  } else if (file_ >= 0 && !pinned_) {
+    madvise(memory_, memory_size_, MADV_DONTNEED);  // a staging buffer needs no pages while the memory is away
   }
   return status;
 }

@@ -46,8 +46,8 @@ class Backup {
   Core &core_;
   const Device device_;
   Vector<BackupPiece> pieces_;
-  uint64_t size_ = 0;        // bytes of all pieces
-  char *memory_ = nullptr;   // the whole backup, or, for a file, a staging buffer
+  uint64_t size_ = 0;       // bytes of all pieces
+  char *memory_ = nullptr;  // the whole backup, or, for a file, a staging buffer
   uint64_t memory_size_ = 0;
   bool pinned_ = false;
   int32_t file_ = -1;

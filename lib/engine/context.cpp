@@ -14,7 +14,8 @@ namespace {
 
 // A page that reads as zero in a forked child.
 Gate *make_gate() {
-  void *page = mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *page = mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return nullptr;
   if (madvise(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)), MADV_WIPEONFORK) != 0) {
     munmap(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
@@ -26,14 +27,23 @@ Gate *make_gate() {
 }  // namespace
 
 Context::Context(const HostAllocator &allocator, const Log &log)
-    : core(allocator, log), tags(allocator), heaps(allocator), pins(core), trace(core), pauser(core, heaps, tags), sharing(core, heaps) {}
+    : core(allocator, log),
+      tags(allocator),
+      heaps(allocator),
+      pins(core),
+      trace(core),
+      pauser(core, heaps, tags),
+      sharing(core, heaps) {}
 
 Status Context::check(const Context *context) {
-  if (__builtin_expect(context == nullptr, 0)) return fail(GMM_ERROR_NULL_ARGUMENT, "The context is NULL; make one with gmm_context_create().");
+  if (__builtin_expect(context == nullptr, 0))
+    return fail(GMM_ERROR_NULL_ARGUMENT, "The context is NULL; make one with gmm_context_create().");
   if (__builtin_expect(context->magic != kMagic, 0))
     return fail(GMM_ERROR_INVALID_HANDLE, "%p is no context, or was released.", static_cast<const void *>(context));
   if (__builtin_expect(!context->core.alive(), 0))
-    return fail(GMM_ERROR_FORKED, "The context belongs to the process that forked this one; make a new one here, or start the program anew (exec).");
+    return fail(GMM_ERROR_FORKED,
+                "The context belongs to the process that forked this one; make a new one here, or start the program "
+                "anew (exec).");
   return Status();
 }
 
@@ -56,7 +66,8 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
 
 Status Context::init(const gmm_context_desc &desc) {
   core.gate = make_gate();
-  if (core.gate == nullptr || !core.page_map.init()) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  if (core.gate == nullptr || !core.page_map.init())
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
   GMM_TRY(open_backend(desc, core.allocator, core.log, &core.backend));
   device_count = core.backend->device_count();
   if (device_count > kMaxDevices) {
@@ -87,7 +98,8 @@ void Context::end() {
     pauser.clear();
     while (!heaps.heaps.empty()) {
       Heap *heap = heaps.heaps.pop_back();
-      if (!heap->close(true).ok()) core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
+      if (!heap->close(true).ok())
+        core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
       core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
     }
     pins.clear();
@@ -119,7 +131,8 @@ Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
 
 Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **out) {
   Tag *tag = tags.get(tag_number);
-  if (tag == nullptr) return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag_number);
+  if (tag == nullptr)
+    return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag_number);
   std::atomic<Heap *> &place = tag->heaps[static_cast<uint32_t>(kind)][device.ordinal];
   *out = place.load(std::memory_order_acquire);
   if (*out != nullptr) return Status();
@@ -141,8 +154,9 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
   gmm_device_info info = {};
   GMM_TRY(core.backend->device_info(options.device, &info));
   if ((info.kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d (%s) has no memory of kind %u; gmm_device_get_info() tells which it has.", options.device.ordinal,
-                info.name, static_cast<uint32_t>(options.kind));
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "Device %d (%s) has no memory of kind %u; gmm_device_get_info() tells which it has.",
+                options.device.ordinal, info.name, static_cast<uint32_t>(options.kind));
   gmm_heap *heap = core.allocator.create<gmm_heap>(core, options, this);
   if (heap == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
   heap->heap.own_ledger().set_limit(limit);
@@ -157,6 +171,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->heap.options().device));
+  GMM_TRY(heap->heap.check_empty());  // before the contents of paused blocks are forgotten
   pauser.forget(heap->heap);
   GMM_TRY(heap->heap.close(false));
   LockGuard guard(heaps.mutex);
@@ -172,7 +187,8 @@ Status Context::end_heap(gmm_heap *heap) {
 
 // --- Alloc and free --------------------------------------------------------------------------------------------------
 
-Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
+Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                             void **out) {
   if ((flags & GMM_ALLOC_DEDICATED) == 0) return cached_alloc(heap, size, alignment, stream, out);
   return dedicated_alloc(heap, size, out);
 }
@@ -181,13 +197,15 @@ Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t
   constexpr uint32_t kMaxAttempts = 100;
   Status status = try_allocate(heap, size, alignment, flags, stream, out);
   const auto short_of_memory = [&] {
-    return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED || status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY;
+    return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED ||
+           status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY;
   };
   if (!status.ok() && short_of_memory()) {
     // Everything that is free anywhere, after the work that may use it.
     uint64_t released = 0;
     gmm_scope everything = {};
-    if (trim(everything, &released).ok() && released != 0) status = try_allocate(heap, size, alignment, flags, stream, out);
+    if (trim(everything, &released).ok() && released != 0)
+      status = try_allocate(heap, size, alignment, flags, stream, out);
     for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
       gmm_oom_info info = {};
       info.struct_size = sizeof info;
@@ -224,7 +242,8 @@ Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t
 Status Context::free(void *memory, gmm_stream stream) {
   if (__builtin_expect(trace.running(), 0)) {
     Block block;
-    if (find_block(core, memory, &block) && block.base == reinterpret_cast<uintptr_t>(memory)) trace.freeing(memory, stream);
+    if (find_block(core, memory, &block) && block.base == reinterpret_cast<uintptr_t>(memory))
+      trace.freeing(memory, stream);
   }
   return cached_free(core, memory, stream);
 }
@@ -244,7 +263,8 @@ Status Context::reset() {
   gmm_scope everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     LockGuard guard(heap.mutex);
-    if (heap.streams().any_capturing()) return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
+    if (heap.streams().any_capturing())
+      return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
     for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
       for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
         if (extent->importers.load(std::memory_order_acquire) != 0)

@@ -26,7 +26,8 @@ class Context;
 // A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
 struct gmm_heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
-  gmm_heap(gmm::Core &core, const gmm::HeapOptions &options, gmm::Context *owner) : heap(core, options), context(owner) {}
+  gmm_heap(gmm::Core &core, const gmm::HeapOptions &options, gmm::Context *owner)
+      : heap(core, options), context(owner) {}
   uint64_t magic = kMagic;
   gmm::Heap heap;
   gmm::Context *context;

@@ -13,7 +13,8 @@ struct Name {
   const char *text;
   gmm_backend backend;
 };
-constexpr Name kNames[] = {{"auto", GMM_BACKEND_AUTO}, {"host", GMM_BACKEND_HOST}, {"cuda", GMM_BACKEND_CUDA}, {"sycl", GMM_BACKEND_SYCL}};
+constexpr Name kNames[] = {
+    {"auto", GMM_BACKEND_AUTO}, {"host", GMM_BACKEND_HOST}, {"cuda", GMM_BACKEND_CUDA}, {"sycl", GMM_BACKEND_SYCL}};
 
 Status from_environment(gmm_backend *backend) {
   const char *text = std::getenv("GMM_BACKEND");
@@ -30,12 +31,14 @@ Status from_environment(gmm_backend *backend) {
 
 Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator, const Log &log, Backend **out) {
   gmm_backend wanted = desc.backend;
-  if (wanted > GMM_BACKEND_SYCL) return fail(GMM_ERROR_INVALID_VALUE, "backend = %u is no GMM_BACKEND_* value.", wanted);
+  if (wanted > GMM_BACKEND_SYCL)
+    return fail(GMM_ERROR_INVALID_VALUE, "backend = %u is no GMM_BACKEND_* value.", wanted);
   if (wanted == GMM_BACKEND_AUTO) GMM_TRY(from_environment(&wanted));
   const HostBackendOptions options{desc.host_memory, desc.host_devices};
   switch (wanted) {
     case GMM_BACKEND_SYCL:
-      return fail(GMM_ERROR_NO_BACKEND, "The SYCL backend is not part of this release; take GMM_BACKEND_HOST or GMM_BACKEND_CUDA.");
+      return fail(GMM_ERROR_NO_BACKEND,
+                  "The SYCL backend is not part of this release; take GMM_BACKEND_HOST or GMM_BACKEND_CUDA.");
     case GMM_BACKEND_CUDA:
       return cuda_backend_create(allocator, log, out);
     case GMM_BACKEND_HOST:

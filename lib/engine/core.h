@@ -15,16 +15,21 @@ namespace gmm {
 
 // The word that the fast paths look at once: anything but kGateOpen sends them to the slow path. It lies in a page that
 // the kernel empties in a forked child (MADV_WIPEONFORK), so a child reads 0 without asking for its pid.
-inline constexpr uint64_t kGateOpen = 0x676d6d2d6f70656e;     // every fast path
-inline constexpr uint64_t kGateWatched = 0x676d6d2d776174;    // a trace is running: slow path, but alive
+inline constexpr uint64_t kGateOpen = 0x676d6d2d6f70656e;   // every fast path
+inline constexpr uint64_t kGateWatched = 0x676d6d2d776174;  // a trace is running: slow path, but alive
 struct Gate {
   std::atomic<uint64_t> word{kGateOpen};
 };
 
 struct Core {
   Core(const HostAllocator &host_allocator, const Log &context_log)
-      : allocator(host_allocator), log(context_log), page_map(host_allocator), spans(host_allocator), slabs(host_allocator),
-        regions(host_allocator), extents(host_allocator) {}
+      : allocator(host_allocator),
+        log(context_log),
+        page_map(host_allocator),
+        spans(host_allocator),
+        slabs(host_allocator),
+        regions(host_allocator),
+        extents(host_allocator) {}
 
   const HostAllocator allocator;
   const Log log;

@@ -29,7 +29,8 @@ Span *FreeRuns::best_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {
       auto &bin = bins_[word * 64 + static_cast<uint32_t>(std::countr_zero(bits))];
       Span *best = nullptr;
       uint32_t looked = 0;
-      for (Span *run = bin.front(); run != nullptr && (best == nullptr || looked < kSearch); run = bin.next(run), ++looked) {
+      for (Span *run = bin.front(); run != nullptr && (best == nullptr || looked < kSearch);
+           run = bin.next(run), ++looked) {
         if ((run->streams & ~allowed) != 0) continue;
         if (aligned_start(run, alignment) + wanted > run->end()) continue;
         if (best != nullptr && best->bytes() <= run->bytes()) continue;

@@ -8,7 +8,11 @@
 namespace gmm {
 
 Heap::Heap(Core &core, const HeapOptions &options)
-    : core_(core), options_(options), streams_(core.backend, options.device, core.allocator), uses_(core.allocator), kept_aside_(core.allocator) {
+    : core_(core),
+      options_(options),
+      streams_(core.backend, options.device, core.allocator),
+      uses_(core.allocator),
+      kept_aside_(core.allocator) {
   ledgers_.each[4] = &own_ledger_;
   fast.gate = core.gate;
 }
@@ -25,7 +29,8 @@ Span *Heap::find_slab(uint32_t class_index, uint64_t allowed) {
   // A slab that other streams freed into is passed over; far down the list it is not worth the search.
   constexpr uint32_t kSearch = 16;
   uint32_t looked = 0;
-  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch; slab = slabs_[class_index].next(slab), ++looked)
+  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch;
+       slab = slabs_[class_index].next(slab), ++looked)
     if ((slab->streams & ~allowed) == 0) return slab;
   return nullptr;
 }
@@ -47,7 +52,8 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->base.store(run->begin(), std::memory_order_relaxed);
   slab->size.store(run->bytes(), std::memory_order_relaxed);
   slab->block_size.store(static_cast<uint32_t>(size), std::memory_order_relaxed);
-  slab->reciprocal.store(static_cast<uint32_t>(((uint64_t{1} << 24) + size / kUnit - 1) / (size / kUnit)), std::memory_order_relaxed);
+  slab->reciprocal.store(static_cast<uint32_t>(((uint64_t{1} << 24) + size / kUnit - 1) / (size / kUnit)),
+                         std::memory_order_relaxed);
   slab->block_count.store(blocks, std::memory_order_relaxed);
   slab->class_index = class_index;
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
@@ -64,7 +70,8 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   return Status();
 }
 
-Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out, uint32_t *count) {
+Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
+                        uint32_t *count) {
   LockGuard guard(mutex);
   *count = 0;
   const uint64_t bit = streams_.bit_of(key);
@@ -101,7 +108,8 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
 Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
-  if (streams_.bit_of(key) == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  if (streams_.bit_of(key) == 0)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   Span *run = nullptr;
   GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
   if (run == nullptr) return Status();
@@ -209,18 +217,28 @@ void Heap::note_frees(StreamKey key) {
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block.block, stream, false}))
+  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block.block, stream, 0}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
 }
 
-Status Heap::mark_exported(const CacheEntry &block) {
-  for (const Use &use : uses_)
-    if (use.block == block.block && use.exported) return Status();
-  if (!uses_.push_back(Use{block.block, nullptr, true})) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
+Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
+  for (const Use &use : uses_) {
+    if (use.block != block.block || use.exported == 0) continue;
+    *id = use.exported;
+    return Status();
+  }
+  if (!uses_.push_back(Use{block.block, nullptr, *id}))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
+}
+
+bool Heap::exported_as(const void *block, uint64_t id) const {
+  for (const Use &use : uses_)
+    if (use.block == block && use.exported == id) return true;
+  return false;
 }
 
 bool Heap::has_importers(const CacheEntry &entry) {
@@ -241,8 +259,8 @@ Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
   bool exported = false;
   for (const Use &use : uses_) {
     if (use.block != block.block) continue;
-    exported = exported || use.exported;
-    if (!use.exported) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
+    exported = exported || use.exported != 0;
+    if (use.exported == 0) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
   }
   *kept = exported && has_importers(block);
   if (*kept && !kept_aside_.reserve(kept_aside_.size() + 1))
@@ -272,7 +290,7 @@ void Heap::forget_stream(gmm_stream stream) {
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   for (uint64_t i = uses_.size(); i-- > 0;)
-    if (!uses_[i].exported && uses_[i].stream == stream) uses_.erase_unordered(i);
+    if (uses_[i].exported == 0 && uses_[i].stream == stream) uses_.erase_unordered(i);
 }
 
 Status Heap::reset() {
@@ -283,10 +301,13 @@ Status Heap::reset() {
   uses_.clear();
   kept_aside_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed), end = at + region->size.load(std::memory_order_relaxed); at < end;) {
+    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
+                   end = at + region->size.load(std::memory_order_relaxed);
+         at < end;) {
       Span *span = span_at(at);
       if (span->live()) {
-        for (uint32_t i = 0; i < (span->is_slab_object ? kMaxSlabBlocks : 1); ++i) span->slot(i).store(0, std::memory_order_relaxed);
+        for (uint32_t i = 0; i < (span->is_slab_object ? kMaxSlabBlocks : 1); ++i)
+          span->slot(i).store(0, std::memory_order_relaxed);
         span->streams = 0;
         if (span->is(SpanState::kSlab)) {
           span = retire_slab(span);

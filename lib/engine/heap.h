@@ -60,7 +60,8 @@ class Heap {
 
   // --- Blocks; each call takes the lock -------------------------------------------------------------
   // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
-  Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out, uint32_t *count);
+  Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
+                    uint32_t *count);
   // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none.
   Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   // A block with a driver allocation of its own.
@@ -69,8 +70,10 @@ class Heap {
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
-  // The block is exported; with `mutex` held.
-  Status mark_exported(const CacheEntry &block);
+  // The block is exported under *id, or was already: then *id becomes the known one. With `mutex` held.
+  Status mark_exported(const CacheEntry &block, uint64_t *id);
+  // Whether the live block at this address was exported under this id. With `mutex` held.
+  bool exported_as(const void *block, uint64_t id) const;
   // At the free of such a block: puts `key` behind those streams. *kept: importers hold its memory, and the heap keeps it aside
   // until free_kept_aside() finds them gone.
   Status settle_uses(const CacheEntry &block, StreamKey key, bool *kept);
@@ -84,6 +87,8 @@ class Heap {
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
+  // BUSY while blocks are live.
+  Status check_empty();
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
 
@@ -100,15 +105,15 @@ class Heap {
   // What the fast paths read. Written rarely.
   struct FastFields {
     Gate *gate = nullptr;
-    uint32_t slot = 0;            // index in the threads' tables
+    uint32_t slot = 0;                 // index in the threads' tables
     std::atomic<uint32_t> careful{0};  // regions are paused: a free must look
-    uint64_t serial = 0;          // never used again in the process
+    uint64_t serial = 0;               // never used again in the process
   } fast;
 
   // For HeapCache's code and the features that walk a heap.
-  Mutex caches_mutex;             // before mutex
+  Mutex caches_mutex;  // before mutex
   List<HeapCache, HeapCaches> caches;
-  HeapTotals ended;               // counters of caches that are gone; under caches_mutex
+  HeapTotals ended;  // counters of caches that are gone; under caches_mutex
   Mutex mutex;
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
@@ -116,7 +121,9 @@ class Heap {
   // Calls fn(Span &) for every span of a region in address order.
   template <typename Fn>
   void for_each_span(Region &region, Fn fn) {
-    for (uintptr_t at = region.base.load(std::memory_order_relaxed), end = at + region.size.load(std::memory_order_relaxed); at < end;) {
+    for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                   end = at + region.size.load(std::memory_order_relaxed);
+         at < end;) {
       Span *span = span_at(at);
       at = span->end();
       fn(*span);
@@ -179,12 +186,12 @@ class Heap {
   FreeRuns free_;
   StreamOrder streams_;
   List<Region, HeapRegions> regions_;
-  List<Span, SpanOrder> slabs_[kSmallClasses];   // with free blocks
-  List<Span, SpanOrder> dedicated_;              // free dedicated blocks that wait for their streams
+  List<Span, SpanOrder> slabs_[kSmallClasses];  // with free blocks
+  List<Span, SpanOrder> dedicated_;             // free dedicated blocks that wait for their streams
   struct Use {
     void *block;
     gmm_stream stream;
-    bool exported;
+    uint64_t exported;  // the export's id; 0: a stream's use
   };
   struct KeptAside {
     CacheEntry entry;

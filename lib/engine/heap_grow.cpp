@@ -28,8 +28,8 @@ Status Heap::charge(uint64_t bytes, uint64_t *wanted) {
   Ledger *full = ledgers_.charge(bytes);
   if (full == nullptr) return Status();
   return fail(GMM_ERROR_LIMIT_EXCEEDED,
-              "%" PRIu64 " more bytes from the driver were asked for, but a limit of %" PRIu64 " bytes is set and %" PRIu64
-              " are held; free or trim memory, or raise the limit with gmm_set_limit().",
+              "%" PRIu64 " more bytes from the driver were asked for, but a limit of %" PRIu64
+              " bytes is set and %" PRIu64 " are held; free or trim memory, or raise the limit with gmm_set_limit().",
               bytes, full->limit(), full->held());
 }
 
@@ -46,8 +46,7 @@ Status Heap::grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out)
   // The run may have taken in free neighbours.
   if (run->streams != 0) {
     MessageGuard keep;
-    if (!streams_.put_behind(key, run->streams).ok())
-      GMM_TRY(streams_.wait(run->streams));
+    if (!streams_.put_behind(key, run->streams).ok()) GMM_TRY(streams_.wait(run->streams));
     run->streams = 0;
   }
   *out = run;
@@ -182,7 +181,8 @@ Status Heap::reserve_region(uint64_t bytes, bool exact, Region **out) {
     MessageGuard keep;
     core_.backend->unreserve(base, size).ignore();
     if (region != nullptr) core_.regions.put(region);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.", size);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
+                size);
   }
   region->dedicated = false;
   region->live_spans = 0;
@@ -198,7 +198,8 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
   GMM_TRY(charge(bytes, &wanted));
   Allocation allocation;
   Status status = core_.backend->allocate(options_.kind, options_.device, wanted, &allocation);
-  if (!status.ok() && wanted > bytes && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY)) {
+  if (!status.ok() && wanted > bytes &&
+      (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY)) {
     ledgers_.refund(wanted - bytes);
     wanted = bytes;
     status = core_.backend->allocate(options_.kind, options_.device, wanted, &allocation);
@@ -250,12 +251,14 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
 // Forgets a region whose memory is gone: one span is left, and it is in no list.
 void Heap::end_region(Region *region) {
   Span *span = span_at(region->base.load(std::memory_order_relaxed));
-  core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed), nullptr);
+  core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
+                     nullptr);
   end_span(span);
   if (options_.kind == Kind::kVmm) {
     MessageGuard keep;
     core_.backend
-        ->unreserve(reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)), region->size.load(std::memory_order_relaxed))
+        ->unreserve(reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)),
+                    region->size.load(std::memory_order_relaxed))
         .ignore();  // addresses that the driver keeps are lost to nobody but the address space
   }
   List<Region, HeapRegions>::remove(region);
@@ -314,8 +317,10 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   --extent_count_;
   middle->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
   middle->streams = 0;
-  if (Span *before = neighbour_before(middle); before != nullptr && before->is(SpanState::kUnbacked)) middle = merge(before, middle);
-  if (Span *after = neighbour_after(middle); after != nullptr && after != *rest && after->is(SpanState::kUnbacked)) merge(middle, after);
+  if (Span *before = neighbour_before(middle); before != nullptr && before->is(SpanState::kUnbacked))
+    middle = merge(before, middle);
+  if (Span *after = neighbour_after(middle); after != nullptr && after != *rest && after->is(SpanState::kUnbacked))
+    merge(middle, after);
   return Status();
 }
 
@@ -339,6 +344,8 @@ Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released
 }
 
 Status Heap::release_free_locked(uint64_t at_most, bool wait, uint64_t *released) {
+  // Neighbours that different streams freed hide a whole extent; who waits may see them as one.
+  if (wait) merge_all();
   Vector<Span *> runs(core_.allocator);
   const auto collect = [&](Span *run) {
     if (run->bytes() >= kExtentAlignment && !runs.push_back(run)) return;
@@ -395,14 +402,23 @@ Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   return release_free_locked(at_most, wait, released);
 }
 
+Status Heap::check_empty() {
+  drain_caches(true);
+  free_kept_aside();
+  LockGuard guard(mutex);
+  uint64_t spans = 0;
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+    spans += region->live_spans;
+  if (spans == 0) return Status();
+  return fail(GMM_ERROR_BUSY,
+              "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
+}
+
 Status Heap::close(bool force) {
+  if (!force) GMM_TRY(check_empty());
   drain_caches(true);
   LockGuard guard(mutex);
   if (!force) {
-    uint64_t spans = 0;
-    for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) spans += region->live_spans;
-    if (spans != 0)
-      return fail(GMM_ERROR_BUSY, "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
     uint64_t released = 0;
     GMM_TRY(release_free_locked(UINT64_MAX, true, &released));
   }

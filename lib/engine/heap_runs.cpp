@@ -34,7 +34,8 @@ Span *Heap::neighbour_before(const Span *span) {
 }
 
 Span *Heap::neighbour_after(const Span *span) {
-  if (span->end() == span->region->base.load(std::memory_order_relaxed) + span->region->size.load(std::memory_order_relaxed))
+  if (span->end() ==
+      span->region->base.load(std::memory_order_relaxed) + span->region->size.load(std::memory_order_relaxed))
     return nullptr;
   return core_.page_map.find(reinterpret_cast<void *>(span->end()));
 }
@@ -86,11 +87,13 @@ void Heap::unlist_run(Span *run) {
 Span *Heap::free_run(Span *run) {
   run->state.store(SpanState::kFree, std::memory_order_relaxed);
   core_.page_map.set_ends(run->begin(), run->bytes(), run);
-  if (Span *before = neighbour_before(run); before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
+  if (Span *before = neighbour_before(run);
+      before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
     unlist_run(before);
     run = merge(before, run);
   }
-  if (Span *after = neighbour_after(run); after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
+  if (Span *after = neighbour_after(run);
+      after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
     unlist_run(after);
     run = merge(run, after);
   }
@@ -103,7 +106,9 @@ void Heap::merge_all() {
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
     if (region->paused.load(std::memory_order_relaxed) != 0 || region->dedicated) continue;
     Span *previous = nullptr;
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed), end = at + region->size.load(std::memory_order_relaxed); at < end;) {
+    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
+                   end = at + region->size.load(std::memory_order_relaxed);
+         at < end;) {
       Span *span = span_at(at);
       if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree)) {
         unlist_run(previous);

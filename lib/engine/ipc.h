@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharing with other processes: which allocations were exported, and what was imported.
 //
-// What is shared is an extent, or, for a VMM block that lies over several, the run of extents: an export. A handle names the export and
-// the offset of the pointer. Piece k of an export is asked for under the id with k in its top 16 bits, so every reply carries one
+// What the system shares is an extent, or, for a VMM block that lies over several, a run of extents. An export is one block, for as
+// long as it lives; exports in one run of extents carry the same token, by which an importer knows that it has the
+// memory mapped already. Piece k of a run is asked for under the export's id with k in its top 16 bits, so every reply carries one
 // descriptor. Importers are counted on the extents by their open connections (ipc_broker.h), so a killed importer is
 // counted down by the system. A block that is freed while importers hold its extent is kept aside until they are gone.
 #ifndef GMM_ENGINE_IPC_H
@@ -43,32 +44,35 @@ class Sharing {
   struct Export {
     uint64_t id;
     uint8_t token[kIpcTokenSize];
-    uintptr_t base;
+    uintptr_t block;
+    uintptr_t base;  // of the run of extents
     uint64_t size;
     uint32_t pieces;
+    uint32_t importers;  // granted to other processes, all pieces together
     uint32_t self_imports;
     uint64_t extents[kMaxPieces];  // ids, so that later memory at the address is told apart
   };
   struct Piece {
-    PhysicalHandle physical;       // VMM
+    PhysicalHandle physical;  // VMM
     uint64_t size = 0;
     bool mapped = false;
     IpcConnection connection;
   };
   struct Import {
-    IpcHandle handle;              // as it was first imported; names the export
-    Device device;                 // the importer's
+    IpcHandle handle;  // as it was first imported; names the export
+    Device device;     // the importer's
     char *base = nullptr;
     uint64_t size = 0;
     uint64_t references = 1;
     Piece pieces[kMaxPieces];
-    Allocation allocation;         // kinds that are one allocation
+    Allocation allocation;  // kinds that are one allocation
   };
 
   static Status resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
   static void importer_gone(void *self, uint64_t id);
   Extent *piece_of(const Export &entry, uint32_t piece, uintptr_t *base) const;
   Status find_export(const Block &block, Export *out);
+  bool stale(const Export &entry) const;
   Status connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd);
   Status map_import(Import &import, uint32_t timeout_ms);
   Status map_vmm(Import &import, uint32_t timeout_ms);
@@ -81,8 +85,8 @@ class Sharing {
   HeapSet &heaps_;
   IpcBroker broker_;
   IpcEndpoint endpoint_;
-  Mutex mutex_;          // exports; before HeapSet::mutex
-  Mutex import_mutex_;   // imports; an import waits for another process, so it is a lock of its own
+  Mutex mutex_;         // exports; before HeapSet::mutex
+  Mutex import_mutex_;  // imports; an import waits for another process, so it is a lock of its own
   uint64_t next_id_ = 1;
   Vector<Export> exports_;
   Vector<Import *> imports_;

@@ -253,7 +253,8 @@ class Attempt {
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
                   descriptors_, wanted);
-    if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size || reply_.generation != handle_.generation)
+    if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size ||
+        reply_.generation != handle_.generation)
       return fail(GMM_ERROR_IPC_PEER_GONE,
                   "import from process %" PRIu32
                   ": the memory of this handle was freed or replaced; ask the exporter for a new handle",

@@ -35,7 +35,7 @@ class IpcConnection {
 };
 
 struct IpcImport {
-  int fd = -1;  // the caller's to close; -1 for IpcWant::kCount
+  int fd = -1;                   // the caller's to close; -1 for IpcWant::kCount
   uint64_t allocation_size = 0;  // as the exporter says: at most the handle's, of which this may be one piece
   IpcConnection connection;
 };

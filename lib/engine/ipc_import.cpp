@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kPieceShift = 48;
 
 bool same_export(const IpcHandle &a, const IpcHandle &b) {
-  return a.exporter == b.exporter && a.allocation == b.allocation && a.allocation_size == b.allocation_size && a.generation == b.generation &&
+  return a.exporter == b.exporter && a.allocation_size == b.allocation_size && a.generation == b.generation &&
          std::memcmp(a.token, b.token, sizeof a.token) == 0;
 }
 
@@ -56,13 +56,15 @@ Status Sharing::map_vmm(Import &import, uint32_t timeout_ms) {
   import.size = import.handle.allocation_size;
   uint64_t done = 0;
   for (uint32_t i = 0; done < import.size; ++i) {
-    if (i == kMaxPieces) return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more parts than the handle says.");
+    if (i == kMaxPieces)
+      return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more parts than the handle says.");
     Piece &piece = import.pieces[i];
     int32_t fd = -1;
     GMM_TRY(connect(import, i, IpcWant::kDescriptor, timeout_ms, &fd));
     Status status;
     if (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > import.size - done)
-      status = fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the exporter's memory has another size than the handle says.");
+      status = fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                    "gmm_ipc_import: the exporter's memory has another size than the handle says.");
     if (status.ok()) status = backend.import_fd(fd, piece.size, import.device, &piece.physical);
     ::close(fd);
     GMM_TRY(status);
@@ -125,11 +127,15 @@ Status Sharing::find_own(const IpcHandle &handle, void **out) {
   for (Export &entry : exports_) {
     uintptr_t base = 0;
     if (entry.id != handle.allocation || !ipc_token_equal(entry.token, handle.token)) continue;
-    if (piece_of(entry, entry.pieces - 1, &base) == nullptr) break;
     const uint64_t shift = handle.allocation_size - entry.size;
-    void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
     Block block;
-    if (handle.allocation_size < entry.size || handle.offset < shift || !find_block(core_, address, &block)) break;
+    if (piece_of(entry, entry.pieces - 1, &base) == nullptr || handle.allocation_size < entry.size ||
+        handle.offset < shift)
+      break;
+    void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
+    if (!find_block(core_, address, &block) || block.base != entry.block) break;
+    LockGuard heap_guard(block.heap->mutex);
+    if (!block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) break;
     ++entry.self_imports;
     *out = address;
     return Status();
@@ -141,13 +147,13 @@ Status Sharing::close_own(const void *memory) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
   LockGuard guard(mutex_);
-  const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
   for (Export &entry : exports_)
-    if (address - entry.base < entry.size && entry.self_imports != 0) {
+    if (entry.block == block.base && entry.self_imports != 0) {
       --entry.self_imports;
       return Status();
     }
-  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.", memory);
+  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.",
+              memory);
 }
 
 Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out) {
@@ -165,13 +171,16 @@ Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_
   for (Import *known : imports_) {
     if (!same_export(known->handle, handle) || !(known->device == device)) continue;
     if (!known->pieces[0].connection.alive())
-      return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: the exporting process ended or took the memory back; close the imports that are left.");
+      return fail(
+          GMM_ERROR_IPC_PEER_GONE,
+          "gmm_ipc_import: the exporting process ended or took the memory back; close the imports that are left.");
     ++known->references;
     *out = known->base + handle.offset;
     return Status();
   }
   Import *import = core_.allocator.create<Import>();
-  if (import == nullptr || !imports_.reserve(imports_.size() + 1) || !ranges_.reserve(imports_.size() + 1) || !table_.reserve(imports_.size() + 1)) {
+  if (import == nullptr || !imports_.reserve(imports_.size() + 1) || !ranges_.reserve(imports_.size() + 1) ||
+      !table_.reserve(imports_.size() + 1)) {
     core_.allocator.destroy(import);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
   }
@@ -180,7 +189,8 @@ Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_
   Status status = map_import(*import, timeout_ms);
   if (!status.ok()) {
     MessageGuard keep;
-    if (!unmap_import(*import).ok()) core_.log.write(LogLevel::kError, "A failed import leaves something mapped: %s", last_message());
+    if (!unmap_import(*import).ok())
+      core_.log.write(LogLevel::kError, "A failed import leaves something mapped: %s", last_message());
     core_.allocator.destroy(import);
     return status;
   }
@@ -216,7 +226,8 @@ void Sharing::clear() {
   LockGuard guard(import_mutex_);
   while (!imports_.empty()) {
     Import *import = imports_.pop_back();
-    if (!unmap_import(*import).ok()) core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
+    if (!unmap_import(*import).ok())
+      core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
     core_.allocator.destroy(import);
   }
   (void)publish();

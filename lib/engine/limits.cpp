@@ -58,8 +58,8 @@ Status Limits::explain(Status status, const Heap &heap, uint64_t size, const Tag
   char text[320];
   int used = std::snprintf(text, sizeof text, "Device %d, largest holders:", device);
   for (uint32_t i = 0; i < kShown && held[i] != 0 && used > 0 && static_cast<size_t>(used) < sizeof text; ++i)
-    used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "%s tag \"%s\" %" PRIu64 " bytes", i == 0 ? "" : ",",
-                          tags.get(largest[i])->name, held[i]);
+    used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "%s tag \"%s\" %" PRIu64 " bytes",
+                          i == 0 ? "" : ",", tags.get(largest[i])->name, held[i]);
   return prefix(status, "gmm_alloc of %" PRIu64 " bytes failed. %s%s. ", size, text, held[0] == 0 ? " none" : "");
 }
 

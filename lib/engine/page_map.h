@@ -32,7 +32,8 @@ class PageMap {
     const uintptr_t entry = page->span.load(std::memory_order_acquire);
     if ((entry & 1) == 0) return reinterpret_cast<Span *>(entry);
     const Table *table = reinterpret_cast<const Table *>(entry - 1);
-    return table->spans[(reinterpret_cast<uintptr_t>(address) >> kGranuleShift) % kTableSize].load(std::memory_order_acquire);
+    return table->spans[(reinterpret_cast<uintptr_t>(address) >> kGranuleShift) % kTableSize].load(
+        std::memory_order_acquire);
   }
   // The extent that holds the address, or NULL.
   Extent *find_extent(const void *address) const {

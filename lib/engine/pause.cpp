@@ -10,13 +10,16 @@ namespace {
 
 bool still_live(const Core &core, const BackupPiece &piece) {
   const Span *span = core.page_map.find(reinterpret_cast<void *>(piece.base));
-  return span != nullptr && span->live() && span->begin() == piece.base && core.page_map.find_extent(reinterpret_cast<void *>(piece.base)) != nullptr;
+  return span != nullptr && span->live() && span->begin() == piece.base &&
+         core.page_map.find_extent(reinterpret_cast<void *>(piece.base)) != nullptr;
 }
 
 void *address_of(const Extent &extent) { return reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed)); }
 uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
 bool is_paused(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
-Device owner_of(const Extent &extent, const Heap &heap) { return extent.location.is_host() ? extent.location : heap.options().device; }
+Device owner_of(const Extent &extent, const Heap &heap) {
+  return extent.location.is_host() ? extent.location : heap.options().device;
+}
 
 template <typename Fn>
 void for_each_region(Heap &heap, bool paused, Fn fn) {
@@ -53,7 +56,8 @@ Status Pauser::select(const gmm_tag *tags, uint32_t count, Vector<Heap *> *out) 
 Status Pauser::check(Heap &heap, uint32_t flags) {
   LockGuard guard(heap.mutex);
   if (heap.streams().any_capturing())
-    return fail(GMM_ERROR_CAPTURING, "gmm_pause(): a stream that uses tag \"%s\" is being captured; end the capture first.",
+    return fail(GMM_ERROR_CAPTURING,
+                "gmm_pause(): a stream that uses tag \"%s\" is being captured; end the capture first.",
                 tags_.get(heap.options().tag)->name);
   if ((flags & GMM_PAUSE_FORCE) != 0) return Status();
   uint32_t importers = 0;
@@ -61,8 +65,9 @@ Status Pauser::check(Heap &heap, uint32_t flags) {
     for_each_extent(region, [&](Extent &extent) { importers += extent.importers.load(std::memory_order_acquire); });
   });
   if (importers == 0) return Status();
-  return fail(GMM_ERROR_BUSY, "gmm_pause(): %u importers hold memory of tag \"%s\"; let them close it, or pass GMM_PAUSE_FORCE.", importers,
-              tags_.get(heap.options().tag)->name);
+  return fail(GMM_ERROR_BUSY,
+              "gmm_pause(): %u importers hold memory of tag \"%s\"; let them close it, or pass GMM_PAUSE_FORCE.",
+              importers, tags_.get(heap.options().tag)->name);
 }
 
 Backup *Pauser::make_backup(Heap &heap) { return core_.allocator.create<Backup>(core_, heap.options().device); }
@@ -105,11 +110,15 @@ Status Pauser::unmap_all(const Vector<Heap *> &heaps, uint64_t *extents) {
         if (extent.mapped || extent.handle.value == 0) return;
         Status back = core_.backend->map(address_of(extent), size_of(extent), extent.handle);
         if (back.ok()) {
-          back = core_.backend->set_access(address_of(extent), size_of(extent), owner_of(extent, *heap), heap->options().peers);
-          if (!back.ok()) core_.backend->unmap(address_of(extent), size_of(extent)).ignore();  // stays paused with its pages
+          back = core_.backend->set_access(address_of(extent), size_of(extent), owner_of(extent, *heap),
+                                           heap->options().peers);
+          if (!back.ok())
+            core_.backend->unmap(address_of(extent), size_of(extent)).ignore();  // stays paused with its pages
         }
         extent.mapped = back.ok();
-        if (!back.ok()) core_.log.write(LogLevel::kError, "A failed pause could not map memory again; resume does: %s", last_message());
+        if (!back.ok())
+          core_.log.write(LogLevel::kError, "A failed pause could not map memory again; resume does: %s",
+                          last_message());
       });
     });
   }
@@ -124,7 +133,8 @@ uint64_t Pauser::release_all(Heap &heap) {
       if (extent.mapped || extent.handle.value == 0) return;
       const Status status = core_.backend->release(extent.handle);
       if (!status.ok()) {
-        core_.log.write(LogLevel::kError, "A handle could not be released; its memory comes back with the resume: %s", last_message());
+        core_.log.write(LogLevel::kError, "A handle could not be released; its memory comes back with the resume: %s",
+                        last_message());
         return;
       }
       extent.handle = PhysicalHandle{};
@@ -216,7 +226,9 @@ Status Pauser::back_region(Heap &heap, Region &region, uint64_t *bytes) {
     const uint64_t size = size_of(extent);
     if (extent.handle.value == 0) {
       if (Ledger *full = heap.ledgers().charge(size)) {
-        status = fail(GMM_ERROR_LIMIT_EXCEEDED, "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64 " are held.",
+        status = fail(GMM_ERROR_LIMIT_EXCEEDED,
+                      "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
+                      " are held.",
                       size, full->limit(), full->held());
         return;
       }
@@ -274,7 +286,8 @@ Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
   for (Heap *heap : all) {
     LockGuard heap_guard(heap->mutex);
     uint64_t paused = 0;
-    for (Region *region = heap->regions().front(); region != nullptr; region = heap->regions().next(region)) paused += is_paused(*region);
+    for (Region *region = heap->regions().front(); region != nullptr; region = heap->regions().next(region))
+      paused += is_paused(*region);
     if (paused != 0) heaps.push_back_reserved(heap);
   }
   *bytes = 0;

@@ -20,7 +20,8 @@ namespace gmm {
 
 class Pauser {
  public:
-  Pauser(Core &core, HeapSet &heaps, TagTable &tags) : core_(core), heaps_(heaps), tags_(tags), paused_(core.allocator) {}
+  Pauser(Core &core, HeapSet &heaps, TagTable &tags)
+      : core_(core), heaps_(heaps), tags_(tags), paused_(core.allocator) {}
   ~Pauser() { clear(); }
 
   // tags are checked; count 0: every tag. Status code GMM_UNCHANGED when nothing was active (or paused).

@@ -84,7 +84,9 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
   const uint64_t end = (base + size + page - 1) & ~(page - 1);
   for (uint64_t at = begin & ~(kExtentAlignment - 1); at < end; at += kExtentAlignment)
     if (core_.page_map.find_extent(reinterpret_cast<void *>(at)) != nullptr)
-      return fail(GMM_ERROR_INVALID_KIND, "gmm_pin(%p): the memory belongs to gmm, which pins its HOST memory itself; pin only your own.", memory);
+      return fail(GMM_ERROR_INVALID_KIND,
+                  "gmm_pin(%p): the memory belongs to gmm, which pins its HOST memory itself; pin only your own.",
+                  memory);
   LockGuard guard(mutex_);
   uint64_t at = 0;
   bool inside = false;
@@ -94,16 +96,21 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
     if (base >= known.base + known.size || base + size <= known.base) continue;
     if (base < known.base || base + size > known.base + known.size)
       return fail(GMM_ERROR_OVERLAP,
-                  "gmm_pin(%p, %" PRIu64 "): the range overlaps a pinned one of %" PRIu64 " bytes at %p without lying inside it; unpin that "
+                  "gmm_pin(%p, %" PRIu64 "): the range overlaps a pinned one of %" PRIu64
+                  " bytes at %p without lying inside it; unpin that "
                   "first, or pin the rest.",
                   memory, size, known.size, reinterpret_cast<void *>(known.base));
     inside = true;
   }
+  // A page that a pin of ours registered is known to the driver, and is no foreign one.
+  for (const Segment &segment : segments_)
+    inside = inside || (begin < segment.base + segment.size && segment.base < end);
   if (!inside) {
     ForeignPointer foreign;
     core_.backend->identify(memory, &foreign);
     if (foreign.known)
-      return fail(GMM_ERROR_INVALID_KIND, "gmm_pin(%p): the driver allocated or registered this memory itself; pin only your own.", memory);
+      return fail(GMM_ERROR_INVALID_KIND,
+                  "gmm_pin(%p): the driver allocated or registered this memory itself; pin only your own.", memory);
   }
   if (!ranges_.reserve(pins_.size() + 1) || !table_.reserve(pins_.size() + 1) || !pins_.insert(at, Pin{base, size}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a pin.");

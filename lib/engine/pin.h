@@ -17,7 +17,12 @@ namespace gmm {
 
 class PinTable {
  public:
-  explicit PinTable(Core &core) : core_(core), pins_(core.allocator), segments_(core.allocator), table_(core.allocator), ranges_(core.allocator) {}
+  explicit PinTable(Core &core)
+      : core_(core),
+        pins_(core.allocator),
+        segments_(core.allocator),
+        table_(core.allocator),
+        ranges_(core.allocator) {}
 
   Status pin(void *memory, uint64_t size, uint32_t flags, Device device, void **device_pointer);
   Status unpin(void *memory);
@@ -32,8 +37,8 @@ class PinTable {
     uint64_t base, size;
   };
   struct Segment {
-    uint64_t base, size;   // whole pages
-    uint64_t delta;        // device address minus host address
+    uint64_t base, size;  // whole pages
+    uint64_t delta;       // device address minus host address
     uint64_t pins;
   };
   Status cover(uint64_t begin, uint64_t end, uint32_t flags, Device device);

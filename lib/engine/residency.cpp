@@ -12,7 +12,8 @@ namespace {
 Status find_managed(Core &core, void *memory, const char *operation, uint64_t *size, Block *block) {
   GMM_TRY(find_block(core, memory, operation, block));
   if (block->heap->options().kind != Kind::kManaged)
-    return fail(GMM_ERROR_INVALID_KIND, "%s(%p): the block is not managed memory; allocate it with GMM_KIND_MANAGED.", operation, memory);
+    return fail(GMM_ERROR_INVALID_KIND, "%s(%p): the block is %s memory; only MANAGED memory takes this.", operation,
+                memory, kind_name(block->heap->options().kind));
   return check_range(*block, memory, operation, size);
 }
 
@@ -37,7 +38,8 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   }
   const auto close_window = [&] {
     MessageGuard keep;
-    if (mapped && !backend.unmap(window, size).ok()) core.log.write(LogLevel::kError, "A move leaves addresses mapped: %s", last_message());
+    if (mapped && !backend.unmap(window, size).ok())
+      core.log.write(LogLevel::kError, "A move leaves addresses mapped: %s", last_message());
     if (window != nullptr) backend.unreserve(window, size).ignore();  // addresses only
   };
   if (status.ok()) status = backend.unmap(base, size);
@@ -61,8 +63,10 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     // The old pages still hold everything: put them back.
     MessageGuard keep;
     Status back = backend.map(base, size, extent.handle);
-    if (back.ok()) back = backend.set_access(base, size, extent.location.is_host() ? extent.location : device, heap.options().peers);
-    if (!back.ok()) core.log.write(LogLevel::kError, "A failed move could not map the old pages again: %s", last_message());
+    if (back.ok())
+      back = backend.set_access(base, size, extent.location.is_host() ? extent.location : device, heap.options().peers);
+    if (!back.ok())
+      core.log.write(LogLevel::kError, "A failed move could not map the old pages again: %s", last_message());
     old = handle;
   } else {
     extent.handle = handle;
@@ -70,7 +74,8 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   }
   close_window();
   MessageGuard keep;
-  if (!backend.release(old).ok()) core.log.write(LogLevel::kError, "Pages left behind by a move are still held: %s", last_message());
+  if (!backend.release(old).ok())
+    core.log.write(LogLevel::kError, "Pages left behind by a move are still held: %s", last_message());
   return status;
 }
 
@@ -98,16 +103,19 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
       GMM_TRY(core.backend->advise(base, block.asked, GMM_ADVISE_SET_PREFERRED_LOCATION, location));
       GMM_TRY(core.backend->advise(base, block.asked, GMM_ADVISE_SET_ACCESSED_BY, location));
       GMM_TRY(core.backend->prefetch(base, block.asked, location, device, stream));
-      if (location.is_host() && (flags & GMM_MOVE_NON_BLOCKING) == 0) return core.backend->stream_synchronize(device, stream);
+      if (location.is_host() && (flags & GMM_MOVE_NON_BLOCKING) == 0)
+        return core.backend->stream_synchronize(device, stream);
       return Status();
     case Kind::kVmm:
       break;
     default:
-      return fail(GMM_ERROR_INVALID_KIND, "gmm_move(%p): HOST and DEVICE memory cannot move; allocate MANAGED or VMM memory.", memory);
+      return fail(GMM_ERROR_INVALID_KIND, "gmm_move(%p): %s memory cannot move; allocate MANAGED or VMM memory.",
+                  memory, kind_name(block.heap->options().kind));
   }
   bool capturing = false;
   GMM_TRY(core.backend->stream_is_capturing(device, stream, &capturing));
-  if (capturing) return fail(GMM_ERROR_CAPTURING, "gmm_move(%p): VMM memory cannot move while the stream is captured.", memory);
+  if (capturing)
+    return fail(GMM_ERROR_CAPTURING, "gmm_move(%p): VMM memory cannot move while the stream is captured.", memory);
   LockGuard guard(block.heap->mutex);
   Block again;
   GMM_TRY(find_block(core, memory, "gmm_move", &again));
@@ -115,9 +123,11 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   Extent &extent = *again.extent;
   const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
   if (again.span->begin() != begin || again.span->bytes() != extent.size.load(std::memory_order_relaxed))
-    return fail(GMM_ERROR_BUSY, "gmm_move(%p): the block shares its extent with others; allocate it with GMM_ALLOC_DEDICATED.", memory);
+    return fail(GMM_ERROR_BUSY,
+                "gmm_move(%p): the block shares its extent with others; allocate it with GMM_ALLOC_DEDICATED.", memory);
   if (extent.importers.load(std::memory_order_relaxed) != 0)
-    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory.", memory, extent.importers.load(std::memory_order_relaxed));
+    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory.", memory,
+                extent.importers.load(std::memory_order_relaxed));
   if (extent.location == location) return remark(GMM_UNCHANGED, "gmm_move(%p): the block is there already.", memory);
   return move_extent(core, extent, *block.heap, location, stream);
 }

@@ -61,8 +61,8 @@ constexpr uint32_t slab_blocks(uint32_t index) {
   return static_cast<uint32_t>(blocks < kMaxSlabBlocks ? blocks : kMaxSlabBlocks);
 }
 
-static_assert(class_of_count(8) == 7 && class_of_count(9) == 8 && class_of_count(16) == 15 && class_of_count(17) == 16 &&
-              class_of_count(18) == 16 && class_of_count(19) == 17);
+static_assert(class_of_count(8) == 7 && class_of_count(9) == 8 && class_of_count(16) == 15 &&
+              class_of_count(17) == 16 && class_of_count(18) == 16 && class_of_count(19) == 17);
 static_assert(count_of_class(8) == 9 && count_of_class(16) == 18 && count_of_class(15) == 16);
 static_assert(kSmallClasses == 56 && kLargeClasses == 72);
 

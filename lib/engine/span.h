@@ -25,33 +25,33 @@ struct Region;
 
 struct RegionExtents;
 struct HeapRegions;
-struct SpanOrder;   // free runs by size, slabs by class
+struct SpanOrder;  // free runs by size, slabs by class
 
 struct Extent : Link<RegionExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
   std::atomic<Region *> region{nullptr};
-  uint64_t id = 0;                  // never reused in a context; names the extent in IPC handles
-  PhysicalHandle handle;            // VMM; 0 when paused
-  Device location;                  // where a VMM extent's pages are
+  uint64_t id = 0;        // never reused in a context; names the extent in IPC handles
+  PhysicalHandle handle;  // VMM; 0 when paused
+  Device location;        // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};
-  uint8_t token[16] = {};           // drawn at the first export
+  uint8_t token[16] = {};  // drawn at the first export
   bool exported = false;
-  bool mapped = true;               // VMM: the handle is mapped at `base`
-  bool fresh = false;               // during a resume: the handle was made by it
-  bool newly_mapped = false;        // during a resume: mapped by it
+  bool mapped = true;         // VMM: the handle is mapped at `base`
+  bool fresh = false;         // during a resume: the handle was made by it
+  bool newly_mapped = false;  // during a resume: mapped by it
 };
 
 struct Region : Link<HeapRegions> {
   std::atomic<Heap *> heap{nullptr};
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
-  Allocation allocation;            // kinds other than VMM
+  Allocation allocation;  // kinds other than VMM
   List<Extent, RegionExtents> extents;
   std::atomic<uint32_t> paused{0};
   std::atomic<uint64_t> generation{0};
   bool dedicated = false;
-  uint64_t live_spans = 0;          // slabs and large blocks
+  uint64_t live_spans = 0;  // slabs and large blocks
 };
 
 enum class SpanState : uint32_t {
@@ -70,16 +70,16 @@ struct Span : Link<SpanOrder> {
   std::atomic<uint64_t> size{0};
   std::atomic<SpanState> state{SpanState::kNone};
   // Blocks of a slab are found by multiplication: index = units * reciprocal >> 24.
-  std::atomic<uint32_t> block_size{0};   // bytes; 0 for a large block
+  std::atomic<uint32_t> block_size{0};  // bytes; 0 for a large block
   std::atomic<uint32_t> reciprocal{0};
   std::atomic<uint32_t> block_count{0};
   uint32_t class_index = 0;
   std::atomic<Heap *> heap{nullptr};
   Region *region = nullptr;
-  uint64_t free_blocks = 0;         // slab: bit i = block i lies here and not in a thread cache
-  uint64_t streams = 0;             // free memory: streams whose queued work may still use it (bits of StreamOrder)
-  bool listed = false;              // in a list of the heap
-  bool is_slab_object = false;      // which pool it came from
+  uint64_t free_blocks = 0;     // slab: bit i = block i lies here and not in a thread cache
+  uint64_t streams = 0;         // free memory: streams whose queued work may still use it (bits of StreamOrder)
+  bool listed = false;          // in a list of the heap
+  bool is_slab_object = false;  // which pool it came from
   // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans one: both
   // are followed by no further member, and SlabSpan adds the rest.
   std::atomic<uint64_t> slots[1] = {};
@@ -96,7 +96,9 @@ struct Span : Link<SpanOrder> {
     const uint32_t index = static_cast<uint32_t>(((address - begin()) / kUnit * multiplier) >> 24);
     return index < kMaxSlabBlocks ? index : kMaxSlabBlocks - 1;
   }
-  uintptr_t block(uint32_t index) const { return begin() + uint64_t{index} * block_size.load(std::memory_order_relaxed); }
+  uintptr_t block(uint32_t index) const {
+    return begin() + uint64_t{index} * block_size.load(std::memory_order_relaxed);
+  }
   uint64_t block_bytes() const {
     const uint32_t small = block_size.load(std::memory_order_relaxed);
     return small != 0 ? small : bytes();

@@ -55,8 +55,8 @@ void write_span(Writer &writer, Span &span, bool paused, bool *first) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t asked = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
     if (asked == 0) continue;
-    writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"}", *first ? "" : ",",
-                 span.block(i), asked, span.block_bytes(), paused ? "paused" : "active");
+    writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"}",
+                 *first ? "" : ",", span.block(i), asked, span.block_bytes(), paused ? "paused" : "active");
     *first = false;
   }
 }
@@ -64,16 +64,19 @@ void write_span(Writer &writer, Span &span, bool paused, bool *first) {
 void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   const HeapTotals totals = heap.totals();
   const HeapOptions &options = heap.options();
-  writer.print("{\"kind\":\"%s\",\"device\":%d,\"tag\":", kKinds[static_cast<uint32_t>(options.kind)], options.device.ordinal);
+  writer.print("{\"kind\":\"%s\",\"device\":%d,\"tag\":", kKinds[static_cast<uint32_t>(options.kind)],
+               options.device.ordinal);
   writer.quote(tags.get(options.tag)->name);
-  writer.print(",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64 ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
+  writer.print(",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64 ",\"reserved_bytes\":%" PRIu64
+               ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
                totals.live_bytes, totals.live_blocks, totals.held, totals.paused);
   LockGuard guard(heap.mutex);
   bool first = true;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
     for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent)) {
-      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"mapped\":%s,\"importers\":%u}", first ? "" : ",",
-                   extent->base.load(std::memory_order_relaxed), extent->size.load(std::memory_order_relaxed), extent->mapped ? "true" : "false",
+      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"mapped\":%s,\"importers\":%u}",
+                   first ? "" : ",", extent->base.load(std::memory_order_relaxed),
+                   extent->size.load(std::memory_order_relaxed), extent->mapped ? "true" : "false",
                    extent->importers.load(std::memory_order_relaxed));
       first = false;
     }

@@ -43,7 +43,8 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   if (bits == 0) return Status();
   bool capturing = false;
   GMM_TRY(backend_->stream_is_capturing(device_, waiter.stream, &capturing));
-  if (capturing) return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
+  if (capturing)
+    return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
   return for_each(bits, [&](Slot &slot) -> Status {
     if (slot.key.stream == GMM_STREAM_PER_THREAD)
       return slot.noted == nullptr ? Status() : backend_->stream_wait(device_, waiter.stream, slot.noted);

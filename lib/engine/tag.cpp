@@ -42,21 +42,26 @@ Status TagTable::find(const char *name, gmm_tag *out) {
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
   const uint64_t length = strnlen(name, sizeof(Tag::name));
   if (length == 0 || length >= sizeof(Tag::name))
-    return fail(GMM_ERROR_INVALID_VALUE, "A tag's name has 1 to 63 bytes; this one has %s.", length == 0 ? "none" : "more");
+    return fail(GMM_ERROR_INVALID_VALUE, "A tag's name has 1 to 63 bytes; this one has %s.",
+                length == 0 ? "none" : "more");
   if (desc != nullptr && desc->contents > GMM_CONTENTS_FILE)
-    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.", desc->contents);
+    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.",
+                desc->contents);
   LockGuard guard(mutex_);
   const uint32_t tags = count();
   for (gmm_tag tag = 1; tag <= tags; ++tag) {
     Tag *known = get(tag);
     if (std::strcmp(known->name, name) != 0) continue;
     if (desc != nullptr && (desc->contents != known->contents || desc->priority != known->priority))
-      return fail(GMM_ERROR_INVALID_VALUE, "The tag \"%s\" exists with contents %u and priority %d, not %u and %d; use the same or another name.",
-                  name, known->contents, known->priority, desc->contents, desc->priority);
+      return fail(
+          GMM_ERROR_INVALID_VALUE,
+          "The tag \"%s\" exists with contents %u and priority %d, not %u and %d; use the same or another name.", name,
+          known->contents, known->priority, desc->contents, desc->priority);
     *out = tag;
     return Status();
   }
-  if (tags + 1 >= kMaxTags) return fail(GMM_ERROR_NOT_SUPPORTED, "All %u tags of this context are in use.", kMaxTags - 1);
+  if (tags + 1 >= kMaxTags)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "All %u tags of this context are in use.", kMaxTags - 1);
   Tag *made = allocator_.create<Tag>();
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the tag \"%s\".", name);
   std::memcpy(made->name, name, length);
@@ -83,7 +88,8 @@ Status TagTable::push(gmm_tag tag) {
   ThreadState *state = current_thread(true);
   if (state != nullptr && state->tags == nullptr)
     state->tags = static_cast<TagEntry *>(std::malloc(kMaxTagDepth * sizeof(TagEntry)));
-  if (state == nullptr || state->tags == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for this thread's tags.");
+  if (state == nullptr || state->tags == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for this thread's tags.");
   if (state->tag_depth == kMaxTagDepth)
     return fail(GMM_ERROR_UNBALANCED, "This thread has pushed %u tags; pop some.", kMaxTagDepth);
   state->tags[state->tag_depth++] = TagEntry{serial_, tag};

@@ -8,8 +8,8 @@
 #include <atomic>
 
 #include "base/lock.h"
-#include "engine/ledger.h"
 #include "engine/heap.h"
+#include "engine/ledger.h"
 
 namespace gmm {
 

@@ -96,7 +96,8 @@ void empty(HeapCache &cache, bool other_threads_stream) {
     const bool keep = bins->key.stream == GMM_STREAM_PER_THREAD && !other_threads_stream;
     for (Bin &bin : bins->bins) {
       if (keep) {
-        for (uint32_t i = 0; i < bin.count; ++i) kept += cache.heap->core().page_map.find(bin.entries[i].block)->block_bytes();
+        for (uint32_t i = 0; i < bin.count; ++i)
+          kept += cache.heap->core().page_map.find(bin.entries[i].block)->block_bytes();
         continue;
       }
       if (bin.count == 0) continue;
@@ -239,7 +240,8 @@ void prepare_barriers() {
 namespace {
 
 // Without a cache, or past what is cached: straight from the heap.
-Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, void **out, std::atomic<uint64_t> **slot) {
+Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, void **out,
+                     std::atomic<uint64_t> **slot) {
   for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
     if (effort == Effort::kGrow) heap.drain_caches(false);
     if (size <= kMaxSmall && alignment <= kGranule) {
@@ -262,7 +264,8 @@ Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey ke
 }
 
 // The bin was empty. Fills it, outside of enter() so that a revoker never waits for a driver call.
-__attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t asked, uint64_t alignment, gmm_stream stream, void **out) {
+__attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t asked, uint64_t alignment,
+                                            gmm_stream stream, void **out) {
   HeapCache *cache = find_cache(heap);
   if (cache == nullptr) cache = make_cache(heap);
   if (cache == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
@@ -312,7 +315,8 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
     // A class whose size is a multiple of the alignment has aligned blocks, as slabs start at granules.
     size = (size + alignment - 1) & ~(alignment - 1);
     if (alignment <= kGranule && size <= kMaxSmall)
-      while (small_class_size(small_class(size)) % alignment != 0) size = small_class_size(small_class(size)) + alignment;
+      while (small_class_size(small_class(size)) % alignment != 0)
+        size = small_class_size(small_class(size)) + alignment;
   }
   HeapCache *cache = find_cache(heap);
   if (__builtin_expect(cache == nullptr || size > kMaxCached || alignment > kGranule, 0))
@@ -368,14 +372,18 @@ __attribute__((noinline, cold)) Status free_error(Core &core, const Span *span, 
     Span *live = const_cast<Span *>(span);
     const uint32_t index = live->index_of(address);
     const uintptr_t start = live->block(index);
-    if (live->slot(index).load(std::memory_order_relaxed) != 0 && index < (live->is_slab_object ? live->block_count.load(std::memory_order_relaxed) : 1))
-      return fail(GMM_ERROR_INTERIOR_POINTER, "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.",
-                  block, static_cast<uint64_t>(address - start), reinterpret_cast<void *>(start));
+    if (live->slot(index).load(std::memory_order_relaxed) != 0 &&
+        index < (live->is_slab_object ? live->block_count.load(std::memory_order_relaxed) : 1))
+      return fail(GMM_ERROR_INTERIOR_POINTER,
+                  "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.", block,
+                  static_cast<uint64_t>(address - start), reinterpret_cast<void *>(start));
     return fail(GMM_ERROR_ALREADY_FREED, "gmm_free(%p): the block was freed before.", block);
   }
   if (core.page_map.find_extent(block) != nullptr)
-    return fail(GMM_ERROR_ALREADY_FREED, "gmm_free(%p): the address lies in memory of gmm, but in no live block; it was freed before.", block);
-  return fail(GMM_ERROR_UNKNOWN_POINTER, "gmm_free(%p): this context did not give out the address; pass only what gmm_alloc() gave.", block);
+    return fail(GMM_ERROR_ALREADY_FREED,
+                "gmm_free(%p): the address lies in memory of gmm, but in no live block; it was freed before.", block);
+  return fail(GMM_ERROR_UNKNOWN_POINTER,
+              "gmm_free(%p): this context did not give out the address; pass only what gmm_alloc() gave.", block);
 }
 
 // Half of a full stack goes to the heap.
@@ -389,10 +397,12 @@ void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
 }
 
 // The block is checked and its slot is 0 already; `asked` are its bytes. kept: the heap keeps it aside, only count it.
-__attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot, uint64_t asked, gmm_stream stream, bool kept) {
+__attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
+                                           uint64_t asked, gmm_stream stream, bool kept) {
   HeapCache *cache = find_cache(heap);
   if (cache == nullptr) cache = make_cache(heap);
-  const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream, stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
+  const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream,
+                      stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
   const CacheEntry entry{block, slot};
   if (cache == nullptr) {
     // No memory for this thread's cache: count among the ended ones.
@@ -410,7 +420,8 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
   const uint64_t bytes = span->block_bytes();
   StreamBins *bins = nullptr;
   Bin *bin = nullptr;
-  if (!kept && heap.fast.careful.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached && !span->region->dedicated) {
+  if (!kept && heap.fast.careful.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached &&
+      !span->region->dedicated) {
     bins = bins_of(*cache, stream);
     if (bins != nullptr) bin = stack_of(*cache, *bins, span->is_slab_object ? span->class_index : cache_class(bytes));
   }
@@ -430,7 +441,8 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
 Status cached_free(Core &core, void *block, gmm_stream stream) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Span *span = core.page_map.find(block);
-  if (__builtin_expect(span == nullptr || !span->live() || address - span->begin() >= span->bytes(), 0)) return free_error(core, span, block);
+  if (__builtin_expect(span == nullptr || !span->live() || address - span->begin() >= span->bytes(), 0))
+    return free_error(core, span, block);
   const uint32_t index = span->index_of(address);
   std::atomic<uint64_t> &slot = span->slot(index);
   const uint64_t asked = slot.load(std::memory_order_relaxed);
@@ -449,7 +461,10 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
       const uint64_t bytes = span->block_bytes();
       if (__builtin_expect(bins != nullptr && bins->key.stream == stream && bytes <= kMaxCached, 1)) {
         Bin &bin = bins->bins[span->is_slab_object ? span->class_index : cache_class(bytes)];
-        if (__builtin_expect(bin.count < bin.capacity && cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget && !span->region->dedicated, 1)) {
+        if (__builtin_expect(bin.count < bin.capacity &&
+                                 cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget &&
+                                 !span->region->dedicated,
+                             1)) {
           slot.store(0, std::memory_order_relaxed);
           bin.entries[bin.count++] = CacheEntry{block, &slot};
           add(cache->cached_bytes, bytes);
@@ -479,7 +494,7 @@ void Heap::drain_caches(bool wait) {
   if (!any) return;
   if (g_expedited.load(std::memory_order_relaxed))
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  else
+  else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
   for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
     while (cache->busy.load(std::memory_order_seq_cst) != 0) sched_yield();

@@ -36,8 +36,8 @@ struct ThreadState;
 struct HeapCache : Link<HeapCaches> {
   std::atomic<uint32_t> busy{0};
   std::atomic<uint32_t> revoked{0};
-  uint32_t fence = 0;              // membarrier is missing
-  StreamBins *current = nullptr;   // the stream used last
+  uint32_t fence = 0;             // membarrier is missing
+  StreamBins *current = nullptr;  // the stream used last
   StreamBins *all = nullptr;
   Heap *heap = nullptr;
   uint64_t thread_id = 0;
@@ -62,7 +62,7 @@ struct TagEntry {
 inline constexpr uint32_t kMaxTagDepth = 64;
 struct ThreadState {
   ThreadTableEntry *table = nullptr;
-  TagEntry *tags = nullptr;        // kMaxTagDepth of them, made at the first push
+  TagEntry *tags = nullptr;  // kMaxTagDepth of them, made at the first push
   uint32_t tag_depth = 0;
   uint32_t table_size = 0;
   uint64_t id = 0;

@@ -8,12 +8,14 @@ namespace gmm {
 
 Status Trace::begin(const char *path) {
   LockGuard guard(mutex_);
-  if (file_ != nullptr) return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): a trace is running; end it first.", path);
+  if (file_ != nullptr)
+    return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): a trace is running; end it first.", path);
   file_ = std::fopen(path, "we");
   if (file_ == nullptr) {
     const int error = errno;
     char text[96];
-    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): %s.", path, system_error_text(error, text, sizeof text));
+    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): %s.", path,
+                       system_error_text(error, text, sizeof text));
   }
   broken_ = false;
   next_id_ = 0;
@@ -82,7 +84,8 @@ void Trace::allocated(const void *memory, uint64_t size, gmm_stream stream) {
   LockGuard guard(mutex_);
   if (file_ == nullptr) return;
   if (!insert(memory, next_id_)) broken_ = true;
-  std::fprintf(file_, "a %" PRIu64 " %" PRIu64 " %" PRIuPTR "\n", next_id_++, size, reinterpret_cast<uintptr_t>(stream));
+  std::fprintf(file_, "a %" PRIu64 " %" PRIu64 " %" PRIuPTR "\n", next_id_++, size,
+               reinterpret_cast<uintptr_t>(stream));
 }
 
 void Trace::freeing(const void *memory, gmm_stream stream) {
