@@ -15,8 +15,8 @@
 #include "native.h"
 %}
 %insert(runtime) %{
-SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_csharp_run_fn run) {
-  gmm_csharp_register(fail, log, oom, write, run);
+SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write) {
+  gmm_csharp_register(fail, log, oom, write);
 }
 %}
 %insert(begin) %{
@@ -25,17 +25,16 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 
 %pragma(csharp) imclasscode=%{
   [global::System.Runtime.InteropServices.DllImport("$dllimport")]
-  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom, WriteCallback write, RunCallback run);
+  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom, WriteCallback write);
 
   // Static, so that the delegates live as long as C can call them.
   private static readonly FailCallback fail = Callbacks.Fail;
   private static readonly LogCallback log = Callbacks.Log;
   private static readonly OomCallback oom = Callbacks.Oom;
   private static readonly WriteCallback write = Callbacks.Write;
-  private static readonly RunCallback run = Callbacks.Run;
 
   internal static void Register() {
-    GmmRegisterCallbacks(fail, log, oom, write, run);
+    GmmRegisterCallbacks(fail, log, oom, write);
   }
 %}
 /* Runs before the first call of any function: SWIG's own initialisers stand before it. */
@@ -129,7 +128,18 @@ GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
 GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
+%apply void *GMM_ADDRESS { void * }
 void gmm_csharp_close(int32_t fd);
+void *gmm_csharp_next(void);
+void gmm_csharp_finish(void *request);
+void gmm_csharp_stop(void);
+
+/* Not for the helpers above: the dispatcher waits inside of one and is no call of the library. */
+%csnothrowexception %{
+  ++gmm_csharp_depth;
+  $action
+  --gmm_csharp_depth;
+%}
 
 /* `base` is a word of C#. */
 %rename(base_address) gmm_pointer_info::base;

@@ -1,29 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+_Thread_local int gmm_csharp_depth;
 
 static gmm_csharp_fail_fn fail_delegate;
 static gmm_csharp_log_fn log_delegate;
 static gmm_csharp_oom_fn oom_delegate;
 static gmm_write_fn write_delegate;
-static gmm_csharp_run_fn run_delegate;
 
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_csharp_run_fn run) {
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
+static gmm_csharp_request *first;
+static gmm_csharp_request **last = &first;
+static int stopped;
+
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write) {
   fail_delegate = fail;
   log_delegate = log;
   oom_delegate = oom;
   write_delegate = write;
-  run_delegate = run;
 }
 
 void gmm_csharp_throw(gmm_result result) {
   fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
 
+/* False when there is no room for it. */
+static int ask(void *user, const char *message, uint32_t level) {
+  gmm_csharp_request *request = (gmm_csharp_request *)calloc(1, sizeof *request);
+  if (!request) return 0;
+  request->user = user;
+  request->level = level;
+  if (message && !(request->message = strdup(message))) {
+    free(request);
+    return 0;
+  }
+  pthread_mutex_lock(&mutex);
+  if (!stopped) {
+    *last = request;
+    last = &request->next;
+    pthread_cond_signal(&asked);
+  }
+  while (!request->done && !stopped) pthread_cond_wait(&finished, &mutex);
+  /* At the end of the program somebody may look at it still. */
+  int done = request->done;
+  pthread_mutex_unlock(&mutex);
+  if (done) {
+    free(request->message);
+    free(request);
+  }
+  return 1;
+}
+
+void *gmm_csharp_next(void) {
+  pthread_mutex_lock(&mutex);
+  while (!first && !stopped) pthread_cond_wait(&asked, &mutex);
+  gmm_csharp_request *request = stopped ? NULL : first;
+  if (request) {
+    first = request->next;
+    if (!first) last = &first;
+  }
+  pthread_mutex_unlock(&mutex);
+  return request;
+}
+
+void gmm_csharp_finish(void *request) {
+  pthread_mutex_lock(&mutex);
+  ((gmm_csharp_request *)request)->done = 1;
+  pthread_cond_broadcast(&finished);
+  pthread_mutex_unlock(&mutex);
+}
+
+void gmm_csharp_stop(void) {
+  pthread_mutex_lock(&mutex);
+  stopped = 1;
+  pthread_cond_broadcast(&asked);
+  pthread_cond_broadcast(&finished);
+  pthread_mutex_unlock(&mutex);
+}
+
 void gmm_csharp_close(int32_t fd) { close(fd); }
 
-void gmm_csharp_log(void *user, gmm_log_level level, const char *message) { log_delegate(user, level, message); }
+void gmm_csharp_log(void *user, gmm_log_level level, const char *message) {
+  if (gmm_csharp_depth > 0)
+    log_delegate(user, level, message);
+  else
+    (void)ask(user, message, level); /* a line less when there is no memory for it */
+}
 
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
   return oom_delegate(user, info->device, info->kind, info->tag, info->requested, info->reserved, info->attempt, info->cause);
@@ -31,4 +100,7 @@ int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
 
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }
 
-void gmm_csharp_run(void *user) { run_delegate(user); }
+void gmm_csharp_run(void *user) {
+  /* A task must not be lost: wait for room. */
+  while (!ask(user, NULL, 0)) usleep(1000);
+}

@@ -8,10 +8,33 @@
 typedef void (*gmm_csharp_fail_fn)(int32_t code, int32_t native_code, const char *name, const char *message);
 typedef void (*gmm_csharp_log_fn)(void *user, uint32_t level, const char *message);
 typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, uint32_t tag, uint64_t requested, uint64_t reserved, uint32_t attempt, int32_t cause);
-typedef void (*gmm_csharp_run_fn)(void *user);
 
 /** Sets the delegates, before any other call. */
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_csharp_run_fn run);
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write);
+
+/** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
+extern _Thread_local int gmm_csharp_depth;
+
+/**
+ * A callback of a thread of the library. That thread waits while a thread of the runtime runs it: Mono does not end while a
+ * thread that C made is attached to it. Dispatcher.cs knows the start of the layout.
+ */
+typedef struct gmm_csharp_request {
+  void *user;
+  char *message; /**< NULL: a task of a stream; else a line of the log */
+  uint32_t level;
+  int32_t done;
+  struct gmm_csharp_request *next;
+} gmm_csharp_request;
+
+/** Waits for a request; NULL after gmm_csharp_stop(). */
+void *gmm_csharp_next(void);
+
+/** Lets the thread of the library go on. */
+void gmm_csharp_finish(void *request);
+
+/** The runtime ends: nobody waits for it any more, and nothing is asked of it. */
+void gmm_csharp_stop(void);
 
 /** Leaves the failure of this thread's last call as the pending exception that the C# side throws when the wrapper returns. */
 void gmm_csharp_throw(gmm_result result);

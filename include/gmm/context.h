@@ -63,7 +63,7 @@ typedef struct gmm_context_desc {
  *
  * @param desc  NULL for the defaults.
  * @param[out] out  the context, with one reference; give it back with gmm_context_release().
- * Errors: INVALID_DESCRIPTOR, INVALID_VALUE (unknown backend, here or in GMM_BACKEND), NO_BACKEND,
+ * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (unknown backend, here or in GMM_BACKEND), NO_BACKEND,
  * OUT_OF_HOST_MEMORY, DRIVER.
  * Stream behaviour: none. Since: 0.1
  */

@@ -31,8 +31,10 @@ Status read_descriptor(const T *in, const char *name, T *out) {
                 name);
   for (uint32_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)
-      return fail(GMM_ERROR_INVALID_DESCRIPTOR,
-                  "%s has a field at byte %u that this release does not know, and it is not zero.", name, i);
+      return fail(
+          GMM_ERROR_INVALID_DESCRIPTOR,
+          "%s.struct_size = %u reaches past the %zu bytes that this release knows, and byte %u there is %u, not 0.",
+          name, size, sizeof(T), i, bytes[i]);
   std::memcpy(static_cast<void *>(out), in, sizeof(T));
   out->struct_size = sizeof(T);
   return Status();

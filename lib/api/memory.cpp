@@ -118,8 +118,8 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
                   copy.minimum_extent);
     if ((uint64_t{copy.peer_devices} >> context->device_count) != 0)
       return fail(GMM_ERROR_INVALID_DEVICE,
-                  "gmm_heap_desc.peer_devices = 0x%x names devices that do not exist; there are %u.", copy.peer_devices,
-                  context->device_count);
+                  "gmm_heap_desc.peer_devices = 0x%x names device %d, which does not exist; there are %u.",
+                  copy.peer_devices, static_cast<int>(std::bit_width(copy.peer_devices)) - 1, context->device_count);
     HeapOptions options;
     options.kind = copy.kind == GMM_KIND_UNSPECIFIED ? Kind::kDevice : static_cast<Kind>(copy.kind);
     options.device = Device{copy.device};

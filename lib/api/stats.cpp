@@ -24,10 +24,15 @@ Status check_scope(const Context &context, const gmm_scope *in, gmm_scope *out) 
 gmm_result gmm_set_limit(gmm_context *context, const gmm_scope *scope, uint64_t bytes) noexcept {
   gmm_scope copy;
   Status status = Context::check(context);
-  if (status.ok()) status = check_scope(*context, scope, &copy);
+  if (status.ok()) status = read_descriptor(scope, "gmm_scope", &copy);
+  if (status.ok())
+    status = check_flags(copy.flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope.flags");
   if (status.ok() && ((copy.flags & GMM_SCOPE_KIND) != 0 || copy.flags == 0))
-    status = fail(GMM_ERROR_INVALID_FLAGS,
-                  "gmm_set_limit: a limit is for a device, a tag, or a tag on a device; flags = 0x%x.", copy.flags);
+    status = fail(
+        GMM_ERROR_INVALID_FLAGS,
+        "gmm_set_limit: scope.flags = 0x%x; a limit is for a device, a tag, or a tag on a device, and not for a kind.",
+        copy.flags);
+  if (status.ok()) status = check_scope(*context, scope, &copy);
   if (status.ok())
     Limits::set((copy.flags & GMM_SCOPE_TAG) != 0 ? context->tags.get(copy.tag) : nullptr,
                 (copy.flags & GMM_SCOPE_DEVICE) != 0 ? &context->held_on[copy.device] : nullptr, copy, bytes);

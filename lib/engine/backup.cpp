@@ -114,6 +114,8 @@ Status Backup::save(gmm_contents contents) {
   if (!status.ok()) {
     MessageGuard keep;
     drop();
+  } else if (file_ >= 0 && !pinned_) {
+    madvise(memory_, memory_size_, MADV_DONTNEED);  // a staging buffer needs no pages while the memory is away
   }
   return status;
 }

@@ -70,8 +70,10 @@ class Heap {
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
-  // The block is exported; with `mutex` held.
-  Status mark_exported(const CacheEntry &block);
+  // The block is exported under *id, or was already: then *id becomes the known one. With `mutex` held.
+  Status mark_exported(const CacheEntry &block, uint64_t *id);
+  // Whether the live block at this address was exported under this id. With `mutex` held.
+  bool exported_as(const void *block, uint64_t id) const;
   // At the free of such a block: puts `key` behind those streams. *kept: importers hold its memory, and the heap keeps it aside
   // until free_kept_aside() finds them gone.
   Status settle_uses(const CacheEntry &block, StreamKey key, bool *kept);
@@ -195,7 +197,7 @@ class Heap {
   struct Use {
     void *block;
     StreamKey key;
-    bool exported;
+    uint64_t exported;  // the export's id; 0: a stream's use
   };
   struct KeptAside {
     CacheEntry entry;

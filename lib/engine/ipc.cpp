@@ -79,9 +79,19 @@ Extent *Sharing::piece_of(const Export &entry, uint32_t piece, uintptr_t *base) 
   return nullptr;
 }
 
-// The export of the extents that a block lies in; made at its first export. With mutex_ and the heap's lock held.
+// Whether the memory of an export is gone and nobody holds a grant. With mutex_ held.
+bool Sharing::stale(const Export &entry) const {
+  uintptr_t base = 0;
+  Block block;
+  if (entry.importers != 0) return false;
+  return piece_of(entry, entry.pieces - 1, &base) == nullptr ||
+         !find_block(core_, reinterpret_cast<void *>(entry.block), &block) || block.base != entry.block;
+}
+
+// The export of a block; made at its first. With mutex_ and the heap's lock held.
 Status Sharing::find_export(const Block &block, Export *out) {
   Export fresh = {};
+  fresh.block = block.base;
   fresh.base = block.extent->base.load(std::memory_order_relaxed);
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = fresh.base; at < end;) {
@@ -95,21 +105,26 @@ Status Sharing::find_export(const Block &block, Export *out) {
     fresh.size += extent->size.load(std::memory_order_relaxed);
     at = fresh.base + fresh.size;
   }
+  if (!exports_.reserve(exports_.size() + 1))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
+  GMM_TRY(random_bytes(fresh.token, sizeof fresh.token));
+  fresh.id = next_id_;
+  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &fresh.id));
   for (uint64_t i = exports_.size(); i-- > 0;) {
-    uintptr_t base = 0;
-    if (exports_[i].base == fresh.base && exports_[i].size == fresh.size &&
-        std::memcmp(exports_[i].extents, fresh.extents, sizeof fresh.extents) == 0) {
-      *out = exports_[i];
+    const Export &known = exports_[i];
+    if (known.id == fresh.id) {
+      *out = known;
       return Status();
     }
-    // What the export named is gone.
-    if (piece_of(exports_[i], exports_[i].pieces - 1, &base) == nullptr) exports_.erase_unordered(i);
+    if (stale(known)) {
+      exports_.erase_unordered(i);
+    } else if (known.base == fresh.base && known.size == fresh.size &&
+               std::memcmp(known.extents, fresh.extents, sizeof fresh.extents) == 0) {
+      std::memcpy(fresh.token, known.token, sizeof fresh.token);
+    }
   }
-  fresh.id = next_id_;
-  GMM_TRY(random_bytes(fresh.token, sizeof fresh.token));
-  if (!exports_.push_back(fresh))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
   ++next_id_;
+  exports_.push_back_reserved(fresh);
   *out = fresh;
   return Status();
 }
@@ -120,7 +135,7 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
   const HeapOptions &options = block.heap->options();
   if (options.kind == Kind::kManaged)
     return fail(GMM_ERROR_INVALID_KIND,
-                "gmm_ipc_export(%p): managed memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
+                "gmm_ipc_export(%p): MANAGED memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
   const uint32_t ways = routes(block);
   if (ways == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export(%p): device %d has no way to share this kind.", memory,
@@ -157,7 +172,6 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
     handle.block_offset += shift;
     handle.allocation_size += shift;
   }
-  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}));
   ipc_handle_encode(handle, out);
   return Status();
 }
@@ -165,9 +179,14 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
 Status Sharing::export_fd(const void *memory, int32_t *fd, uint64_t *offset, uint64_t *size) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
-  if ((routes(block) & GMM_IPC_ROUTE_FD) == 0)
+  const Kind kind = block.heap->options().kind;
+  if (kind != Kind::kVmm && kind != Kind::kHost)
     return fail(GMM_ERROR_INVALID_KIND,
-                "gmm_ipc_export_fd(%p): this kind has no descriptor here; allocate VMM or HOST memory.", memory);
+                "gmm_ipc_export_fd(%p): %s memory has no descriptor; allocate VMM or HOST memory.", memory,
+                kind_name(kind));
+  if ((routes(block) & GMM_IPC_ROUTE_FD) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export_fd(%p): device %d cannot export descriptors.", memory,
+                block.heap->options().device.ordinal);
   LockGuard heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
   if (block.paused)
@@ -190,7 +209,7 @@ Status Sharing::resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSi
   const uint32_t piece = static_cast<uint32_t>(id >> kPieceShift);
   const uint64_t plain = id & ((uint64_t{1} << kPieceShift) - 1);
   LockGuard guard(sharing.mutex_);
-  for (const Export &entry : sharing.exports_) {
+  for (Export &entry : sharing.exports_) {
     if (entry.id != plain) continue;
     if (!ipc_token_equal(entry.token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
     LockGuard set_guard(sharing.heaps_.mutex);
@@ -200,12 +219,15 @@ Status Sharing::resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSi
     Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
     if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
     LockGuard heap_guard(heap->mutex);
-    if (sharing.piece_of(entry, piece, &base) != extent) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+    if (sharing.piece_of(entry, piece, &base) != extent ||
+        !heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+      return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
     if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
     if (out->wants_fd) GMM_TRY(open_extent(*sharing.core_.backend, *heap, *extent, &out->fd));
     out->allocation_size = extent->size.load(std::memory_order_relaxed);
     out->generation = region->generation.load(std::memory_order_relaxed);
     extent->importers.fetch_add(1, std::memory_order_acq_rel);
+    ++entry.importers;
     return Status();
   }
   return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
@@ -216,8 +238,9 @@ void Sharing::importer_gone(void *self, uint64_t id) {
   const uint32_t piece = static_cast<uint32_t>(id >> kPieceShift);
   const uint64_t plain = id & ((uint64_t{1} << kPieceShift) - 1);
   LockGuard guard(sharing.mutex_);
-  for (const Export &entry : sharing.exports_) {
+  for (Export &entry : sharing.exports_) {
     if (entry.id != plain) continue;
+    --entry.importers;
     LockGuard set_guard(sharing.heaps_.mutex);
     uintptr_t base = 0;
     Extent *extent = sharing.piece_of(entry, piece, &base);

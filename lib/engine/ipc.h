@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharing with other processes: which allocations were exported, and what was imported.
 //
-// What is shared is an extent, or, for a VMM block that lies over several, the run of extents: an export. A handle names the export and
-// the offset of the pointer. Piece k of an export is asked for under the id with k in its top 16 bits, so every reply carries one
+// What the system shares is an extent, or, for a VMM block that lies over several, a run of extents. An export is one block, for as
+// long as it lives; exports in one run of extents carry the same token, by which an importer knows that it has the
+// memory mapped already. Piece k of a run is asked for under the export's id with k in its top 16 bits, so every reply carries one
 // descriptor. Importers are counted on the extents by their open connections (ipc_broker.h), so a killed importer is
 // counted down by the system. A block that is freed while importers hold its extent is kept aside until they are gone.
 #ifndef GMM_ENGINE_IPC_H
@@ -43,9 +44,11 @@ class Sharing {
   struct Export {
     uint64_t id;
     uint8_t token[kIpcTokenSize];
-    uintptr_t base;
+    uintptr_t block;
+    uintptr_t base;  // of the run of extents
     uint64_t size;
     uint32_t pieces;
+    uint32_t importers;  // granted to other processes, all pieces together
     uint32_t self_imports;
     uint64_t extents[kMaxPieces];  // ids, so that later memory at the address is told apart
   };
@@ -69,6 +72,7 @@ class Sharing {
   static void importer_gone(void *self, uint64_t id);
   Extent *piece_of(const Export &entry, uint32_t piece, uintptr_t *base) const;
   Status find_export(const Block &block, Export *out);
+  bool stale(const Export &entry) const;
   Status connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd);
   Status map_import(Import &import, uint32_t timeout_ms);
   Status map_vmm(Import &import, uint32_t timeout_ms);

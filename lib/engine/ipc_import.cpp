@@ -13,8 +13,8 @@ namespace {
 constexpr uint32_t kPieceShift = 48;
 
 bool same_export(const IpcHandle &a, const IpcHandle &b) {
-  return a.exporter == b.exporter && a.allocation == b.allocation && a.allocation_size == b.allocation_size &&
-         a.generation == b.generation && std::memcmp(a.token, b.token, sizeof a.token) == 0;
+  return a.exporter == b.exporter && a.allocation_size == b.allocation_size && a.generation == b.generation &&
+         std::memcmp(a.token, b.token, sizeof a.token) == 0;
 }
 
 }  // namespace
@@ -127,11 +127,15 @@ Status Sharing::find_own(const IpcHandle &handle, void **out) {
   for (Export &entry : exports_) {
     uintptr_t base = 0;
     if (entry.id != handle.allocation || !ipc_token_equal(entry.token, handle.token)) continue;
-    if (piece_of(entry, entry.pieces - 1, &base) == nullptr) break;
     const uint64_t shift = handle.allocation_size - entry.size;
-    void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
     Block block;
-    if (handle.allocation_size < entry.size || handle.offset < shift || !find_block(core_, address, &block)) break;
+    if (piece_of(entry, entry.pieces - 1, &base) == nullptr || handle.allocation_size < entry.size ||
+        handle.offset < shift)
+      break;
+    void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
+    if (!find_block(core_, address, &block) || block.base != entry.block) break;
+    LockGuard heap_guard(block.heap->mutex);
+    if (!block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) break;
     ++entry.self_imports;
     *out = address;
     return Status();
@@ -143,9 +147,8 @@ Status Sharing::close_own(const void *memory) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
   LockGuard guard(mutex_);
-  const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
   for (Export &entry : exports_)
-    if (address - entry.base < entry.size && entry.self_imports != 0) {
+    if (entry.block == block.base && entry.self_imports != 0) {
       --entry.self_imports;
       return Status();
     }

@@ -23,6 +23,8 @@ struct Block {
 Status find_block(const Core &core, const void *address, const char *operation, Block *out);
 // The same without a message: false when there is none.
 bool find_block(const Core &core, const void *address, Block *out);
+// "DEVICE", "VMM", "HOST" or "MANAGED", for messages.
+const char *kind_name(Kind kind);
 // Checks that [address, address + size) lies in the block; size 0 becomes the rest of the block.
 Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size);
 

@@ -102,6 +102,9 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
                   memory, size, known.size, reinterpret_cast<void *>(known.base));
     inside = true;
   }
+  // A page that a pin of ours registered is known to the driver, and is no foreign one.
+  for (const Segment &segment : segments_)
+    inside = inside || (begin < segment.base + segment.size && segment.base < end);
   if (!inside) {
     ForeignPointer foreign;
     core_.backend->identify(memory, &foreign);

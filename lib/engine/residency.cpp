@@ -12,8 +12,8 @@ namespace {
 Status find_managed(Core &core, void *memory, const char *operation, uint64_t *size, Block *block) {
   GMM_TRY(find_block(core, memory, operation, block));
   if (block->heap->options().kind != Kind::kManaged)
-    return fail(GMM_ERROR_INVALID_KIND, "%s(%p): the block is not managed memory; allocate it with GMM_KIND_MANAGED.",
-                operation, memory);
+    return fail(GMM_ERROR_INVALID_KIND, "%s(%p): the block is %s memory; only MANAGED memory takes this.", operation,
+                memory, kind_name(block->heap->options().kind));
   return check_range(*block, memory, operation, size);
 }
 
@@ -109,8 +109,8 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
     case Kind::kVmm:
       break;
     default:
-      return fail(GMM_ERROR_INVALID_KIND,
-                  "gmm_move(%p): HOST and DEVICE memory cannot move; allocate MANAGED or VMM memory.", memory);
+      return fail(GMM_ERROR_INVALID_KIND, "gmm_move(%p): %s memory cannot move; allocate MANAGED or VMM memory.",
+                  memory, kind_name(block.heap->options().kind));
   }
   bool capturing = false;
   GMM_TRY(core.backend->stream_is_capturing(device, stream, &capturing));

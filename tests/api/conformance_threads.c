@@ -48,8 +48,12 @@ static void *random_thread(void *argument) {
     CHECK(info.base == blocks[slot]);
     CHECK_EQUAL(info.size, size);
   }
-  for (unsigned slot = 0; slot < SLOTS; ++slot)
-    if (blocks[slot] != NULL) OK(gmm_free(context, blocks[slot], GMM_STREAM_DEFAULT));
+  for (unsigned slot = 0; slot < SLOTS; ++slot) {
+    pthread_mutex_lock(&model.lock);
+    model.live[me * SLOTS + slot].start = model.live[me * SLOTS + slot].end = 0;
+    pthread_mutex_unlock(&model.lock);
+    OK(gmm_free(context, blocks[slot], GMM_STREAM_DEFAULT));  // NULL where there is none
+  }
   return NULL;
 }
 

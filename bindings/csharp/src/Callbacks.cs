@@ -33,12 +33,9 @@ namespace Gmm
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     internal delegate int WriteCallback(IntPtr user, IntPtr text, ulong size);
 
-    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-    internal delegate void RunCallback(IntPtr user);
-
     /// <summary>
     /// What C calls. The user pointer is a GCHandle: of one of these objects, which lives as long as its native context, of a
-    /// snapshot's writer or of a stream's task. No exception may leave through C: one that belongs to a caller waits in `pending`.
+    /// snapshot's writer. No exception may leave through C: one that belongs to a caller waits in `pending`.
     /// </summary>
     internal sealed class Callbacks
     {
@@ -114,26 +111,7 @@ namespace Gmm
             }
         }
 
-        internal static void Run(IntPtr user)
-        {
-            if (Environment.HasShutdownStarted)
-            {
-                return;
-            }
-            try
-            {
-                GCHandle handle = GCHandle.FromIntPtr(user);
-                Action task = (Action)handle.Target;
-                handle.Free();
-                task();
-            }
-            catch (Exception error)
-            {
-                Orphan(error);
-            }
-        }
-
-        /// <summary>An exception without a caller ends the program, as that of any thread does, but on a thread of the runtime's own.</summary>
+        /// <summary>An exception without a caller ends the program, as that of any thread does.</summary>
         private static void Orphan(Exception error)
         {
             ThreadPool.QueueUserWorkItem(state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);

@@ -117,6 +117,7 @@ namespace Gmm
                     desc.host_devices = (uint)options.HostDevices;
                     if (options.Logger != null)
                     {
+                        Dispatcher.Start();
                         desc.set_log(GCHandle.ToIntPtr(user));
                     }
                     IntPtr address;

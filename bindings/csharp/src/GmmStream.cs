@@ -96,8 +96,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Queues a call of the task. It runs on a thread of the backend and must not call gmm. An exception that it throws ends the
-        /// program, as on any thread.
+        /// Queues a call of the task. It runs on a thread of the thread pool, in the stream's order, and must not call gmm. An exception that it
+        /// throws ends the program, as on any thread.
         /// </summary>
         public void Call(Action task)
         {
@@ -107,6 +107,7 @@ namespace Gmm
             }
             using (Use stream = Owned())
             {
+                Dispatcher.Start();
                 GCHandle user = GCHandle.Alloc(task);
                 try
                 {

@@ -79,6 +79,18 @@ struct Operation {
 const std::vector<Operation> &operations();
 bool possible(Backend &backend, const Operation &operation);
 
+// Something to put through with the first, the second, ... call of the driver failing, each time from a fresh start.
+struct Trial {
+  std::function<void()> begin;
+  std::function<Status()> run;
+  std::function<void()> end;  // after a run that succeeded: everything is back
+};
+// `entry` NULL: any call of those that the fake counts. A failure must have a message, change nothing and leave the
+// thread's context alone, and a retry must work. Adds the failures that came through to `seen`. A device that is started
+// meanwhile may stay so.
+void fail_each_call(const char *entry, CUresult result, const Trial &trial, uint64_t *seen);
+Trial trial_of(Backend &backend, const Operation &operation);
+
 Status open_cuda(const HostAllocator &allocator, const Log &log, Backend **out);
 
 // Runs this program again with one filter and a changed environment; the exit status.

@@ -106,34 +106,5 @@ TEST_F(CudaContext, DevicesAreStartedWhenTheyAreNeeded) {
   EXPECT_EQ(driver().live().context_references, before) << "released by destroy()";
 }
 
-// The driver's answers where the context is looked up or put back.
-TEST_F(CudaContext, SurvivesFailuresOfTheContextCalls) {
-  if (!driver().is_fake()) GTEST_SKIP() << "needs the fake driver";
-  for (const char *entry :
-       {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode"})
-    for (const Operation &operation : operations()) {
-      if (!possible(backend(), operation)) continue;
-      SCOPED_TRACE(std::string(entry) + " in " + operation.name);
-      World world;
-      world.backend = &backend();
-      ASSERT_OK(operation.prepare(world));
-      for (uint64_t kth = 1; kth < 10; ++kth) {
-        const fake_cuda_live_t before = driver().live();
-        const uint64_t failures = driver().failures();
-        driver().fail(entry, kth, CUDA_ERROR_UNKNOWN);
-        const Status status = operation.run(world);
-        const bool happened = driver().failures() != failures;
-        driver().fail(nullptr, 0, CUDA_SUCCESS);
-        ASSERT_EQ(driver().current(), nullptr);
-        if (status.ok()) break;
-        ASSERT_TRUE(happened) << last_message();
-        EXPECT_NE(last_message()[0], '\0');
-        EXPECT_EQ(driver().live(), before);
-        ASSERT_LT(kth, 9u) << "no end";
-      }
-      ASSERT_OK(operation.undo(world));
-    }
-}
-
 }  // namespace
 }  // namespace gmm::test

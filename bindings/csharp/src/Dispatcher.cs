@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Gmm
+{
+    /// <summary>
+    /// Runs what threads of the library ask for on threads of the runtime, while those wait. A thread that C made never enters C#: Mono
+    /// does not end while one is attached to it, or while one of its own waits in C: ProcessExit comes first and wakes that.
+    /// </summary>
+    internal static class Dispatcher
+    {
+        /// <summary>The start of gmm_csharp_request in native.h.</summary>
+        [StructLayout(LayoutKind.Sequential)]
+        private struct Request
+        {
+            internal IntPtr User;
+            internal IntPtr Message;
+            internal uint Level;
+        }
+
+        private static readonly object gate = new object();
+        private static bool started;
+
+        /// <summary>Before anything is given to the library that its threads may call.</summary>
+        internal static void Start()
+        {
+            lock (gate)
+            {
+                if (!started)
+                {
+                    AppDomain.CurrentDomain.ProcessExit += (sender, arguments) => Native.gmm_csharp_stop();
+                    Thread thread = new Thread(Loop) { IsBackground = true, Name = "gmm callbacks" };
+                    thread.Start();
+                    started = true;
+                }
+            }
+        }
+
+        private static void Loop()
+        {
+            for (IntPtr request = Native.gmm_csharp_next(); request != IntPtr.Zero; request = Native.gmm_csharp_next())
+            {
+                ThreadPool.QueueUserWorkItem(Perform, request);
+            }
+        }
+
+        private static void Perform(object state)
+        {
+            IntPtr address = (IntPtr)state;
+            Request request = (Request)Marshal.PtrToStructure(address, typeof(Request));
+            if (request.Message != IntPtr.Zero)
+            {
+                Callbacks.Log(request.User, request.Level, request.Message);
+            }
+            else
+            {
+                GCHandle handle = GCHandle.FromIntPtr(request.User);
+                Action task = (Action)handle.Target;
+                handle.Free();
+                task(); // what it throws ends the program: the thread of the library need not go on
+            }
+            Native.gmm_csharp_finish(address);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pip install in a clean virtual environment, then a program that uses what was installed.
+
+Usage: wheel_test.py SOURCE_ROOT. Ends with 77 (skipped) where PyPI cannot be reached.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = """
+import pathlib, sys
+import gmm
+installed = pathlib.Path(gmm.__file__).parent
+assert installed.is_relative_to(sys.prefix), installed
+loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
+assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the package
+with gmm.Context("host") as context, context.alloc(100) as buffer:
+    buffer.fill(3)
+    assert bytes(buffer) == b"\\x03" * 100
+print(gmm.__version__)
+"""
+
+
+def main(root):
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+        python = folder / "venv" / "bin" / "python"
+        pip = [str(python), "-m", "pip"]
+        # What the build needs comes from PyPI: without it nothing can be said about the wheel.
+        reached = subprocess.run([*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"],
+                                 env=environment, capture_output=True, text=True, check=False)
+        if reached.returncode != 0:
+            print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
+            return 77
+        subprocess.run([*pip, "install", "-q", root], env=environment, check=True, cwd=folder)
+        done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False, cwd=folder)
+        print(done.stdout + done.stderr)
+        return 0 if done.returncode == 0 and not done.stderr else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
