@@ -171,6 +171,19 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
 }
 
 bool Heap::drop_paused(Region &region) {
+  // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (span->is(SpanState::kFree)) {
+      span->streams = 0;
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
+    }
+    previous = span;
+    at = span->end();
+  }
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
