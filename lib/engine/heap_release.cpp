@@ -113,18 +113,16 @@ void Heap::for_each_releasable(Fn fn) {
 
 // Waits, without the lock, for what is queued so far on the streams that free memory belongs to.
 Status Heap::wait_for_free() {
-  Vector<NativeEvent> events(core_.allocator), borrowed(core_.allocator);
+  Vector<NativeEvent> events(core_.allocator);
   Status status;
   {
     LockGuard guard(mutex);
     uint64_t bits = 0;
     free_.for_each([&](Span *run) { bits |= run->streams; });
     for_each_releasable([&](Span *run) { bits |= run->streams; });
-    status = streams_.collect_events(bits, &events, &borrowed);
+    status = streams_.collect_events(bits, &events);
   }
   for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
-  LockGuard guard(mutex);
-  streams_.return_events(borrowed);
   return status;
 }
 
@@ -171,7 +169,19 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
 }
 
 bool Heap::drop_paused(Region &region) {
-  merge_region(region, true);
+  // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (span->is(SpanState::kFree)) {
+      span->streams = 0;
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
+    }
+    previous = span;
+    at = span->end();
+  }
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
