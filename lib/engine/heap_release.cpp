@@ -165,6 +165,7 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
 }
 
 bool Heap::drop_paused(Region &region) {
+  merge_region(region, true);
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
