@@ -127,7 +127,7 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
   uint64_t released = 0;
-  release_free_locked(0, &released).ignore();  // a refusal keeps the memory for the next try
+  release_free_locked(0, Waited{}, &released).ignore();  // a refusal keeps the memory for the next try
   const uint64_t bytes = (size + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
   Span *run = nullptr;
   if (options_.kind == Kind::kVmm) {

@@ -106,7 +106,7 @@ void Heap::for_each_releasable(Fn fn) {
 }
 
 // Waits, without the lock, for what is queued so far on the streams that free memory belongs to.
-Status Heap::wait_for_free() {
+Status Heap::wait_for_free(Waited *out) {
   Vector<NativeEvent> events(core_.allocator), borrowed(core_.allocator);
   Status status;
   {
@@ -114,6 +114,7 @@ Status Heap::wait_for_free() {
     uint64_t bits = 0;
     free_.for_each([&](Span *run) { bits |= run->streams; });
     for_each_releasable([&](Span *run) { bits |= run->streams; });
+    *out = Waited{bits, streams_.now()};
     status = streams_.collect_events(bits, &events, &borrowed);
   }
   for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
@@ -123,28 +124,33 @@ Status Heap::wait_for_free() {
 }
 
 // Free memory whose streams are done is free for all, and neighbours become one run.
-void Heap::settle_free() {
+void Heap::settle_free(const Waited &waited) {
   uint64_t bits = 0;
   free_.for_each([&](Span *run) { bits |= run->streams; });
-  const uint64_t passed = streams_.passed(bits);
+  const uint64_t done = passed(bits, waited);
   free_.for_each([&](Span *run) {
-    if ((run->streams & ~passed) == 0) run->streams = 0;
+    if ((run->streams & ~done) == 0) run->streams = 0;
   });
   merge_all(false);
 }
 
-Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
+uint64_t Heap::passed(uint64_t bits, const Waited &waited) {
+  const uint64_t settled = streams_.unused_since(bits & waited.bits, waited.then);
+  return bits == settled ? settled : settled | streams_.passed(bits & ~settled);
+}
+
+Status Heap::release_free_locked(uint64_t at_most, const Waited &waited, uint64_t *released) {
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   for_each_releasable([&](Span *run) {
     // Without host memory for the list, what is left out is released another time.
     if (runs.push_back(run)) bits |= run->streams;
   });
-  const uint64_t passed = bits == 0 ? 0 : streams_.passed(bits);
+  const uint64_t done = passed(bits, waited);
   for (Span *run : runs) {
     Region *region = run->region;
     const bool dedicated = region->dedicated;
-    if ((*released >= at_most && !dedicated) || (run->streams & ~passed) != 0) continue;
+    if ((*released >= at_most && !dedicated) || (run->streams & ~done) != 0) continue;
     if (options_.kind != Kind::kVmm) {
       if (region->live_spans != 0 || run->bytes() != region->size.load(std::memory_order_relaxed) ||
           region->extents.front()->importers.load(std::memory_order_relaxed) != 0)
@@ -181,17 +187,19 @@ bool Heap::drop_paused(Region &region) {
 }
 
 Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
-  if (wait) GMM_TRY(wait_for_free());
+  Waited waited;
+  if (wait) GMM_TRY(wait_for_free(&waited));
   LockGuard guard(mutex);
-  if (wait) settle_free();
-  return release_free_locked(at_most, released);
+  if (wait) settle_free(waited);
+  return release_free_locked(at_most, waited, released);
 }
 
 Status Heap::close(bool force) {
   const Status drained = drain_caches(true);
   if (!force) GMM_TRY(drained);
   free_kept_aside();
-  if (!force) GMM_TRY(wait_for_free());
+  Waited waited;
+  if (!force) GMM_TRY(wait_for_free(&waited));
   LockGuard guard(mutex);
   if (!force) {
     uint64_t spans = 0;
@@ -200,9 +208,9 @@ Status Heap::close(bool force) {
     if (spans != 0)
       return fail(GMM_ERROR_BUSY,
                   "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
-    settle_free();
+    settle_free(waited);
     uint64_t released = 0;
-    GMM_TRY(release_free_locked(UINT64_MAX, &released));
+    GMM_TRY(release_free_locked(UINT64_MAX, waited, &released));
   }
   while (Region *region = regions_.front()) {
     const uintptr_t base = region->base.load(std::memory_order_relaxed);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/stream_order.h"
 
+#include <bit>
+
 namespace gmm {
 
 namespace {
@@ -15,6 +17,19 @@ StreamKey plain(StreamKey key) {
 }  // namespace
 
 uint64_t StreamOrder::bit_of(StreamKey key) {
+  const uint64_t bit = find_bit(key);
+  if (bit != 0) used_[std::countr_zero(bit)] = ++now_;
+  return bit;
+}
+
+uint64_t StreamOrder::unused_since(uint64_t bits, uint64_t then) const {
+  uint64_t unused = 0;
+  for (uint32_t i = 0; i < kBits; ++i)
+    if ((bits >> i & 1) != 0 && used_[i] <= then) unused |= uint64_t{1} << i;
+  return unused;
+}
+
+uint64_t StreamOrder::find_bit(StreamKey key) {
   key = plain(key);
   for (uint64_t i = 0; i < slots_.size(); ++i)
     if (!slots_[i].retired && slots_[i].key == key) return uint64_t{1} << (i < kBits ? i : kBits - 1);

@@ -45,6 +45,10 @@ class StreamOrder {
   // `borrowed` go back by return_events(), also after a failure. CAPTURING when a stream is in a graph capture.
   Status collect_events(uint64_t bits, Vector<NativeEvent> *events, Vector<NativeEvent> *borrowed);
   void return_events(Vector<NativeEvent> &borrowed);
+  // Grows with every use of a stream here. Who waited for bits since `then` asks which of them nobody used meanwhile: their
+  // memory is settled, and a new event, which takes its time even on an idle stream, need not say so.
+  uint64_t now() const { return now_; }
+  uint64_t unused_since(uint64_t bits, uint64_t then) const;
   // Waits for the streams, with the lock held.
   Status wait(uint64_t bits);
   // Whether one of the streams is being captured into a graph.
@@ -66,6 +70,7 @@ class StreamOrder {
     bool retired = false;
     bool ended = false;  // the thread of a per-thread stream is gone
   };
+  uint64_t find_bit(StreamKey key);
   bool is_done(const Slot &slot);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
@@ -77,6 +82,8 @@ class StreamOrder {
   Vector<Slot> slots_;
   Vector<NativeEvent> spare_;  // has room for every event that was made
   uint64_t events_ = 0;
+  uint64_t now_ = 0;
+  uint64_t used_[kBits] = {};
 };
 
 }  // namespace gmm
