@@ -54,7 +54,9 @@ GMM_API gmm_result gmm_ipc_close(gmm_context *context, void *memory) GMM_NOEXCEP
 
 /**
  * Opens a file descriptor for the driver's allocation that the block lies in, for example for Vulkan's VK_KHR_external_memory_fd.
- * VMM and HOST memory. The caller owns the descriptor and closes it; it keeps the memory alive.
+ * VMM and HOST memory, and DEVICE memory whose gmm_query() tells ::GMM_IPC_ROUTE_FD. A descriptor speaks of one driver allocation: a
+ * VMM block that lies over several is NOT_SUPPORTED, which ::GMM_ALLOC_DEDICATED avoids.
+ * The caller owns the descriptor and closes it; it keeps the memory alive.
  * @param[out] fd  @param[out] offset  bytes from the start of the allocation to `memory`; may be NULL.
  * @param[out] size  bytes of the allocation; may be NULL.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND, PAUSED, NOT_SUPPORTED, DRIVER, SYSTEM, FORKED. Since: 0.1

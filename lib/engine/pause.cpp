@@ -178,7 +178,7 @@ Status Pauser::pause(const gmm_tag *tags, uint32_t count, uint32_t flags, uint64
           heap->detach(region);
       });
     }
-    heap->drain_caches(true);
+    if (status.ok()) status = heap->drain_caches(true);
     if (status.ok()) status = core_.backend->synchronize(heap->options().device);
     Backup *backup = status.ok() ? make_backup(*heap) : nullptr;
     if (status.ok() && (backup == nullptr || !backups.push_back(backup))) {
@@ -298,7 +298,7 @@ Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
     uint64_t before = 0, after = 0;
     for_each_region(*heap, true, [&](Region &region) {
       for_each_extent(region, [&](Extent &extent) { before += extent.handle.value == 0 ? size_of(extent) : 0; });
-      heap->drop_paused(region);
+      if (!heap->drop_paused(region)) return;
       for_each_extent(region, [&](Extent &extent) { after += extent.handle.value == 0 ? size_of(extent) : 0; });
     });
     heap->count_paused(-static_cast<int64_t>(before - after));
@@ -368,10 +368,11 @@ void Pauser::forget(Heap &heap) {
     if (!is_paused(*region)) continue;
     uint64_t before = 0, after = 0;
     for_each_extent(*region, [&](Extent &extent) { before += extent.handle.value == 0 ? size_of(extent) : 0; });
-    heap.drop_paused(*region);
-    for_each_extent(*region, [&](Extent &extent) { after += extent.handle.value == 0 ? size_of(extent) : 0; });
+    const bool there = heap.drop_paused(*region);
+    if (there)
+      for_each_extent(*region, [&](Extent &extent) { after += extent.handle.value == 0 ? size_of(extent) : 0; });
     heap.count_paused(-static_cast<int64_t>(before - after));
-    if (region->extents.empty()) heap.attach(*region);
+    if (there && region->extents.empty()) heap.attach(*region);
   }
 }
 
