@@ -12,7 +12,8 @@ Heap::Heap(Core &core, const HeapOptions &options)
       options_(options),
       streams_(core.backend, options.device, core.allocator),
       uses_(core.allocator),
-      kept_aside_(core.allocator) {
+      kept_aside_(core.allocator),
+      unsettled_(core.allocator) {
   ledgers_.each[4] = &own_ledger_;
   fast.gate = core.gate;
 }
@@ -52,8 +53,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->base.store(run->begin(), std::memory_order_relaxed);
   slab->size.store(run->bytes(), std::memory_order_relaxed);
   slab->block_size.store(static_cast<uint32_t>(size), std::memory_order_relaxed);
-  slab->reciprocal.store(static_cast<uint32_t>(((uint64_t{1} << 24) + size / kUnit - 1) / (size / kUnit)),
-                         std::memory_order_relaxed);
+  slab->reciprocal.store(slab_reciprocal(class_index), std::memory_order_relaxed);
   slab->block_count.store(blocks, std::memory_order_relaxed);
   slab->class_index = class_index;
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
@@ -63,6 +63,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->state.store(SpanState::kSlab, std::memory_order_release);
   core_.page_map.set(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
+  slab_tails_ += slab_tail(*slab);
   end_span(run);
   slabs_[class_index].push_front(slab);
   slab->listed = true;
@@ -77,7 +78,7 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
   const uint64_t bit = streams_.bit_of(key);
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   while (*count < wanted) {
-    Span *slab = find_slab(class_index, bit);
+    Span *slab = find_slab(class_index, streams_.own_bit(key));
     if (slab == nullptr) {
       // What there is will do; a further slab is made for a first block only.
       if (*count != 0) break;
@@ -126,7 +127,7 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
   uint64_t released = 0;
-  release_free_locked(0, false, &released).ignore();  // a refusal keeps the memory for the next try
+  release_free_locked(0, &released).ignore();  // a refusal keeps the memory for the next try
   const uint64_t bytes = (size + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
   Span *run = nullptr;
   if (options_.kind == Kind::kVmm) {
@@ -175,6 +176,7 @@ Span *Heap::retire_slab(Span *slab) {
   run->size.store(slab->bytes(), std::memory_order_relaxed);
   run->streams = slab->streams;
   --slab->region->live_spans;
+  if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
   end_span(slab);
   return free_run(run);
 }
@@ -197,27 +199,35 @@ void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   }
 }
 
+// The bit for memory that a stream frees now; 0 when nothing queued may use it any more.
+uint64_t Heap::note_frees(StreamKey key) {
+  const bool per_thread = key.stream == GMM_STREAM_PER_THREAD;
+  if (per_thread && key.thread != current_thread_id()) return 0;
+  const uint64_t bit = streams_.bit_of(key);
+  MessageGuard keep;
+  if (bit != 0 && streams_.note_frees(key).ok()) return bit;
+  // No memory to remember the stream, or no event: wait for it once.
+  if (core_.backend->stream_synchronize(options_.device, key.stream).ok()) return 0;
+  core_.log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
+                  last_message());
+  return bit;
+}
+
 void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   LockGuard guard(mutex);
-  if (key.stream == GMM_STREAM_PER_THREAD && key.thread == current_thread_id())
-    streams_.note_frees(key).ignore();  // a driver that refuses this is caught at the next call on the stream
-  uint64_t bit = streams_.bit_of(key);
-  if (bit == 0) {
-    // No memory to remember the stream: wait for it once, and the memory is free for all.
-    MessageGuard keep;
-    core_.backend->stream_synchronize(options_.device, key.stream).ignore();
-  }
+  const uint64_t bit = note_frees(key);
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
 
-void Heap::note_frees(StreamKey key) {
+void Heap::end_thread(uint64_t thread) {
   LockGuard guard(mutex);
-  streams_.note_frees(key).ignore();
+  streams_.end_thread(thread);
 }
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  if (streams_.bit_of(StreamKey{stream, current_thread_id()}) == 0 || !uses_.push_back(Use{block.block, stream, 0}))
+  const StreamKey key{stream, current_thread_id()};
+  if (streams_.bit_of(key) == 0 || !uses_.push_back(Use{block.block, key, 0}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
@@ -229,7 +239,7 @@ Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
     *id = use.exported;
     return Status();
   }
-  if (!uses_.push_back(Use{block.block, nullptr, *id}))
+  if (!uses_.push_back(Use{block.block, StreamKey{}, *id}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
@@ -254,19 +264,30 @@ bool Heap::has_importers(const CacheEntry &entry) {
 }
 
 Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
+  const uint64_t thread = current_thread_id();
+  bool other_thread = false;
+  {
+    LockGuard guard(mutex);
+    for (const Use &use : uses_)
+      if (use.block == block.block && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread)
+        other_thread = true;
+  }
+  // Only its own thread can name a per-thread stream, so only the whole device can be waited for; without the lock, as a callback may free memory.
+  if (other_thread) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
   uint64_t bits = 0;
   bool exported = false;
   for (const Use &use : uses_) {
     if (use.block != block.block) continue;
     exported = exported || use.exported != 0;
-    if (use.exported == 0) bits |= streams_.bit_of(StreamKey{use.stream, current_thread_id()});
+    if (use.exported == 0 && !(other_thread && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread))
+      bits |= note_frees(use.key);
   }
   *kept = exported && has_importers(block);
   if (*kept && !kept_aside_.reserve(kept_aside_.size() + 1))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep a block aside that importers still use.");
   GMM_TRY(streams_.put_behind(key, bits));
-  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key});
+  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key, note_frees(key) != 0});
   for (uint64_t i = uses_.size(); i-- > 0;)
     if (uses_[i].block == block.block) uses_.erase_unordered(i);
   return Status();
@@ -278,28 +299,36 @@ void Heap::free_kept_aside() {
     const KeptAside kept = kept_aside_[i];
     if (has_importers(kept.entry)) continue;
     kept_aside_.erase_unordered(i);
-    put_back_one(kept.entry, streams_.bit_of(kept.key));
+    put_back_one(kept.entry, kept.ordered ? streams_.bit_of(kept.key) : 0);  // noted when it was freed
   }
 }
 
-void Heap::forget_stream(gmm_stream stream) {
-  drain_caches(false);
+Status Heap::forget_stream(gmm_stream stream) {
+  GMM_TRY(drain_caches(false));
   LockGuard guard(mutex);
+  // Nothing may name the stream again, whichever bit it had.
+  for (uint64_t i = uses_.size(); i-- > 0;)
+    if (uses_[i].exported == 0 && uses_[i].key.stream == stream) uses_.erase_unordered(i);
+  for (KeptAside &kept : kept_aside_)
+    if (kept.key.stream == stream) kept.ordered = false;
   const uint64_t bit = streams_.forget(stream);
-  if (bit == 0) return;
+  if (bit == 0) return Status();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
-  for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].exported == 0 && uses_[i].stream == stream) uses_.erase_unordered(i);
+  return Status();
 }
 
 Status Heap::reset() {
-  drain_caches(true);
+  GMM_TRY(drain_caches(true));
   for_each_cache(*this, [](HeapCache &cache) { cache.forget_live(); });
+  {
+    LockGuard guard(caches_mutex);
+    ended.live_blocks = ended.live_bytes = 0;
+  }
   LockGuard guard(mutex);
-  ended.live_blocks = ended.live_bytes = 0;
   uses_.clear();
   kept_aside_.clear();
+  unsettled_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
     for (uintptr_t at = region->base.load(std::memory_order_relaxed),
                    end = at + region->size.load(std::memory_order_relaxed);
@@ -315,6 +344,10 @@ Status Heap::reset() {
           --region->live_spans;
           span = free_run(span);
         }
+      } else if (span->is(SpanState::kFree)) {
+        unlist_run(span);
+        span->streams = 0;  // the devices were waited for
+        span = free_run(span);
       }
       at = span->end();
     }

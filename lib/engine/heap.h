@@ -66,7 +66,7 @@ class Heap {
   Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   // A block with a driver allocation of its own.
   Status take_dedicated(uint64_t size, Span **out);
-  // Blocks back, in the order of a stream. Slots are 0.
+  // Blocks back, in the order of a stream. Slots are 0. Another thread's per-thread stream: the caller has waited for the device.
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
@@ -78,23 +78,23 @@ class Heap {
   // until free_kept_aside() finds them gone.
   Status settle_uses(const CacheEntry &block, StreamKey key, bool *kept);
   void free_kept_aside();
-  // For a per-thread stream's batch of frees.
-  void note_frees(StreamKey key);
-  void forget_stream(gmm_stream stream);
+  Status forget_stream(gmm_stream stream);
+  // The calling thread ends and has put everything back.
+  void end_thread(uint64_t thread);
 
   // --- Memory back to the driver ------------------------------------------------------------------
-  // Free extents, up to `at_most` bytes. wait: after the work that may use them; else only where that is done.
+  // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a stream may
+  // free memory; else only where that is done.
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
-  // BUSY while blocks are live.
-  Status check_empty();
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
 
   // --- Thread caches ----------------------------------------------------------------------------------
-  // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed.
-  void drain_caches(bool wait);
+  // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed, for
+  // which nobody else can record an event: the device is waited for, which can fail.
+  Status drain_caches(bool wait);
   HeapTotals totals();
 
   void count_failure() {
@@ -132,8 +132,8 @@ class Heap {
   // Takes the free memory of a region out of use, or puts it back.
   void detach(Region &region);
   void attach(Region &region);
-  // Extents of a paused region without a live block are given up.
-  void drop_paused(Region &region);
+  // Extents of a paused region without a live block are given up. False when the region was dedicated and ended with them.
+  bool drop_paused(Region &region);
   StreamOrder &streams() { return streams_; }
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
 
@@ -152,7 +152,8 @@ class Heap {
   bool split(Span *run, uint64_t first_bytes, Span **rest);
   Span *merge(Span *first, Span *second);
   Span *free_run(Span *run);
-  void merge_all();
+  void merge_all(bool any_streams);
+  void merge_region(Region &region, bool any_streams);
   Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
   Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   void list_run(Span *run);
@@ -164,14 +165,20 @@ class Heap {
   Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
-  // heap_grow.cpp: regions and extents
+  // heap_grow.cpp: regions and extents from the driver
   Status grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out);
   Status grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **out);
   Status grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
   Status reserve_region(uint64_t bytes, bool exact, Region **out);
   Status back(Span *unbacked, uint64_t bytes, Span **out);
   Status charge(uint64_t bytes, uint64_t *wanted);
-  Status release_free_locked(uint64_t at_most, bool wait, uint64_t *released);
+
+  // heap_release.cpp: back to the driver
+  template <typename Fn>
+  void for_each_releasable(Fn fn);
+  Status wait_for_free();
+  void settle_free();
+  Status release_free_locked(uint64_t at_most, uint64_t *released);
   void drop_span(Span *span);
   Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released);
   Status release_extent(Extent *extent, Span *run, Span **rest);
@@ -190,16 +197,25 @@ class Heap {
   List<Span, SpanOrder> dedicated_;             // free dedicated blocks that wait for their streams
   struct Use {
     void *block;
-    gmm_stream stream;
+    StreamKey key;
     uint64_t exported;  // the export's id; 0: a stream's use
   };
   struct KeptAside {
     CacheEntry entry;
     StreamKey key;
+    bool ordered;  // false: nothing is queued that may use it
   };
   bool has_importers(const CacheEntry &entry);
+  uint64_t note_frees(StreamKey key);
+  void note_peak(uint64_t live);  // with caches_mutex held
   Vector<Use> uses_;
   Vector<KeptAside> kept_aside_;
+  Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
+  // Bytes of a slab behind its last block: held, in no block, and free again with the slab.
+  static uint64_t slab_tail(const Span &slab) {
+    return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
+  }
+  uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   uint64_t paused_ = 0;
 };

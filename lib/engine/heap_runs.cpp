@@ -101,24 +101,27 @@ Span *Heap::free_run(Span *run) {
   return run;
 }
 
-// Before the heap grows: neighbours that were freed on different streams become one run that waits for all of them.
-void Heap::merge_all() {
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    if (region->paused.load(std::memory_order_relaxed) != 0 || region->dedicated) continue;
-    Span *previous = nullptr;
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
-                   end = at + region->size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
-      if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree)) {
-        unlist_run(previous);
-        unlist_run(span);
-        span = merge(previous, span);
-        list_run(span);
-      }
-      previous = span;
-      at = span->end();
+// any_streams (before the heap grows): neighbours that were freed on different streams become one run that waits for all of them.
+void Heap::merge_all(bool any_streams) {
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+    if (region->paused.load(std::memory_order_relaxed) == 0 && !region->dedicated) merge_region(*region, any_streams);
+}
+
+void Heap::merge_region(Region &region, bool any_streams) {
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree) &&
+        (any_streams || previous->streams == span->streams)) {
+      unlist_run(previous);
+      unlist_run(span);
+      span = merge(previous, span);
+      list_run(span);
     }
+    previous = span;
+    at = span->end();
   }
 }
 
@@ -148,11 +151,11 @@ Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
 
 Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
   const uint64_t bit = streams_.bit_of(key);
-  if (Span *run = free_.best_fit(count, alignment, bit)) return carve(run, count, alignment, out);
+  if (Span *run = free_.best_fit(count, alignment, streams_.own_bit(key))) return carve(run, count, alignment, out);
   *out = nullptr;
   if (effort == Effort::kNoGrowth) return Status();
   for (uint32_t pass = 0; pass < 2; ++pass) {
-    if (pass == 1) merge_all();
+    if (pass == 1) merge_all(true);
     Span *run = free_.best_fit(count, alignment, ~uint64_t{0});
     if (run == nullptr) continue;
     MessageGuard keep;
@@ -174,7 +177,9 @@ void Heap::detach(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       unlist_run(&span);
-    } else if (span.is(SpanState::kSlab) && span.listed) {
+    } else if (span.is(SpanState::kSlab)) {
+      slab_tails_ -= slab_tail(span);
+      if (!span.listed) return;
       List<Span, SpanOrder>::remove(&span);
       span.listed = false;
     }
@@ -187,7 +192,9 @@ void Heap::attach(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       list_run(&span);
-    } else if (span.is(SpanState::kSlab) && span.free_blocks != 0) {
+    } else if (span.is(SpanState::kSlab)) {
+      slab_tails_ += slab_tail(span);
+      if (span.free_blocks == 0) return;
       slabs_[span.class_index].push_front(&span);
       span.listed = true;
     }

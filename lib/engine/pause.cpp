@@ -59,6 +59,15 @@ Status Pauser::check(Heap &heap, uint32_t flags) {
     return fail(GMM_ERROR_CAPTURING,
                 "gmm_pause(): a stream that uses tag \"%s\" is being captured; end the capture first.",
                 tags_.get(heap.options().tag)->name);
+  // What an earlier failure left half mapped has contents and no backup, or a backup and old contents: only a resume can tell.
+  bool half = false;
+  for_each_region(heap, true, [&](Region &region) {
+    for_each_extent(region, [&](Extent &extent) { half = half || extent.mapped; });
+  });
+  if (half)
+    return fail(GMM_ERROR_BUSY,
+                "gmm_pause(): a failure left memory of tag \"%s\" half paused; call gmm_resume() first.",
+                tags_.get(heap.options().tag)->name);
   if ((flags & GMM_PAUSE_FORCE) != 0) return Status();
   uint32_t importers = 0;
   for_each_region(heap, false, [&](Region &region) {
@@ -178,7 +187,7 @@ Status Pauser::pause(const gmm_tag *tags, uint32_t count, uint32_t flags, uint64
           heap->detach(region);
       });
     }
-    heap->drain_caches(true);
+    if (status.ok()) status = heap->drain_caches(true);
     if (status.ok()) status = core_.backend->synchronize(heap->options().device);
     Backup *backup = status.ok() ? make_backup(*heap) : nullptr;
     if (status.ok() && (backup == nullptr || !backups.push_back(backup))) {
@@ -298,7 +307,7 @@ Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
     uint64_t before = 0, after = 0;
     for_each_region(*heap, true, [&](Region &region) {
       for_each_extent(region, [&](Extent &extent) { before += extent.handle.value == 0 ? size_of(extent) : 0; });
-      heap->drop_paused(region);
+      if (!heap->drop_paused(region)) return;
       for_each_extent(region, [&](Extent &extent) { after += extent.handle.value == 0 ? size_of(extent) : 0; });
     });
     heap->count_paused(-static_cast<int64_t>(before - after));
@@ -368,10 +377,11 @@ void Pauser::forget(Heap &heap) {
     if (!is_paused(*region)) continue;
     uint64_t before = 0, after = 0;
     for_each_extent(*region, [&](Extent &extent) { before += extent.handle.value == 0 ? size_of(extent) : 0; });
-    heap.drop_paused(*region);
-    for_each_extent(*region, [&](Extent &extent) { after += extent.handle.value == 0 ? size_of(extent) : 0; });
+    const bool there = heap.drop_paused(*region);
+    if (there)
+      for_each_extent(*region, [&](Extent &extent) { after += extent.handle.value == 0 ? size_of(extent) : 0; });
     heap.count_paused(-static_cast<int64_t>(before - after));
-    if (region->extents.empty()) heap.attach(*region);
+    if (there && region->extents.empty()) heap.attach(*region);
   }
 }
 

@@ -60,6 +60,11 @@ constexpr uint32_t slab_blocks(uint32_t index) {
   const uint64_t blocks = slab_granules(index) * kGranule / small_class_size(index);
   return static_cast<uint32_t>(blocks < kMaxSlabBlocks ? blocks : kMaxSlabBlocks);
 }
+// Blocks of a slab are found by multiplication: index = units * reciprocal >> 24.
+constexpr uint32_t slab_reciprocal(uint32_t index) {
+  const uint64_t units = count_of_class(index);
+  return static_cast<uint32_t>(((uint64_t{1} << 24) + units - 1) / units);
+}
 
 static_assert(class_of_count(8) == 7 && class_of_count(9) == 8 && class_of_count(16) == 15 &&
               class_of_count(17) == 16 && class_of_count(18) == 16 && class_of_count(19) == 17);

@@ -3,18 +3,30 @@
 
 namespace gmm {
 
-uint64_t StreamOrder::bit_of(StreamKey key) {
+namespace {
+
+StreamKey plain(StreamKey key) {
   // The two names of the legacy default stream are one stream.
   if (key.stream == GMM_STREAM_LEGACY) key.stream = GMM_STREAM_DEFAULT;
   if (key.stream != GMM_STREAM_PER_THREAD) key.thread = 0;
+  return key;
+}
+
+}  // namespace
+
+uint64_t StreamOrder::bit_of(StreamKey key) {
+  key = plain(key);
   for (uint64_t i = 0; i < slots_.size(); ++i)
     if (!slots_[i].retired && slots_[i].key == key) return uint64_t{1} << (i < kBits ? i : kBits - 1);
-  for (uint64_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].retired) {
-      slots_[i] = Slot{key, nullptr, false};
-      return uint64_t{1} << (i < kBits ? i : kBits - 1);
-    }
-  if (!slots_.push_back(Slot{key, nullptr, false})) return 0;
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    Slot &slot = slots_[i];
+    // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is done.
+    if (!slot.retired && !(slot.ended && is_done(slot))) continue;
+    put_event(slot.noted);
+    slot = Slot{key};
+    return uint64_t{1} << (i < kBits ? i : kBits - 1);
+  }
+  if (!slots_.push_back(Slot{key})) return 0;
   return uint64_t{1} << (slots_.size() <= kBits ? slots_.size() - 1 : kBits - 1);
 }
 
@@ -25,27 +37,41 @@ Status StreamOrder::for_each(uint64_t bits, Fn fn) {
   return Status();
 }
 
+bool StreamOrder::is_done(const Slot &slot) {
+  if (slot.noted == nullptr) return true;
+  MessageGuard keep;
+  bool passed = false;
+  return backend_->event_query(slot.noted, &passed).ok() && passed;
+}
+
 Status StreamOrder::take_event(NativeEvent *out) {
   if (!spare_.empty()) {
     *out = spare_.pop_back();
     return Status();
   }
-  return backend_->event_create(device_, out);
+  // With room for its return, so that an event that someone waits for is never destroyed.
+  if (!spare_.reserve(events_ + 1)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to order streams.");
+  GMM_TRY(backend_->event_create(device_, out));
+  ++events_;
+  return Status();
 }
 
 void StreamOrder::put_event(NativeEvent event) {
-  if (event == nullptr || spare_.push_back(event)) return;
-  backend_->event_destroy(event).ignore();  // nobody refers to it; the driver's refusal loses an event at most
+  if (event != nullptr) spare_.push_back_reserved(event);
 }
 
 Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
-  bits &= ~bit_of(waiter);
+  bits &= ~own_bit(waiter);
   if (bits == 0) return Status();
   bool capturing = false;
   GMM_TRY(backend_->stream_is_capturing(device_, waiter.stream, &capturing));
   if (capturing)
     return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
+  waiter = plain(waiter);
+  // What the waiter takes is free for others behind this wait only.
+  if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
   return for_each(bits, [&](Slot &slot) -> Status {
+    if (slot.key == waiter) return Status();
     if (slot.key.stream == GMM_STREAM_PER_THREAD)
       return slot.noted == nullptr ? Status() : backend_->stream_wait(device_, waiter.stream, slot.noted);
     GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
@@ -60,41 +86,49 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
 }
 
 Status StreamOrder::note_frees(StreamKey key) {
-  if (key.stream != GMM_STREAM_PER_THREAD || bit_of(key) == 0) return Status();
+  if (bit_of(key) == 0) return Status();
+  key = plain(key);
   for (Slot &slot : slots_) {
     if (slot.retired || !(slot.key == key)) continue;
-    if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
-    return backend_->event_record(slot.noted, device_, key.stream);
+    slot.dirty = true;
+    return key.stream == GMM_STREAM_PER_THREAD ? bring_up_to_date(slot) : Status();
   }
   return Status();
 }
 
-bool StreamOrder::passed(uint64_t bits) {
-  bool all = true;
+// Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.
+Status StreamOrder::bring_up_to_date(Slot &slot) {
+  if (!slot.dirty && slot.noted != nullptr) return Status();
+  bool capturing = false;
+  GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
+  if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+  if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
+  GMM_TRY(backend_->event_record(slot.noted, device_, slot.key.stream));
+  slot.dirty = false;
+  return Status();
+}
+
+uint64_t StreamOrder::passed(uint64_t bits) {
   MessageGuard keep;
-  const Status status = for_each(bits, [&](Slot &slot) -> Status {
-    bool passed = false;
-    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
-      if (slot.noted == nullptr) return Status();
-      GMM_TRY(backend_->event_query(slot.noted, &passed));
-    } else {
-      bool capturing = false;
-      GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
-      if (capturing) {
-        all = false;
-        return Status();
-      }
-      NativeEvent event = nullptr;
-      GMM_TRY(take_event(&event));
-      Status status = backend_->event_record(event, device_, slot.key.stream);
-      if (status.ok()) status = backend_->event_query(event, &passed);
-      put_event(event);
-      GMM_TRY(status);
-    }
-    all = all && passed;
+  uint64_t open = 0;
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    Slot &slot = slots_[i];
+    const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
+    if ((bits & bit) == 0 || slot.retired || (open & bit) != 0) continue;
+    const bool recorded = slot.key.stream == GMM_STREAM_PER_THREAD || bring_up_to_date(slot).ok();
+    if (!recorded || !is_done(slot)) open |= bit;
+  }
+  return bits & ~open;
+}
+
+Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
+  return for_each(bits, [&](Slot &slot) -> Status {
+    if (!events->reserve(events->size() + 1))
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
+    if (slot.key.stream != GMM_STREAM_PER_THREAD) GMM_TRY(bring_up_to_date(slot));
+    if (slot.noted != nullptr) events->push_back_reserved(slot.noted);
     return Status();
   });
-  return status.ok() && all;
 }
 
 Status StreamOrder::wait(uint64_t bits) {
@@ -117,6 +151,7 @@ bool StreamOrder::any_capturing() {
 }
 
 uint64_t StreamOrder::forget(gmm_stream stream) {
+  stream = plain(StreamKey{stream}).stream;
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
     if (slot.retired || slot.key.stream != stream || stream == GMM_STREAM_PER_THREAD) continue;
@@ -127,12 +162,18 @@ uint64_t StreamOrder::forget(gmm_stream stream) {
   return 0;
 }
 
+void StreamOrder::end_thread(uint64_t thread) {
+  for (Slot &slot : slots_)
+    if (!slot.retired && slot.key == StreamKey{GMM_STREAM_PER_THREAD, thread}) slot.ended = true;
+}
+
 void StreamOrder::clear() {
   MessageGuard keep;
   for (Slot &slot : slots_) put_event(slot.noted);
   for (NativeEvent event : spare_) backend_->event_destroy(event).ignore();
   slots_.clear();
   spare_.clear();
+  events_ = 0;
 }
 
 }  // namespace gmm

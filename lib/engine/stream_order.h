@@ -30,30 +30,45 @@ class StreamOrder {
   StreamOrder(Backend *const &backend, Device device, const HostAllocator &allocator)
       : backend_(backend), device_(device), slots_(allocator), spare_(allocator) {}
 
-  // The bit of a stream; the last bit stands for all streams beyond the 63rd. 0 when there is no memory to remember it.
+  // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is no
+  // memory to remember it.
   uint64_t bit_of(StreamKey key);
+  // The bits that memory may carry to be given to a stream as it is: its own, and none when it shares the last one.
+  uint64_t own_bit(StreamKey key) { return bit_of(key) & ~kSharedBit; }
   // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph capture.
   Status put_behind(StreamKey waiter, uint64_t bits);
-  // For the per-thread stream of the calling thread: notes that frees were queued up to here.
+  // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.
   Status note_frees(StreamKey key);
-  // Whether everything queued on these streams so far is done. Never waits.
-  bool passed(uint64_t bits);
-  // Waits for it.
+  // Those of the bits whose streams have done what was queued at the last free. Never waits: the first question records an event, a
+  // later one may find it passed.
+  uint64_t passed(uint64_t bits);
+  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock; passed() is true
+  // then unless more was freed. The events stay the streams'. CAPTURING when a stream is in a graph capture.
+  Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
+  // Waits for the streams, with the lock held.
   Status wait(uint64_t bits);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
   // The stream is about to go; its bit, to be cleared in all free memory. 0 when it was never seen.
   uint64_t forget(gmm_stream stream);
+  // A thread ended, and all that its per-thread stream freed is noted. Its place is used again when that is done.
+  void end_thread(uint64_t thread);
+  uint64_t known_streams() const { return slots_.size(); }
   // Gives the events back.
   void clear();
 
  private:
   static constexpr uint32_t kBits = 64;
+  static constexpr uint64_t kSharedBit = uint64_t{1} << (kBits - 1);
   struct Slot {
     StreamKey key;
-    NativeEvent noted = nullptr;  // per-thread streams
+    NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
+    bool dirty = false;           // memory was freed since `noted` was recorded
     bool retired = false;
+    bool ended = false;  // the thread of a per-thread stream is gone
   };
+  bool is_done(const Slot &slot);
+  Status bring_up_to_date(Slot &slot);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
   template <typename Fn>
@@ -62,7 +77,8 @@ class StreamOrder {
   Backend *const &backend_;
   const Device device_;
   Vector<Slot> slots_;
-  Vector<NativeEvent> spare_;
+  Vector<NativeEvent> spare_;  // has room for every event that was made
+  uint64_t events_ = 0;
 };
 
 }  // namespace gmm

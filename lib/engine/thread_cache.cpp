@@ -89,13 +89,16 @@ void free_bins(HeapCache &cache) {
   cache.current = nullptr;
 }
 
-// Everything in the cache goes to the heap. By the owner inside enter(), or by a revoker.
-void empty(HeapCache &cache, bool other_threads_stream) {
+// Everything in the cache goes to the heap. By the owner inside enter(), or by a revoker, who passes a list: blocks that the
+// owner's per-thread stream freed go there, as far as there is host memory, or stay, when the list is NULL.
+void empty(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
   uint64_t kept = 0;
   for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next) {
-    const bool keep = bins->key.stream == GMM_STREAM_PER_THREAD && !other_threads_stream;
+    const bool apart = bins->key.stream == GMM_STREAM_PER_THREAD && !owner;
     for (Bin &bin : bins->bins) {
-      if (keep) {
+      if (apart) {
+        while (bin.count != 0 && per_thread != nullptr && per_thread->push_back(bin.entries[bin.count - 1]))
+          --bin.count;
         for (uint32_t i = 0; i < bin.count; ++i)
           kept += cache.heap->core().page_map.find(bin.entries[i].block)->block_bytes();
         continue;
@@ -122,7 +125,8 @@ void end_cache(HeapCache &cache) {
 
 void end_thread(void *value) {
   ThreadState *state = static_cast<ThreadState *>(value);
-  t_state = nullptr;
+  // Still set while the caches are returned: the frees of the per-thread stream are noted under this thread's number.
+  t_state = state;
   for (uint32_t slot = 0; slot < state->table_size; ++slot) {
     ThreadTableEntry &entry = state->table[slot];
     if (entry.cache == nullptr) continue;
@@ -131,9 +135,11 @@ void end_thread(void *value) {
     // In a forked child the parent's memory is not ours to give back.
     if (heap == nullptr || !heap->core().alive()) continue;
     LockGuard caches_guard(heap->caches_mutex);
-    empty(*entry.cache, true);
+    empty(*entry.cache, true, nullptr);
     end_cache(*entry.cache);
+    heap->end_thread(state->id);
   }
+  t_state = nullptr;
   std::free(state->tags);
   std::free(state->table);
   std::free(state);
@@ -243,7 +249,7 @@ namespace {
 Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, void **out,
                      std::atomic<uint64_t> **slot) {
   for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
-    if (effort == Effort::kGrow) heap.drain_caches(false);
+    if (effort == Effort::kGrow) GMM_TRY(heap.drain_caches(false));
     if (size <= kMaxSmall && alignment <= kGranule) {
       CacheEntry entry;
       uint32_t count = 0;
@@ -312,11 +318,9 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
   const uint64_t asked = size;
   if (alignment > kUnit) {
-    // A class whose size is a multiple of the alignment has aligned blocks, as slabs start at granules.
-    size = (size + alignment - 1) & ~(alignment - 1);
-    if (alignment <= kGranule && size <= kMaxSmall)
-      while (small_class_size(small_class(size)) % alignment != 0)
-        size = small_class_size(small_class(size)) + alignment;
+    // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
+    // Beyond a granule the heap places a run of just the size.
+    if (alignment <= kGranule) size = (size + alignment - 1) & ~(alignment - 1);
   }
   HeapCache *cache = find_cache(heap);
   if (__builtin_expect(cache == nullptr || size > kMaxCached || alignment > kGranule, 0))
@@ -425,7 +429,8 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
     bins = bins_of(*cache, stream);
     if (bins != nullptr) bin = stack_of(*cache, *bins, span->is_slab_object ? span->class_index : cache_class(bytes));
   }
-  if (bin != nullptr && cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) empty(*cache, true);
+  if (bin != nullptr && cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget)
+    empty(*cache, true, nullptr);
   if (bin != nullptr && bin->count == bin->capacity) spill(*cache, *bins, *bin, bytes);
   if (bin != nullptr) {
     bin->entries[bin->count++] = entry;
@@ -484,23 +489,51 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
 
 // --- The rare side -------------------------------------------------------------------------------------------
 
-void Heap::drain_caches(bool wait) {
-  LockGuard guard(caches_mutex);
-  bool any = false;
-  for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-    cache->revoked.store(1, std::memory_order_seq_cst);
-    any = true;
+Status Heap::drain_caches(bool wait) {
+  Vector<CacheEntry> per_thread(core_.allocator);
+  {
+    LockGuard guard(caches_mutex);
+    bool any = false;
+    uint64_t live = ended.live_bytes;
+    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+      cache->revoked.store(1, std::memory_order_seq_cst);
+      any = true;
+    }
+    if (any && g_expedited.load(std::memory_order_relaxed))
+      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
+      __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+      while (cache->busy.load(std::memory_order_seq_cst) != 0) sched_yield();
+      empty(*cache, false, wait ? &per_thread : nullptr);
+      live += cache->live_bytes.load(std::memory_order_relaxed);
+      cache->revoked.store(0, std::memory_order_release);
+    }
+    note_peak(live);
   }
-  if (!any) return;
-  if (g_expedited.load(std::memory_order_relaxed))
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-    while (cache->busy.load(std::memory_order_seq_cst) != 0) sched_yield();
-    empty(*cache, wait);
-    cache->revoked.store(0, std::memory_order_release);
+  if (wait) {
+    LockGuard guard(mutex);
+    while (!unsettled_.empty() && per_thread.push_back(unsettled_.back())) unsettled_.truncate(unsettled_.size() - 1);
   }
+  if (per_thread.empty()) return Status();
+  // Without a lock, as a callback in a stream may free memory.
+  const Status status = core_.backend->synchronize(options_.device);
+  if (!status.ok()) {
+    // As freed by a stream that nobody can wait for: they are kept for the next try.
+    LockGuard guard(mutex);
+    for (const CacheEntry &entry : per_thread)
+      if (!unsettled_.push_back(entry))
+        core_.log.write(LogLevel::kError, "A free block is lost: no host memory, and the device cannot be waited for.");
+    return status;
+  }
+  put_back(per_thread.data(), static_cast<uint32_t>(per_thread.size()), StreamKey{GMM_STREAM_PER_THREAD, 0});
+  return Status();
+}
+
+// The sum over caches that are read one after the other: a block that one thread allocated and another freed may be
+// seen as freed only.
+void Heap::note_peak(uint64_t live) {
+  if (static_cast<int64_t>(live) > 0 && ended.peak_live < live) ended.peak_live = live;
 }
 
 void end_caches(Heap &heap) {
@@ -520,7 +553,10 @@ HeapTotals Heap::totals() {
       totals.frees += cache->frees.load(std::memory_order_relaxed);
       totals.free_bytes += cache->cached_bytes.load(std::memory_order_relaxed);
     }
-    if (ended.peak_live < totals.live_bytes) ended.peak_live = totals.live_bytes;
+    if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
+    if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;
+    if (static_cast<int64_t>(totals.free_bytes) < 0) totals.free_bytes = 0;
+    note_peak(totals.live_bytes);
     totals.peak_live = ended.peak_live;
   }
   LockGuard guard(mutex);
@@ -528,7 +564,7 @@ HeapTotals Heap::totals() {
   totals.peak_held = own_ledger_.peak();
   totals.paused = paused_;
   totals.extents = extent_count_;
-  totals.free_bytes += free_.bytes();
+  totals.free_bytes += free_.bytes() + slab_tails_;
   for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) totals.free_bytes += run->bytes();
   for (auto &slabs : slabs_)
     for (Span *slab = slabs.front(); slab != nullptr; slab = slabs.next(slab))

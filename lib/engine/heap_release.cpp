@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory back to the driver.
+#include <cinttypes>
+
+#include "engine/heap.h"
+
+namespace gmm {
+
+// Forgets a region whose memory is gone: one span is left, and it is in no list.
+void Heap::end_region(Region *region) {
+  Span *span = span_at(region->base.load(std::memory_order_relaxed));
+  core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
+                     nullptr);
+  end_span(span);
+  if (options_.kind == Kind::kVmm) {
+    MessageGuard keep;
+    core_.backend
+        ->unreserve(reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)),
+                    region->size.load(std::memory_order_relaxed))
+        .ignore();  // addresses that the driver keeps are lost to nobody but the address space
+  }
+  List<Region, HeapRegions>::remove(region);
+  region->size.store(0, std::memory_order_relaxed);
+  region->heap.store(nullptr, std::memory_order_relaxed);
+  core_.regions.put(region);
+}
+
+Status Heap::release_plain_region(Region *region) {
+  GMM_TRY(core_.backend->deallocate(region->allocation));
+  const uint64_t size = region->size.load(std::memory_order_relaxed);
+  Extent *extent = region->extents.front();
+  if (extent == nullptr) __builtin_unreachable();
+  List<Extent, RegionExtents>::remove(extent);
+  core_.page_map.set_extent(extent->base.load(std::memory_order_relaxed), size, nullptr);
+  extent->region.store(nullptr, std::memory_order_relaxed);
+  core_.extents.put(extent);
+  --extent_count_;
+  ledgers_.refund(size);
+  end_region(region);
+  return Status();
+}
+
+// One extent out of a free run that is in no list; what is left of the run before it is listed, *rest is what follows, unlisted.
+Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
+  const uintptr_t base = extent->base.load(std::memory_order_relaxed);
+  const uint64_t size = extent->size.load(std::memory_order_relaxed);
+  Span *middle = run;
+  *rest = nullptr;
+  Span *whole = run;
+  if (base > run->begin() && !split(run, base - run->begin(), &middle)) {
+    *rest = whole;
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to give an extent back.");
+  }
+  if (middle->bytes() > size && !split(middle, size, rest)) {
+    *rest = middle == whole ? whole : merge(whole, middle);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to give an extent back.");
+  }
+  Status status;
+  if (extent->mapped) status = core_.backend->unmap(reinterpret_cast<void *>(base), size);
+  if (!status.ok()) {
+    if (*rest != nullptr) merge(middle, *rest);
+    *rest = middle == whole ? whole : merge(whole, middle);
+    return status;
+  }
+  if (middle != whole) list_run(whole);
+  // The pages are out of reach now; a release that the driver refuses loses them, and says so.
+  const bool charged = extent->handle.value != 0;
+  if (charged) status = core_.backend->release(extent->handle);
+  if (!status.ok()) core_.log.write(LogLevel::kError, "An unmapped handle could not be released: %s", last_message());
+  core_.page_map.set_extent(base, size, nullptr);
+  extent->region.store(nullptr, std::memory_order_relaxed);
+  List<Extent, RegionExtents>::remove(extent);
+  if (charged) ledgers_.refund(size);
+  extent->handle = PhysicalHandle{};
+  core_.extents.put(extent);
+  --extent_count_;
+  middle->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
+  middle->streams = 0;
+  if (Span *before = neighbour_before(middle); before != nullptr && before->is(SpanState::kUnbacked))
+    middle = merge(before, middle);
+  if (Span *after = neighbour_after(middle); after != nullptr && after != *rest && after->is(SpanState::kUnbacked))
+    merge(middle, after);
+  return Status();
+}
+
+// Every extent that lies in the run whole.
+Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released) {
+  Status status;
+  uintptr_t at = run->begin();
+  const uintptr_t end = run->end();
+  unlist_run(run);
+  while (run != nullptr && at < end && *released < at_most && status.ok()) {
+    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    const uintptr_t base = extent->base.load(std::memory_order_relaxed);
+    const uint64_t size = extent->size.load(std::memory_order_relaxed);
+    at = base + size;
+    if (base < run->begin() || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
+    status = release_extent(extent, run, &run);
+    if (status.ok()) *released += size;
+  }
+  if (run != nullptr) list_run(run);
+  return status;
+}
+
+// Free runs that may hold whole extents. fn may not change the lists.
+template <typename Fn>
+void Heap::for_each_releasable(Fn fn) {
+  free_.for_each([&](Span *run) {
+    if (run->bytes() >= kExtentAlignment) fn(run);
+  });
+  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) fn(run);
+}
+
+// Waits, without the lock, for what is queued so far on the streams that free memory belongs to.
+Status Heap::wait_for_free() {
+  Vector<NativeEvent> events(core_.allocator);
+  Status status;
+  {
+    LockGuard guard(mutex);
+    uint64_t bits = 0;
+    free_.for_each([&](Span *run) { bits |= run->streams; });
+    for_each_releasable([&](Span *run) { bits |= run->streams; });
+    status = streams_.collect_events(bits, &events);
+  }
+  for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
+  return status;
+}
+
+// Free memory whose streams are done is free for all, and neighbours become one run.
+void Heap::settle_free() {
+  uint64_t bits = 0;
+  free_.for_each([&](Span *run) { bits |= run->streams; });
+  const uint64_t passed = streams_.passed(bits);
+  free_.for_each([&](Span *run) {
+    if ((run->streams & ~passed) == 0) run->streams = 0;
+  });
+  merge_all(false);
+}
+
+Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
+  Vector<Span *> runs(core_.allocator);
+  uint64_t bits = 0;
+  for_each_releasable([&](Span *run) {
+    // Without host memory for the list, what is left out is released another time.
+    if (runs.push_back(run)) bits |= run->streams;
+  });
+  const uint64_t passed = bits == 0 ? 0 : streams_.passed(bits);
+  for (Span *run : runs) {
+    Region *region = run->region;
+    const bool dedicated = region->dedicated;
+    if ((*released >= at_most && !dedicated) || (run->streams & ~passed) != 0) continue;
+    if (options_.kind != Kind::kVmm) {
+      if (region->live_spans != 0 || run->bytes() != region->size.load(std::memory_order_relaxed) ||
+          region->extents.front()->importers.load(std::memory_order_relaxed) != 0)
+        continue;
+      const uint64_t bytes = run->bytes();
+      unlist_run(run);
+      if (Status status = release_plain_region(region); !status.ok()) {
+        list_run(run);
+        return status;
+      }
+      *released += bytes;
+      continue;
+    }
+    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released));
+    if (dedicated && region->extents.empty()) end_region(region);
+  }
+  return Status();
+}
+
+bool Heap::drop_paused(Region &region) {
+  // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (span->is(SpanState::kFree)) {
+      span->streams = 0;
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
+    }
+    previous = span;
+    at = span->end();
+  }
+  // First the list, as released runs merge with the addresses around them.
+  Vector<Span *> runs(core_.allocator);
+  for_each_span(region, [&](Span &span) {
+    if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // it is only kept longer
+  });
+  uint64_t dropped = 0;
+  for (Span *run : runs) release_run_extents(run, UINT64_MAX, &dropped).ignore();  // what stays is only kept longer
+  if (!region.dedicated || !region.extents.empty()) return true;
+  region.paused.store(0, std::memory_order_relaxed);
+  fast.careful.fetch_sub(1, std::memory_order_seq_cst);
+  end_region(&region);
+  return false;
+}
+
+Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
+  if (wait) GMM_TRY(wait_for_free());
+  LockGuard guard(mutex);
+  if (wait) settle_free();
+  return release_free_locked(at_most, released);
+}
+
+Status Heap::close(bool force) {
+  const Status drained = drain_caches(true);
+  if (!force) GMM_TRY(drained);
+  free_kept_aside();
+  if (!force) GMM_TRY(wait_for_free());
+  LockGuard guard(mutex);
+  if (!force) {
+    uint64_t spans = 0;
+    for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+      spans += region->live_spans;
+    if (spans != 0)
+      return fail(GMM_ERROR_BUSY,
+                  "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
+    settle_free();
+    uint64_t released = 0;
+    GMM_TRY(release_free_locked(UINT64_MAX, &released));
+  }
+  Status first;
+  const auto note = [&](Status status) {
+    if (!status.ok() && first.ok()) first = status;
+  };
+  while (Region *region = regions_.front()) {
+    const uintptr_t base = region->base.load(std::memory_order_relaxed);
+    const uint64_t size = region->size.load(std::memory_order_relaxed);
+    while (Extent *extent = region->extents.pop_front()) {
+      void *address = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
+      const uint64_t bytes = extent->size.load(std::memory_order_relaxed);
+      if (options_.kind != Kind::kVmm) {
+        note(core_.backend->deallocate(region->allocation));
+      } else {
+        if (extent->mapped) note(core_.backend->unmap(address, bytes));
+        if (extent->handle.value != 0) note(core_.backend->release(extent->handle));
+      }
+      if (extent->mapped || extent->handle.value != 0) ledgers_.refund(bytes);
+      extent->handle = PhysicalHandle{};
+      core_.page_map.set_extent(reinterpret_cast<uintptr_t>(address), bytes, nullptr);
+      extent->region.store(nullptr, std::memory_order_relaxed);
+      core_.extents.put(extent);
+      --extent_count_;
+    }
+    // All spans go, whatever they are; the one that is left at the base ends with the region.
+    Span *first_span = span_at(base);
+    for (uintptr_t at = first_span->end(); at < base + size;) {
+      Span *span = span_at(at);
+      at = span->end();
+      drop_span(span);
+    }
+    if (first_span->is(SpanState::kFree) && region->paused.load(std::memory_order_relaxed) == 0) unlist_run(first_span);
+    if (first_span->is(SpanState::kSlab) && first_span->listed) {
+      List<Span, SpanOrder>::remove(first_span);
+      first_span->listed = false;
+    }
+    if (region->paused.load(std::memory_order_relaxed) != 0) {
+      region->paused.store(0, std::memory_order_relaxed);
+      fast.careful.fetch_sub(1, std::memory_order_relaxed);
+    }
+    first_span->size.store(size, std::memory_order_relaxed);
+    region->live_spans = 0;
+    end_region(region);
+  }
+  return first;
+}
+
+void Heap::drop_span(Span *span) {
+  if (span->is(SpanState::kFree)) {
+    unlist_run(span);
+  } else if (span->listed) {
+    List<Span, SpanOrder>::remove(span);
+    span->listed = false;
+  }
+  end_span(span);
+}
+
+}  // namespace gmm

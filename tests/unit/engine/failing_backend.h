@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that refuses the n-th of chosen operations, over the host backend.
+#ifndef GMM_TESTS_UNIT_ENGINE_FAILING_BACKEND_H
+#define GMM_TESTS_UNIT_ENGINE_FAILING_BACKEND_H
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "backend/host/host_backend.h"
+
+namespace gmm::test {
+
+class FailingBackend final : public Backend {
+ public:
+  explicit FailingBackend(Backend *inner) : Backend(HostAllocator(), Log(nullptr, nullptr)), inner_(inner) {}
+  ~FailingBackend() = default;
+
+  // Refuses the n-th operation from now (1 is the next), of one name or of any; 0: none. `more`: those after it, too.
+  void refuse(uint64_t n, const char *only = nullptr, bool more = false) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    left_ = n;
+    only_ = only == nullptr ? "" : only;
+    more_ = more;
+    refused_ = 0;
+    also_left_ = 0;
+  }
+  // A second operation to refuse, the n-th of its name from now; after refuse().
+  void refuse_also(uint64_t n, const char *name) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    also_left_ = n;
+    also_ = name;
+  }
+  uint64_t refused() const { return refused_; }
+  // Of those not refused.
+  uint64_t count(const char *name) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return counts_[name];
+  }
+
+  void destroy() override { inner_->destroy(); }
+  gmm_backend id() const override { return inner_->id(); }
+  const char *name() const override { return inner_->name(); }
+  void driver_version(char *text, uint64_t size) const override { inner_->driver_version(text, size); }
+  uint32_t device_count() const override { return inner_->device_count(); }
+  void identify(const void *address, ForeignPointer *out) override { inner_->identify(address, out); }
+
+  Status device_info(Device device, gmm_device_info *out) override {
+    return refuses("device_info") ? refusal("device_info") : inner_->device_info(device, out);
+  }
+  Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override {
+    return refuses("allocate") ? refusal("allocate") : inner_->allocate(kind, device, size, out);
+  }
+  Status deallocate(const Allocation &allocation) override {
+    return refuses("deallocate") ? refusal("deallocate") : inner_->deallocate(allocation);
+  }
+  Status import_host(int32_t fd, uint64_t size, Device device, Allocation *out) override {
+    return refuses("import_host") ? refusal("import_host") : inner_->import_host(fd, size, device, out);
+  }
+  Status reserve(uint64_t size, void **out) override {
+    return refuses("reserve") ? refusal("reserve") : inner_->reserve(size, out);
+  }
+  Status unreserve(void *base, uint64_t size) override {
+    return refuses("unreserve") ? refusal("unreserve") : inner_->unreserve(base, size);
+  }
+  Status create(Device location, uint64_t size, PhysicalHandle *out) override {
+    return refuses("create") ? refusal("create") : inner_->create(location, size, out);
+  }
+  Status release(PhysicalHandle handle) override {
+    return refuses("release") ? refusal("release") : inner_->release(handle);
+  }
+  Status map(void *base, uint64_t size, PhysicalHandle handle) override {
+    return refuses("map") ? refusal("map") : inner_->map(base, size, handle);
+  }
+  Status unmap(void *base, uint64_t size) override {
+    return refuses("unmap") ? refusal("unmap") : inner_->unmap(base, size);
+  }
+  Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override {
+    return refuses("set_access") ? refusal("set_access") : inner_->set_access(base, size, owner, peers);
+  }
+  Status export_fd(PhysicalHandle handle, int32_t *fd) override {
+    return refuses("export_fd") ? refusal("export_fd") : inner_->export_fd(handle, fd);
+  }
+  Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) override {
+    return refuses("import_fd") ? refusal("import_fd") : inner_->import_fd(fd, size, device, out);
+  }
+  Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override {
+    return refuses("legacy_export") ? refusal("legacy_export") : inner_->legacy_export(driver_base, out);
+  }
+  Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) override {
+    return refuses("legacy_import") ? refusal("legacy_import") : inner_->legacy_import(handle, device, driver_base);
+  }
+  Status legacy_close(void *driver_base) override {
+    return refuses("legacy_close") ? refusal("legacy_close") : inner_->legacy_close(driver_base);
+  }
+  Status pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer) override {
+    return refuses("pin") ? refusal("pin") : inner_->pin(base, size, flags, device, device_pointer);
+  }
+  Status unpin(void *base, uint64_t size) override {
+    return refuses("unpin") ? refusal("unpin") : inner_->unpin(base, size);
+  }
+  Status advise(void *base, uint64_t size, gmm_advice advice, Device location) override {
+    return refuses("advise") ? refusal("advise") : inner_->advise(base, size, advice, location);
+  }
+  Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override {
+    return refuses("prefetch") ? refusal("prefetch") : inner_->prefetch(base, size, location, stream_device, stream);
+  }
+  Status stream_create(Device device, gmm_stream *out) override {
+    return refuses("stream_create") ? refusal("stream_create") : inner_->stream_create(device, out);
+  }
+  Status stream_destroy(gmm_stream stream) override {
+    return refuses("stream_destroy") ? refusal("stream_destroy") : inner_->stream_destroy(stream);
+  }
+  Status stream_synchronize(Device device, gmm_stream stream) override {
+    return refuses("stream_synchronize") ? refusal("stream_synchronize") : inner_->stream_synchronize(device, stream);
+  }
+  Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override {
+    return refuses("stream_is_capturing") ? refusal("stream_is_capturing")
+                                          : inner_->stream_is_capturing(device, stream, out);
+  }
+  Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override {
+    return refuses("stream_call") ? refusal("stream_call") : inner_->stream_call(device, stream, fn, user);
+  }
+  Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) override {
+    return refuses("copy") ? refusal("copy") : inner_->copy(device, stream, destination, source, size);
+  }
+  Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override {
+    return refuses("fill") ? refusal("fill") : inner_->fill(device, stream, destination, value, size);
+  }
+  Status synchronize(Device device) override {
+    return refuses("synchronize") ? refusal("synchronize") : inner_->synchronize(device);
+  }
+  Status event_create(Device device, NativeEvent *out) override {
+    return refuses("event_create") ? refusal("event_create") : inner_->event_create(device, out);
+  }
+  Status event_destroy(NativeEvent event) override {
+    return refuses("event_destroy") ? refusal("event_destroy") : inner_->event_destroy(event);
+  }
+  Status event_record(NativeEvent event, Device device, gmm_stream stream) override {
+    return refuses("event_record") ? refusal("event_record") : inner_->event_record(event, device, stream);
+  }
+  Status event_synchronize(NativeEvent event) override {
+    return refuses("event_synchronize") ? refusal("event_synchronize") : inner_->event_synchronize(event);
+  }
+  Status event_query(NativeEvent event, bool *passed) override {
+    return refuses("event_query") ? refusal("event_query") : inner_->event_query(event, passed);
+  }
+  Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override {
+    return refuses("stream_wait") ? refusal("stream_wait") : inner_->stream_wait(device, stream, event);
+  }
+
+ private:
+  bool refuses(const char *name) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (also_left_ != 0 && also_ == name && --also_left_ == 0) return true;
+    if (left_ != 0 && (only_.empty() || only_ == name) && left_-- == 1) {
+      if (more_) left_ = 1;
+      ++refused_;
+      return true;
+    }
+    ++counts_[name];
+    return false;
+  }
+  Status refusal(const char *name) {
+    const bool grows = std::strcmp(name, "create") == 0 || std::strcmp(name, "allocate") == 0;
+    return fail(grows ? GMM_ERROR_OUT_OF_MEMORY : GMM_ERROR_DRIVER, "%s was refused by the test.", name);
+  }
+
+  Backend *inner_;
+  std::mutex mutex_;
+  std::map<std::string, uint64_t> counts_;
+  std::string only_;
+  uint64_t left_ = 0;
+  std::string also_;
+  uint64_t also_left_ = 0;
+  bool more_ = false;
+  std::atomic<uint64_t> refused_{0};
+};
+
+}  // namespace gmm::test
+#endif
