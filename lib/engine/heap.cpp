@@ -205,7 +205,7 @@ uint64_t Heap::note_frees(StreamKey key) {
   if (per_thread && key.thread != current_thread_id()) return 0;
   const uint64_t bit = streams_.bit_of(key);
   MessageGuard keep;
-  if (bit != 0 && (!per_thread || streams_.note_frees(key).ok())) return bit;
+  if (bit != 0 && streams_.note_frees(key).ok()) return bit;
   // No memory to remember the stream, or no event: wait for it once.
   if (core_.backend->stream_synchronize(options_.device, key.stream).ok()) return 0;
   core_.log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
@@ -227,16 +227,19 @@ void Heap::end_thread(uint64_t thread) {
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
   const StreamKey key{stream, current_thread_id()};
-  if (streams_.bit_of(key) == 0 || !uses_.push_back(Use{block.block, key, false}))
+  if (streams_.bit_of(key) == 0 || !uses_.push_back(Use{block.block, key, 0}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
 }
 
-Status Heap::mark_exported(const CacheEntry &block) {
-  for (const Use &use : uses_)
-    if (use.block == block.block && use.exported) return Status();
-  if (!uses_.push_back(Use{block.block, StreamKey{}, true}))
+Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
+  for (const Use &use : uses_) {
+    if (use.block != block.block || use.exported == 0) continue;
+    *id = use.exported;
+    return Status();
+  }
+  if (!uses_.push_back(Use{block.block, StreamKey{}, *id}))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
   block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
   return Status();
@@ -276,8 +279,8 @@ Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
   bool exported = false;
   for (const Use &use : uses_) {
     if (use.block != block.block) continue;
-    exported = exported || use.exported;
-    if (!use.exported && !(other_thread && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread))
+    exported = exported || use.exported != 0;
+    if (use.exported == 0 && !(other_thread && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread))
       bits |= note_frees(use.key);
   }
   *kept = exported && has_importers(block);
@@ -296,7 +299,7 @@ void Heap::free_kept_aside() {
     const KeptAside kept = kept_aside_[i];
     if (has_importers(kept.entry)) continue;
     kept_aside_.erase_unordered(i);
-    put_back_one(kept.entry, kept.ordered ? streams_.bit_of(kept.key) : 0);
+    put_back_one(kept.entry, kept.ordered ? streams_.bit_of(kept.key) : 0);  // noted when it was freed
   }
 }
 
@@ -305,7 +308,7 @@ Status Heap::forget_stream(gmm_stream stream) {
   LockGuard guard(mutex);
   // Nothing may name the stream again, whichever bit it had.
   for (uint64_t i = uses_.size(); i-- > 0;)
-    if (!uses_[i].exported && uses_[i].key.stream == stream) uses_.erase_unordered(i);
+    if (uses_[i].exported == 0 && uses_[i].key.stream == stream) uses_.erase_unordered(i);
   for (KeptAside &kept : kept_aside_)
     if (kept.key.stream == stream) kept.ordered = false;
   const uint64_t bit = streams_.forget(stream);

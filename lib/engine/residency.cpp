@@ -34,19 +34,22 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     if (mapped) status = backend.set_access(window, size, location.is_host() ? location : device, 0);
     if (status.ok()) status = backend.synchronize(device);
     if (status.ok()) status = backend.copy(device, stream, window, base, size);
-    if (status.ok()) status = backend.stream_synchronize(device, stream);
+    if (status.ok()) {
+      status = backend.stream_synchronize(device, stream);
+      if (!status.ok()) {
+        MessageGuard keep;
+        backend.synchronize(device).ignore();  // the window must not go under a copy that still runs
+      }
+    }
   }
   const auto close_window = [&] {
-    MessageGuard keep;
-    if (mapped && !backend.unmap(window, size).ok())
-      core.log.write(LogLevel::kError, "A move leaves addresses mapped: %s", last_message());
-    if (window != nullptr) backend.unreserve(window, size).ignore();  // addresses only
+    if (mapped) core.leftovers.unmap(backend, window, size);
+    if (window != nullptr) core.leftovers.unreserve(backend, window, size);
   };
   if (status.ok()) status = backend.unmap(base, size);
   if (!status.ok()) {
     close_window();
-    MessageGuard keep;
-    backend.release(handle).ignore();  // the block is untouched
+    core.leftovers.release(backend, handle);  // the block is untouched
     return status;
   }
   const Device owner = location.is_host() ? location : device;
@@ -73,9 +76,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     extent.location = location;
   }
   close_window();
-  MessageGuard keep;
-  if (!backend.release(old).ok())
-    core.log.write(LogLevel::kError, "Pages left behind by a move are still held: %s", last_message());
+  core.leftovers.release(backend, old);
   return status;
 }
 
