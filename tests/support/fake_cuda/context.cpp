@@ -7,7 +7,20 @@ using namespace fake;
 
 namespace {
 
-thread_local std::vector<Context *> stack;
+// Without a destructor: a thread's own exit handlers still call the driver, after the destructors of its C++ objects.
+struct ContextStack {
+  Context *contexts[64];
+  size_t count;
+  bool empty() const { return count == 0; }
+  Context *back() const { return contexts[count - 1]; }
+  bool push_back(Context *context) {
+    if (count == sizeof contexts / sizeof contexts[0]) return false;
+    contexts[count++] = context;
+    return true;
+  }
+  void pop_back() { --count; }
+};
+thread_local ContextStack stack;
 
 // Null when it is no live context.
 Context *live_context(CUcontext value) {
@@ -82,7 +95,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
   Context *live = live_context(context);
   if (context && !live) return CUDA_ERROR_INVALID_CONTEXT;
   if (!stack.empty()) stack.pop_back();
-  if (live) stack.push_back(live);
+  if (live && !stack.push_back(live)) return CUDA_ERROR_OUT_OF_MEMORY;
   return CUDA_SUCCESS;
 }
 
@@ -91,7 +104,7 @@ CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   Context *live = live_context(context);
   if (!live) return CUDA_ERROR_INVALID_CONTEXT;
-  stack.push_back(live);
+  if (!stack.push_back(live)) return CUDA_ERROR_OUT_OF_MEMORY;
   return CUDA_SUCCESS;
 }
 
