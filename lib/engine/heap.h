@@ -176,15 +176,9 @@ class Heap {
   // heap_release.cpp: back to the driver
   template <typename Fn>
   void for_each_releasable(Fn fn);
-  // What free memory carried when the wait for its streams began.
-  struct Waited {
-    uint64_t bits = 0;
-    uint64_t then = 0;
-  };
-  Status wait_for_free(Waited *out);
-  void settle_free(const Waited &waited);
-  Status release_free_locked(uint64_t at_most, const Waited &waited, uint64_t *released);
-  uint64_t passed(uint64_t bits, const Waited &waited);
+  Status wait_for_free();
+  void settle_free();
+  Status release_free_locked(uint64_t at_most, uint64_t *released);
   void drop_span(Span *span);
   Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released);
   Status release_extent(Extent *extent, Span *run, Span **rest);

@@ -37,7 +37,7 @@ Status Heap::grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out)
   const uint64_t bytes = round_to_extent(count * kGranule);
   // Whole free extents that are too small or lie elsewhere go back first, where their work is done.
   uint64_t released = 0;
-  if (core_.deferred.load(std::memory_order_relaxed) == 0) release_free_locked(bytes, Waited{}, &released).ignore();
+  if (core_.deferred.load(std::memory_order_relaxed) == 0) release_free_locked(bytes, &released).ignore();
   Span *run = nullptr;
   if (options_.kind == Kind::kVmm)
     GMM_TRY(grow_vmm(count * kGranule, alignment, growth_step(), &run));

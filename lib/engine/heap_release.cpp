@@ -106,47 +106,39 @@ void Heap::for_each_releasable(Fn fn) {
 }
 
 // Waits, without the lock, for what is queued so far on the streams that free memory belongs to.
-Status Heap::wait_for_free(Waited *out) {
-  Vector<NativeEvent> events(core_.allocator), borrowed(core_.allocator);
+Status Heap::wait_for_free() {
+  Vector<NativeEvent> events(core_.allocator);
   Status status;
   {
     LockGuard guard(mutex);
     uint64_t bits = 0;
     free_.for_each([&](Span *run) { bits |= run->streams; });
     for_each_releasable([&](Span *run) { bits |= run->streams; });
-    *out = Waited{bits, streams_.now()};
-    status = streams_.collect_events(bits, &events, &borrowed);
+    status = streams_.collect_events(bits, &events);
   }
   for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
-  LockGuard guard(mutex);
-  streams_.return_events(borrowed);
   return status;
 }
 
 // Free memory whose streams are done is free for all, and neighbours become one run.
-void Heap::settle_free(const Waited &waited) {
+void Heap::settle_free() {
   uint64_t bits = 0;
   free_.for_each([&](Span *run) { bits |= run->streams; });
-  const uint64_t done = passed(bits, waited);
+  const uint64_t done = streams_.passed(bits);
   free_.for_each([&](Span *run) {
     if ((run->streams & ~done) == 0) run->streams = 0;
   });
   merge_all(false);
 }
 
-uint64_t Heap::passed(uint64_t bits, const Waited &waited) {
-  const uint64_t settled = streams_.unused_since(bits & waited.bits, waited.then);
-  return bits == settled ? settled : settled | streams_.passed(bits & ~settled);
-}
-
-Status Heap::release_free_locked(uint64_t at_most, const Waited &waited, uint64_t *released) {
+Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   for_each_releasable([&](Span *run) {
     // Without host memory for the list, what is left out is released another time.
     if (runs.push_back(run)) bits |= run->streams;
   });
-  const uint64_t done = passed(bits, waited);
+  const uint64_t done = streams_.passed(bits);
   for (Span *run : runs) {
     Region *region = run->region;
     const bool dedicated = region->dedicated;
@@ -171,7 +163,19 @@ Status Heap::release_free_locked(uint64_t at_most, const Waited &waited, uint64_
 }
 
 bool Heap::drop_paused(Region &region) {
-  merge_region(region, true);
+  // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (span->is(SpanState::kFree)) {
+      span->streams = 0;
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
+    }
+    previous = span;
+    at = span->end();
+  }
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
@@ -187,19 +191,17 @@ bool Heap::drop_paused(Region &region) {
 }
 
 Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
-  Waited waited;
-  if (wait) GMM_TRY(wait_for_free(&waited));
+  if (wait) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
-  if (wait) settle_free(waited);
-  return release_free_locked(at_most, waited, released);
+  if (wait) settle_free();
+  return release_free_locked(at_most, released);
 }
 
 Status Heap::close(bool force) {
   const Status drained = drain_caches(true);
   if (!force) GMM_TRY(drained);
   free_kept_aside();
-  Waited waited;
-  if (!force) GMM_TRY(wait_for_free(&waited));
+  if (!force) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
   if (!force) {
     uint64_t spans = 0;
@@ -208,9 +210,9 @@ Status Heap::close(bool force) {
     if (spans != 0)
       return fail(GMM_ERROR_BUSY,
                   "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
-    settle_free(waited);
+    settle_free();
     uint64_t released = 0;
-    GMM_TRY(release_free_locked(UINT64_MAX, waited, &released));
+    GMM_TRY(release_free_locked(UINT64_MAX, &released));
   }
   while (Region *region = regions_.front()) {
     const uintptr_t base = region->base.load(std::memory_order_relaxed);

@@ -59,6 +59,15 @@ Status Pauser::check(Heap &heap, uint32_t flags) {
     return fail(GMM_ERROR_CAPTURING,
                 "gmm_pause(): a stream that uses tag \"%s\" is being captured; end the capture first.",
                 tags_.get(heap.options().tag)->name);
+  // What an earlier failure left half mapped has contents and no backup, or a backup and old contents: only a resume can tell.
+  bool half = false;
+  for_each_region(heap, true, [&](Region &region) {
+    for_each_extent(region, [&](Extent &extent) { half = half || extent.mapped; });
+  });
+  if (half)
+    return fail(GMM_ERROR_BUSY,
+                "gmm_pause(): a failure left memory of tag \"%s\" half paused; call gmm_resume() first.",
+                tags_.get(heap.options().tag)->name);
   if ((flags & GMM_PAUSE_FORCE) != 0) return Status();
   uint32_t importers = 0;
   for_each_region(heap, false, [&](Region &region) {

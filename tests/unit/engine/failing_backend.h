@@ -25,8 +25,16 @@ class FailingBackend final : public Backend {
     only_ = only == nullptr ? "" : only;
     more_ = more;
     refused_ = 0;
+    also_left_ = 0;
+  }
+  // A second operation to refuse, the n-th of its name from now; after refuse().
+  void refuse_also(uint64_t n, const char *name) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    also_left_ = n;
+    also_ = name;
   }
   uint64_t refused() const { return refused_; }
+  // Of those not refused.
   uint64_t count(const char *name) {
     std::lock_guard<std::mutex> guard(mutex_);
     return counts_[name];
@@ -146,15 +154,14 @@ class FailingBackend final : public Backend {
  private:
   bool refuses(const char *name) {
     std::lock_guard<std::mutex> guard(mutex_);
-    ++counts_[name];
-    if (left_ == 0 || (!only_.empty() && only_ != name)) return false;
-    if (left_ > 1) {
-      --left_;
-      return false;
+    if (also_left_ != 0 && also_ == name && --also_left_ == 0) return true;
+    if (left_ != 0 && (only_.empty() || only_ == name) && left_-- == 1) {
+      if (more_) left_ = 1;
+      ++refused_;
+      return true;
     }
-    if (!more_) left_ = 0;
-    ++refused_;
-    return true;
+    ++counts_[name];
+    return false;
   }
   Status refusal(const char *name) {
     const bool grows = std::strcmp(name, "create") == 0 || std::strcmp(name, "allocate") == 0;
@@ -166,6 +173,8 @@ class FailingBackend final : public Backend {
   std::map<std::string, uint64_t> counts_;
   std::string only_;
   uint64_t left_ = 0;
+  std::string also_;
+  uint64_t also_left_ = 0;
   bool more_ = false;
   std::atomic<uint64_t> refused_{0};
 };

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/stream_order.h"
+
+#include <thread>
+
+#include "heap_test_support.h"
+
+namespace gmm::test {
+namespace {
+
+// Keeps a stream busy until it is opened.
+class Barrier {
+ public:
+  void close(Engine &engine, gmm_stream stream) {
+    ASSERT_TRUE(engine.backend
+                    ->stream_call(
+                        Device{0}, stream,
+                        [](void *open) {
+                          while (!static_cast<std::atomic<bool> *>(open)->load()) usleep(100);
+                        },
+                        &open_)
+                    .ok());
+  }
+  void open() { open_ = true; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+class StreamOrderTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    order.clear();
+    EXPECT_EQ(engine.backend->count("event_create"), engine.backend->count("event_destroy"));
+  }
+  bool idle(gmm_stream stream) {
+    NativeEvent event = nullptr;
+    bool passed = false;
+    EXPECT_TRUE(engine.backend->event_create(Device{0}, &event).ok());
+    EXPECT_TRUE(engine.backend->event_record(event, Device{0}, stream).ok());
+    usleep(20000);
+    EXPECT_TRUE(engine.backend->event_query(event, &passed).ok());
+    EXPECT_TRUE(engine.backend->event_destroy(event).ok());
+    return passed;
+  }
+  Engine engine;
+  StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
+};
+
+TEST_F(StreamOrderTest, AStreamKeepsItsBit) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  EXPECT_EQ(order.bit_of(a), order.bit_of(a));
+  EXPECT_NE(order.bit_of(a), order.bit_of(b));
+  EXPECT_EQ(order.own_bit(a), order.bit_of(a));
+  EXPECT_EQ(order.bit_of(StreamKey{GMM_STREAM_DEFAULT}), order.bit_of(StreamKey{GMM_STREAM_LEGACY}));
+  EXPECT_NE(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 1}), order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 2}));
+}
+
+TEST_F(StreamOrderTest, TheWaiterWaitsForTheWorkBefore) {
+  const StreamKey a{engine.stream()}, b{engine.stream()}, c{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);
+  const uint64_t bits = order.bit_of(a);
+  EXPECT_EQ(order.passed(bits), 0u);
+  ASSERT_TRUE(order.put_behind(b, bits).ok());
+  EXPECT_FALSE(idle(b.stream));
+  EXPECT_TRUE(idle(c.stream));
+  barrier.open();
+  ASSERT_TRUE(order.wait(bits).ok());
+  EXPECT_EQ(order.passed(bits), bits);
+  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, b.stream).ok());
+}
+
+TEST_F(StreamOrderTest, AStreamIsNotPutBehindItself) {
+  const StreamKey a{engine.stream()};
+  ASSERT_TRUE(order.put_behind(a, order.bit_of(a)).ok());
+  EXPECT_EQ(engine.backend->count("event_record"), 0u);
+}
+
+TEST_F(StreamOrderTest, StreamsBeyondTheBitsAreStillOrdered) {
+  std::vector<StreamKey> keys;
+  for (int i = 0; i < 70; ++i) keys.push_back(StreamKey{engine.stream()});
+  for (const StreamKey &key : keys) ASSERT_NE(order.bit_of(key), 0u);
+  ASSERT_EQ(order.bit_of(keys[66]), order.bit_of(keys[69]));
+  EXPECT_EQ(order.own_bit(keys[69]), 0u) << "memory with the shared bit is nobody's own";
+  Barrier barrier;
+  barrier.close(engine, keys[66].stream);
+  EXPECT_EQ(order.passed(order.bit_of(keys[69])), 0u);
+  ASSERT_TRUE(order.put_behind(keys[69], order.bit_of(keys[66])).ok());
+  EXPECT_FALSE(idle(keys[69].stream));
+  barrier.open();
+  ASSERT_TRUE(order.wait(order.bit_of(keys[69])).ok());
+  for (const StreamKey &key : keys) ASSERT_TRUE(engine.backend->stream_destroy(key.stream).ok());
+}
+
+TEST_F(StreamOrderTest, AForgottenStreamIsNotAskedAgain) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  const uint64_t bit = order.bit_of(a);
+  order.bit_of(b);
+  EXPECT_EQ(order.forget(a.stream), bit);
+  EXPECT_EQ(order.forget(a.stream), 0u);
+  ASSERT_TRUE(engine.backend->stream_destroy(a.stream).ok());
+  ASSERT_TRUE(order.put_behind(b, bit).ok());
+  EXPECT_EQ(engine.backend->count("event_record"), 0u);
+  // Its place is used again.
+  EXPECT_EQ(order.bit_of(StreamKey{engine.stream()}), bit);
+}
+
+TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
+  const StreamKey a{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);
+  Vector<NativeEvent> events;
+  ASSERT_TRUE(order.note_frees(a).ok());
+  ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
+  ASSERT_EQ(events.size(), 1u);
+  bool passed = true;
+  ASSERT_TRUE(engine.backend->event_query(events[0], &passed).ok());
+  EXPECT_FALSE(passed);
+  EXPECT_EQ(order.passed(order.bit_of(a)), 0u);
+  barrier.open();
+  ASSERT_TRUE(engine.backend->event_synchronize(events[0]).ok());
+  // What was waited for has passed, without another record, which would take its time even on an idle stream.
+  EXPECT_EQ(order.passed(order.bit_of(a)), order.bit_of(a));
+  EXPECT_EQ(engine.backend->count("event_record"), 1u);
+  // A further free is behind a further event.
+  barrier.close(engine, a.stream);
+  ASSERT_TRUE(order.note_frees(a).ok());
+  EXPECT_EQ(order.passed(order.bit_of(a)), 0u);
+  barrier.open();
+  ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
+  EXPECT_EQ(engine.backend->count("event_create"), 1u);
+}
+
+TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
+  Barrier barrier;
+  const StreamKey key{GMM_STREAM_PER_THREAD, 5};
+  uint64_t bit = 0;
+  std::thread([&] {
+    bit = order.bit_of(key);
+    barrier.close(engine, GMM_STREAM_PER_THREAD);
+    ASSERT_TRUE(order.note_frees(key).ok());
+    order.end_thread(5);
+    EXPECT_EQ(order.passed(bit), 0u);
+    EXPECT_NE(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 6}), bit) << "the work is not done";
+    barrier.open();
+    ASSERT_TRUE(order.wait(bit).ok());
+  }).join();
+  EXPECT_EQ(order.passed(bit), bit);
+  EXPECT_EQ(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 7}), bit);
+  EXPECT_EQ(order.known_streams(), 2u);
+}
+
+TEST_F(StreamOrderTest, TheKthFailureIsReportedAndRetriedWell) {
+  const StreamKey a{engine.stream()}, b{engine.stream()}, c{engine.stream()};
+  const uint64_t bits = order.bit_of(a) | order.bit_of(b);
+  for (uint64_t k = 1;; ++k) {
+    engine.backend->refuse(k);
+    const Status status = order.put_behind(c, bits);
+    const bool failed = engine.backend->refused() != 0;
+    engine.backend->refuse(0);
+    EXPECT_EQ(status.ok(), !failed) << k;
+    EXPECT_TRUE(order.put_behind(c, bits).ok());
+    if (!failed) break;
+  }
+  engine.backend->refuse(1, "event_query");
+  EXPECT_NE(order.passed(bits), bits);
+  engine.backend->refuse(0);
+  ASSERT_TRUE(order.wait(bits).ok());
+  EXPECT_EQ(order.passed(bits), bits);
+}
+
+}  // namespace
+}  // namespace gmm::test
