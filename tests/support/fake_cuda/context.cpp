@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Primary contexts and the calling thread's stack of contexts.
+#include <cstdlib>
+
 #include "state.h"
 #include "stream.h"
 
@@ -7,18 +9,18 @@ using namespace fake;
 
 namespace {
 
-// Without a destructor: a thread's own exit handlers still call the driver, after the destructors of its C++ objects.
+// Without a destructor: like the driver, it answers while the thread ends, in the destructors of other thread-local data.
 struct ContextStack {
-  Context *contexts[64];
-  size_t count;
-  bool empty() const { return count == 0; }
-  Context *back() const { return contexts[count - 1]; }
-  bool push_back(Context *context) {
-    if (count == sizeof contexts / sizeof contexts[0]) return false;
-    contexts[count++] = context;
-    return true;
+  static constexpr unsigned kDepth = 64;
+  Context *entries[kDepth];
+  unsigned size;
+  bool empty() const { return size == 0; }
+  Context *back() const { return entries[size - 1]; }
+  void pop_back() { --size; }
+  void push_back(Context *context) {
+    if (size == kDepth) std::abort();  // a test that never pops
+    entries[size++] = context;
   }
-  void pop_back() { --count; }
 };
 thread_local ContextStack stack;
 
@@ -95,7 +97,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
   Context *live = live_context(context);
   if (context && !live) return CUDA_ERROR_INVALID_CONTEXT;
   if (!stack.empty()) stack.pop_back();
-  if (live && !stack.push_back(live)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (live) stack.push_back(live);
   return CUDA_SUCCESS;
 }
 
@@ -104,7 +106,7 @@ CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   Context *live = live_context(context);
   if (!live) return CUDA_ERROR_INVALID_CONTEXT;
-  if (!stack.push_back(live)) return CUDA_ERROR_OUT_OF_MEMORY;
+  stack.push_back(live);
   return CUDA_SUCCESS;
 }
 
