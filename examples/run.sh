@@ -48,12 +48,12 @@ fi
 if [ -n "${setup_skipped[java]:-}" ]; then
   skip Java "${setup_skipped[java]}"
 else
-  tour Java java -cp build/bindings/java/gmm.jar examples/java/Tour.java
+  tour Java java -cp build/bindings/java/gmm.jar:build/examples/java/tour.jar Tour
 fi
 if [ -n "${setup_skipped[csharp]:-}" ]; then
   skip 'C#' "${setup_skipped[csharp]}"
 else
-  LD_LIBRARY_PATH=build/lib:build/bindings/csharp tour 'C#' mono build/examples/tour.exe
+  MONO_PATH=build/bindings/csharp tour 'C#' mono build/examples/csharp/tour.exe
 fi
 
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"

@@ -7,7 +7,8 @@
 
 typedef void (*gmm_csharp_fail_fn)(int32_t code, int32_t native_code, const char *name, const char *message);
 typedef void (*gmm_csharp_log_fn)(void *user, uint32_t level, const char *message);
-typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, uint32_t tag, uint64_t requested, uint64_t reserved, uint32_t attempt, int32_t cause);
+typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, uint32_t tag, uint64_t requested,
+                                     uint64_t reserved, uint32_t attempt, int32_t cause);
 
 /** Sets the delegates, before any other call. */
 void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write);

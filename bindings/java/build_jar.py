@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the classes and packs them with the native libraries into one jar."""
+"""Compiles classes and packs them, with native libraries if there are any, into one jar."""
 import argparse
 import pathlib
 import platform
@@ -12,8 +12,10 @@ import tempfile
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument('--javac', required=True)
 parser.add_argument('--jar', required=True)
-parser.add_argument('--generated', required=True, help='folder with the classes that SWIG wrote')
-parser.add_argument('--version', required=True)
+parser.add_argument('--generated', help='folder with the classes that SWIG wrote')
+parser.add_argument('--classpath', default='')
+parser.add_argument('--lint', default='all')
+parser.add_argument('--manifest', action='append', default=[], metavar='NAME: VALUE')
 parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE', help='in the order in which they are to be loaded')
 parser.add_argument('--output', required=True)
 parser.add_argument('sources', nargs='+')
@@ -23,22 +25,24 @@ DATE = '2000-01-01T00:00:00Z' # the same input gives the same jar
 
 with tempfile.TemporaryDirectory() as scratch:
     root = pathlib.Path(scratch) / 'root'
-    generated = sorted(str(file) for file in pathlib.Path(options.generated).glob('*.java'))
-    if not generated:
+    generated = sorted(str(file) for file in pathlib.Path(options.generated).glob('*.java')) if options.generated else []
+    if options.generated and not generated:
         sys.exit(f'no classes in {options.generated}: did SWIG run?')
-    subprocess.run([options.javac, '--release', '11', '-Xlint:all', '-Werror', '-encoding', 'UTF-8', '-d', str(root)] + options.sources + generated, check=True)
+    command = [options.javac, '--release', '11', f'-Xlint:{options.lint}', '-Werror', '-encoding', 'UTF-8', '-classpath', options.classpath, '-d', str(root)]
+    subprocess.run(command + options.sources + generated, check=True)
 
-    natives = root / 'META-INF' / 'native' / f'linux-{platform.machine()}'
-    natives.mkdir(parents=True)
-    names = []
-    for native in options.native:
-        name, file = native.split('=', 1)
-        shutil.copyfile(file, natives / name)
-        names.append(name)
-    (natives / 'libraries').write_text('\n'.join(names) + '\n')
+    if options.native:
+        natives = root / 'META-INF' / 'native' / f'linux-{platform.machine()}'
+        natives.mkdir(parents=True)
+        names = []
+        for native in options.native:
+            name, file = native.split('=', 1)
+            shutil.copyfile(file, natives / name)
+            names.append(name)
+        (natives / 'libraries').write_text('\n'.join(names) + '\n')
 
     manifest = pathlib.Path(scratch) / 'manifest'
-    manifest.write_text(f'Automatic-Module-Name: io.gmm\nImplementation-Title: gmm\nImplementation-Version: {options.version}\n')
+    manifest.write_text(''.join(line + '\n' for line in options.manifest))
     version = subprocess.run([options.jar, '--version'], capture_output=True, text=True, check=True).stdout
     dated = ['--date', DATE] if int(re.search(r'(\d+)', version).group(1)) >= 17 else []
     subprocess.run([options.jar, '--create', '--file', options.output, '--manifest', str(manifest)] + dated + ['-C', str(root), '.'], check=True)

@@ -75,7 +75,8 @@ void gmm_java_throw(JNIEnv *jenv, gmm_result result) {
   if (!name_bytes) return;
   jbyteArray message_bytes = gmm_java_bytes(jenv, message, strlen(message));
   if (!message_bytes) return;
-  jobject made = (*jenv)->CallStaticObjectMethod(jenv, exception_class, exception_make, (jint)result, (jint)native_code, name_bytes, message_bytes);
+  jobject made = (*jenv)->CallStaticObjectMethod(jenv, exception_class, exception_make, (jint)result, (jint)native_code,
+                                                 name_bytes, message_bytes);
   if (!(*jenv)->ExceptionCheck(jenv) && made) (*jenv)->Throw(jenv, (jthrowable)made);
 }
 
@@ -155,8 +156,9 @@ void gmm_java_log(void *user, gmm_log_level level, const char *message) {
 int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
   JNIEnv *env = environment();
   if (!env || (*env)->ExceptionCheck(env)) return 0;
-  jboolean again = (*env)->CallBooleanMethod(env, (jobject)user, callbacks_oom, (jint)info->device, (jint)info->kind, (jint)info->tag, (jlong)info->requested,
-                                             (jlong)info->reserved, (jint)info->attempt, (jint)info->cause);
+  jboolean again = (*env)->CallBooleanMethod(env, (jobject)user, callbacks_oom, (jint)info->device, (jint)info->kind,
+                                             (jint)info->tag, (jlong)info->requested, (jlong)info->reserved,
+                                             (jint)info->attempt, (jint)info->cause);
   /* An exception stays pending: gmm_java_throw() lets it out of the allocation. */
   return !(*env)->ExceptionCheck(env) && again;
 }

@@ -3,13 +3,12 @@
 #ifndef GMM_JAVA_NATIVE_H
 #define GMM_JAVA_NATIVE_H
 
+#include <gmm/gmm.h>
 #include <jni.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <gmm/gmm.h>
 
 /** Memory to be seen as a direct ByteBuffer. */
 typedef struct gmm_java_view {

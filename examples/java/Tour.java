@@ -56,6 +56,9 @@ public final class Tour {
     private final Tag tag;
     private final ByteBuffer host = ByteBuffer.allocateDirect(BLOCK);
     private final long hostAddress = Context.addressOf(host);
+    private final ByteBuffer plain = pattern(0);
+    private final ByteBuffer complemented = pattern(255);
+    private final ByteBuffer zeros = ByteBuffer.allocate(BLOCK);
 
     private final Map<String, Step> steps = new LinkedHashMap<>();
     private final List<String> footnotes = new ArrayList<>();
@@ -86,20 +89,31 @@ public final class Tour {
 
     // Bytes in and out.
 
-    private static byte pattern(int i, int complement) {
-        return (byte) ((i * 31L + i / 4096) ^ complement);
+    /** Byte i is (i * 31 + i / 4096) & 255; `complement` is 255 for the other one. */
+    private static ByteBuffer pattern(int complement) {
+        byte[] bytes = new byte[BLOCK];
+        for (int i = 0; i < BLOCK; i++) {
+            bytes[i] = (byte) ((i * 31L + i / 4096) ^ complement);
+        }
+        return ByteBuffer.wrap(bytes);
+    }
+
+    private ByteBuffer expected(int size, int complement) {
+        return (complement == 0 ? plain : complemented).duplicate().limit(size);
     }
 
     private void fillHost(int size, int complement) {
-        for (int i = 0; i < size; i++) {
-            host.put(i, pattern(i, complement));
-        }
+        host.duplicate().put(expected(size, complement));
+    }
+
+    private void clearHost(int size) {
+        host.duplicate().put(zeros.duplicate().limit(size));
     }
 
     private void checkHost(int size, int complement) {
-        for (int i = 0; i < size; i++) {
-            check(host.get(i) == pattern(i, complement), "byte " + i + " is " + (host.get(i) & 255) + ", expected " + (pattern(i, complement) & 255));
-        }
+        ByteBuffer wanted = expected(size, complement);
+        int at = host.duplicate().limit(size).mismatch(wanted);
+        check(at < 0, at < 0 ? "" : "byte " + at + " is " + (host.get(at) & 255) + ", expected " + (wanted.get(at) & 255));
     }
 
     private void write(long memory, int complement) {
@@ -109,9 +123,7 @@ public final class Tour {
     }
 
     private void checkBytes(long memory, int complement) {
-        for (int i = 0; i < BLOCK; i++) {
-            host.put(i, (byte) 0);
-        }
+        clearHost(BLOCK);
         context.copy(hostAddress, memory, BLOCK, stream);
         stream.synchronize();
         checkHost(BLOCK, complement);
@@ -172,9 +184,7 @@ public final class Tour {
             fillHost(MIB, 255);
             context.copy(block.address(), pin.address(), MIB, stream);
             stream.synchronize();
-            for (int i = 0; i < MIB; i++) {
-                host.put(i, (byte) 0);
-            }
+            clearHost(MIB);
             context.copy(pin.address(), block.address(), MIB, stream);
             stream.synchronize();
             checkHost(MIB, 255);

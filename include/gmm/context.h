@@ -85,8 +85,8 @@ typedef struct gmm_context_info {
   gmm_backend backend;
   uint32_t device_count;
   uint32_t reserved;
-  char backend_name[16];    /**< "host" or "cuda" */
-  char driver_version[48];  /**< as the driver tells it, for example "13.0"; the kernel's release on the host */
+  char backend_name[16];   /**< "host" or "cuda" */
+  char driver_version[48]; /**< as the driver tells it, for example "13.0"; the kernel's release on the host */
 } gmm_context_info;
 
 /** What was opened. Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED. Since: 0.1 */
@@ -94,14 +94,14 @@ GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *
 
 /** What a device can do. */
 enum {
-  GMM_DEVICE_CAN_PAUSE = 1u << 0,          /**< VMM memory: gmm_pause() and gmm_resume() */
-  GMM_DEVICE_CAN_EXPORT_FD = 1u << 1,      /**< VMM and HOST memory as a file descriptor */
-  GMM_DEVICE_CAN_LEGACY_IPC = 1u << 2,     /**< DEVICE memory by the driver's 64-byte handle */
+  GMM_DEVICE_CAN_PAUSE = 1u << 0,              /**< VMM memory: gmm_pause() and gmm_resume() */
+  GMM_DEVICE_CAN_EXPORT_FD = 1u << 1,          /**< VMM and HOST memory as a file descriptor */
+  GMM_DEVICE_CAN_LEGACY_IPC = 1u << 2,         /**< DEVICE memory by the driver's 64-byte handle */
   GMM_DEVICE_CAN_CONCURRENT_MANAGED = 1u << 3, /**< host and device may use managed memory at once; prefetch works */
-  GMM_DEVICE_CAN_PIN = 1u << 4,            /**< gmm_pin() */
-  GMM_DEVICE_CAN_PAGEABLE = 1u << 5,       /**< the device reads ordinary host memory (HMM, ATS) */
-  GMM_DEVICE_CAN_FABRIC = 1u << 6,         /**< fabric handles between nodes */
-  GMM_DEVICE_IS_HOST = 1u << 7             /**< not a GPU: the host backend; results must not be taken for a GPU's */
+  GMM_DEVICE_CAN_PIN = 1u << 4,                /**< gmm_pin() */
+  GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
+  GMM_DEVICE_CAN_FABRIC = 1u << 6,             /**< fabric handles between nodes */
+  GMM_DEVICE_IS_HOST = 1u << 7 /**< not a GPU: the host backend; results must not be taken for a GPU's */
 };
 
 typedef struct gmm_device_info {

@@ -3,15 +3,15 @@
 #ifndef GMM_GMM_H
 #define GMM_GMM_H
 
-#include <gmm/types.h>
-#include <gmm/version.h>
 #include <gmm/context.h>
+#include <gmm/ipc.h>
 #include <gmm/memory.h>
-#include <gmm/stream.h>
+#include <gmm/pause.h>
 #include <gmm/pin.h>
 #include <gmm/residency.h>
-#include <gmm/pause.h>
-#include <gmm/ipc.h>
 #include <gmm/stats.h>
+#include <gmm/stream.h>
+#include <gmm/types.h>
+#include <gmm/version.h>
 
 #endif

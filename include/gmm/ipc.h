@@ -31,9 +31,9 @@ GMM_API gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_
 
 typedef struct gmm_ipc_import_desc {
   uint32_t struct_size;
-  uint32_t flags; /**< must be 0 */
-  gmm_device device;       /**< the device that shall use it; of the exporter's machine */
-  uint32_t timeout_ms;     /**< how long to wait for the exporter; 0: 5,000 */
+  uint32_t flags;      /**< must be 0 */
+  gmm_device device;   /**< the device that shall use it; of the exporter's machine */
+  uint32_t timeout_ms; /**< how long to wait for the exporter; 0: 5,000 */
 } gmm_ipc_import_desc;
 
 /**
@@ -43,7 +43,8 @@ typedef struct gmm_ipc_import_desc {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, IPC_INVALID_HANDLE, IPC_PEER_GONE, IPC_REFUSED, IPC_TIMEOUT, NOT_SUPPORTED,
  * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED. Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc, void **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle,
+                                                const gmm_ipc_import_desc *desc, void **out) GMM_NOEXCEPT;
 
 /**
  * Takes back one import. The mapping goes with the last one, after what is queued on the device.
@@ -53,12 +54,15 @@ GMM_API gmm_result gmm_ipc_close(gmm_context *context, void *memory) GMM_NOEXCEP
 
 /**
  * Opens a file descriptor for the driver's allocation that the block lies in, for example for Vulkan's VK_KHR_external_memory_fd.
- * VMM and HOST memory. The caller owns the descriptor and closes it; it keeps the memory alive.
+ * VMM and HOST memory, and DEVICE memory whose gmm_query() tells ::GMM_IPC_ROUTE_FD. A descriptor speaks of one driver allocation: a
+ * VMM block that lies over several is NOT_SUPPORTED, which ::GMM_ALLOC_DEDICATED avoids.
+ * The caller owns the descriptor and closes it; it keeps the memory alive.
  * @param[out] fd  @param[out] offset  bytes from the start of the allocation to `memory`; may be NULL.
  * @param[out] size  bytes of the allocation; may be NULL.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND, PAUSED, NOT_SUPPORTED, DRIVER, SYSTEM, FORKED. Since: 0.1
  */
-GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, int32_t *fd, uint64_t *offset, uint64_t *size) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, int32_t *fd, uint64_t *offset,
+                                     uint64_t *size) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

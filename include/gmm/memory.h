@@ -47,7 +47,8 @@ typedef struct gmm_alloc_desc {
  * INVALID_FLAGS, INVALID_DESCRIPTOR, LIMIT_EXCEEDED, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, NOT_SUPPORTED, CAPTURING, DRIVER, SYSTEM, FORKED.
  * Thread safety: any thread; the common case takes no lock. Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
+                                           void **out) GMM_NOEXCEPT;
 
 /**
  * Frees a block in the order of `stream`: what is queued on it may still use the block, and so may what
@@ -86,11 +87,11 @@ enum {
 typedef struct gmm_pointer_info {
   uint32_t struct_size;
   gmm_kind kind;
-  void *base;               /**< start of the block */
-  uint64_t size;            /**< bytes asked for */
-  uint64_t reserved_size;   /**< bytes the block takes, rounding included */
-  gmm_device device;        /**< GMM_DEVICE_HOST for foreign host memory */
-  gmm_tag tag;              /**< 0 for memory that gmm did not allocate */
+  void *base;             /**< start of the block */
+  uint64_t size;          /**< bytes asked for */
+  uint64_t reserved_size; /**< bytes the block takes, rounding included */
+  gmm_device device;      /**< GMM_DEVICE_HOST for foreign host memory */
+  gmm_tag tag;            /**< 0 for memory that gmm did not allocate */
   gmm_state state;
   gmm_usm usm;
   uint32_t ipc_routes;      /**< GMM_IPC_ROUTE_* bits */
@@ -102,7 +103,7 @@ typedef struct gmm_pointer_info {
 } gmm_pointer_info;
 
 enum {
-  GMM_POINTER_HOST_ACCESSIBLE = 1u << 0,  /**< the CPU may read and write it through the same address */
+  GMM_POINTER_HOST_ACCESSIBLE = 1u << 0, /**< the CPU may read and write it through the same address */
   GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1
 };
 
@@ -120,11 +121,11 @@ typedef struct gmm_heap_desc {
   uint32_t struct_size;
   gmm_kind kind;
   gmm_device device;
-  gmm_tag tag;              /**< CURRENT: the thread's current tag at creation, kept for good */
-  uint64_t minimum_extent;  /**< bytes: the least to ask the driver for at once; 0: grows from 2 MiB with the heap */
-  uint64_t limit;           /**< bytes the heap may hold from the driver; 0: none */
-  uint32_t peer_devices;    /**< VMM: bit d lets device d use the memory too */
-  uint32_t flags;           /**< must be 0 */
+  gmm_tag tag;             /**< CURRENT: the thread's current tag at creation, kept for good */
+  uint64_t minimum_extent; /**< bytes: the least to ask the driver for at once; 0: grows from 2 MiB with the heap */
+  uint64_t limit;          /**< bytes the heap may hold from the driver; 0: none */
+  uint32_t peer_devices;   /**< VMM: bit d lets device d use the memory too */
+  uint32_t flags;          /**< must be 0 */
 } gmm_heap_desc;
 
 /**
@@ -133,10 +134,12 @@ typedef struct gmm_heap_desc {
  * @param[out] out  give it back with gmm_heap_destroy().
  * Errors: as gmm_alloc(). Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_heap **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc,
+                                                 gmm_heap **out) GMM_NOEXCEPT;
 
 /** Allocates from a heap: see gmm_alloc(). Since: 0.1 */
-GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream,
+                                                void **out) GMM_NOEXCEPT;
 
 /**
  * Ends a heap and gives its memory back to the driver after the work that may use it. Refused with BUSY while blocks

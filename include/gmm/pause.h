@@ -17,7 +17,8 @@ typedef uint32_t gmm_contents;
 enum {
   GMM_CONTENTS_DROP = 0, /**< gone; after resume the bytes are undefined */
   GMM_CONTENTS_HOST = 1, /**< kept in host memory */
-  GMM_CONTENTS_FILE = 2  /**< kept in a file under GMM_BACKUP_DIR (default /tmp); the file has no name and dies with the process */
+  GMM_CONTENTS_FILE =
+      2 /**< kept in a file under GMM_BACKUP_DIR (default /tmp); the file has no name and dies with the process */
 };
 
 typedef struct gmm_tag_desc {
@@ -33,7 +34,8 @@ typedef struct gmm_tag_desc {
  * Errors: NULL_ARGUMENT, INVALID_VALUE (empty or long name, unknown contents, or a desc that differs), INVALID_DESCRIPTOR,
  * OUT_OF_HOST_MEMORY, NOT_SUPPORTED (over 4,000 tags), FORKED. Since: 0.1
  */
-GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc, gmm_tag *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc,
+                                  gmm_tag *out) GMM_NOEXCEPT;
 
 /** Writes the tag of that name. Errors: NULL_ARGUMENT, INVALID_TAG (no such name), FORKED. Since: 0.1 */
 GMM_API gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag *out) GMM_NOEXCEPT;
@@ -50,7 +52,10 @@ GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_tag_set_process_default(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
-enum { GMM_PAUSE_FORCE = 1u << 0 /**< also when importers hold the memory: they keep the old pages, this process gets new ones */ };
+enum {
+  GMM_PAUSE_FORCE =
+      1u << 0 /**< also when importers hold the memory: they keep the old pages, this process gets new ones */
+};
 
 typedef struct gmm_pause_desc {
   uint32_t struct_size;

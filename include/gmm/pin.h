@@ -19,7 +19,9 @@ typedef struct gmm_pin_desc {
   uint32_t reserved;
 } gmm_pin_desc;
 
-enum { GMM_PIN_READ_ONLY = 1u << 0 /**< devices will only read it; GMM_ERROR_NOT_SUPPORTED where the device lacks that */ };
+enum {
+  GMM_PIN_READ_ONLY = 1u << 0 /**< devices will only read it; GMM_ERROR_NOT_SUPPORTED where the device lacks that */
+};
 
 /**
  * Page-locks `size` bytes of the caller's memory and maps them for every device. The memory stays the caller's: unpin it before it
@@ -32,7 +34,8 @@ enum { GMM_PIN_READ_ONLY = 1u << 0 /**< devices will only read it; GMM_ERROR_NOT
  * Errors: NULL_ARGUMENT, INVALID_SIZE, SIZE_OVERFLOW, INVALID_DEVICE, INVALID_FLAGS, INVALID_DESCRIPTOR, INVALID_KIND (memory that gmm or the driver allocated is
  * not the caller's), OVERLAP, NOT_SUPPORTED, SYSTEM (not mapped, or over RLIMIT_MEMLOCK), DRIVER, FORKED. Stream behaviour: none. Since: 0.1
  */
-GMM_API gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_pin_desc *desc, void **device_pointer) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_pin_desc *desc,
+                           void **device_pointer) GMM_NOEXCEPT;
 
 /**
  * Takes back one gmm_pin() of exactly this address. No work on any stream may still use the memory.

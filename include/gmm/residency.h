@@ -30,13 +30,15 @@ enum {
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_SIZE, INVALID_KIND (not MANAGED), INVALID_DEVICE, INVALID_VALUE (advice),
  * NOT_SUPPORTED, DRIVER, FORKED. Stream behaviour: immediate. Since: 0.1
  */
-GMM_API gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_advice advice, gmm_device location) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_advice advice,
+                              gmm_device location) GMM_NOEXCEPT;
 
 /**
  * Queues the migration of managed memory to a location.
  * Errors: as gmm_advise(), INVALID_HANDLE (stream). Stream behaviour: in the stream's order; does not block. Since: 0.1
  */
-GMM_API gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_device location, gmm_stream stream) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_device location,
+                                gmm_stream stream) GMM_NOEXCEPT;
 
 enum { GMM_MOVE_NON_BLOCKING = 1u << 0 /**< do not wait when moving to the host */ };
 
@@ -56,7 +58,8 @@ typedef struct gmm_move_desc {
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND, INVALID_DEVICE, INVALID_FLAGS, INVALID_DESCRIPTOR, PAUSED, BUSY, CAPTURING,
  * OUT_OF_MEMORY, NOT_SUPPORTED, DRIVER, FORKED. Since: 0.1
  */
-GMM_API gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location, const gmm_move_desc *desc) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location,
+                            const gmm_move_desc *desc) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

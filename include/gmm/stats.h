@@ -15,7 +15,7 @@ extern "C" {
 /** What a limit or a count is about: one device or all, one tag or all, one kind or all. */
 typedef struct gmm_scope {
   uint32_t struct_size;
-  uint32_t flags;    /**< GMM_SCOPE_*: which fields below count; 0: everything */
+  uint32_t flags; /**< GMM_SCOPE_*: which fields below count; 0: everything */
   gmm_device device;
   gmm_tag tag;
   gmm_kind kind;
@@ -57,21 +57,21 @@ GMM_API gmm_result gmm_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void
 
 typedef struct gmm_statistics {
   uint32_t struct_size;
-  uint32_t live_tags;       /**< tags with memory in the scope */
-  uint64_t live_bytes;      /**< asked for and not freed */
+  uint32_t live_tags;  /**< tags with memory in the scope */
+  uint64_t live_bytes; /**< asked for and not freed */
   uint64_t live_blocks;
   uint64_t peak_live_bytes; /**< highest live_bytes seen when memory was taken from the driver or read here */
   uint64_t cached_bytes;    /**< free but held, ready to be given out */
   uint64_t reserved_bytes;  /**< held from the driver */
   uint64_t peak_reserved_bytes;
-  uint64_t paused_bytes;    /**< addresses kept, pages gone */
-  uint64_t pinned_bytes;    /**< the caller's own memory; whole context only */
-  uint64_t imported_bytes;  /**< other processes' memory; whole context only */
-  uint64_t allocations;     /**< calls that succeeded */
+  uint64_t paused_bytes;   /**< addresses kept, pages gone */
+  uint64_t pinned_bytes;   /**< the caller's own memory; whole context only */
+  uint64_t imported_bytes; /**< other processes' memory; whole context only */
+  uint64_t allocations;    /**< calls that succeeded */
   uint64_t frees;
-  uint64_t failures;        /**< allocations that failed for want of memory */
-  uint64_t extents;         /**< driver allocations held */
-  uint64_t backend_calls;   /**< calls into the driver or system that allocate, map, unmap or free; whole context only */
+  uint64_t failures;      /**< allocations that failed for want of memory */
+  uint64_t extents;       /**< driver allocations held */
+  uint64_t backend_calls; /**< calls into the driver or system that allocate, map, unmap or free; whole context only */
 } gmm_statistics;
 
 /**

@@ -19,7 +19,8 @@ extern "C" {
  * Makes a stream on a device (non-blocking in CUDA's words). Destroy it with gmm_stream_destroy().
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, DRIVER, SYSTEM, FORKED. Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, gmm_device device, gmm_stream *out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, gmm_device device,
+                                                   gmm_stream *out) GMM_NOEXCEPT;
 
 /** Waits for the stream's work, then ends it. Blocks freed on it stay good. Errors: INVALID_HANDLE, DRIVER, FORKED. Since: 0.1 */
 GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
@@ -39,17 +40,20 @@ GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream strea
  * Queues a call of `fn(user)` on the stream. It runs on a thread of the backend and must not call gmm or the driver.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
  */
-GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user), void *user) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user),
+                                   void *user) GMM_NOEXCEPT;
 
 /**
  * Queues a copy of `size` bytes between any two addresses: of gmm, of the driver, or ordinary host memory.
  * Ordinary host memory must stay until the stream got there. Ranges must not overlap. Zero bytes do nothing.
  * Errors: NULL_ARGUMENT, INVALID_SIZE (reaches past the block), PAUSED, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
  */
-GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size, gmm_stream stream) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size,
+                            gmm_stream stream) GMM_NOEXCEPT;
 
 /** Queues a fill of `size` bytes with one byte value. Errors: as gmm_copy(), INVALID_VALUE (value above 255). Since: 0.1 */
-GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size, gmm_stream stream) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size,
+                            gmm_stream stream) GMM_NOEXCEPT;
 
 /**
  * Says that `stream` uses the block too: after its gmm_free() the block is not given out again, on any stream, before what `stream`
@@ -59,7 +63,8 @@ GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t va
 GMM_API gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
 /** Makes an event: a point in a stream's order. Errors: NULL_ARGUMENT, INVALID_DEVICE, DRIVER, FORKED. Since: 0.1 */
-GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, gmm_device device, gmm_event **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, gmm_device device,
+                                                  gmm_event **out) GMM_NOEXCEPT;
 
 /** Ends an event; work that waits for it still may. NULL is allowed. Errors: FORKED. Since: 0.1 */
 GMM_API gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) GMM_NOEXCEPT;

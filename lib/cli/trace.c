@@ -91,6 +91,12 @@ static int read_line(struct reader *reader, struct trace *trace, const char *tex
   return 1;
 }
 
+static int damaged(gzFile file) {
+  int code = Z_OK;
+  gzerror(file, &code);
+  return code != Z_OK && code != Z_STREAM_END;
+}
+
 int trace_read(const char *path, struct trace *out) {
   struct trace trace = {0};
   struct reader reader = {.path = path};
@@ -105,14 +111,15 @@ int trace_read(const char *path, struct trace *out) {
   while (good && gzgets(file, text, sizeof text) != NULL) {
     ++reader.line;
     const size_t length = strlen(text);
-    if (length == sizeof text - 1 && text[length - 1] != '\n') good = bad(&reader, "the line is too long");
+    if (length > 0 && text[length - 1] != '\n') {
+      if (length == sizeof text - 1) good = bad(&reader, "the line is too long");
+      if (good && damaged(file)) break;  // what stands in the line is not all of it
+    }
     text[strcspn(text, "\r\n")] = '\0';
     if (good) good = read_line(&reader, &trace, text);
   }
   if (file != NULL) {
-    int code = Z_OK;
-    gzerror(file, &code);
-    if (good && code != Z_OK && code != Z_STREAM_END) good = bad(&reader, "the file is damaged or cut off here");
+    if (good && damaged(file)) good = bad(&reader, "the file is damaged or cut off here");
     if (good && trace.count == 0) good = bad(&reader, "the trace is empty");
     gzclose(file);
   }

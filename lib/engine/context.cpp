@@ -6,6 +6,7 @@
 
 #include <cinttypes>
 #include <cstdlib>
+#include <cstring>
 
 #include "engine/thread_cache.h"
 
@@ -73,6 +74,15 @@ Status Context::init(const gmm_context_desc &desc) {
   if (device_count > kMaxDevices) {
     core.log.write(LogLevel::kWarning, "%u devices answer; gmm uses the first %u.", device_count, kMaxDevices);
     device_count = kMaxDevices;
+  }
+  for (uint32_t i = 0; i < device_count; ++i) {
+    gmm_device_info info = {};
+    GMM_TRY(core.backend->device_info(Device{static_cast<int32_t>(i)}, &info));
+    DeviceTraits &traits = core.devices[i];
+    traits.capabilities = info.capabilities;
+    traits.kinds = info.kinds;
+    traits.total_memory = info.total_memory;
+    std::memcpy(traits.uuid, info.uuid, sizeof traits.uuid);
   }
   GMM_TRY(tags.init());
   prepare_barriers();
@@ -151,12 +161,9 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
 }
 
 Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
-  gmm_device_info info = {};
-  GMM_TRY(core.backend->device_info(options.device, &info));
-  if ((info.kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED,
-                "Device %d (%s) has no memory of kind %u; gmm_device_get_info() tells which it has.",
-                options.device.ordinal, info.name, static_cast<uint32_t>(options.kind));
+  if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
+                options.device.ordinal, kind_name(options.kind));
   gmm_heap *heap = core.allocator.create<gmm_heap>(core, options, this);
   if (heap == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
   heap->heap.own_ledger().set_limit(limit);
@@ -196,8 +203,11 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
   return dedicated_alloc(heap, size, out);
 }
 
-Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
+Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                         void **result) {
   constexpr uint32_t kMaxAttempts = 100;
+  void *memory = nullptr;
+  void **out = &memory;
   Status status = try_allocate(heap, size, alignment, flags, stream, out);
   const auto short_of_memory = [&] {
     return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED ||
@@ -238,7 +248,8 @@ Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t
       return status;
     }
   }
-  if (__builtin_expect(trace.running(), 0)) trace.allocated(*out, size, stream);
+  if (__builtin_expect(trace.running(), 0)) trace.allocated(memory, size, stream);
+  *result = memory;
   return status;
 }
 

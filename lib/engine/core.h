@@ -21,6 +21,15 @@ struct Gate {
   std::atomic<uint64_t> word{kGateOpen};
 };
 
+// What a device is and can do: asked for once, as it does not change.
+struct DeviceTraits {
+  uint32_t capabilities = 0;
+  gmm_kind_mask kinds = 0;
+  uint64_t total_memory = 0;
+  uint8_t uuid[16] = {};
+};
+inline constexpr uint32_t kMaxDevices = 16;
+
 struct Core {
   Core(const HostAllocator &host_allocator, const Log &context_log)
       : allocator(host_allocator),
@@ -35,6 +44,7 @@ struct Core {
   const Log log;
   Backend *backend = nullptr;
   Gate *gate = nullptr;
+  DeviceTraits devices[kMaxDevices];
   PageMap page_map;
   ObjectPool<Span> spans;
   ObjectPool<SlabSpan> slabs;
@@ -43,6 +53,7 @@ struct Core {
   std::atomic<uint64_t> next_extent_id{1};
   std::atomic<uint32_t> deferred{0};  // depth of gmm_defer_begin()
 
+  const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }
 };
 

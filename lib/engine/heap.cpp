@@ -63,6 +63,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->state.store(SpanState::kSlab, std::memory_order_release);
   core_.page_map.set(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
+  slab_tails_ += slab_tail(*slab);
   end_span(run);
   slabs_[class_index].push_front(slab);
   slab->listed = true;
@@ -175,6 +176,7 @@ Span *Heap::retire_slab(Span *slab) {
   run->size.store(slab->bytes(), std::memory_order_relaxed);
   run->streams = slab->streams;
   --slab->region->live_spans;
+  if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
   end_span(slab);
   return free_run(run);
 }
@@ -342,6 +344,10 @@ Status Heap::reset() {
           --region->live_spans;
           span = free_run(span);
         }
+      } else if (span->is(SpanState::kFree)) {
+        unlist_run(span);
+        span->streams = 0;  // the devices were waited for
+        span = free_run(span);
       }
       at = span->end();
     }

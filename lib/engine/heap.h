@@ -153,6 +153,7 @@ class Heap {
   Span *merge(Span *first, Span *second);
   Span *free_run(Span *run);
   void merge_all(bool any_streams);
+  void merge_region(Region &region, bool any_streams);
   Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
   Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   void list_run(Span *run);
@@ -210,6 +211,11 @@ class Heap {
   Vector<Use> uses_;
   Vector<KeptAside> kept_aside_;
   Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
+  // Bytes of a slab behind its last block: held, in no block, and free again with the slab.
+  static uint64_t slab_tail(const Span &slab) {
+    return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
+  }
+  uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   uint64_t paused_ = 0;
 };

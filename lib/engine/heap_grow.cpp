@@ -80,17 +80,21 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **
       }
     });
   }
+  Region *fresh = nullptr;
   if (best == nullptr) {
-    Region *region = nullptr;
-    GMM_TRY(reserve_region(round_to_extent(bytes), false, &region));
-    best = span_at(region->base.load(std::memory_order_relaxed));
+    GMM_TRY(reserve_region(round_to_extent(bytes), false, &fresh));
+    best = span_at(fresh->base.load(std::memory_order_relaxed));
     best_bytes = round_to_extent(bytes);
   }
   uint64_t wanted = best_bytes < step ? step : best_bytes;
   if (wanted > best->bytes()) wanted = best->bytes();
-  GMM_TRY(charge(best_bytes, &wanted));
+  Status status = charge(best_bytes, &wanted);
+  if (!status.ok()) {
+    if (fresh != nullptr) end_region(fresh);
+    return status;
+  }
   Span *run = nullptr;
-  Status status = back(best, wanted, &run);
+  status = back(best, wanted, &run);
   if (!status.ok() && wanted > best_bytes && status.code() == GMM_ERROR_OUT_OF_MEMORY) {
     ledgers_.refund(wanted - best_bytes);
     wanted = best_bytes;
@@ -98,6 +102,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **
   }
   if (!status.ok()) {
     ledgers_.refund(wanted);
+    if (fresh != nullptr) end_region(fresh);
     return status;
   }
   // One run with both neighbours, whatever streams they wait for.

@@ -103,23 +103,25 @@ Span *Heap::free_run(Span *run) {
 
 // any_streams (before the heap grows): neighbours that were freed on different streams become one run that waits for all of them.
 void Heap::merge_all(bool any_streams) {
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    if (region->paused.load(std::memory_order_relaxed) != 0 || region->dedicated) continue;
-    Span *previous = nullptr;
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
-                   end = at + region->size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
-      if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree) &&
-          (any_streams || previous->streams == span->streams)) {
-        unlist_run(previous);
-        unlist_run(span);
-        span = merge(previous, span);
-        list_run(span);
-      }
-      previous = span;
-      at = span->end();
+  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+    if (region->paused.load(std::memory_order_relaxed) == 0 && !region->dedicated) merge_region(*region, any_streams);
+}
+
+void Heap::merge_region(Region &region, bool any_streams) {
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree) &&
+        (any_streams || previous->streams == span->streams)) {
+      unlist_run(previous);
+      unlist_run(span);
+      span = merge(previous, span);
+      list_run(span);
     }
+    previous = span;
+    at = span->end();
   }
 }
 
@@ -175,7 +177,9 @@ void Heap::detach(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       unlist_run(&span);
-    } else if (span.is(SpanState::kSlab) && span.listed) {
+    } else if (span.is(SpanState::kSlab)) {
+      slab_tails_ -= slab_tail(span);
+      if (!span.listed) return;
       List<Span, SpanOrder>::remove(&span);
       span.listed = false;
     }
@@ -188,7 +192,9 @@ void Heap::attach(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       list_run(&span);
-    } else if (span.is(SpanState::kSlab) && span.free_blocks != 0) {
+    } else if (span.is(SpanState::kSlab)) {
+      slab_tails_ += slab_tail(span);
+      if (span.free_blocks == 0) return;
       slabs_[span.class_index].push_front(&span);
       span.listed = true;
     }

@@ -47,15 +47,13 @@ Sharing::Sharing(Core &core, HeapSet &heaps)
       ranges_(core.allocator) {}
 
 uint32_t Sharing::routes(const Block &block) const {
-  gmm_device_info info = {};
-  MessageGuard keep;
-  if (!core_.backend->device_info(block.heap->options().device, &info).ok()) return 0;
+  const uint32_t capabilities = core_.traits(block.heap->options().device).capabilities;
   switch (block.heap->options().kind) {
     case Kind::kVmm:
     case Kind::kHost:
-      return (info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0 ? GMM_IPC_ROUTE_FD : 0;
+      return (capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0 ? GMM_IPC_ROUTE_FD : 0;
     case Kind::kDevice:
-      return ((info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0 ? GMM_IPC_ROUTE_LEGACY : 0) |
+      return ((capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0 ? GMM_IPC_ROUTE_LEGACY : 0) |
              (has_file(*block.extent) ? GMM_IPC_ROUTE_FD : 0);
     default:
       return 0;
@@ -153,9 +151,7 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
   handle.route = (ways & GMM_IPC_ROUTE_FD) != 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
   handle.kind = options.kind;
   handle.device = options.device;
-  gmm_device_info info = {};
-  GMM_TRY(core_.backend->device_info(options.device, &info));
-  std::memcpy(handle.device_uuid, info.uuid, sizeof handle.device_uuid);
+  std::memcpy(handle.device_uuid, core_.traits(options.device).uuid, sizeof handle.device_uuid);
   handle.exporter = endpoint_;
   std::memcpy(handle.token, entry.token, sizeof handle.token);
   handle.allocation = entry.id;
@@ -180,13 +176,10 @@ Status Sharing::export_fd(const void *memory, int32_t *fd, uint64_t *offset, uin
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
   const Kind kind = block.heap->options().kind;
-  if (kind != Kind::kVmm && kind != Kind::kHost)
-    return fail(GMM_ERROR_INVALID_KIND,
-                "gmm_ipc_export_fd(%p): %s memory has no descriptor; allocate VMM or HOST memory.", memory,
-                kind_name(kind));
   if ((routes(block) & GMM_IPC_ROUTE_FD) == 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export_fd(%p): device %d cannot export descriptors.", memory,
-                block.heap->options().device.ordinal);
+    return fail(kind == Kind::kVmm || kind == Kind::kHost ? GMM_ERROR_NOT_SUPPORTED : GMM_ERROR_INVALID_KIND,
+                "gmm_ipc_export_fd(%p): %s memory has no descriptor on device %d; allocate VMM or HOST memory.", memory,
+                kind_name(kind), block.heap->options().device.ordinal);
   LockGuard heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
   if (block.paused)

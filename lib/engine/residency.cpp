@@ -34,7 +34,13 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     if (mapped) status = backend.set_access(window, size, location.is_host() ? location : device, 0);
     if (status.ok()) status = backend.synchronize(device);
     if (status.ok()) status = backend.copy(device, stream, window, base, size);
-    if (status.ok()) status = backend.stream_synchronize(device, stream);
+    if (status.ok()) {
+      status = backend.stream_synchronize(device, stream);
+      if (!status.ok()) {
+        MessageGuard keep;
+        backend.synchronize(device).ignore();  // the window must not go under a copy that still runs
+      }
+    }
   }
   const auto close_window = [&] {
     MessageGuard keep;

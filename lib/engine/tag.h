@@ -13,8 +13,6 @@
 
 namespace gmm {
 
-inline constexpr uint32_t kMaxDevices = 16;
-
 struct Tag {
   char name[64] = {};
   gmm_contents contents = GMM_CONTENTS_DROP;

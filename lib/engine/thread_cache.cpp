@@ -564,7 +564,7 @@ HeapTotals Heap::totals() {
   totals.peak_held = own_ledger_.peak();
   totals.paused = paused_;
   totals.extents = extent_count_;
-  totals.free_bytes += free_.bytes();
+  totals.free_bytes += free_.bytes() + slab_tails_;
   for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) totals.free_bytes += run->bytes();
   for (auto &slabs : slabs_)
     for (Span *slab = slabs.front(); slab != nullptr; slab = slabs.next(slab))

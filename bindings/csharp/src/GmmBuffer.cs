@@ -140,7 +140,7 @@ namespace Gmm
                 using (Use buffer = Using())
                 {
                     IntPtr native = context.DangerousGetHandle();
-                    IntPtr stream = block == null ? IntPtr.Zero : block.StreamAddress;
+                    IntPtr stream = OwnStream;
                     IntPtr here = (IntPtr)((long)buffer.Address + offset);
                     IntPtr there = pinned.AddrOfPinnedObject();
                     Native.gmm_copy(native, toBuffer ? here : there, toBuffer ? there : here, (ulong)array.Length, stream);
@@ -177,10 +177,13 @@ namespace Gmm
             }
         }
 
-        /// <summary>Fills the whole buffer with one byte value in the order of the default stream.</summary>
+        /// <summary>Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated.</summary>
         public void Fill(int value)
         {
-            Fill(0, Size, value, GmmStream.Default);
+            using (Use buffer = Using())
+            {
+                Native.gmm_fill(context.DangerousGetHandle(), buffer.Address, (uint)value, (ulong)Size, OwnStream);
+            }
         }
 
         /// <summary>Says that the stream uses the buffer too: its memory is not given out again before what the stream had queued when it is freed.</summary>
@@ -293,6 +296,11 @@ namespace Gmm
                 throw new ObjectDisposedException(nameof(GmmBuffer), "this buffer's memory went with a reset of its context");
             }
             return use;
+        }
+
+        private IntPtr OwnStream
+        {
+            get { return block == null ? IntPtr.Zero : block.StreamAddress; }
         }
 
         private void Check(long offset, long length)

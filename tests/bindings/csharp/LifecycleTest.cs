@@ -157,7 +157,7 @@ internal static class LifecycleTest
         context.Dispose();
         heap.Dispose();
         stream.Dispose();
-        buffer.Fill(0, Size, 5, GmmStream.Default);
+        buffer.Fill(5);
         Same((byte)5, buffer.Read(Size - 1, 1)[0], "a byte");
         buffer.Dispose();
     }

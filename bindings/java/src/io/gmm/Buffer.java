@@ -203,7 +203,7 @@ public final class Buffer implements AutoCloseable {
         long address = acquire();
         try {
             long native_ = context.address();
-            long stream = freeOn == null ? 0 : freeOn.stream();
+            long stream = ownStream();
             long there = Pin.addressOf(host);
             Native.gmm_copy(native_, toBuffer ? address + offset : there, toBuffer ? there : address + offset, length, stream);
             Native.gmm_stream_synchronize(native_, stream);
@@ -241,9 +241,14 @@ public final class Buffer implements AutoCloseable {
         with(stream, (native_, address, on) -> Native.gmm_fill(native_, address + offset, value, length, on));
     }
 
-    /** Fills the whole buffer with one byte value in the order of the default stream. */
+    /** Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated. */
     public void fill(int value) {
-        fill(0, size, value, Stream.DEFAULT);
+        long address = acquire();
+        try {
+            Native.gmm_fill(context.address(), address, value, size, ownStream());
+        } finally {
+            handle.release();
+        }
     }
 
     /** Says that the stream uses the buffer too: its memory is not given out again before what the stream had queued when it is freed. */
@@ -345,6 +350,10 @@ public final class Buffer implements AutoCloseable {
         } finally {
             handle.release();
         }
+    }
+
+    private long ownStream() {
+        return freeOn == null ? 0 : freeOn.stream();
     }
 
     private void check(long offset, long length) {

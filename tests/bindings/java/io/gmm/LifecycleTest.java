@@ -167,7 +167,7 @@ final class LifecycleTest {
         context.close();
         heap.close();
         stream.close();
-        buffer.fill(0, SIZE, 5, Stream.DEFAULT);
+        buffer.fill(5);
         same((byte) 5, buffer.read(SIZE - 1, 1)[0], "a byte");
         buffer.close();
     }
