@@ -201,7 +201,8 @@ Status Heap::close(bool force) {
   const Status drained = drain_caches(true);
   if (!force) GMM_TRY(drained);
   free_kept_aside();
-  if (!force) GMM_TRY(wait_for_free());
+  // Without a lock, as a callback in a stream may free memory; and without host memory, of which there may be none.
+  if (!force) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
   if (!force) {
     uint64_t spans = 0;
@@ -210,7 +211,9 @@ Status Heap::close(bool force) {
     if (spans != 0)
       return fail(GMM_ERROR_BUSY,
                   "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
-    settle_free();
+    free_.for_each([](Span *run) { run->streams = 0; });
+    for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) run->streams = 0;
+    merge_all(false);
     uint64_t released = 0;
     GMM_TRY(release_free_locked(UINT64_MAX, &released));
   }
@@ -253,6 +256,7 @@ Status Heap::close(bool force) {
     region->live_spans = 0;
     end_region(region);
   }
+  slab_tails_ = 0;
   return Status();
 }
 

@@ -28,7 +28,7 @@ Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device devi
     void *device_pointer = nullptr;
     status = core_.backend->pin(reinterpret_cast<void *>(at), stop - at, flags, device, &device_pointer);
     if (!status.ok()) break;
-    const Segment segment{at, stop - at, reinterpret_cast<uint64_t>(device_pointer) - at, 1};
+    const Segment segment{at, stop - at, reinterpret_cast<uint64_t>(device_pointer) - at, 1, flags, device};
     if (!segments_.insert(index, segment)) {
       core_.backend->unpin(reinterpret_cast<void *>(at), stop - at).ignore();
       status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a pin.");
@@ -43,17 +43,42 @@ Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device devi
   return status;
 }
 
-// Pages that only this pin holds are unregistered first: when the driver refuses, the pin stays and can be tried again.
+// Pages that only this pin holds are unregistered first: when the driver refuses, all of the pin stays and can be tried again.
 Status PinTable::uncover(uint64_t begin, uint64_t end) {
-  for (uint64_t i = segments_.size(); i-- > 0;) {
-    const Segment &segment = segments_[i];
-    if (segment.base >= end || segment.base + segment.size <= begin || segment.pins != 1) continue;
-    GMM_TRY(core_.backend->unpin(reinterpret_cast<void *>(segment.base), segment.size));
-    segments_.erase(i);
+  const auto touches = [&](const Segment &segment) {
+    return segment.base < end && segment.base + segment.size > begin;
+  };
+  Status status;
+  for (Segment &segment : segments_) {
+    if (!touches(segment) || segment.pins != 1) continue;
+    status = core_.backend->unpin(reinterpret_cast<void *>(segment.base), segment.size);
+    if (!status.ok()) break;
+    segment.pins = 0;
   }
-  for (Segment &segment : segments_)
-    if (segment.base < end && segment.base + segment.size > begin) --segment.pins;
-  return Status();
+  MessageGuard keep;
+  for (uint64_t i = segments_.size(); i-- > 0;) {
+    Segment &segment = segments_[i];
+    if (!touches(segment)) continue;
+    if (status.ok() && segment.pins != 0)
+      --segment.pins;
+    else if (status.ok() || (segment.pins == 0 && !cover_again(segment)))
+      segments_.erase(i);
+  }
+  return status;
+}
+
+// Registers the pages of a segment once more.
+bool PinTable::cover_again(Segment &segment) {
+  void *device_pointer = nullptr;
+  const Status status = core_.backend->pin(reinterpret_cast<void *>(segment.base), segment.size, segment.flags,
+                                           segment.device, &device_pointer);
+  if (!status.ok()) {
+    core_.log.write(LogLevel::kError, "A refused unpin leaves pages unregistered: %s", last_message());
+    return false;
+  }
+  segment.delta = reinterpret_cast<uint64_t>(device_pointer) - segment.base;
+  segment.pins = 1;
+  return true;
 }
 
 // The outermost pins, for readers. False without memory; reserve in advance to be sure.

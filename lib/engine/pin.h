@@ -40,9 +40,12 @@ class PinTable {
     uint64_t base, size;  // whole pages
     uint64_t delta;       // device address minus host address
     uint64_t pins;
+    uint32_t flags;
+    Device device;
   };
   Status cover(uint64_t begin, uint64_t end, uint32_t flags, Device device);
   Status uncover(uint64_t begin, uint64_t end);
+  bool cover_again(Segment &segment);
   bool publish();
 
   Core &core_;
