@@ -2,7 +2,6 @@
 """Lays the assembly and the native libraries out as a NuGet package: a zip file, and the same unpacked in the folder nuget beside it."""
 import argparse
 import pathlib
-import platform
 import shutil
 import zipfile
 
@@ -25,13 +24,13 @@ RELATIONS = '''<?xml version="1.0" encoding="utf-8"?>
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument('--version', required=True)
+parser.add_argument('--runtime', required=True, help='for example linux-x64')
 parser.add_argument('--nuspec', required=True)
 parser.add_argument('--file', action='append', default=[], metavar='NAME=FILE')
 parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE')
 parser.add_argument('--output', required=True)
 options = parser.parse_args()
 
-architecture = {'x86_64': 'x64', 'aarch64': 'arm64'}.get(platform.machine(), platform.machine())
 contents = {'Gmm.nuspec': pathlib.Path(options.nuspec).read_text().replace('@VERSION@', options.version).encode(), '_rels/.rels': RELATIONS.encode(),
             '[Content_Types].xml': TYPES.encode()}
 for item in options.file:
@@ -39,7 +38,7 @@ for item in options.file:
     contents[name] = pathlib.Path(file).read_bytes()
 for item in options.native:
     name, file = item.split('=', 1)
-    contents[f'runtimes/linux-{architecture}/native/{name}'] = pathlib.Path(file).read_bytes()
+    contents[f'runtimes/{options.runtime}/native/{name}'] = pathlib.Path(file).read_bytes()
 
 folder = pathlib.Path(options.output).parent / 'nuget'
 shutil.rmtree(folder, ignore_errors=True)

@@ -113,6 +113,7 @@ void Context::end() {
       core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
     }
     pins.clear();
+    core.leftovers.retry(*core.backend);
     core.backend->destroy();
   }
   magic = 0;
@@ -266,6 +267,7 @@ Status Context::free(void *memory, gmm_stream stream) {
 
 Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   *bytes = 0;
+  core.leftovers.retry(*core.backend);
   return heaps.for_each(scope, [&](Heap &heap) -> Status {
     GMM_TRY(heap.drain_caches(true));
     heap.free_kept_aside();

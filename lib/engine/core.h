@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/object_pool.h"
+#include "engine/leftovers.h"
 #include "engine/page_map.h"
 #include "engine/span.h"
 
@@ -34,6 +35,7 @@ struct Core {
   Core(const HostAllocator &host_allocator, const Log &context_log)
       : allocator(host_allocator),
         log(context_log),
+        leftovers(host_allocator, context_log),
         page_map(host_allocator),
         spans(host_allocator),
         slabs(host_allocator),
@@ -45,6 +47,7 @@ struct Core {
   Backend *backend = nullptr;
   Gate *gate = nullptr;
   DeviceTraits devices[kMaxDevices];
+  Leftovers leftovers;
   PageMap page_map;
   ObjectPool<Span> spans;
   ObjectPool<SlabSpan> slabs;

@@ -205,7 +205,7 @@ uint64_t Heap::note_frees(StreamKey key) {
   if (per_thread && key.thread != current_thread_id()) return 0;
   const uint64_t bit = streams_.bit_of(key);
   MessageGuard keep;
-  if (bit != 0 && (!per_thread || streams_.note_frees(key).ok())) return bit;
+  if (bit != 0 && streams_.note_frees(key).ok()) return bit;
   // No memory to remember the stream, or no event: wait for it once.
   if (core_.backend->stream_synchronize(options_.device, key.stream).ok()) return 0;
   core_.log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
@@ -299,7 +299,7 @@ void Heap::free_kept_aside() {
     const KeptAside kept = kept_aside_[i];
     if (has_importers(kept.entry)) continue;
     kept_aside_.erase_unordered(i);
-    put_back_one(kept.entry, kept.ordered ? streams_.bit_of(kept.key) : 0);
+    put_back_one(kept.entry, kept.ordered ? streams_.bit_of(kept.key) : 0);  // noted when it was freed
   }
 }
 

@@ -136,15 +136,9 @@ Status Heap::back(Span *unbacked, uint64_t bytes, Span **out) {
     status = backend.map(base, bytes, handle);
     if (status.ok()) {
       status = backend.set_access(base, bytes, options_.device, options_.peers);
-      if (!status.ok()) {
-        MessageGuard keep;
-        backend.unmap(base, bytes).ignore();
-      }
+      if (!status.ok()) core_.leftovers.unmap(backend, base, bytes);
     }
-    if (!status.ok()) {
-      MessageGuard keep;
-      backend.release(handle).ignore();
-    }
+    if (!status.ok()) core_.leftovers.release(backend, handle);
   }
   if (!status.ok()) {
     if (rest != nullptr) merge(unbacked, rest);
@@ -187,8 +181,7 @@ Status Heap::reserve_region(uint64_t bytes, bool exact, Region **out) {
     span = new_span(SpanState::kUnbacked, reinterpret_cast<uintptr_t>(base), size, region);
   }
   if (span == nullptr) {
-    MessageGuard keep;
-    core_.backend->unreserve(base, size).ignore();
+    core_.leftovers.unreserve(*core_.backend, base, size);
     if (region != nullptr) core_.regions.put(region);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
                 size);
@@ -224,8 +217,7 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
   if (region != nullptr && extent != nullptr && core_.page_map.prepare(base, wanted))
     span = new_span(SpanState::kFree, base, wanted, region);
   if (span == nullptr) {
-    MessageGuard keep;
-    core_.backend->deallocate(allocation).ignore();
+    core_.leftovers.deallocate(*core_.backend, allocation);
     if (region != nullptr) core_.regions.put(region);
     if (extent != nullptr) core_.extents.put(extent);
     ledgers_.refund(wanted);

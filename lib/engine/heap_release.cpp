@@ -12,13 +12,9 @@ void Heap::end_region(Region *region) {
   core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
                      nullptr);
   end_span(span);
-  if (options_.kind == Kind::kVmm) {
-    MessageGuard keep;
-    core_.backend
-        ->unreserve(reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)),
-                    region->size.load(std::memory_order_relaxed))
-        .ignore();  // addresses that the driver keeps are lost to nobody but the address space
-  }
+  if (options_.kind == Kind::kVmm)
+    core_.leftovers.unreserve(*core_.backend, reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)),
+                              region->size.load(std::memory_order_relaxed));
   List<Region, HeapRegions>::remove(region);
   region->size.store(0, std::memory_order_relaxed);
   region->heap.store(nullptr, std::memory_order_relaxed);
@@ -63,10 +59,8 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
     return status;
   }
   if (middle != whole) list_run(whole);
-  // The pages are out of reach now; a release that the driver refuses loses them, and says so.
   const bool charged = extent->handle.value != 0;
-  if (charged) status = core_.backend->release(extent->handle);
-  if (!status.ok()) core_.log.write(LogLevel::kError, "An unmapped handle could not be released: %s", last_message());
+  if (charged) core_.leftovers.release(*core_.backend, extent->handle);
   core_.page_map.set_extent(base, size, nullptr);
   extent->region.store(nullptr, std::memory_order_relaxed);
   List<Extent, RegionExtents>::remove(extent);
@@ -113,18 +107,16 @@ void Heap::for_each_releasable(Fn fn) {
 
 // Waits, without the lock, for what is queued so far on the streams that free memory belongs to.
 Status Heap::wait_for_free() {
-  Vector<NativeEvent> events(core_.allocator), borrowed(core_.allocator);
+  Vector<NativeEvent> events(core_.allocator);
   Status status;
   {
     LockGuard guard(mutex);
     uint64_t bits = 0;
     free_.for_each([&](Span *run) { bits |= run->streams; });
     for_each_releasable([&](Span *run) { bits |= run->streams; });
-    status = streams_.collect_events(bits, &events, &borrowed);
+    status = streams_.collect_events(bits, &events);
   }
   for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
-  LockGuard guard(mutex);
-  streams_.return_events(borrowed);
   return status;
 }
 
@@ -132,9 +124,9 @@ Status Heap::wait_for_free() {
 void Heap::settle_free() {
   uint64_t bits = 0;
   free_.for_each([&](Span *run) { bits |= run->streams; });
-  const uint64_t passed = streams_.passed(bits);
+  const uint64_t done = streams_.passed(bits);
   free_.for_each([&](Span *run) {
-    if ((run->streams & ~passed) == 0) run->streams = 0;
+    if ((run->streams & ~done) == 0) run->streams = 0;
   });
   merge_all(false);
 }
@@ -146,11 +138,11 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
     // Without host memory for the list, what is left out is released another time.
     if (runs.push_back(run)) bits |= run->streams;
   });
-  const uint64_t passed = bits == 0 ? 0 : streams_.passed(bits);
+  const uint64_t done = streams_.passed(bits);
   for (Span *run : runs) {
     Region *region = run->region;
     const bool dedicated = region->dedicated;
-    if ((*released >= at_most && !dedicated) || (run->streams & ~passed) != 0) continue;
+    if ((*released >= at_most && !dedicated) || (run->streams & ~done) != 0) continue;
     if (options_.kind != Kind::kVmm) {
       if (region->live_spans != 0 || run->bytes() != region->size.load(std::memory_order_relaxed) ||
           region->extents.front()->importers.load(std::memory_order_relaxed) != 0)
@@ -171,7 +163,19 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
 }
 
 bool Heap::drop_paused(Region &region) {
-  merge_region(region, true);
+  // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
+  Span *previous = nullptr;
+  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
+                 end = at + region.size.load(std::memory_order_relaxed);
+       at < end;) {
+    Span *span = span_at(at);
+    if (span->is(SpanState::kFree)) {
+      span->streams = 0;
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
+    }
+    previous = span;
+    at = span->end();
+  }
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
@@ -213,10 +217,6 @@ Status Heap::close(bool force) {
     uint64_t released = 0;
     GMM_TRY(release_free_locked(UINT64_MAX, &released));
   }
-  Status first;
-  const auto note = [&](Status status) {
-    if (!status.ok() && first.ok()) first = status;
-  };
   while (Region *region = regions_.front()) {
     const uintptr_t base = region->base.load(std::memory_order_relaxed);
     const uint64_t size = region->size.load(std::memory_order_relaxed);
@@ -224,10 +224,10 @@ Status Heap::close(bool force) {
       void *address = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
       const uint64_t bytes = extent->size.load(std::memory_order_relaxed);
       if (options_.kind != Kind::kVmm) {
-        note(core_.backend->deallocate(region->allocation));
+        core_.leftovers.deallocate(*core_.backend, region->allocation);
       } else {
-        if (extent->mapped) note(core_.backend->unmap(address, bytes));
-        if (extent->handle.value != 0) note(core_.backend->release(extent->handle));
+        if (extent->mapped) core_.leftovers.unmap(*core_.backend, address, bytes);
+        if (extent->handle.value != 0) core_.leftovers.release(*core_.backend, extent->handle);
       }
       if (extent->mapped || extent->handle.value != 0) ledgers_.refund(bytes);
       extent->handle = PhysicalHandle{};
@@ -257,7 +257,7 @@ Status Heap::close(bool force) {
     end_region(region);
   }
   slab_tails_ = 0;
-  return first;
+  return Status();
 }
 
 void Heap::drop_span(Span *span) {

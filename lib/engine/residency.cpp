@@ -43,16 +43,13 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     }
   }
   const auto close_window = [&] {
-    MessageGuard keep;
-    if (mapped && !backend.unmap(window, size).ok())
-      core.log.write(LogLevel::kError, "A move leaves addresses mapped: %s", last_message());
-    if (window != nullptr) backend.unreserve(window, size).ignore();  // addresses only
+    if (mapped) core.leftovers.unmap(backend, window, size);
+    if (window != nullptr) core.leftovers.unreserve(backend, window, size);
   };
   if (status.ok()) status = backend.unmap(base, size);
   if (!status.ok()) {
     close_window();
-    MessageGuard keep;
-    backend.release(handle).ignore();  // the block is untouched
+    core.leftovers.release(backend, handle);  // the block is untouched
     return status;
   }
   const Device owner = location.is_host() ? location : device;
@@ -79,9 +76,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     extent.location = location;
   }
   close_window();
-  MessageGuard keep;
-  if (!backend.release(old).ok())
-    core.log.write(LogLevel::kError, "Pages left behind by a move are still held: %s", last_message());
+  core.leftovers.release(backend, old);
   return status;
 }
 

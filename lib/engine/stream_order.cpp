@@ -68,6 +68,8 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   if (capturing)
     return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
   waiter = plain(waiter);
+  // What the waiter takes is free for others behind this wait only.
+  if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
   return for_each(bits, [&](Slot &slot) -> Status {
     if (slot.key == waiter) return Status();
     if (slot.key.stream == GMM_STREAM_PER_THREAD)
@@ -84,12 +86,25 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
 }
 
 Status StreamOrder::note_frees(StreamKey key) {
-  if (key.stream != GMM_STREAM_PER_THREAD || bit_of(key) == 0) return Status();
+  if (bit_of(key) == 0) return Status();
+  key = plain(key);
   for (Slot &slot : slots_) {
     if (slot.retired || !(slot.key == key)) continue;
-    if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
-    return backend_->event_record(slot.noted, device_, key.stream);
+    slot.dirty = true;
+    return key.stream == GMM_STREAM_PER_THREAD ? bring_up_to_date(slot) : Status();
   }
+  return Status();
+}
+
+// Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.
+Status StreamOrder::bring_up_to_date(Slot &slot) {
+  if (!slot.dirty && slot.noted != nullptr) return Status();
+  bool capturing = false;
+  GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
+  if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+  if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
+  GMM_TRY(backend_->event_record(slot.noted, device_, slot.key.stream));
+  slot.dirty = false;
   return Status();
 }
 
@@ -100,49 +115,20 @@ uint64_t StreamOrder::passed(uint64_t bits) {
     Slot &slot = slots_[i];
     const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
     if ((bits & bit) == 0 || slot.retired || (open & bit) != 0) continue;
-    bool passed = false;
-    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
-      passed = is_done(slot);
-    } else {
-      bool capturing = false;
-      NativeEvent event = nullptr;
-      Status status = backend_->stream_is_capturing(device_, slot.key.stream, &capturing);
-      if (status.ok() && !capturing) {
-        status = take_event(&event);
-        if (status.ok()) status = backend_->event_record(event, device_, slot.key.stream);
-        if (status.ok()) status = backend_->event_query(event, &passed);
-        put_event(event);
-      }
-      passed = passed && status.ok();
-    }
-    if (!passed) open |= bit;
+    const bool recorded = slot.key.stream == GMM_STREAM_PER_THREAD || bring_up_to_date(slot).ok();
+    if (!recorded || !is_done(slot)) open |= bit;
   }
   return bits & ~open;
 }
 
-Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events, Vector<NativeEvent> *borrowed) {
+Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
   return for_each(bits, [&](Slot &slot) -> Status {
-    if (!events->reserve(events->size() + 1) || !borrowed->reserve(borrowed->size() + 1))
+    if (!events->reserve(events->size() + 1))
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
-    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
-      if (slot.noted != nullptr) events->push_back_reserved(slot.noted);
-      return Status();
-    }
-    bool capturing = false;
-    GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
-    if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
-    NativeEvent event = nullptr;
-    GMM_TRY(take_event(&event));
-    borrowed->push_back_reserved(event);
-    GMM_TRY(backend_->event_record(event, device_, slot.key.stream));
-    events->push_back_reserved(event);
+    if (slot.key.stream != GMM_STREAM_PER_THREAD) GMM_TRY(bring_up_to_date(slot));
+    if (slot.noted != nullptr) events->push_back_reserved(slot.noted);
     return Status();
   });
-}
-
-void StreamOrder::return_events(Vector<NativeEvent> &borrowed) {
-  for (NativeEvent event : borrowed) put_event(event);
-  borrowed.clear();
 }
 
 Status StreamOrder::wait(uint64_t bits) {

@@ -37,14 +37,14 @@ class StreamOrder {
   uint64_t own_bit(StreamKey key) { return bit_of(key) & ~kSharedBit; }
   // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph capture.
   Status put_behind(StreamKey waiter, uint64_t bits);
-  // For the per-thread stream of the calling thread: notes that frees were queued up to here.
+  // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.
   Status note_frees(StreamKey key);
-  // Those of the bits whose streams have done everything queued so far. Never waits.
+  // Those of the bits whose streams have done what was queued at the last free. Never waits: the first question records an event, a
+  // later one may find it passed.
   uint64_t passed(uint64_t bits);
-  // Events behind everything queued on these streams so far, for a caller that waits for them without the heap's lock. Those in
-  // `borrowed` go back by return_events(), also after a failure. CAPTURING when a stream is in a graph capture.
-  Status collect_events(uint64_t bits, Vector<NativeEvent> *events, Vector<NativeEvent> *borrowed);
-  void return_events(Vector<NativeEvent> &borrowed);
+  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock; passed() is true
+  // then unless more was freed. The events stay the streams'. CAPTURING when a stream is in a graph capture.
+  Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
   // Waits for the streams, with the lock held.
   Status wait(uint64_t bits);
   // Whether one of the streams is being captured into a graph.
@@ -62,11 +62,13 @@ class StreamOrder {
   static constexpr uint64_t kSharedBit = uint64_t{1} << (kBits - 1);
   struct Slot {
     StreamKey key;
-    NativeEvent noted = nullptr;  // per-thread streams
+    NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
+    bool dirty = false;           // memory was freed since `noted` was recorded
     bool retired = false;
     bool ended = false;  // the thread of a per-thread stream is gone
   };
   bool is_done(const Slot &slot);
+  Status bring_up_to_date(Slot &slot);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
   template <typename Fn>

@@ -83,7 +83,9 @@ static bool fail_at(uint64_t k) {
                       result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_NOT_SUPPORTED,
                   "not a result of a failing driver: %s: %s", gmm_result_name(result), message);
     live_now(&now);
-    if (!current->may_have_begun) {
+    if (current->may_cache) {
+      current->before();
+    } else if (!current->may_have_begun) {
       CHECK_MESSAGE(same_memory(&before, &now), "held before: " LIVE_FORMAT "; after the failure: " LIVE_FORMAT,
                     LIVE(before), LIVE(now));
       gmm_statistics after = stats();

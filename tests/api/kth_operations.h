@@ -17,6 +17,7 @@ typedef struct operation {
   void (*finish)(void);   // frees what is left
   bool may_have_begun;    // a failure may leave a part of the work done, which the retry ends: trim, reset, destroy
   bool may_make_no_call;  // not every driver or cache state needs a call
+  bool may_cache;         // memory that came before the failure may stay for the next allocation
 } operation;
 
 enum { BLOCKS = 3 };

@@ -9,6 +9,7 @@
 #   setup_required             compilers, Meson, ninja; fails with one sentence on stderr
 #   setup_language NAME        python, java, csharp: fails with setup_reason set to why it cannot be had
 #   setup_tool COMMAND PACKAGE a tool that some tests use: the same
+#   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is left out
@@ -181,6 +182,18 @@ setup_language() {
       fi
       ;;
   esac
+}
+
+# A .NET runtime for the tests of C#, which run on Mono otherwise.
+setup_dotnet() {
+  [ -x "$setup_deps/dotnet/dotnetcore2/bin/dotnet" ] && return 0
+  setup_python || return 1
+  setup_say "fetching a .NET Core runtime from PyPI into .deps/dotnet"
+  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/dotnet" dotnetcore2 >>"$setup_log" 2>&1; then
+    setup_reason="pip could not fetch dotnetcore2 (see .deps/install.log; it needs the network)"
+    return 1
+  fi
+  chmod +x "$setup_deps/dotnet/dotnetcore2/bin/dotnet"
 }
 
 setup_cuda_headers() {

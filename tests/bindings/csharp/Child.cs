@@ -85,7 +85,8 @@ internal static class Child
     /// <summary>Runs this program again with these arguments; returns its exit code and what it said.</summary>
     internal static int Run(byte[] input, out string said, params string[] arguments)
     {
-        ProcessStartInfo start = new ProcessStartInfo("mono", "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + string.Join(" ", arguments));
+        bool mono = Type.GetType("Mono.Runtime") != null;
+        ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName, "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + string.Join(" ", arguments));
         start.UseShellExecute = false;
         start.RedirectStandardInput = true;
         start.RedirectStandardOutput = true;

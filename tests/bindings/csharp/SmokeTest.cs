@@ -2,6 +2,7 @@
 using System;
 using System.Collections.Generic;
 using System.IO;
+using System.Reflection;
 using System.Runtime.InteropServices;
 using System.Text.RegularExpressions;
 using System.Threading;
@@ -268,7 +269,23 @@ internal sealed class SmokeTest
         Same(GmmState.Pinned, context.Query(address).State, "the state while one is left");
         whole.Dispose();
         Same(GmmState.Unknown, context.Query(address).State, "the state after all");
+        // The classes leave no way to one unpin too many: the low layer has one.
+        Fails(GmmResult.NotPinned, "NOT_PINNED", () => LowUnpin(address));
         Fails(GmmResult.InvalidSize, "INVALID_SIZE", () => context.Pin(address, 0, 0, false));
+    }
+
+    private void LowUnpin(IntPtr address)
+    {
+        SafeHandle handle = (SafeHandle)typeof(GmmContext).GetField("handle", BindingFlags.Instance | BindingFlags.NonPublic).GetValue(context);
+        MethodInfo unpin = typeof(GmmContext).Assembly.GetType("Gmm.Native").GetMethod("gmm_unpin");
+        try
+        {
+            unpin.Invoke(null, new object[] { handle.DangerousGetHandle(), address });
+        }
+        catch (TargetInvocationException wrapped)
+        {
+            throw wrapped.InnerException;
+        }
     }
 
     private void Residency()

@@ -49,7 +49,7 @@ public final class DeviceInfo {
         return capabilities;
     }
 
-    /** The kinds it has, bit (1 << Kind.value()) each; see has(). */
+    /** The kinds it has, a bit each; see {@link #has}. */
     public int kinds() {
         return kinds;
     }

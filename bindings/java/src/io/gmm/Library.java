@@ -17,6 +17,7 @@ import java.util.Locale;
  * Finds and loads the native libraries: from the directory that the system property gmm.library.path names, else
  * from the jar, by way of a private temporary directory that is gone again when this class is loaded.
  */
+@SuppressWarnings("restricted") // System.load() in JDK 24 and newer
 final class Library {
     private static final String WRAPPER = "libgmm_java.so";
 

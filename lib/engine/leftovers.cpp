@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/leftovers.h"
+
+namespace gmm {
+
+Status Leftovers::give_back(Backend &backend, const Entry &entry) {
+  switch (entry.what) {
+    case What::kMapping:
+      return backend.unmap(entry.allocation.base, entry.allocation.size);
+    case What::kHandle:
+      return backend.release(entry.handle);
+    case What::kAddresses:
+      return backend.unreserve(entry.allocation.base, entry.allocation.size);
+    case What::kAllocation:
+      return backend.deallocate(entry.allocation);
+  }
+  return Status();
+}
+
+void Leftovers::try_once(Backend &backend, const Entry &entry) {
+  MessageGuard keep;
+  if (give_back(backend, entry).ok()) return;
+  log_.write(LogLevel::kWarning, "The driver refused to take memory back; gmm will try again: %s", last_message());
+  LockGuard guard(mutex_);
+  if (!entries_.push_back(entry))
+    log_.write(LogLevel::kError, "There is no host memory to remember that; the memory is lost until the process ends.");
+}
+
+void Leftovers::unmap(Backend &backend, void *base, uint64_t size) {
+  Entry entry;
+  entry.allocation.base = base;
+  entry.allocation.size = size;
+  try_once(backend, entry);
+}
+
+void Leftovers::release(Backend &backend, PhysicalHandle handle) {
+  Entry entry;
+  entry.what = What::kHandle;
+  entry.handle = handle;
+  try_once(backend, entry);
+}
+
+void Leftovers::unreserve(Backend &backend, void *base, uint64_t size) {
+  Entry entry;
+  entry.what = What::kAddresses;
+  entry.allocation.base = base;
+  entry.allocation.size = size;
+  try_once(backend, entry);
+}
+
+void Leftovers::deallocate(Backend &backend, const Allocation &allocation) {
+  Entry entry;
+  entry.what = What::kAllocation;
+  entry.allocation = allocation;
+  try_once(backend, entry);
+}
+
+void Leftovers::retry(Backend &backend) {
+  LockGuard guard(mutex_);
+  MessageGuard keep;
+  for (What what : {What::kMapping, What::kHandle, What::kAddresses, What::kAllocation})
+    for (uint64_t i = entries_.size(); i-- > 0;)
+      if (entries_[i].what == what && give_back(backend, entries_[i]).ok()) entries_.erase_unordered(i);
+}
+
+}  // namespace gmm
