@@ -134,7 +134,7 @@ void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request);
 void gmm_csharp_stop(void);
 
-/* Not for the helpers above: the dispatcher waits inside of one and is no call of the library. */
+/* Not for the functions above: the dispatcher waits inside of one and is no call of the library. */
 %csnothrowexception %{
   ++gmm_csharp_depth;
   $action

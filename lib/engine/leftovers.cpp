@@ -23,7 +23,8 @@ void Leftovers::try_once(Backend &backend, const Entry &entry) {
   log_.write(LogLevel::kWarning, "The driver refused to take memory back; gmm will try again: %s", last_message());
   LockGuard guard(mutex_);
   if (!entries_.push_back(entry))
-    log_.write(LogLevel::kError, "There is no host memory to remember that; the memory is lost until the process ends.");
+    log_.write(LogLevel::kError,
+               "There is no host memory to remember that; the memory is lost until the process ends.");
 }
 
 void Leftovers::unmap(Backend &backend, void *base, uint64_t size) {

@@ -45,6 +45,7 @@ static gmm_result little_of_everything(gmm_context *c) {
   gmm_event *event = NULL;
   static uint8_t pinned[8192];
   bool is_pinned = false;
+  gmm_result undone = GMM_OK;  // of the calls that clean up: they may fail for want of memory too
   gmm_result result = gmm_tag_create(c, "counted", NULL, &tag);
   if (result == GMM_OK) result = gmm_tag_push(c, tag);
   bool pushed = result == GMM_OK;
@@ -64,21 +65,21 @@ static gmm_result little_of_everything(gmm_context *c) {
   }
   void *from_heap = NULL;
   if (result == GMM_OK) result = gmm_heap_alloc(heap, 5000, stream, &from_heap);
-  if (from_heap != NULL && gmm_free(c, from_heap, stream) != GMM_OK) result = GMM_ERROR_DRIVER;
+  if (from_heap != NULL && (undone = gmm_free(c, from_heap, stream)) != GMM_OK) result = undone;
   if (result == GMM_OK) {
     result = gmm_pin(c, pinned, sizeof pinned, NULL, NULL);
     is_pinned = result == GMM_OK;
     if (result == GMM_ERROR_SYSTEM || result == GMM_ERROR_NOT_SUPPORTED) result = GMM_OK;
   }
-  if (is_pinned && gmm_unpin(c, pinned) != GMM_OK) result = GMM_ERROR_DRIVER;
+  if (is_pinned && (undone = gmm_unpin(c, pinned)) != GMM_OK) result = undone;
   if (result == GMM_OK) result = gmm_pause(c, NULL, NULL);
   if (result == GMM_OK) result = gmm_resume(c, NULL, NULL);
   for (unsigned i = 0; i < 40; ++i)
-    if (blocks[i] != NULL && gmm_free(c, blocks[i], stream) != GMM_OK) result = GMM_ERROR_DRIVER;
-  if (pushed && gmm_tag_pop(c) != GMM_OK) result = GMM_ERROR_UNBALANCED;
-  if (heap != NULL && gmm_heap_destroy(heap) != GMM_OK) result = GMM_ERROR_BUSY;
-  if (event != NULL && gmm_event_destroy(c, event) != GMM_OK) result = GMM_ERROR_DRIVER;
-  if (stream != 0 && gmm_stream_destroy(c, stream) != GMM_OK) result = GMM_ERROR_DRIVER;
+    if (blocks[i] != NULL && (undone = gmm_free(c, blocks[i], stream)) != GMM_OK) result = undone;
+  if (pushed && (undone = gmm_tag_pop(c)) != GMM_OK) result = undone;
+  if (heap != NULL && (undone = gmm_heap_destroy(heap)) != GMM_OK) result = undone;
+  if (event != NULL && (undone = gmm_event_destroy(c, event)) != GMM_OK) result = undone;
+  if (stream != 0 && (undone = gmm_stream_destroy(c, stream)) != GMM_OK) result = undone;
   return result;
 }
 

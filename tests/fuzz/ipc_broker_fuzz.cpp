@@ -24,12 +24,16 @@ using namespace gmm;
 
 constexpr uint8_t kToken[kIpcTokenSize] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 constexpr uint64_t kAllocation = 3;
+constexpr uint64_t kAllocationSize = 4096;
 std::atomic<int> importers{0};
 
 Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   if (id != kAllocation || !ipc_token_equal(token, kToken)) return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
-  if (out->wants_fd) out->fd = ::memfd_create("fuzz", MFD_CLOEXEC);
-  out->allocation_size = 0;
+  if (out->wants_fd) {
+    out->fd = ::memfd_create("fuzz", MFD_CLOEXEC);
+    if (out->fd >= 0 && ::ftruncate(out->fd, kAllocationSize) != 0) std::abort();
+  }
+  out->allocation_size = kAllocationSize;
   ++importers;
   return Status();
 }
@@ -67,6 +71,7 @@ void check_service(const Target &target) {
   IpcHandle handle;
   handle.exporter = target.endpoint;
   handle.allocation = kAllocation;
+  handle.allocation_size = kAllocationSize;
   std::memcpy(handle.token, kToken, sizeof kToken);
   IpcImport import;
   if (!ipc_connect(handle, IpcWant::kCount, 30000, &import).ok()) std::abort();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Primary contexts and the calling thread's stack of contexts.
+#include <cstdlib>
+
 #include "state.h"
 #include "stream.h"
 
@@ -7,7 +9,20 @@ using namespace fake;
 
 namespace {
 
-thread_local std::vector<Context *> stack;
+// Without a destructor: like the driver, it answers while the thread ends, in the destructors of other thread-local data.
+struct ContextStack {
+  static constexpr unsigned kDepth = 64;
+  Context *entries[kDepth];
+  unsigned size;
+  bool empty() const { return size == 0; }
+  Context *back() const { return entries[size - 1]; }
+  void pop_back() { --size; }
+  void push_back(Context *context) {
+    if (size == kDepth) std::abort();  // a test that never pops
+    entries[size++] = context;
+  }
+};
+thread_local ContextStack stack;
 
 // Null when it is no live context.
 Context *live_context(CUcontext value) {
