@@ -37,7 +37,8 @@ GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GM
 GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
 /**
- * Queues a call of `fn(user)` on the stream. It runs on a thread of the backend and must not call gmm or the driver.
+ * Queues a call of `fn(user)` on the stream. It runs on a thread of the backend and must not call gmm or the driver. On CUDA the
+ * calls of all streams run on one thread: a call must not wait for the call of another stream.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
  */
 GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user),

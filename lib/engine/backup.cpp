@@ -138,9 +138,10 @@ Status Backup::restore(bool (*wanted)(const Core &core, const BackupPiece &piece
 }
 
 void Backup::drop() {
-  if (pinned_ && !core_.backend->unpin(memory_, memory_size_).ok())
-    core_.log.write(LogLevel::kWarning, "A backup's pages stay registered: %s", last_message());
-  if (memory_ != nullptr) munmap(memory_, memory_size_);
+  if (pinned_)
+    core_.leftovers.unpin_pages(*core_.backend, memory_, memory_size_);
+  else if (memory_ != nullptr)
+    munmap(memory_, memory_size_);
   if (file_ >= 0) close(file_);
   memory_ = nullptr;
   memory_size_ = size_ = 0;

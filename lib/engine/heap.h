@@ -184,6 +184,7 @@ class Heap {
   Status release_extent(Extent *extent, Span *run, Span **rest);
   Status release_plain_region(Region *region);
   void end_region(Region *region);
+  void forget_region(Region *region, Span *span);
   uint64_t growth_step() const;
 
   Core &core_;

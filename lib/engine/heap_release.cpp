@@ -6,11 +6,16 @@
 
 namespace gmm {
 
-// Forgets a region whose memory is gone: one span is left, and it is in no list.
+// Forgets a region: one span is left, and it is in no list. The page map lets go of the addresses before the driver does: from
+// then on they may be another heap's.
 void Heap::end_region(Region *region) {
   Span *span = span_at(region->base.load(std::memory_order_relaxed));
   core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
                      nullptr);
+  forget_region(region, span);
+}
+
+void Heap::forget_region(Region *region, Span *span) {
   end_span(span);
   if (options_.kind == Kind::kVmm)
     core_.leftovers.unreserve(*core_.backend, reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)),
@@ -22,17 +27,24 @@ void Heap::end_region(Region *region) {
 }
 
 Status Heap::release_plain_region(Region *region) {
-  GMM_TRY(core_.backend->deallocate(region->allocation));
+  const uintptr_t base = region->base.load(std::memory_order_relaxed);
   const uint64_t size = region->size.load(std::memory_order_relaxed);
   Extent *extent = region->extents.front();
   if (extent == nullptr) __builtin_unreachable();
+  Span *span = span_at(base);
+  core_.page_map.set_extent(base, size, nullptr);
+  core_.page_map.set(base, size, nullptr);
+  if (Status status = core_.backend->deallocate(region->allocation); !status.ok()) {
+    core_.page_map.set(base, size, span);
+    core_.page_map.set_extent(base, size, extent);
+    return status;
+  }
   List<Extent, RegionExtents>::remove(extent);
-  core_.page_map.set_extent(extent->base.load(std::memory_order_relaxed), size, nullptr);
   extent->region.store(nullptr, std::memory_order_relaxed);
   core_.extents.put(extent);
   --extent_count_;
   ledgers_.refund(size);
-  end_region(region);
+  forget_region(region, span);
   return Status();
 }
 
@@ -223,9 +235,7 @@ Status Heap::close(bool force) {
     while (Extent *extent = region->extents.pop_front()) {
       void *address = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
       const uint64_t bytes = extent->size.load(std::memory_order_relaxed);
-      if (options_.kind != Kind::kVmm) {
-        core_.leftovers.deallocate(*core_.backend, region->allocation);
-      } else {
+      if (options_.kind == Kind::kVmm) {
         if (extent->mapped) core_.leftovers.unmap(*core_.backend, address, bytes);
         if (extent->handle.value != 0) core_.leftovers.release(*core_.backend, extent->handle);
       }
@@ -254,7 +264,9 @@ Status Heap::close(bool force) {
     }
     first_span->size.store(size, std::memory_order_relaxed);
     region->live_spans = 0;
+    const Allocation allocation = region->allocation;
     end_region(region);
+    if (options_.kind != Kind::kVmm) core_.leftovers.deallocate(*core_.backend, allocation);
   }
   slab_tails_ = 0;
   return Status();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/leftovers.h"
 
+#include <sys/mman.h>
+
 namespace gmm {
 
 Status Leftovers::give_back(Backend &backend, const Entry &entry) {
@@ -13,6 +15,10 @@ Status Leftovers::give_back(Backend &backend, const Entry &entry) {
       return backend.unreserve(entry.allocation.base, entry.allocation.size);
     case What::kAllocation:
       return backend.deallocate(entry.allocation);
+    case What::kPinnedPages:
+      GMM_TRY(backend.unpin(entry.allocation.base, entry.allocation.size));
+      munmap(entry.allocation.base, entry.allocation.size);
+      return Status();
   }
   return Status();
 }
@@ -56,10 +62,18 @@ void Leftovers::deallocate(Backend &backend, const Allocation &allocation) {
   try_once(backend, entry);
 }
 
+void Leftovers::unpin_pages(Backend &backend, void *base, uint64_t size) {
+  Entry entry;
+  entry.what = What::kPinnedPages;
+  entry.allocation.base = base;
+  entry.allocation.size = size;
+  try_once(backend, entry);
+}
+
 void Leftovers::retry(Backend &backend) {
   LockGuard guard(mutex_);
   MessageGuard keep;
-  for (What what : {What::kMapping, What::kHandle, What::kAddresses, What::kAllocation})
+  for (What what : {What::kMapping, What::kHandle, What::kAddresses, What::kAllocation, What::kPinnedPages})
     for (uint64_t i = entries_.size(); i-- > 0;)
       if (entries_[i].what == what && give_back(backend, entries_[i]).ok()) entries_.erase_unordered(i);
 }

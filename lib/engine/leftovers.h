@@ -19,13 +19,15 @@ class Leftovers {
   void release(Backend &backend, PhysicalHandle handle);
   void unreserve(Backend &backend, void *base, uint64_t size);
   void deallocate(Backend &backend, const Allocation &allocation);
+  // Pages from mmap() that were pinned: they are unmapped once the driver let them go.
+  void unpin_pages(Backend &backend, void *base, uint64_t size);
 
   // Offers everything again.
   void retry(Backend &backend);
 
  private:
   // In the order in which things are given back: addresses are free once nothing is mapped there.
-  enum class What : uint32_t { kMapping, kHandle, kAddresses, kAllocation };
+  enum class What : uint32_t { kMapping, kHandle, kAddresses, kAllocation, kPinnedPages };
   struct Entry {
     What what = What::kMapping;
     PhysicalHandle handle;

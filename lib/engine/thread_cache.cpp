@@ -1,43 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/thread_cache.h"
 
-#include <linux/membarrier.h>
-#include <pthread.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cinttypes>
 #include <cstdlib>
 
-#include "engine/heap_registry.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define GMM_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define GMM_THREAD_SANITIZER 1
-#endif
-#endif
+#include "engine/cache_state.h"
 
 namespace gmm {
 namespace {
-
-#if defined(GMM_THREAD_SANITIZER)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
-// A pointer of the initial-exec model is one load away; one word fits the room that the C library keeps for libraries
-// opened late.
-__attribute__((tls_model("initial-exec"))) thread_local ThreadState *t_state = nullptr;
-
-constinit pthread_once_t g_key_once = PTHREAD_ONCE_INIT;
-constinit pthread_key_t g_key = 0;
-constinit bool g_key_made = false;
-constinit std::atomic<uint64_t> g_thread_ids{0};
-constinit std::atomic<bool> g_expedited{false};
 
 // A stack of a class holds about this many bytes, and 2 to 64 blocks.
 constexpr uint64_t kStackBytes = uint64_t{256} << 10;
@@ -78,90 +48,6 @@ inline void add(std::atomic<uint64_t> &counter, uint64_t value) {
 
 // --- A thread's table -------------------------------------------------------------------------------------
 
-void free_bins(HeapCache &cache) {
-  const HostAllocator &allocator = cache.heap->core().allocator;
-  while (cache.all != nullptr) {
-    StreamBins *bins = cache.all;
-    cache.all = bins->next;
-    for (Bin &bin : bins->bins) allocator.deallocate(bin.entries, bin.capacity * sizeof(CacheEntry));
-    allocator.destroy(bins);
-  }
-  cache.current = nullptr;
-}
-
-// Everything in the cache goes to the heap. By the owner inside enter(), or by a revoker, who passes a list: blocks that the
-// owner's per-thread stream freed go there, as far as there is host memory, or stay, when the list is NULL.
-void empty(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
-  uint64_t kept = 0;
-  for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next) {
-    const bool apart = bins->key.stream == GMM_STREAM_PER_THREAD && !owner;
-    for (Bin &bin : bins->bins) {
-      if (apart) {
-        while (bin.count != 0 && per_thread != nullptr && per_thread->push_back(bin.entries[bin.count - 1]))
-          --bin.count;
-        for (uint32_t i = 0; i < bin.count; ++i)
-          kept += cache.heap->core().page_map.find(bin.entries[i].block)->block_bytes();
-        continue;
-      }
-      if (bin.count == 0) continue;
-      cache.heap->put_back(bin.entries, bin.count, bins->key);
-      bin.count = 0;
-    }
-  }
-  cache.cached_bytes.store(kept, std::memory_order_relaxed);
-}
-
-void end_cache(HeapCache &cache) {
-  Heap &heap = *cache.heap;
-  HeapTotals &ended = heap.ended;
-  ended.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
-  ended.live_blocks += cache.live_blocks.load(std::memory_order_relaxed);
-  ended.allocations += cache.allocations.load(std::memory_order_relaxed);
-  ended.frees += cache.frees.load(std::memory_order_relaxed);
-  List<HeapCache, HeapCaches>::remove(&cache);
-  free_bins(cache);
-  heap.core().allocator.destroy(&cache);
-}
-
-void end_thread(void *value) {
-  ThreadState *state = static_cast<ThreadState *>(value);
-  // Still set while the caches are returned: the frees of the per-thread stream are noted under this thread's number.
-  t_state = state;
-  for (uint32_t slot = 0; slot < state->table_size; ++slot) {
-    ThreadTableEntry &entry = state->table[slot];
-    if (entry.cache == nullptr) continue;
-    LockGuard guard(HeapRegistry::mutex());
-    Heap *heap = HeapRegistry::find(slot, entry.serial);
-    // In a forked child the parent's memory is not ours to give back.
-    if (heap == nullptr || !heap->core().alive()) continue;
-    LockGuard caches_guard(heap->caches_mutex);
-    empty(*entry.cache, true, nullptr);
-    end_cache(*entry.cache);
-    heap->end_thread(state->id);
-  }
-  t_state = nullptr;
-  std::free(state->tags);
-  std::free(state->table);
-  std::free(state);
-}
-
-void make_key() { g_key_made = pthread_key_create(&g_key, end_thread) == 0; }
-
-ThreadState *make_state() {
-  pthread_once(&g_key_once, make_key);
-  if (!g_key_made) return nullptr;
-  void *memory = std::malloc(sizeof(ThreadState));
-  if (memory == nullptr) return nullptr;
-  ThreadState *state = ::new (memory) ThreadState();
-  if (pthread_setspecific(g_key, state) != 0) {
-    std::free(state);
-    return nullptr;
-  }
-  state->id = g_thread_ids.fetch_add(1, std::memory_order_relaxed) + 1;
-  t_state = state;
-  return state;
-}
-
 inline HeapCache *find_cache(const Heap &heap) {
   const ThreadState *state = t_state;
   if (__builtin_expect(state == nullptr || heap.fast.slot >= state->table_size, 0)) return nullptr;
@@ -170,7 +56,7 @@ inline HeapCache *find_cache(const Heap &heap) {
 }
 
 HeapCache *make_cache(Heap &heap) {
-  ThreadState *state = t_state != nullptr ? t_state : make_state();
+  ThreadState *state = t_state != nullptr ? t_state : make_thread_state();
   if (state == nullptr) return nullptr;
   if (heap.fast.slot >= state->table_size) {
     const uint32_t size = (heap.fast.slot + 64) & ~63u;
@@ -184,7 +70,7 @@ HeapCache *make_cache(Heap &heap) {
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;
   cache->thread_id = state->id;
-  cache->fence = g_expedited.load(std::memory_order_relaxed) ? 0 : 1;
+  cache->fence = expedited_barriers() ? 0 : 1;
   {
     LockGuard guard(heap.caches_mutex);
     heap.caches.push_back(cache);
@@ -228,18 +114,6 @@ inline void count_alloc(HeapCache &cache, uint64_t size) {
 }
 
 }  // namespace
-
-uint64_t current_thread_id() {
-  ThreadState *state = t_state != nullptr ? t_state : make_state();
-  return state == nullptr ? 0 : state->id;
-}
-
-ThreadState *current_thread(bool make) { return t_state != nullptr || !make ? t_state : make_state(); }
-
-void prepare_barriers() {
-  if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)
-    g_expedited.store(true, std::memory_order_relaxed);
-}
 
 // --- Alloc -------------------------------------------------------------------------------------------------
 
@@ -430,7 +304,7 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
     if (bins != nullptr) bin = stack_of(*cache, *bins, span->is_slab_object ? span->class_index : cache_class(bytes));
   }
   if (bin != nullptr && cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget)
-    empty(*cache, true, nullptr);
+    empty_cache(*cache, true, nullptr);
   if (bin != nullptr && bin->count == bin->capacity) spill(*cache, *bins, *bin, bytes);
   if (bin != nullptr) {
     bin->entries[bin->count++] = entry;
@@ -485,91 +359,6 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
   }
   slot.store(0, std::memory_order_relaxed);
   return slow_free(heap, span, block, &slot, asked, stream, false);
-}
-
-// --- The rare side -------------------------------------------------------------------------------------------
-
-Status Heap::drain_caches(bool wait) {
-  Vector<CacheEntry> per_thread(core_.allocator);
-  {
-    LockGuard guard(caches_mutex);
-    bool any = false;
-    uint64_t live = ended.live_bytes;
-    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      cache->revoked.store(1, std::memory_order_seq_cst);
-      any = true;
-    }
-    if (any && g_expedited.load(std::memory_order_relaxed))
-      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
-      __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      while (cache->busy.load(std::memory_order_seq_cst) != 0) sched_yield();
-      empty(*cache, false, wait ? &per_thread : nullptr);
-      live += cache->live_bytes.load(std::memory_order_relaxed);
-      cache->revoked.store(0, std::memory_order_release);
-    }
-    note_peak(live);
-  }
-  if (wait) {
-    LockGuard guard(mutex);
-    while (!unsettled_.empty() && per_thread.push_back(unsettled_.back())) unsettled_.truncate(unsettled_.size() - 1);
-  }
-  if (per_thread.empty()) return Status();
-  // Without a lock, as a callback in a stream may free memory.
-  const Status status = core_.backend->synchronize(options_.device);
-  if (!status.ok()) {
-    // As freed by a stream that nobody can wait for: they are kept for the next try.
-    LockGuard guard(mutex);
-    for (const CacheEntry &entry : per_thread)
-      if (!unsettled_.push_back(entry))
-        core_.log.write(LogLevel::kError, "A free block is lost: no host memory, and the device cannot be waited for.");
-    return status;
-  }
-  put_back(per_thread.data(), static_cast<uint32_t>(per_thread.size()), StreamKey{GMM_STREAM_PER_THREAD, 0});
-  return Status();
-}
-
-// The sum over caches that are read one after the other: a block that one thread allocated and another freed may be
-// seen as freed only.
-void Heap::note_peak(uint64_t live) {
-  if (static_cast<int64_t>(live) > 0 && ended.peak_live < live) ended.peak_live = live;
-}
-
-void end_caches(Heap &heap) {
-  LockGuard guard(heap.caches_mutex);
-  while (HeapCache *cache = heap.caches.front()) end_cache(*cache);
-}
-
-HeapTotals Heap::totals() {
-  HeapTotals totals;
-  {
-    LockGuard guard(caches_mutex);
-    totals = ended;
-    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      totals.live_bytes += cache->live_bytes.load(std::memory_order_relaxed);
-      totals.live_blocks += cache->live_blocks.load(std::memory_order_relaxed);
-      totals.allocations += cache->allocations.load(std::memory_order_relaxed);
-      totals.frees += cache->frees.load(std::memory_order_relaxed);
-      totals.free_bytes += cache->cached_bytes.load(std::memory_order_relaxed);
-    }
-    if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
-    if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;
-    if (static_cast<int64_t>(totals.free_bytes) < 0) totals.free_bytes = 0;
-    note_peak(totals.live_bytes);
-    totals.peak_live = ended.peak_live;
-  }
-  LockGuard guard(mutex);
-  totals.held = own_ledger_.held();
-  totals.peak_held = own_ledger_.peak();
-  totals.paused = paused_;
-  totals.extents = extent_count_;
-  totals.free_bytes += free_.bytes() + slab_tails_;
-  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) totals.free_bytes += run->bytes();
-  for (auto &slabs : slabs_)
-    for (Span *slab = slabs.front(); slab != nullptr; slab = slabs.next(slab))
-      totals.free_bytes += static_cast<uint64_t>(std::popcount(slab->free_blocks)) * slab->block_bytes();
-  return totals;
 }
 
 }  // namespace gmm

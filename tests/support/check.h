@@ -20,6 +20,18 @@
 #include <string.h>
 #include <unistd.h>
 
+// The address and thread sanitizers leave out mlock() and know no memory behind tagged pointers.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHECK_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CHECK_SANITIZED 1
+#endif
+#endif
+#ifndef CHECK_SANITIZED
+#define CHECK_SANITIZED 0
+#endif
+
 static struct {
   int cases, failed;
   atomic_int failures;  // of the case that runs

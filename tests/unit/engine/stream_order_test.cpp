@@ -8,23 +8,29 @@
 namespace gmm::test {
 namespace {
 
-// Keeps a stream busy until it is opened.
+// Keeps a stream busy until it is opened. It may be closed again.
 class Barrier {
  public:
+  ~Barrier() {
+    open();
+    while (held_ != 0) usleep(100);
+  }
   void close(Engine &engine, gmm_stream stream) {
-    ASSERT_TRUE(engine.backend
-                    ->stream_call(
-                        Device{0}, stream,
-                        [](void *open) {
-                          while (!static_cast<std::atomic<bool> *>(open)->load()) usleep(100);
-                        },
-                        &open_)
-                    .ok());
+    while (held_ != 0) usleep(100);
+    open_ = false;
+    ++held_;
+    ASSERT_TRUE(engine.backend->stream_call(Device{0}, stream, hold, this).ok());
   }
   void open() { open_ = true; }
 
  private:
+  static void hold(void *self) {
+    auto *barrier = static_cast<Barrier *>(self);
+    while (!barrier->open_) usleep(100);
+    --barrier->held_;
+  }
   std::atomic<bool> open_{false};
+  std::atomic<int> held_{0};
 };
 
 class StreamOrderTest : public testing::Test {
