@@ -38,7 +38,8 @@ typedef struct gmm_ipc_import_desc {
 
 /**
  * Maps another process's memory. Importing the same memory again gives the same mapping, counted. In the exporting process
- * it gives the original address.
+ * it gives the original address. A process of another user gets IPC_REFUSED, or IPC_PEER_GONE where it cannot even see the exporter's
+ * socket directory.
  * @param[out] out  the address that the handle was made for. Give it back with gmm_ipc_close(), not gmm_free().
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, IPC_INVALID_HANDLE, IPC_PEER_GONE, IPC_REFUSED, IPC_TIMEOUT, NOT_SUPPORTED,
  * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED. Since: 0.1

@@ -38,7 +38,7 @@ GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream strea
 
 /**
  * Queues a call of `fn(user)` on the stream. It runs on a thread of the backend and must not call gmm or the driver. On CUDA the
- * calls of all streams run on one thread: a call must not wait for the call of another stream.
+ * calls of all streams run on one thread: a call must not wait for the call of another stream. A default stream is device 0's here.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
  */
 GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user),

@@ -10,9 +10,9 @@
  *    in the way and what to do.
  *  - Sizes and offsets are bytes, as uint64_t. Outputs come last and are written only on success.
  *  - A descriptor starts with struct_size = sizeof(that struct). Fill the rest with zero for the
- *    defaults; a NULL descriptor means all defaults. A smaller struct_size (an older program) is
- *    accepted, a larger one (a newer program) is accepted when the part that this library does not
- *    know is zero. Reserved fields must be zero.
+ *    defaults; a NULL descriptor means all defaults. The struct_size of an older release (0.1 is the
+ *    first) is accepted, a larger one (a newer program) is accepted when the part that this library does
+ *    not know is zero. Reserved fields must be zero.
  *  - An output struct starts with struct_size too: the caller sets it, the library fills no more than that.
  *  - Every function may be called from any thread at any time unless its comment says otherwise.
  *    No function may be called from a callback of the library unless the callback says so.

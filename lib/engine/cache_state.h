@@ -23,6 +23,7 @@ inline constexpr bool kThreadSanitizer = false;
 
 // A pointer of the initial-exec model is one load away; one word fits the room that the C library keeps for libraries
 // opened late.
+// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
 __attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadState *t_state;
 
 // What the calling thread has, made now; NULL without memory.
