@@ -120,13 +120,13 @@ Status Backup::save(gmm_contents contents) {
   return status;
 }
 
-Status Backup::restore(bool (*wanted)(const Core &core, const BackupPiece &piece)) {
+Status Backup::restore(bool (*wanted)(const Core &core, const Heap &heap, const BackupPiece &piece), const Heap &heap) {
   if (pieces_.empty()) return Status();
   gmm_stream stream = nullptr;
   GMM_TRY(core_.backend->stream_create(device_, &stream));
   Status status;
   for (const BackupPiece &piece : pieces_) {
-    if (!wanted(core_, piece)) continue;
+    if (!wanted(core_, heap, piece)) continue;
     status = transfer(piece, false, stream);
     if (!status.ok()) break;
   }

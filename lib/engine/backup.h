@@ -17,6 +17,8 @@ struct BackupPiece {
   uint64_t offset;  // in the backup
 };
 
+class Heap;
+
 // The contents of one heap's paused memory. Not thread-safe: under the pauser's lock.
 class Backup {
  public:
@@ -30,7 +32,7 @@ class Backup {
   // Gets the room for all pieces and copies them out. A failure leaves an empty backup.
   Status save(gmm_contents contents);
   // Copies back the pieces for which `wanted` says so.
-  Status restore(bool (*wanted)(const Core &core, const BackupPiece &piece));
+  Status restore(bool (*wanted)(const Core &core, const Heap &heap, const BackupPiece &piece), const Heap &heap);
   void drop();
 
   bool empty() const { return pieces_.empty(); }

@@ -8,10 +8,16 @@
 namespace gmm {
 namespace {
 
-bool still_live(const Core &core, const BackupPiece &piece) {
-  const Span *span = core.page_map.find(reinterpret_cast<void *>(piece.base));
-  return span != nullptr && span->live() && span->begin() == piece.base &&
-         core.page_map.find_extent(reinterpret_cast<void *>(piece.base)) != nullptr;
+// Whether what was saved is still that block's place. A block that was freed while paused may have given its addresses up, and
+// another heap may have got them since.
+bool still_live(const Core &core, const Heap &heap, const BackupPiece &piece) {
+  const void *address = reinterpret_cast<void *>(piece.base);
+  const Span *span = core.page_map.find(address);
+  const Extent *extent = core.page_map.find_extent(address);
+  if (span == nullptr || extent == nullptr || !span->live() || span->begin() != piece.base) return false;
+  const Region *region = extent->region.load(std::memory_order_relaxed);
+  return region != nullptr && region->heap.load(std::memory_order_relaxed) == &heap &&
+         region->paused.load(std::memory_order_relaxed) != 0;
 }
 
 void *address_of(const Extent &extent) { return reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed)); }
@@ -317,7 +323,7 @@ Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
     });
     *bytes += backed;
     for (const Entry &entry : paused_)
-      if (entry.heap == heap && status.ok()) status = entry.backup->restore(still_live);
+      if (entry.heap == heap && status.ok()) status = entry.backup->restore(still_live, *heap);
     if (!status.ok()) break;
   }
   for (Heap *heap : heaps) {

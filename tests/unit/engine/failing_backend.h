@@ -3,11 +3,15 @@
 #ifndef GMM_TESTS_UNIT_ENGINE_FAILING_BACKEND_H
 #define GMM_TESTS_UNIT_ENGINE_FAILING_BACKEND_H
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "backend/host/host_backend.h"
 
@@ -34,6 +38,14 @@ class FailingBackend final : public Backend {
     also_ = name;
   }
   uint64_t refused() const { return refused_; }
+  // Where the next reservation lies: the system may choose so, too. The addresses must be free by then.
+  void reserve_next_at(void *address) { next_reservation_ = address; }
+  // Calls `fn` once, before the next operation of this name.
+  void before(const char *name, std::function<void()> fn) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    before_name_ = name;
+    before_ = std::move(fn);
+  }
   // Of those not refused.
   uint64_t count(const char *name) {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -60,7 +72,12 @@ class FailingBackend final : public Backend {
     return refuses("import_host") ? refusal("import_host") : inner_->import_host(fd, size, device, out);
   }
   Status reserve(uint64_t size, void **out) override {
-    return refuses("reserve") ? refusal("reserve") : inner_->reserve(size, out);
+    if (refuses("reserve")) return refusal("reserve");
+    if (void *wanted = std::exchange(next_reservation_, nullptr)) {
+      *out = ::mmap(wanted, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+      return *out == wanted ? Status() : refusal("reserve");
+    }
+    return inner_->reserve(size, out);
   }
   Status unreserve(void *base, uint64_t size) override {
     return refuses("unreserve") ? refusal("unreserve") : inner_->unreserve(base, size);
@@ -153,6 +170,12 @@ class FailingBackend final : public Backend {
 
  private:
   bool refuses(const char *name) {
+    std::function<void()> first;
+    {
+      std::lock_guard<std::mutex> guard(mutex_);
+      if (before_ != nullptr && before_name_ == name) first.swap(before_);
+    }
+    if (first != nullptr) first();
     std::lock_guard<std::mutex> guard(mutex_);
     if (also_left_ != 0 && also_ == name && --also_left_ == 0) return true;
     if (left_ != 0 && (only_.empty() || only_ == name) && left_-- == 1) {
@@ -177,6 +200,9 @@ class FailingBackend final : public Backend {
   uint64_t also_left_ = 0;
   bool more_ = false;
   std::atomic<uint64_t> refused_{0};
+  std::string before_name_;
+  std::function<void()> before_;
+  void *next_reservation_ = nullptr;
 };
 
 }  // namespace gmm::test

@@ -123,6 +123,35 @@ TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
   EXPECT_EQ(test.info().paused_bytes, 0u);
 }
 
+// A resume gives up the addresses of dedicated blocks that were freed meanwhile, and another heap may get them before the contents of
+// the others are copied back.
+TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
+  Paused test;
+  Heap &heap = *test.owned[0];
+  constexpr uint64_t kSize = uint64_t{8} << 20;
+  void *freed = nullptr, *taken = nullptr;
+  ASSERT_TRUE(dedicated_alloc(heap, kSize, &freed).ok());
+  std::memset(freed, 55, kSize);
+  HeapOptions options;
+  options.kind = Kind::kVmm;
+  options.device = Device{0};
+  Heap other(test.engine.core, options);
+  ASSERT_TRUE(other.init().ok());
+  uint64_t bytes = 0;
+  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(cached_free(test.engine.core, freed, GMM_STREAM_DEFAULT).ok());
+  test.engine.backend->before("stream_create", [&] {
+    test.engine.backend->reserve_next_at(freed);
+    ASSERT_TRUE(dedicated_alloc(other, kSize, &taken).ok()) << last_message();
+    std::memset(taken, 77, kSize);
+  });
+  ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << last_message();
+  ASSERT_EQ(taken, freed);
+  for (uint64_t at = 0; at < kSize; at += 4096) ASSERT_EQ(static_cast<uint8_t *>(taken)[at], 77) << "at " << at;
+  test.check_contents();
+  EXPECT_TRUE(other.close(true).ok());
+}
+
 TEST(Pause, EverythingFreedMeanwhileGoesBackAtTheResume) {
   Paused test;
   uint64_t bytes = 0;
