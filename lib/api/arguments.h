@@ -83,11 +83,23 @@ void write_output(const T &value, T *out) {
   out->struct_size = size;
 }
 
-// Device of the block at an address, for streams that every device has one of.
-inline Device device_of(Context &context, const void *address) {
+// Whose default stream is meant for work on an address, and how much it matters: memory of one device can be out of the others'
+// reach, above all VMM memory.
+struct Place {
+  Device device{0};
+  uint32_t weight = 0;
+};
+inline Place place_of(const Context &context, const void *address) {
+  const auto weigh = [](Kind kind) -> uint32_t { return kind == Kind::kVmm ? 3 : kind == Kind::kDevice ? 2 : 1; };
   Block block;
-  return find_block(context.core, address, &block) ? block.heap->options().device : Device{0};
+  if (find_block(context.core, address, &block))
+    return Place{block.heap->options().device, weigh(block.heap->options().kind)};
+  Range range;
+  if (context.sharing.find(address, &range))
+    return Place{Sharing::import_device(range), weigh(Sharing::import_kind(range))};
+  return Place{};
 }
+inline Device device_of(const Context &context, const void *address) { return place_of(context, address).device; }
 
 Status check_scope(const Context &context, const gmm_scope *in, gmm_scope *out);
 

@@ -25,11 +25,10 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
   return check_range(block, memory, operation, &size);
 }
 
-// The device whose queue a copy goes to: that of the block on either side.
-Device copy_device(Context &context, const void *destination, const void *source) {
-  Block block;
-  if (find_block(context.core, destination, &block)) return block.heap->options().device;
-  return device_of(context, source);
+// The device whose queue a copy goes to: that of the side which others cannot reach.
+Device copy_device(const Context &context, const void *destination, const void *source) {
+  const Place to = place_of(context, destination), from = place_of(context, source);
+  return from.weight > to.weight ? from.device : to.device;
 }
 
 // Waits for a stream. Every device has default streams of its own, and the value does not tell which is meant: all of them.

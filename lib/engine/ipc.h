@@ -31,8 +31,10 @@ class Sharing {
   Status import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out);
   Status close(void *memory);
 
-  // The import around an address; value is its kind. No lock.
+  // The import around an address; import_kind() and import_device() read its value. No lock.
   bool find(const void *address, Range *out) const { return table_.find(reinterpret_cast<uint64_t>(address), out); }
+  static Kind import_kind(const Range &range) { return static_cast<Kind>(range.value & 0xff); }
+  static Device import_device(const Range &range) { return Device{static_cast<int32_t>(range.value >> 8)}; }
   uint64_t imported_bytes() const { return imported_bytes_.load(std::memory_order_relaxed); }
   // GMM_IPC_ROUTE_* bits of a live block.
   uint32_t routes(const Block &block) const;

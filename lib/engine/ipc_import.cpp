@@ -27,7 +27,10 @@ bool Sharing::publish() {
     const uint64_t base = reinterpret_cast<uint64_t>(import->base);
     uint64_t at = ranges_.size();
     while (at > 0 && ranges_[at - 1].base > base) --at;
-    if (!ranges_.insert(at, Range{base, import->size, static_cast<uint64_t>(import->handle.kind)})) return false;
+    if (!ranges_.insert(
+            at, Range{base, import->size,
+                      static_cast<uint64_t>(import->handle.kind) | static_cast<uint64_t>(import->device.ordinal) << 8}))
+      return false;
     bytes += import->size;
   }
   table_.set(ranges_.data(), ranges_.size());

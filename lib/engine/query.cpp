@@ -65,7 +65,7 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
     return;
   }
   if (context.sharing.find(address, &range)) {
-    fill_access(context, static_cast<Kind>(range.value), 0, out);
+    fill_access(context, Sharing::import_kind(range), Sharing::import_device(range).ordinal, out);
     out->state = GMM_STATE_IMPORTED;
     out->base = out->allocation_base = reinterpret_cast<void *>(range.base);
     out->size = out->reserved_size = out->allocation_size = range.size;

@@ -22,6 +22,8 @@ trap 'rm -rf "$work"' EXIT
 build=$work/build
 fake=${GMM_GPU_RUN_FAKE:-}
 patience=${fake:+8} # a rehearsal may run on a small machine
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
+[ "$gpus" -gt 0 ] || gpus=1
 deadline=$((SECONDS + ${GMM_GPU_SECONDS:-350} * ${patience:-1}))
 rows=()
 failed=0
@@ -172,7 +174,7 @@ for path in "$build"/tests/api/*; do
   if [ ! -f "$path" ] || [ ! -x "$path" ]; then continue; fi
   found=1
   name=${path##*/}
-  program "interface: $name" 45 "$path"
+  program "interface: $name" $((50 * gpus)) "$path"
 done
 [ -n "$found" ] || row FAIL 'interface' 0 'not built: tests/api'
 
