@@ -47,7 +47,8 @@ GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void
 /**
  * Queues a copy of `size` bytes between any two addresses: of gmm, of the driver, or ordinary host memory.
  * Ordinary host memory must stay until the stream got there. Ranges must not overlap. Zero bytes do nothing.
- * Errors: NULL_ARGUMENT, INVALID_SIZE (reaches past the block), PAUSED, INVALID_HANDLE, DRIVER, FORKED. Since: 0.1
+ * Errors: NULL_ARGUMENT, INVALID_SIZE (reaches past the block), PAUSED, INVALID_HANDLE, DRIVER, FORKED; NOT_SUPPORTED between VMM
+ * memory of two GPUs when neither heap names the other's device in peer_devices. Since: 0.1
  */
 GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size,
                             gmm_stream stream) GMM_NOEXCEPT;

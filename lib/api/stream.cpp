@@ -25,10 +25,27 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
   return check_range(block, memory, operation, &size);
 }
 
-// The device whose queue a copy goes to: that of the side which others cannot reach.
-Device copy_device(const Context &context, const void *destination, const void *source) {
+// The device whose queue a copy goes to: that of the side which others cannot reach. VMM memory of two devices meets only where one of
+// the heaps lets the other's device in.
+Status copy_device(const Context &context, const void *destination, const void *source, Device *out) {
   const Place to = place_of(context, destination), from = place_of(context, source);
-  return from.weight > to.weight ? from.device : to.device;
+  *out = from.weight > to.weight ? from.device : to.device;
+  Block to_block, from_block;
+  if (to.device == from.device || context.core.backend->id() == GMM_BACKEND_HOST ||
+      !find_block(context.core, destination, &to_block) || !find_block(context.core, source, &from_block) ||
+      to_block.heap->options().kind != Kind::kVmm || from_block.heap->options().kind != Kind::kVmm)
+    return Status();
+  const auto lets_in = [](const Block &block, Device device) {
+    return (block.heap->options().peers >> device.ordinal & 1) != 0;
+  };
+  if (lets_in(from_block, to.device)) return Status();
+  *out = from.device;
+  if (lets_in(to_block, from.device)) return Status();
+  return fail(GMM_ERROR_NOT_SUPPORTED,
+              "gmm_copy(%p, %p): the VMM memory of device %d and of device %d do not reach each other; make one of the "
+              "heaps with "
+              "gmm_heap_desc.peer_devices, or copy by way of HOST memory.",
+              destination, source, to.device.ordinal, from.device.ordinal);
 }
 
 // Waits for a stream. Every device has default streams of its own, and the value does not tell which is meant: all of them.
@@ -90,7 +107,9 @@ gmm_result gmm_copy(gmm_context *context, void *destination, const void *source,
     GMM_TRY(check_not_null(source, "gmm_copy", "source"));
     GMM_TRY(check_operand(*context, destination, size, "gmm_copy"));
     GMM_TRY(check_operand(*context, source, size, "gmm_copy"));
-    return context->core.backend->copy(copy_device(*context, destination, source), stream, destination, source, size);
+    Device device;
+    GMM_TRY(copy_device(*context, destination, source, &device));
+    return context->core.backend->copy(device, stream, destination, source, size);
   };
   return result_of(copy());
 }

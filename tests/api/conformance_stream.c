@@ -365,11 +365,22 @@ static void copies_go_between_all_kinds_and_devices(void) {
       gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = (gmm_device)d};
       MUST(gmm_alloc(context, 70000, &desc, &to));
       write_pattern(from, 70000, 20 + k, GMM_STREAM_DEFAULT);
+      gmm_heap *heap = NULL;
+      if (!on_host_backend() && kind == GMM_KIND_VMM && k == GMM_KIND_VMM && d != (uint32_t)device) {
+        // Two GPUs' VMM memory meets when a heap lets the other device in.
+        RESULT(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_SUPPORTED);
+        OK(gmm_free(context, to, GMM_STREAM_DEFAULT));
+        gmm_heap_desc open = {
+            .struct_size = sizeof open, .kind = k, .device = (gmm_device)d, .peer_devices = 1u << device};
+        MUST(gmm_heap_create(context, &open, &heap));
+        MUST(gmm_heap_alloc(heap, 70000, GMM_STREAM_DEFAULT, &to));
+      }
       OK(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT));
       OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
       CHECK_MESSAGE(check_pattern(__LINE__, to, 70000, 20 + k, GMM_STREAM_DEFAULT), "to %s of device %u", kind_name(k),
                     d);
       OK(gmm_free(context, to, GMM_STREAM_DEFAULT));
+      OK(gmm_heap_destroy(heap));
       OK(gmm_free(context, from, GMM_STREAM_DEFAULT));
     }
   }
