@@ -150,7 +150,6 @@ Status Heap::back(Span *unbacked, uint64_t bytes, Span **out) {
   extent->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
   extent->handle = handle;
   extent->location = options_.device;
-  extent->exported = false;
   extent->mapped = true;
   extent->region.store(unbacked->region, std::memory_order_release);
   unbacked->region->extents.push_back(extent);
@@ -234,7 +233,6 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
   extent->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
   extent->handle = PhysicalHandle{};
   extent->location = options_.device;
-  extent->exported = false;
   extent->mapped = true;
   extent->region.store(region, std::memory_order_release);
   region->extents.push_back(extent);

@@ -13,8 +13,6 @@
 namespace gmm {
 namespace {
 
-constexpr uint32_t kPieceShift = 48;
-
 bool has_file(const Extent &extent) {
   const Region *region = extent.region.load(std::memory_order_acquire);
   return region != nullptr && region->allocation.fd >= 0;

@@ -43,6 +43,7 @@ class Sharing {
 
  private:
   static constexpr uint32_t kMaxPieces = 16;
+  static constexpr uint32_t kPieceShift = 48;  // where a piece's number stands in the id that is asked for
   struct Export {
     uint64_t id;
     uint8_t token[kIpcTokenSize];

@@ -10,8 +10,6 @@
 namespace gmm {
 namespace {
 
-constexpr uint32_t kPieceShift = 48;
-
 bool same_export(const IpcHandle &a, const IpcHandle &b) {
   return a.exporter == b.exporter && a.allocation_size == b.allocation_size && a.generation == b.generation &&
          std::memcmp(a.token, b.token, sizeof a.token) == 0;

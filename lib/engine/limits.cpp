@@ -21,11 +21,6 @@ void Limits::set_handler(gmm_oom_fn fn, void *user) {
   user_ = user;
 }
 
-bool Limits::has_handler() {
-  LockGuard guard(mutex_);
-  return fn_ != nullptr;
-}
-
 bool Limits::ask(const gmm_oom_info &info) {
   gmm_oom_fn fn = nullptr;
   void *user = nullptr;

@@ -17,7 +17,6 @@ class Limits {
   static void set(Tag *tag, Ledger *device_ledger, const gmm_scope &scope, uint64_t bytes);
 
   void set_handler(gmm_oom_fn fn, void *user);
-  bool has_handler();
   // Asks the handler, without a lock held. True: try again.
   bool ask(const gmm_oom_info &info);
   // Adds to the thread's message who holds the most memory on the device.

@@ -35,8 +35,6 @@ struct Extent : Link<RegionExtents> {
   PhysicalHandle handle;  // VMM; 0 when paused
   Device location;        // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};
-  uint8_t token[16] = {};  // drawn at the first export
-  bool exported = false;
   bool mapped = true;         // VMM: the handle is mapped at `base`
   bool fresh = false;         // during a resume: the handle was made by it
   bool newly_mapped = false;  // during a resume: mapped by it
