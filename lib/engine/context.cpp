@@ -117,6 +117,7 @@ void Context::end() {
     core.backend->destroy();
   }
   magic = 0;
+  free_buried();
   if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
   gmm_context *self = static_cast<gmm_context *>(this);
@@ -191,9 +192,24 @@ Status Context::end_heap(gmm_heap *heap) {
   }
   // Only now: a heap that is busy keeps the contents of its paused blocks.
   pauser.forget(heap->heap);
-  heap->magic = 0;
-  core.allocator.destroy(heap);
+  bury(heap);
   return Status();
+}
+
+void Context::bury(gmm_heap *heap) {
+  heap->magic = 0;
+  heap->~gmm_heap();
+  LockGuard guard(buried_mutex_);
+  gmm_heap *&place = buried_[buried_count_++ % kBuried];
+  if (place != nullptr) core.allocator.deallocate(place, sizeof(gmm_heap));
+  place = heap;
+}
+
+void Context::free_buried() {
+  for (gmm_heap *&heap : buried_) {
+    if (heap != nullptr) core.allocator.deallocate(heap, sizeof(gmm_heap));
+    heap = nullptr;
+  }
 }
 
 // --- Alloc and free --------------------------------------------------------------------------------------------------

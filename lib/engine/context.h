@@ -94,8 +94,17 @@ class Context {
   Status add_heap(Heap &heap, gmm_tag tag);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
+  // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended
+  // last stays as it is.
+  void bury(gmm_heap *heap);
+  void free_buried();
+  static constexpr uint32_t kBuried = 256;
+
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_;
+  Mutex buried_mutex_;
+  uint64_t buried_count_ = 0;
+  gmm_heap *buried_[kBuried] = {};
   std::atomic<uint32_t> trim_pending_{0};
 };
 
