@@ -24,7 +24,8 @@ void *address_of(const Extent &extent) { return reinterpret_cast<void *>(extent.
 uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
 bool is_paused(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
 Device owner_of(const Extent &extent, const Heap &heap) {
-  return extent.location.is_host() ? extent.location : heap.options().device;
+  const Device location = extent.location.load(std::memory_order_relaxed);
+  return location.is_host() ? location : heap.options().device;
 }
 
 template <typename Fn>
@@ -248,7 +249,7 @@ Status Pauser::back_region(Heap &heap, Region &region, uint64_t *bytes) {
                       size, full->limit(), full->held());
         return;
       }
-      status = backend.create(extent.location, size, &extent.handle);
+      status = backend.create(extent.location.load(std::memory_order_relaxed), size, &extent.handle);
       if (!status.ok()) {
         extent.handle = PhysicalHandle{};
         heap.ledgers().refund(size);

@@ -31,9 +31,9 @@ struct Extent : Link<RegionExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
   std::atomic<Region *> region{nullptr};
-  uint64_t id = 0;        // never reused in a context; names the extent in IPC handles
-  PhysicalHandle handle;  // VMM; 0 when paused
-  Device location;        // where a VMM extent's pages are
+  std::atomic<uint64_t> id{0};             // never reused in a context; names the extent in IPC handles
+  PhysicalHandle handle;                   // VMM; 0 when paused
+  std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};
   bool mapped = true;         // VMM: the handle is mapped at `base`
   bool fresh = false;         // during a resume: the handle was made by it
