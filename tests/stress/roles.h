@@ -134,6 +134,9 @@ static void worker_round(block *blocks, unsigned operations) {
     else
       give(b);
   }
+  // Whoever looks at the blocks between the rounds cannot name this thread's own stream.
+  for (unsigned i = 0; i < SLOTS; ++i)
+    if (blocks[i].memory != NULL) settle(&blocks[i]);
 }
 
 // --- the others --------------------------------------------------------------------------------------------------
