@@ -192,6 +192,11 @@ static void between_rounds(void) {
   if (faulty_round) {
     // What the driver refused to take back is offered again.
     DO(gmm_trim(context, NULL, NULL));
+    void *memory = NULL;
+    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .flags = GMM_ALLOC_DEDICATED};
+    gmm_result result = gmm_alloc(context, MIB, &desc, &memory);  // its end gives the backend occasion too
+    if (result == GMM_OK) DO(gmm_free(context, memory, GMM_STREAM_DEFAULT));
+    if (result != GMM_ERROR_OUT_OF_MEMORY) DO(result);
     DO(gmm_trim(context, NULL, NULL));
   }
   compare_counters();
