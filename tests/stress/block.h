@@ -237,7 +237,8 @@ static void leave_work(block *b, gmm_stream stream) {
   gmm_pointer_info info;
   pthread_rwlock_rdlock(&touching[b->tag]);
   if (look_at(b, &info)) {
-    if (one_in(3)) DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(50000 + below(3000000))));
+    if (one_in(3))
+      DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(20000 + below(one_in(8) ? 4000000 : 400000))));
     DO(gmm_fill(context, b->memory, 0xdd, filled(b), stream));
     if (b->size > MIB) DO(gmm_fill(context, b->memory + b->size - EDGE, 0xdd, EDGE, stream));
   }

@@ -305,6 +305,46 @@ static void spawner_round(void) {
   while (round_goes_on()) end_a_thread();
 }
 
+// Many threads in turn, each leaving a full cache: what is held must not follow their number.
+static void *fill_a_cache(void *argument) {
+  self = argument;
+  void *blocks[16];
+  gmm_stream stream = random_stream();
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE, .stream = stream};
+  for (unsigned i = 0; i < 16; ++i) {
+    blocks[i] = NULL;
+    gmm_result result = gmm_alloc(context, 1 + below(i < 14 ? 4096 : 300000), &desc, &blocks[i]);
+    if (result != GMM_OK && !expected(result, TAG_DEFAULT)) DO(result);
+    self->allocations += result == GMM_OK;
+  }
+  for (unsigned i = 0; i < 16; ++i) {
+    if (blocks[i] == NULL) continue;
+    DO(gmm_free(context, blocks[i], stream));
+    ++self->frees;
+  }
+  return NULL;
+}
+static void thread_storm(unsigned threads) {
+  uint64_t reserved = 0;
+  actor *mine = self;
+  for (unsigned i = 0; i < threads && atomic_load(&check_state.failures) == 0; ++i) {
+    pthread_t thread;
+    actor child = *mine;
+    child.random = next_random();
+    if (pthread_create(&thread, NULL, fill_a_cache, &child) != 0) {
+      check_failed(__FILE__, __LINE__, "thread %u could not be started", i);
+      break;
+    }
+    pthread_join(thread, NULL);
+    mine->allocations = child.allocations;
+    mine->frees = child.frees;
+    atomic_fetch_add(&threads_ended, 1);
+    if (i == threads / 10) reserved = stats().reserved_bytes;
+  }
+  CHECK_MESSAGE(stats().reserved_bytes <= reserved + 16 * MIB, "%llu bytes held after %u threads, %llu after %u",
+                (unsigned long long)reserved, threads / 10, (unsigned long long)stats().reserved_bytes, threads);
+}
+
 #define FORKED(call) \
   if ((call) != GMM_ERROR_FORKED) _exit(__LINE__ & 255 ? __LINE__ & 255 : 1)
 static void fork_once(void) {
@@ -339,7 +379,7 @@ static void fork_once(void) {
 static void forker_round(void) {
   while (round_goes_on()) {
     fork_once();
-    for (unsigned i = 0; i < 40 && round_goes_on(); ++i) sleep_ms(5);
+    for (unsigned i = 0; i < 200 && round_goes_on(); ++i) sleep_ms(5);
   }
 }
 

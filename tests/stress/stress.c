@@ -203,8 +203,7 @@ static void between_rounds(void) {
   compare_with_driver();
   for_each_block(check_block);
   if (rounds % 5 == 4) nothing_is_left();
-  if (rounds % 20 == 10)
-    for (unsigned i = 0; i < 100 && check_state.failures == 0; ++i) end_a_thread();
+  if (rounds % 40 == 3) thread_storm(1000);
   if (check_state.failures == 0) compare_counters();
 }
 
