@@ -115,6 +115,47 @@ static void share(block *b) {
   pthread_rwlock_unlock(&touching[b->tag]);
 }
 
+// Many blocks of about one size at once: caches fill, spill and are filled again in batches.
+static void use_many(void) {
+  enum { MOST = 150 };
+  static _Thread_local block blocks[MOST];
+  unsigned count = 10 + (unsigned)below(MOST - 10), got = 0;
+  uint64_t size = 1 + below(one_in(4) ? 40000 : 5000);
+  gmm_stream stream = random_stream();
+  unsigned tag = (unsigned)below(TAGS);
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .tag = tags[tag], .stream = stream};
+  do desc.kind = GMM_KIND_DEVICE + (gmm_kind)below(4);
+  while (!has_kind(desc.kind));
+  for (unsigned i = 0; i < count; ++i) {
+    block *b = &blocks[got];
+    *b = (block){.size = size + below(16), .kind = desc.kind, .tag = tag, .stream = stream};
+    void *memory = NULL;
+    gmm_result result = gmm_alloc(context, b->size, &desc, &memory);
+    if (result != GMM_OK) {
+      if (!expected(result, tag)) DO(result);
+      ++self->refused;
+      continue;
+    }
+    b->memory = memory;
+    entered(b);
+    if (i % 16 == 0) write_block(b);
+    ++got;
+  }
+  note("many", 0, got > 0 ? blocks[0].memory : NULL, got, size);
+  while (got > 0) {
+    unsigned i = one_in(2) ? got - 1 : (unsigned)below(got);
+    block *b = &blocks[i];
+    if (b->contents != NOTHING) {
+      give(b);
+    } else {
+      model_remove(b->memory, b->size);
+      SURELY(gmm_free(context, b->memory, stream));
+      ++self->frees;
+    }
+    *b = blocks[--got];
+  }
+}
+
 static void worker_round(block *blocks, unsigned operations) {
   for (unsigned i = 0; i < operations && atomic_load_explicit(&check_state.failures, memory_order_relaxed) < 5; ++i) {
     block *b = &blocks[below(SLOTS)];
@@ -123,6 +164,8 @@ static void worker_round(block *blocks, unsigned operations) {
       swap_blocks(b);
     else if (pick < 154)
       use_a_heap();
+    else if (pick < 160)
+      use_many();
     else if (b->memory == NULL)
       take(b, random_stream());
     else if (pick < 170)
