@@ -32,7 +32,9 @@ bool load(const std::string &path, Loaded *out) {
   out->streams = read.stream_count;
   out->peak_requested = read.peak_requested;
   for (uint64_t i = 0; i < read.count; ++i)
-    out->operations.push_back({read.operations[i].size, read.operations[i].block, read.operations[i].stream});
+    // Uses by further streams are gmm's and PyTorch's alone.
+    if (read.operations[i].what != OPERATION_USE)
+      out->operations.push_back({read.operations[i].size, read.operations[i].block, read.operations[i].stream});
   trace_free(&read);
   return true;
 }
