@@ -34,6 +34,8 @@ constexpr char kUsageText[] =
     "  --cross                         also: the same, freed on the freeing thread's stream\n"
     "  --sample-us N                   length of a sample; default: 500, with several threads 2000\n"
     "  --iterations N                  pairs a sample, instead of a length\n"
+    "replay:\n"
+    "  --recorded-threads              each recorded thread on a thread of its own; default: all on one, in order\n"
     "mixed:\n"
     "  --blocks N                      live blocks; default: 256\n"
     "  --sizes log|uniform             how sizes are spread; default: log\n"
