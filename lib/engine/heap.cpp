@@ -61,7 +61,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->is_slab_object = true;
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
-  core_.page_map.set(slab->begin(), slab->bytes(), slab);
+  core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
   slab_tails_ += slab_tail(*slab);
   end_span(run);

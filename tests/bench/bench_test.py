@@ -156,6 +156,16 @@ def test_replay(folder):
             if row["subject"] in GMM:
                 tap.check(row["peak_reserved"] >= peak and abs(row["reserved_over_requested"] - row["peak_reserved"] / peak) < 1e-4 and
                           row["handles"] > 0 and row["peak_by"] == "counter", f"{name}, {row['subject']}, {row['kind']}: the peak that is held", [str(row)])
+    # What gmm records itself, on two threads.
+    recorded = folder / "recorded.trace"
+    rows_of("a recorded run", "pair", "--backend", "host", "--subject", "gmm", "--kind", "vmm", "--size", "1K", "--threads", "2", "--share", "--samples", "1",
+            "--iterations", "500", environment={"GMM_TRACE": str(recorded)})
+    for arguments, threads in ([], 1), (["--recorded-threads"], 2):
+        rows, _ = rows_of(f"its trace on {threads} threads", "replay", recorded, "--backend", "host", "--samples", "2", *arguments)
+        found = [row for row in rows if row["subject"] == "gmm"]
+        tap.check(len(found) == 1 and found[0]["threads"] == threads and found[0]["operations"] >= 2 * 3 * 500 and
+                  found[0]["peak_reserved"] >= found[0]["peak_requested"] > 0, f"the trace ran on {threads} threads", [str(found)])
+
     for name, text, message in [("garbage", "a 0 512 0\nhello\n", ":2: neither"), ("twice", "a 0 1 0\na 0 1 0\n", ":2: the block is allocated already"),
                                 ("unknown", "a 0 1 0\nf 1 0\n", ":2: the block is not allocated"), ("empty", "", "empty")]:
         path = folder / f"{name}.trace"
