@@ -41,7 +41,7 @@ void split(const trace &read, Loaded *out) {
     auto &own = out->threads[one.thread];
     gmm_bench_operation operation = {size_of(one), 0, one.stream, 0, 0};
     Last &before = last[one.block];
-    if (size_of(one) - 1 < GMM_BENCH_USE - 1) {
+    if (one.what == OPERATION_ALLOC) {
       before.number = out->blocks++;
     } else if (before.thread != one.thread) {
       operation.thread = before.thread;
