@@ -48,6 +48,7 @@ Status Backend::stream_is_capturing(Device, gmm_stream, bool *out) {
   *out = false;
   return Status();
 }
+Status Backend::stream_query(Device, gmm_stream, bool *) { return lacks("streams"); }
 Status Backend::stream_call(Device, gmm_stream, void (*)(void *), void *) { return lacks("calls on streams"); }
 Status Backend::copy(Device, gmm_stream, void *, const void *, uint64_t) { return lacks("copies"); }
 Status Backend::fill(Device, gmm_stream, void *, uint8_t, uint64_t) { return lacks("fills"); }

@@ -137,6 +137,9 @@ class FailingBackend final : public Backend {
     return refuses("stream_is_capturing") ? refusal("stream_is_capturing")
                                           : inner_->stream_is_capturing(device, stream, out);
   }
+  Status stream_query(Device device, gmm_stream stream, bool *idle) override {
+    return refuses("stream_query") ? refusal("stream_query") : inner_->stream_query(device, stream, idle);
+  }
   Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override {
     return refuses("stream_call") ? refusal("stream_call") : inner_->stream_call(device, stream, fn, user);
   }
