@@ -34,7 +34,8 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       pins(core),
       trace(core),
       pauser(core, heaps, tags),
-      sharing(core, heaps) {}
+      sharing(core, heaps),
+      decommit(core, heaps) {}
 
 Status Context::check(const Context *context) {
   if (__builtin_expect(context == nullptr, 0))
@@ -90,7 +91,8 @@ Status Context::init(const gmm_context_desc &desc) {
   const char *path = std::getenv("GMM_TRACE");
   if (path != nullptr && *path != '\0' && !trace.begin(path).ok())
     core.log.write(LogLevel::kWarning, "GMM_TRACE: %s", last_message());
-  return Status();
+  GMM_TRY(decommit.init());
+  return decommit.set(desc.decommit_after_ms);
 }
 
 void Context::release() {
@@ -100,6 +102,7 @@ void Context::release() {
 // Also what a failed init() left.
 void Context::end() {
   if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
+  decommit.stop();
   if (core.backend != nullptr) {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
@@ -305,6 +308,7 @@ Status Context::reset() {
 
 Status Context::defer_begin() {
   core.deferred.fetch_add(1, std::memory_order_acq_rel);
+  decommit.wait_for_round();
   return Status();
 }
 

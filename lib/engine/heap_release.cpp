@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "engine/heap.h"
+#include "engine/idle_rule.h"
 
 namespace gmm {
 
@@ -89,8 +90,8 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   return Status();
 }
 
-// Every extent that lies in the run whole.
-Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released) {
+// Every extent that lies in the run whole, until `at_most` bytes are reached, and only what a rule allows.
+Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule) {
   Status status;
   uintptr_t at = run->begin();
   const uintptr_t end = run->end();
@@ -101,6 +102,7 @@ Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released
     const uint64_t size = extent->size.load(std::memory_order_relaxed);
     at = base + size;
     if (base < run->begin() || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
+    if (rule != nullptr && !rule->allows(*extent, *released)) continue;
     status = release_extent(extent, run, &run);
     if (status.ok()) *released += size;
   }
@@ -143,7 +145,7 @@ void Heap::settle_free() {
   merge_all(false);
 }
 
-Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
+Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   for_each_releasable([&](Span *run) {
@@ -160,6 +162,7 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
           region->extents.front()->importers.load(std::memory_order_relaxed) != 0)
         continue;
       const uint64_t bytes = run->bytes();
+      if (rule != nullptr && !dedicated && !rule->allows(*region->extents.front(), *released)) continue;
       unlist_run(run);
       if (Status status = release_plain_region(region); !status.ok()) {
         list_run(run);
@@ -168,7 +171,7 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
       *released += bytes;
       continue;
     }
-    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released));
+    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released, dedicated ? nullptr : rule));
     if (dedicated && region->extents.empty()) end_region(region);
   }
   return Status();

@@ -11,8 +11,6 @@ namespace {
 
 // A stack of a class holds about this many bytes, and 2 to 64 blocks.
 constexpr uint64_t kStackBytes = uint64_t{256} << 10;
-// Blocks above this size are kept one a class, up to the budget of the whole cache.
-constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
 constexpr uint32_t kBatch = 32;
 
 uint32_t stack_capacity(uint32_t index) {
@@ -176,9 +174,11 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   count_alloc(*cache, asked);
   uint32_t kept = 0;
   // Memory that was paused meanwhile must not enter the cache.
-  if (heap.fast.careful.load(std::memory_order_relaxed) == 0) {
-    while (kept < count && bin->count < bin->capacity) {
-      add(cache->cached_bytes, small_class_size(small_class(size)));
+  if (count != 0 && heap.fast.careful.load(std::memory_order_relaxed) == 0) {
+    const uint64_t bytes = small_class_size(small_class(size));
+    while (kept < count && bin->count < bin->capacity &&
+           cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget) {
+      add(cache->cached_bytes, bytes);
       bin->entries[bin->count++] = batch[kept++];
     }
   }
