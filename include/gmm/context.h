@@ -105,8 +105,8 @@ GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *
  * steady use takes and gives back again stays, however short the time. It takes memory whose streams are done with it, never waits for a
  * stream, does nothing inside gmm_defer_begin(), and leaves a heap alone while one of its streams is being captured into a graph. (A capture
  * that begins at the very moment it looks may be disturbed: begin captures inside gmm_defer_begin() when a time is
- * set.) What the driver refuses to take back is logged once and offered again. Memory goes at the latest after one and a half times the time,
- * when its streams are done then. What an idle thread freed on GMM_STREAM_PER_THREAD stays in its cache, since only that thread can tell
+ * set.) What the driver refuses to take back is logged once and offered again. Memory goes after one to two
+ * and a half times the time, when its streams are done then. What an idle thread freed on GMM_STREAM_PER_THREAD stays in its cache, since only that thread can tell
  * when that stream is done: gmm_trim() or the end of the thread return it.
  *
  * The default is never, as the library starts no thread that nobody asked for, and as memory that goes costs driver calls when it
