@@ -441,10 +441,7 @@ namespace Gmm
             get { return Info().DecommitAfterMilliseconds; }
             set
             {
-                using (Use context = new Use(handle))
-                {
-                    Native.gmm_set_decommit(context.Address, (ulong)value);
-                }
+                using (Use context = new Use(handle)) Native.gmm_set_decommit(context.Address, (ulong)value);
             }
         }
 
