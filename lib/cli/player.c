@@ -32,7 +32,7 @@ int player_open(const gmm_context_desc *desc, gmm_device device, gmm_kind kind, 
 
 gmm_result player_step(struct player *player, gmm_alloc_desc *desc, const struct operation *operation) {
   void **block = &player->blocks[operation->block];
-  const gmm_stream stream = player->streams[operation->stream];
+  gmm_stream stream = player->streams[operation->stream];
   if (operation->what == OPERATION_USE) return gmm_record_use(player->context, *block, stream);
   if (operation->what == OPERATION_FREE) {
     void *memory = *block;

@@ -23,6 +23,7 @@ struct Run {
 ExitCode run_pair(const Run &run);
 ExitCode run_mixed(const Run &run);
 ExitCode run_replay(const Run &run);
+ExitCode run_trace(const Run &run);
 
 // Opens each subject for each of the kinds. A kind that a subject cannot do is told on stderr; false when that leaves nothing of gmm that
 // was asked for.

@@ -17,6 +17,8 @@ constexpr char kUsageText[] =
     "  gmm-bench pair                  one alloc and free: over sizes, kinds, threads, from thread to thread\n"
     "  gmm-bench mixed                 live blocks of 512 B to 8 MiB, replaced at random\n"
     "  gmm-bench replay TRACE...       recorded allocations\n"
+    "  gmm-bench trace [FILE...]       what an event costs while it is recorded; default: /dev/null, /dev/shm and "
+    "/tmp\n"
     "\n"
     "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
     "  --device N                      default: 0\n"
@@ -76,5 +78,6 @@ int main(int argc, char **argv) {
   const Run run = {options, platform, subjects};
   if (options.command == "pair") return run_pair(run);
   if (options.command == "mixed") return run_mixed(run);
+  if (options.command == "trace") return run_trace(run);
   return run_replay(run);
 }

@@ -92,7 +92,7 @@ struct Flag {
   const char *name;
   std::function<bool(const std::string &, Options *)> take;
   bool has_value = true;
-  const char *commands = "pair mixed replay";
+  const char *commands = "pair mixed replay trace";
 };
 
 const std::vector<Flag> &flags() {
@@ -116,7 +116,7 @@ const std::vector<Flag> &flags() {
       {"--json", [](const std::string &, Options *o) { return o->json = true; }, false},
       {"--size",
        [](const std::string &text, Options *o) { return numbers(text, 1, uint64_t{1} << 40, &o->sizes, true); }, true,
-       "pair"},
+       "pair trace"},
       {"--threads", [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); },
        true, "pair"},
       {"--recorded-threads", [](const std::string &, Options *o) { return o->recorded_threads = true; }, false,
@@ -164,11 +164,11 @@ ExitCode parse(int argc, char **argv, Options *out) {
   }
   if (words.empty()) return wrong("no command");
   out->command = words[0];
-  if (out->command != "pair" && out->command != "mixed" && out->command != "replay")
+  if (out->command != "pair" && out->command != "mixed" && out->command != "replay" && out->command != "trace")
     return wrong("there is no command '" + out->command + "'");
   out->files.assign(words.begin() + 1, words.end());
   if (out->command == "replay" && out->files.empty()) return wrong("replay wants a trace");
-  if (out->command != "replay" && !out->files.empty())
+  if (out->command != "replay" && out->command != "trace" && !out->files.empty())
     return wrong(out->command + " does not take '" + out->files[0] + "'");
   for (const Flag *flag : given)
     if ((std::string(" ") + flag->commands + " ").find(" " + out->command + " ") == std::string::npos)

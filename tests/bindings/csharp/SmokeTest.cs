@@ -4,7 +4,6 @@ using System.Collections.Generic;
 using System.IO;
 using System.Reflection;
 using System.Runtime.InteropServices;
-using System.Text;
 using System.Text.RegularExpressions;
 using System.Threading;
 using Gmm;
@@ -510,33 +509,19 @@ internal sealed class SmokeTest
             context.TraceEnd();
             Fails(GmmResult.Unbalanced, "UNBALANCED", context.TraceEnd);
             byte[] bytes = File.ReadAllBytes(file);
-            Same("gmmtrace", Encoding.ASCII.GetString(bytes, 0, 8), "the first bytes of the trace");
-            Same(1, BitConverter.ToInt32(bytes, 8), "the version of the trace");
+            Same("gmmtrace\u0001", System.Text.Encoding.ASCII.GetString(bytes, 0, 9), "the first bytes and the version of the trace");
             List<string> events = new List<string>();
-            for (int chunk = 64; chunk < bytes.Length; chunk += 32 + BitConverter.ToInt32(bytes, chunk + 4))
+            for (int at = 64, end = 64; at < bytes.Length; at += (bytes[at] & 7) * 8)
             {
-                int end = chunk + 32 + BitConverter.ToInt32(bytes, chunk + 4);
-                for (int record = chunk + 32; record < end; record += (bytes[record] & 7) * 8)
-                {
-                    ulong address = (BitConverter.ToUInt64(bytes, record) >> 16) << 8;
-                    switch (bytes[record] >> 3)
-                    {
-                        case 4:
-                            events.Add("alloc " + address + " " + (BitConverter.ToUInt64(bytes, record + 8) & 0xffffffffffff));
-                            break;
-                        case 5:
-                            events.Add("free " + address);
-                            break;
-                        case 14:
-                            events.Add("end " + BitConverter.ToUInt64(bytes, record + 8));
-                            break;
-                    }
-                }
+                if (at == end) end = (at += 32) + BitConverter.ToInt32(bytes, at - 28); // a chunk's header
+                ulong address = (BitConverter.ToUInt64(bytes, at) >> 16) << 8;
+                if (bytes[at] >> 3 == 4) events.Add("alloc " + address + " " + (BitConverter.ToUInt64(bytes, at + 8) & 0xffffffffffff));
+                if (bytes[at] >> 3 == 5) events.Add("free " + address);
+                if (bytes[at] >> 3 == 14) events.Add("end " + BitConverter.ToUInt64(bytes, at + 8));
             }
             Same(3, events.Count, "events of the trace");
             Check(Regex.IsMatch(events[0], "^alloc [0-9]+ 123456$"), "the alloc: " + events[0]);
-            Same("free " + events[0].Split(' ')[1], events[1], "the free");
-            Same("end 0", events[2], "the end");
+            Same("free " + events[0].Split(' ')[1] + ", end 0", events[1] + ", " + events[2], "the free and the end");
         }
         finally
         {
