@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm-bench: gmm beside other allocators, in one process and one run.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "commands.h"
 
@@ -30,11 +34,26 @@ constexpr char kUsageText[] =
     "  --cross                         also: the same, freed on the freeing thread's stream\n"
     "  --sample-us N                   length of a sample; default: 500, with several threads 2000\n"
     "  --iterations N                  pairs a sample, instead of a length\n"
+    "replay:\n"
+    "  --recorded-threads              each recorded thread on a thread of its own; default: all on one, in order\n"
     "mixed:\n"
     "  --blocks N                      live blocks; default: 256\n"
     "  --sizes log|uniform             how sizes are spread; default: log\n"
     "  --iterations N                  replacements a sample; default: 1024\n"
     "  --seed N                        default: 1\n";
+
+// jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so at the start.
+void make_room_for_thread_variables(char **argv) {
+  constexpr const char *kName = "GLIBC_TUNABLES";
+  constexpr const char *kTunable = "glibc.rtld.optional_static_tls";
+  const char *given = std::getenv(kName);
+  std::string text = given != nullptr ? given : "";
+  if (text.find(kTunable) != std::string::npos) return;
+  if (!text.empty()) text += ':';
+  text.append(kTunable).append("=32768");
+  if (setenv(kName, text.c_str(), 1) == 0) execv("/proc/self/exe", argv);
+  // Without it jemalloc is told as missing.
+}
 
 bool asks_for_help(int argc, char **argv) {
   for (int i = 1; i < argc; ++i)
@@ -49,6 +68,7 @@ int main(int argc, char **argv) {
   if (asks_for_help(argc, argv)) return std::fputs(kUsageText, stdout), kGood;
   Options options;
   if (const ExitCode code = parse(argc, argv, &options); code != kGood) return code;
+  make_room_for_thread_variables(argv);
   Platform platform;
   if (!open_platform(options, &platform)) return kFailed;
   std::vector<const gmm_bench_subject *> subjects;

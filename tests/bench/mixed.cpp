@@ -43,7 +43,7 @@ class Sequence {
     sizes_[slot] = static_cast<uint64_t>(size);
     live_ += sizes_[slot];
     peak_ = std::max(peak_, live_);
-    return {sizes_[slot], slot, 0};
+    return {sizes_[slot], slot, 0, 0, 0};
   }
 
   const Options &options_;
@@ -87,11 +87,11 @@ Row make_row(const Run &run, const Cell &cell, uint64_t peak_requested) {
   if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(peak_requested);
   if (known(cell.instance->subject().backend_calls(cell.instance->state()))) row.handles = cell.calls;
   row.words.emplace_back("sizes", run.options.uniform ? "uniform" : "log");
-  row.words.emplace_back("peak_by", known(own_peak) ? "counter" : "sampling");
+  row.words.emplace_back("peak_by", known(own_peak) ? "counter" : peak != 0 ? "sampling" : "nothing");
   row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
   row.numbers.emplace_back("blocks", run.options.blocks);
   row.numbers.emplace_back("peak_requested", static_cast<double>(peak_requested));
-  row.numbers.emplace_back("peak_reserved", static_cast<double>(peak));
+  row.numbers.emplace_back("peak_reserved", peak != 0 ? static_cast<double>(peak) : NAN);
   if (!cell.steady.empty()) row.numbers.emplace_back("steady", median(cell.steady));
   return row;
 }

@@ -119,6 +119,8 @@ const std::vector<Flag> &flags() {
        "pair"},
       {"--threads", [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); },
        true, "pair"},
+      {"--recorded-threads", [](const std::string &, Options *o) { return o->recorded_threads = true; }, false,
+       "replay"},
       {"--share", [](const std::string &, Options *o) { return o->share = true; }, false, "pair"},
       {"--cross", [](const std::string &, Options *o) { return o->share = o->cross = true; }, false, "pair"},
       {"--sample-us", [](const std::string &text, Options *o) { return one(text, 1, 10000000, &o->sample_us); }, true,

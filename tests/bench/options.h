@@ -30,6 +30,7 @@ struct Options {
   uint32_t blocks = 256;
   uint64_t seed = 1;
   bool uniform = false;
+  bool recorded_threads = false;
   bool share = false;
   bool cross = false;
   bool json = false;

@@ -11,7 +11,6 @@ namespace gmm_bench {
 namespace {
 
 constexpr uint64_t kReferenceSize = 1024;
-constexpr const char *kReference = "mimalloc";
 constexpr const char *kReferenceName = "mimalloc-1k";
 constexpr uint64_t kRingPlaces = 1024;
 constexpr uint32_t kRingBatch = 64;
@@ -74,25 +73,32 @@ bool measure(Workers *workers, const Cell &cell, uint64_t iterations, double *ns
 // Warms the caches up and finds how many pairs fill a sample.
 bool calibrate(Workers *workers, const Options &options, Cell *cell) {
   double ns = 0;
+  if (!measure(workers, *cell, 8, &ns)) return false;  // the driver's calls, which would pass for the price of a pair
   if (options.iterations != 0) {
     cell->iterations = options.iterations;
-    return measure(workers, *cell, 64, &ns);
+    return true;
   }
   const double wanted = 1e3 * static_cast<double>(options.sample_us != 0 ? options.sample_us
                                                   : cell->threads > 1    ? 2000
                                                                          : 500);
-  for (uint64_t iterations = 4;; iterations *= 4) {
-    if (!measure(workers, *cell, iterations, &ns)) return false;
-    if (ns * static_cast<double>(iterations) * 2 < wanted && iterations < uint64_t{1} << 32) continue;
-    cell->iterations = std::max<uint64_t>(1, static_cast<uint64_t>(wanted / std::max(ns, 0.1)));
-    return true;
+  cell->iterations = 4;
+  for (int step = 0; step < 40; ++step) {
+    if (!measure(workers, *cell, cell->iterations, &ns)) return false;
+    const double part = ns * static_cast<double>(cell->iterations) / wanted;
+    if (part >= 0.5 && part <= 2) break;
+    // By small steps up, as what was just measured may have met a rare thing.
+    cell->iterations = static_cast<uint64_t>(static_cast<double>(cell->iterations) / std::clamp(part, 0.25, 16.0)) + 1;
+    if (part > 2 && cell->iterations <= 2) break;
   }
+  return true;
 }
 
 bool sample(Workers *workers, Cell *cell) {
   const gmm_bench_subject &subject = cell->instance->subject();
   const uint64_t before = subject.backend_calls(cell->instance->state());
   double ns = 0;
+  // The samples of the others were in between.
+  if (!measure(workers, *cell, cell->iterations / 16 + 1, &ns)) return false;
   if (!measure(workers, *cell, cell->iterations, &ns)) return false;
   const uint64_t after = subject.backend_calls(cell->instance->state());
   if (known(before) && known(after))
@@ -149,8 +155,10 @@ std::vector<Row> make_rows(const Run &run, const std::deque<Cell> &cells) {
       rows.push_back(make_row(run, cell));
   }
   compare(&rows, [](const Row &a, const Row &b) { return a.threads == b.threads && mode_of(a) == mode_of(b); });
+  for (Row &row : rows) std::erase_if(row.over, [](auto &over) { return over.first == control_subject()->name; });
   for (Row &row : rows) {
-    if (reference > 0) row.over.emplace_back(kReferenceName, *row.ns / reference);
+    if (reference > 0 && row.subject != control_subject()->name)
+      row.over.emplace_back(kReferenceName, *row.ns / reference);
     const Row *local = local_row(rows, row);
     if (local == nullptr || local == &row) continue;
     if (mode_of(row) == "local")
@@ -195,11 +203,12 @@ void add_cells(const Run &run, const std::vector<uint32_t> &threads, uint64_t si
   const Options &options = run.options;
   for (Instance &instance : *instances) {
     for (const uint32_t count : threads) cells->push_back({&instance, size, count, Mode::kLocal});
+    if (&instance.subject() == control_subject()) continue;
     if (options.share) cells->push_back({&instance, size, 2, Mode::kShare});
     if (options.cross && instance.kind() != GMM_BENCH_SYSTEM) cells->push_back({&instance, size, 2, Mode::kCross});
   }
   for (Instance &instance : *instances)
-    if (instance.name() == kReference) cells->push_back({&instance, kReferenceSize, 1, Mode::kLocal, true});
+    if (&instance.subject() == mimalloc_subject()) cells->push_back({&instance, kReferenceSize, 1, Mode::kLocal, true});
 }
 
 }  // namespace
@@ -218,6 +227,9 @@ ExitCode run_pair(const Run &run) {
   Workers workers(most);
   std::deque<Instance> instances;  // ended before the workers
   if (!open_instances(run, kinds, &workers, most, &instances)) return kFailed;
+  if (most > 1 &&
+      !instances.emplace_back().open(*control_subject(), GMM_BENCH_SYSTEM, 0, &workers, most, options, run.platform))
+    return kFailed;
   print_head(run);
   for (const uint64_t size : sizes) {
     std::deque<Cell> cells;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recorded allocations of real programs: the time of an operation, and how much is held at the peak.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
@@ -12,9 +13,14 @@ extern "C" {
 namespace gmm_bench {
 namespace {
 
+uint64_t size_of(const operation &one) { return one.size; }
+uint32_t thread_of(const operation &) { return 0; }
+uint32_t thread_count(const trace &) { return 1; }
+
 struct Loaded {
   std::string name;
-  std::vector<gmm_bench_operation> operations;
+  std::vector<std::vector<gmm_bench_operation>> threads;
+  uint64_t operations = 0;
   uint32_t blocks = 0, streams = 0;
   uint64_t peak_requested = 0;
 };
@@ -24,15 +30,47 @@ std::string name_of(const std::string &path) {
   return file.substr(0, file.find('.'));
 }
 
-bool load(const std::string &path, Loaded *out) {
+// Each recorded thread's operations. A block's number is used once, and each operation on it waits for the one before when that is
+// another thread's.
+void split(const trace &read, Loaded *out) {
+  struct Last {
+    uint32_t number, thread, done;
+  };
+  std::vector<Last> last(read.block_count);
+  out->threads.resize(thread_count(read));
+  for (uint64_t i = 0; i < read.count; ++i) {
+    const operation &one = read.operations[i];
+    auto &own = out->threads[thread_of(one)];
+    gmm_bench_operation operation = {size_of(one), 0, one.stream, 0, 0};
+    Last &before = last[one.block];
+    if (size_of(one) - 1 < GMM_BENCH_USE - 1) {
+      before.number = out->blocks++;
+    } else if (before.thread != thread_of(one)) {
+      operation.thread = before.thread;
+      operation.done = before.done;
+    }
+    operation.block = before.number;
+    own.push_back(operation);
+    before.thread = thread_of(one);
+    before.done = static_cast<uint32_t>(own.size());
+  }
+}
+
+bool load(const std::string &path, bool threads, Loaded *out) {
   trace read = {};
   if (trace_read(path.c_str(), &read) == 0) return false;
   out->name = name_of(path);
-  out->blocks = read.block_count;
   out->streams = read.stream_count;
+  out->operations = read.count;
   out->peak_requested = read.peak_requested;
-  for (uint64_t i = 0; i < read.count; ++i)
-    out->operations.push_back({read.operations[i].size, read.operations[i].block, read.operations[i].stream});
+  if (threads && thread_count(read) > 1) {
+    split(read, out);
+  } else {
+    out->blocks = read.block_count;
+    auto &own = out->threads.emplace_back();
+    for (uint64_t i = 0; i < read.count; ++i)
+      own.push_back({size_of(read.operations[i]), read.operations[i].block, read.operations[i].stream, 0, 0});
+  }
   trace_free(&read);
   return true;
 }
@@ -44,19 +82,24 @@ class Player {
       : run_(run), trace_(trace), workers_(workers), blocks_(trace.blocks), sizes_(trace.blocks) {}
 
   bool open(const gmm_bench_subject &subject, uint32_t kind) {
-    return instance_.open(subject, kind, trace_.streams, workers_, 1, run_.options, run_.platform);
+    return instance_.open(subject, kind, trace_.streams, workers_, count(), run_.options, run_.platform);
   }
 
+  uint32_t count() const { return static_cast<uint32_t>(trace_.threads.size()); }
+
+  // All operations once; `peak` when it shall be looked for.
   bool pass(uint64_t *peak, double *ns) {
+    std::vector<uint64_t> progress(8 * trace_.threads.size());
+    uint32_t failed = 0;
+    const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak, count() > 1 ? progress.data() : nullptr,
+                                     &failed};
     bool good = true;
-    const uint64_t time = workers_->run(
-        1,
-        [&](uint32_t) {
-          return instance_.subject().replay(instance_.thread(0), trace_.operations.data(), trace_.operations.size(),
-                                            blocks_.data(), sizes_.data(), peak) != 0;
-        },
-        &good);
-    *ns = static_cast<double>(time) / static_cast<double>(trace_.operations.size());
+    const auto job = [&](uint32_t i) {
+      const auto &own = trace_.threads[i];
+      return instance_.subject().replay(instance_.thread(i), i, own.data(), own.size(), &shared) != 0;
+    };
+    const uint64_t time = workers_->run(count(), job, &good);
+    *ns = static_cast<double>(time) / static_cast<double>(trace_.operations);
     return good;
   }
 
@@ -116,14 +159,15 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
       return give_up(looking.instance());
   }
   row.trace = trace.name;
+  row.threads = player.count();
   row.ns = median(warm);
   if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(trace.peak_requested);
   if (known(calls)) row.handles = calls;
-  row.words.emplace_back("peak_by", counted ? "counter" : "sampling");
+  row.words.emplace_back("peak_by", counted ? "counter" : peak != 0 ? "sampling" : "nothing");
   row.numbers = {{"first_ns", first},
-                 {"operations", static_cast<double>(trace.operations.size())},
+                 {"operations", static_cast<double>(trace.operations)},
                  {"peak_requested", static_cast<double>(trace.peak_requested)},
-                 {"peak_reserved", static_cast<double>(peak)}};
+                 {"peak_reserved", peak != 0 ? static_cast<double>(peak) : NAN}};
   if (known(calls))
     row.numbers.emplace_back("handles_warm",
                              static_cast<double>(calls_after - calls) / static_cast<double>(warm.size()));
@@ -139,15 +183,16 @@ void print_rows(const std::vector<Row> &rows) {
   for (const std::string &name : names) head.push_back("over " + name);
   table.add(head);
   for (const Row &row : rows) {
-    std::vector<std::string> line = {row.subject,
-                                     kind_name(row.kind),
-                                     decimals(row.numbers[2].second / 0x1p20, 1) + " MiB",
-                                     decimals(row.numbers[3].second / 0x1p20, 1) + " MiB",
-                                     row.reserved_over_requested ? decimals(*row.reserved_over_requested, 4) : "-",
-                                     time_text(row.numbers[0].second),
-                                     time_text(*row.ns),
-                                     row.handles ? std::to_string(*row.handles) : "-",
-                                     row.handles ? decimals(row.numbers[4].second, 0) : "-"};
+    std::vector<std::string> line = {
+        row.subject,
+        kind_name(row.kind),
+        decimals(row.numbers[2].second / 0x1p20, 1) + " MiB",
+        row.reserved_over_requested ? decimals(row.numbers[3].second / 0x1p20, 1) + " MiB" : "-",
+        row.reserved_over_requested ? decimals(*row.reserved_over_requested, 4) : "-",
+        time_text(row.numbers[0].second),
+        time_text(*row.ns),
+        row.handles ? std::to_string(*row.handles) : "-",
+        row.handles ? decimals(row.numbers[4].second, 0) : "-"};
     for (const std::string &name : names) line.push_back(over_text(row, name));
     table.add(line);
   }
@@ -162,10 +207,16 @@ ExitCode run_replay(const Run &run) {
   // Every file is looked at before the first one runs.
   std::vector<Loaded> traces(run.options.files.size());
   for (size_t i = 0; i < traces.size(); ++i)
-    if (!load(run.options.files[i], &traces[i])) return kFailed;
+    if (!load(run.options.files[i], run.options.recorded_threads, &traces[i])) return kFailed;
 
   print_head(run);
-  Workers workers(1);
+  size_t most = 1;
+  for (const Loaded &trace : traces) most = std::max(most, trace.threads.size());
+  if (most > kMaxThreads) {
+    std::fprintf(stderr, "gmm-bench: a trace of %zu threads; %u at most\n", most, kMaxThreads);
+    return kFailed;
+  }
+  Workers workers(static_cast<uint32_t>(most));
   for (const Loaded &trace : traces) {
     std::vector<Row> rows;
     for (const gmm_bench_subject *subject : run.subjects)
@@ -175,8 +226,8 @@ ExitCode run_replay(const Run &run) {
     if (run.options.json) {
       for (const Row &row : rows) print_json(row);
     } else {
-      std::printf("\n%s: %zu operations, %u streams; times are of one operation\n", trace.name.c_str(),
-                  trace.operations.size(), trace.streams);
+      std::printf("\n%s: %llu operations, %u streams, %zu threads; times are of one operation\n", trace.name.c_str(),
+                  static_cast<unsigned long long>(trace.operations), trace.streams, trace.threads.size());
       print_rows(rows);
     }
     std::fflush(stdout);

@@ -77,6 +77,8 @@ struct Gmm {
   }
   bool deallocate(void *block, uint64_t, Stream stream) { return gmm_free(context, block, stream->stream) == GMM_OK; }
 
+  bool use(void *block, Stream stream) { return gmm_record_use(context, block, stream->stream) == GMM_OK; }
+
   uint64_t statistic(uint64_t gmm_statistics::*field, bool whole) {
     gmm_statistics out = {};
     out.struct_size = sizeof out;

@@ -12,6 +12,7 @@
 //     bool thread_begin(); void thread_end();               // on the thread, for example to make a device current
 //     void *allocate(uint64_t size, Stream stream);         // inline; nullptr on failure
 //     bool deallocate(void *block, uint64_t size, Stream stream);  // inline
+//     bool use(void *block, Stream stream);                  // may be left out: PyTorch's record_stream
 //     uint64_t reserved(); uint64_t peak_reserved(); uint64_t backend_calls();  // GMM_BENCH_UNKNOWN where it cannot tell
 //     std::string error();                                  // of the last call that failed
 //   };
@@ -90,6 +91,16 @@ struct Loops {
   static void thread_end(gmm_bench_thread *thread) {
     thread_of(thread).state->peer.thread_end();
     delete &thread_of(thread);
+  }
+
+  // peer.use() where there is one.
+  template <typename P>
+  static auto use(P &peer, void *block, typename P::Stream stream, int) -> decltype(peer.use(block, stream)) {
+    return peer.use(block, stream);
+  }
+  template <typename P>
+  static bool use(P &, void *, typename P::Stream, long) {
+    return true;
   }
 
   static int32_t pair(gmm_bench_thread *thread, uint64_t size, uint64_t iterations) {
@@ -183,35 +194,54 @@ struct Loops {
     return 1;
   }
 
-  template <bool kPeak>
-  static int32_t replay_loop(State &state, const gmm_bench_operation *operations, uint64_t count, void **blocks,
-                             uint64_t *sizes, uint64_t *peak) {
+  static int32_t replay_failed(State &state, uint64_t operation, const char *what, const gmm_bench_replay &shared) {
+    __atomic_store_n(shared.failed, 1u, __ATOMIC_RELAXED);
+    return failed(state, ("operation " + std::to_string(operation + 1) + ", " + what).c_str());
+  }
+
+  // False when the thread that is waited for gave up.
+  static bool wait_for(const gmm_bench_operation &operation, const gmm_bench_replay &shared) {
+    for (uint32_t spins = 0; __atomic_load_n(&shared.progress[operation.thread * 8], __ATOMIC_ACQUIRE) < operation.done;
+         ++spins) {
+      if (__atomic_load_n(shared.failed, __ATOMIC_RELAXED) != 0) return false;
+      if (spins > 200) sched_yield();
+    }
+    return true;
+  }
+
+  template <bool kThreads>
+  static int32_t replay_loop(State &state, uint32_t index, const gmm_bench_operation *operations, uint64_t count,
+                             const gmm_bench_replay &shared) {
     for (uint64_t i = 0; i < count; ++i) {
       const gmm_bench_operation &operation = operations[i];
       const auto stream = state.peer.stream(operation.stream);
-      void *&block = blocks[operation.block];
-      if (operation.size != 0) {
-        block = state.peer.allocate(operation.size, stream);
-        sizes[operation.block] = operation.size;
-        if (block == nullptr) return failed(state, ("operation " + std::to_string(i + 1) + ", allocate").c_str());
-        if (kPeak) {
-          const uint64_t now = state.peer.reserved();
-          if (now != GMM_BENCH_UNKNOWN && now > *peak) *peak = now;
-        }
-      } else {
-        if (!state.peer.deallocate(block, sizes[operation.block], stream))
-          return failed(state, ("operation " + std::to_string(i + 1) + ", free").c_str());
+      if (kThreads && operation.done != 0 && !wait_for(operation, shared)) return 0;
+      void *&block = shared.blocks[operation.block];
+      if (operation.size == 0) {
+        if (!state.peer.deallocate(block, shared.sizes[operation.block], stream))
+          return replay_failed(state, i, "free", shared);
         block = nullptr;
+      } else if (operation.size == GMM_BENCH_USE) {
+        if (!use(state.peer, block, stream, 0)) return replay_failed(state, i, "use", shared);
+      } else {
+        block = state.peer.allocate(operation.size, stream);
+        shared.sizes[operation.block] = operation.size;
+        if (block == nullptr) return replay_failed(state, i, "allocate", shared);
+        if (!kThreads && shared.peak != nullptr) {
+          const uint64_t now = state.peer.reserved();
+          if (now != GMM_BENCH_UNKNOWN && now > *shared.peak) *shared.peak = now;
+        }
       }
+      if (kThreads) __atomic_store_n(&shared.progress[index * 8], i + 1, __ATOMIC_RELEASE);
     }
     return 1;
   }
 
-  static int32_t replay(gmm_bench_thread *thread, const gmm_bench_operation *operations, uint64_t count, void **blocks,
-                        uint64_t *sizes, uint64_t *peak) {
+  static int32_t replay(gmm_bench_thread *thread, uint32_t index, const gmm_bench_operation *operations, uint64_t count,
+                        const gmm_bench_replay *shared) {
     State &state = *thread_of(thread).state;
-    return peak != nullptr ? replay_loop<true>(state, operations, count, blocks, sizes, peak)
-                           : replay_loop<false>(state, operations, count, blocks, sizes, peak);
+    return shared->progress != nullptr ? replay_loop<true>(state, index, operations, count, *shared)
+                                       : replay_loop<false>(state, index, operations, count, *shared);
   }
 
   static void *allocate(gmm_bench_thread *thread, uint64_t size, uint32_t stream) {

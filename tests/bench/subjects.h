@@ -25,6 +25,7 @@ const gmm_bench_subject *gmm_subject();
 const gmm_bench_subject *gmm_heap_subject();
 void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
 
+const gmm_bench_subject *control_subject();
 const gmm_bench_subject *malloc_subject();
 const gmm_bench_subject *mimalloc_subject();
 const gmm_bench_subject *jemalloc_subject();
