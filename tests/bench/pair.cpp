@@ -207,6 +207,7 @@ void add_cells(const Run &run, const std::vector<uint32_t> &threads, uint64_t si
     if (options.share) cells->push_back({&instance, size, 2, Mode::kShare});
     if (options.cross && instance.kind() != GMM_BENCH_SYSTEM) cells->push_back({&instance, size, 2, Mode::kCross});
   }
+  if (options.iterations != 0) return;  // who counts pairs, counts these alone
   for (Instance &instance : *instances)
     if (&instance.subject() == mimalloc_subject()) cells->push_back({&instance, kReferenceSize, 1, Mode::kLocal, true});
 }

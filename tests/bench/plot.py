@@ -105,7 +105,8 @@ def draw(rows, kind, size, title, path):
     left.yaxis.set_major_formatter(time_text)
     left.yaxis.set_minor_formatter(ticker.NullFormatter())
     left.set_xlabel("size of the block")
-    left.set_ylabel("one alloc and free, one thread (less is better)")
+    left.set_ylabel("one alloc and free (less is better)")
+    left.set_title("one thread", fontsize=10)
 
     if panels == 2:
         right = panes[0][1]
@@ -117,10 +118,12 @@ def draw(rows, kind, size, title, path):
         right.xaxis.set_major_locator(ticker.FixedLocator(threads))
         right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         right.xaxis.set_minor_locator(ticker.NullLocator())
+        right.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
         right.yaxis.set_major_formatter(rate_text)
         right.yaxis.set_minor_formatter(ticker.NullFormatter())
         right.set_xlabel("threads, each with its own stream")
-        right.set_ylabel(f"pairs a second, all threads, blocks of {size_text(chosen)} (more is better)")
+        right.set_ylabel("pairs a second in all (more is better)")
+        right.set_title(f"blocks of {size_text(chosen)}", fontsize=10)
 
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
