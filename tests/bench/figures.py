@@ -262,4 +262,5 @@ def main():
     return EXIT_GOOD
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,6 +39,7 @@ struct CudaPeer {
   }
 
   void close() {
+    if (streams.empty()) return;  // the device did not even open
     complain(cudaSetDevice(device), "cudaSetDevice");
     complain(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     for (cudaStream_t stream : streams)
