@@ -23,7 +23,7 @@ template <Segments kSegments>
 struct PyTorch : CudaPeer {
   static constexpr bool kExpandable = kSegments == Segments::kExpandable;
   static constexpr const char *kName = kExpandable ? "pytorch-expandable" : "pytorch";
-
+  // Expandable segments are mappings, as gmm's kind VMM is.
   static constexpr uint32_t kKinds = kExpandable ? 1u << GMM_BENCH_VMM : 1u << GMM_BENCH_DEVICE;
   bool mine = false;
 
@@ -63,10 +63,13 @@ struct PyTorch : CudaPeer {
     return good;
   }
   void close() {
+    // Before the streams go, which expandable segments wait for when they are unmapped.
+    if (mine) {
+      complain(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      if (!attempt([] { allocator::emptyCache(); })) std::fprintf(stderr, "gmm-bench: warning: %s\n", failure.c_str());
+      is_open = false;
+    }
     CudaPeer::close();
-    if (!mine) return;
-    if (!attempt([] { allocator::emptyCache(); })) std::fprintf(stderr, "gmm-bench: warning: %s\n", failure.c_str());
-    is_open = false;
   }
 
   void *allocate(uint64_t size, Stream stream) {
