@@ -99,7 +99,10 @@ Status Heap::drain_caches(bool wait) {
 // The sum over caches that are read one after the other: a block that one thread allocated and another freed may be
 // seen as freed only.
 void Heap::note_peak(uint64_t live) {
-  if (static_cast<int64_t>(live) > 0 && ended.peak_live < live) ended.peak_live = live;
+  if (static_cast<int64_t>(live) < 0) live = 0;
+  if (ended.peak_live < live) ended.peak_live = live;
+  seen_live_.store(live, std::memory_order_relaxed);
+  seen_peak_live_.store(ended.peak_live, std::memory_order_relaxed);
 }
 
 void end_caches(Heap &heap) {

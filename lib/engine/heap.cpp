@@ -61,7 +61,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->is_slab_object = true;
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
-  core_.page_map.set(slab->begin(), slab->bytes(), slab);
+  core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
   slab_tails_ += slab_tail(*slab);
   end_span(run);
@@ -103,6 +103,7 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
       slab->streams = 0;
     }
   }
+  growth_.took(*count * small_class_size(class_index));
   return Status();
 }
 
@@ -119,6 +120,7 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
   run->state.store(SpanState::kLarge, std::memory_order_release);
   core_.page_map.set(run->begin(), run->bytes(), run);
   ++run->region->live_spans;
+  growth_.took(size);
   *out = run;
   return Status();
 }
@@ -137,8 +139,10 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
     Status status = reserve_region(bytes, true, &region);
     if (status.ok()) {
       region->dedicated = true;
-      Span *unbacked = span_at(region->base.load(std::memory_order_relaxed));
-      status = back(unbacked, bytes, &run);
+      Fill fill;
+      fill.hole = span_at(region->base.load(std::memory_order_relaxed));
+      status = add_extent(&fill, bytes);
+      run = fill.filled;
       if (!status.ok()) end_region(region);
     }
     if (!status.ok()) {
@@ -216,6 +220,7 @@ uint64_t Heap::note_frees(StreamKey key) {
 void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   LockGuard guard(mutex);
   const uint64_t bit = note_frees(key);
+  growth_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
 

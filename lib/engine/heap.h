@@ -3,9 +3,10 @@
 //
 // Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and the end of a
 // region grows in place; other kinds have a region for each driver allocation. Spans tile every region (engine/span.h).
-// Physical memory: extents grow with the heap (1/16 of what it holds, at least 2 MiB), since the driver's cost follows the number
-// of handles. Before a heap grows, in this order: thread caches come back, memory freed on other streams is put behind the wanting stream, free
-// neighbours of different streams are merged, and free extents whose work is done go back to the driver.
+// Physical memory: extents grow with the heap, since the driver's cost follows the number of handles, and are moved to other
+// addresses when nothing fits the holes that they left (engine/growth.h). Before a heap grows, in this order: thread caches come back, memory
+// freed on other streams is put behind the wanting stream, free neighbours of different streams are merged, and free extents whose work is done are
+// moved (VMM) or go back to the driver.
 #ifndef GMM_ENGINE_HEAP_H
 #define GMM_ENGINE_HEAP_H
 
@@ -14,6 +15,7 @@
 #include "base/lock.h"
 #include "engine/core.h"
 #include "engine/free_runs.h"
+#include "engine/growth.h"
 #include "engine/ledger.h"
 #include "engine/stream_order.h"
 
@@ -165,13 +167,49 @@ class Heap {
   Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
-  // heap_grow.cpp: regions and extents from the driver
+  void list_hole(Span *hole);
+
+  // heap_grow.cpp: regions and memory from the driver
   Status grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out);
-  Status grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **out);
+  Status grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **out);
   Status grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
+  uint64_t plain_step() const;
   Status reserve_region(uint64_t bytes, bool exact, Region **out);
-  Status back(Span *unbacked, uint64_t bytes, Span **out);
   Status charge(uint64_t bytes, uint64_t *wanted);
+  // The unbacked addresses that take the least memory to hold a run.
+  struct Window {
+    Span *hole = nullptr;
+    uint64_t offset = 0;  // where in it
+    uint64_t bytes = 0;   // to be backed
+  };
+  Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
+  [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
+
+  // heap_extents.cpp: extents come, move and go
+  // Unbacked addresses that are being backed from their start.
+  struct Fill {
+    Span *hole = nullptr;    // what is left of them, in no list; NULL when used up
+    Span *filled = nullptr;  // the free run made so far, in no list
+    uint64_t bytes = 0;      // of it
+  };
+  // A free run, in no list, cut where an extent begins and ends.
+  struct Cut {
+    Span *before = nullptr, *extent = nullptr, *after = nullptr;
+  };
+  Status cut_extent(const Extent &extent, Span *run, Cut *out);
+  Span *mend(const Cut &cut);
+  void make_hole(Span *span);
+  Status map_at_hole(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place);
+  void unmap_at_hole(Fill *fill, Span *place);
+  void settle_extent(Fill *fill, Span *place, Extent *extent);
+  Status add_extent(Fill *fill, uint64_t size);
+  Status add_extents(Fill *fill, uint64_t bytes);
+  Status move_extent(Extent *extent, Fill *fill);
+  // Free extents, whose work is done, to the hole, up to `wanted` bytes or somewhat more. What cannot be moved stays.
+  void move_free_extents(Fill *fill, uint64_t wanted);
+  Status release_extent(Extent *extent, Span *run, Span **rest);
+  template <typename Fn>
+  void for_each_extent_in(Span *run, Fn fn);
 
   // heap_release.cpp: back to the driver
   template <typename Fn>
@@ -181,21 +219,21 @@ class Heap {
   Status release_free_locked(uint64_t at_most, uint64_t *released);
   void drop_span(Span *span);
   Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released);
-  Status release_extent(Extent *extent, Span *run, Span **rest);
   Status release_plain_region(Region *region);
   void end_region(Region *region);
   void forget_region(Region *region, Span *span);
-  uint64_t growth_step() const;
 
   Core &core_;
   const HeapOptions options_;
   Ledgers ledgers_;
   Ledger own_ledger_;
   FreeRuns free_;
+  GrowthPolicy growth_;
   StreamOrder streams_;
   List<Region, HeapRegions> regions_;
   List<Span, SpanOrder> slabs_[kSmallClasses];  // with free blocks
   List<Span, SpanOrder> dedicated_;             // free dedicated blocks that wait for their streams
+  List<Span, SpanOrder> holes_;                 // unbacked addresses, those of paused regions too
   struct Use {
     void *block;
     StreamKey key;
@@ -216,6 +254,8 @@ class Heap {
   static uint64_t slab_tail(const Span &slab) {
     return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
   }
+  // Live bytes when they were last added up, and the most of them: written with caches_mutex held.
+  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
   uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   uint64_t paused_ = 0;

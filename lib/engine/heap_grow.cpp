@@ -14,7 +14,8 @@ uint64_t round_to_extent(uint64_t bytes) { return (bytes + kExtentAlignment - 1)
 
 }  // namespace
 
-uint64_t Heap::growth_step() const {
+// For kinds whose memory cannot be moved: the heap grows by a part of what it holds.
+uint64_t Heap::plain_step() const {
   uint64_t step = round_to_extent(own_ledger_.held() / 16);
   if (step < kExtentAlignment) step = kExtentAlignment;
   if (step > kMaximumStep) step = kMaximumStep;
@@ -34,131 +35,126 @@ Status Heap::charge(uint64_t bytes, uint64_t *wanted) {
 }
 
 Status Heap::grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out) {
-  const uint64_t bytes = round_to_extent(count * kGranule);
-  // Whole free extents that are too small or lie elsewhere go back first, where their work is done.
-  uint64_t released = 0;
-  if (core_.deferred.load(std::memory_order_relaxed) == 0) release_free_locked(bytes, &released).ignore();
   Span *run = nullptr;
-  if (options_.kind == Kind::kVmm)
-    GMM_TRY(grow_vmm(count * kGranule, alignment, growth_step(), &run));
-  else
-    GMM_TRY(grow_plain(bytes, growth_step(), false, &run));
-  // The run may have taken in free neighbours. What is left of it stays ordered for this stream.
-  if (run->streams != 0) {
-    MessageGuard keep;
-    if (streams_.put_behind(key, run->streams).ok()) {
-      run->streams = streams_.bit_of(key);
-    } else {
-      GMM_TRY(streams_.wait(run->streams));
-      run->streams = 0;
-    }
+  if (options_.kind == Kind::kVmm) {
+    GMM_TRY(grow_vmm(count * kGranule, alignment, key, &run));
+  } else {
+    const uint64_t bytes = round_to_extent(count * kGranule);
+    // Whole free extents that are too small or lie elsewhere go back first, where their work is done.
+    uint64_t released = 0;
+    if (core_.deferred.load(std::memory_order_relaxed) == 0) release_free_locked(bytes, &released).ignore();
+    GMM_TRY(grow_plain(bytes, plain_step(), false, &run));
   }
+  growth_.grew();
   *out = run;
   return Status();
 }
 
-// Adds memory for a run of `bytes`, where it takes least: behind a free run that ends at unbacked addresses.
-Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, uint64_t step, Span **out) {
-  Span *best = nullptr;
-  uint64_t best_bytes = UINT64_MAX;
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    if (region->paused.load(std::memory_order_relaxed) != 0 || region->dedicated) continue;
-    for_each_span(*region, [&](Span &hole) {
-      if (!hole.is(SpanState::kUnbacked)) return;
-      Span *before = neighbour_before(&hole);
-      Span *after = neighbour_after(&hole);
-      uint64_t have = 0;
-      if (alignment <= kGranule && before != nullptr && before->is(SpanState::kFree)) have = before->bytes();
-      uint64_t need = have >= bytes ? kExtentAlignment : round_to_extent(bytes - have);
-      if (need > hole.bytes()) {
-        need = hole.bytes();
-        if (after == nullptr || !after->is(SpanState::kFree) || have + need + after->bytes() < bytes) return;
-      }
-      if (need < best_bytes) {
-        best = &hole;
-        best_bytes = need;
-      }
-    });
+// `allowed`: streams that free memory at the window's edges may belong to.
+Heap::Window Heap::find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed) {
+  Window best;
+  best.bytes = UINT64_MAX;
+  const auto free_bytes = [&](const Span *span) {
+    const bool usable = alignment <= kGranule && span != nullptr && span->is(SpanState::kFree);
+    return usable && (span->streams & ~allowed) == 0 ? span->bytes() : 0;
+  };
+  const auto missing = [&](uint64_t have) { return have >= bytes ? kExtentAlignment : round_to_extent(bytes - have); };
+  for (Span *hole = holes_.front(); hole != nullptr; hole = holes_.next(hole)) {
+    if (hole->region->paused.load(std::memory_order_relaxed) != 0) continue;
+    const uint64_t before = free_bytes(neighbour_before(hole)), after = free_bytes(neighbour_after(hole));
+    const uint64_t size = hole->bytes();
+    if (missing(before) <= size) {
+      if (missing(before) < best.bytes) best = Window{hole, 0, missing(before)};
+    } else if (before + size + after >= bytes && size < best.bytes) {
+      best = Window{hole, 0, size};
+    }
+    if (missing(after) < size && missing(after) < best.bytes && after != 0)
+      best = Window{hole, size - missing(after), missing(after)};
   }
+  return best;
+}
+
+// Puts the stream behind those that freed the memory at the window's edges. A stream in graph capture cannot wait: false, nothing changed.
+bool Heap::take_edges(const Window &window, StreamKey key) {
+  MessageGuard keep;
+  Span *edges[2] = {};
+  if (window.offset == 0) edges[0] = neighbour_before(window.hole);
+  if (window.offset + window.bytes == window.hole->bytes()) edges[1] = neighbour_after(window.hole);
+  uint64_t bits = 0;
+  for (const Span *edge : edges)
+    if (edge != nullptr && edge->is(SpanState::kFree)) bits |= edge->streams;
+  if (!streams_.put_behind(key, bits).ok()) return false;
+  for (Span *edge : edges)
+    if (edge != nullptr && edge->is(SpanState::kFree) && edge->streams != 0) edge->streams = streams_.bit_of(key);
+  return true;
+}
+
+// Adds memory for a run of `bytes`, where it takes least; *out is the run with its free neighbours, listed.
+Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **out) {
+  Window window = find_window(bytes, alignment, ~uint64_t{0});
+  if (window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, streams_.own_bit(key));
   Region *fresh = nullptr;
-  if (best == nullptr) {
-    GMM_TRY(reserve_region(round_to_extent(bytes), false, &fresh));
-    best = span_at(fresh->base.load(std::memory_order_relaxed));
-    best_bytes = round_to_extent(bytes);
+  if (window.hole == nullptr) {
+    window.bytes = round_to_extent(bytes);
+    GMM_TRY(reserve_region(window.bytes, false, &fresh));
+    window.hole = span_at(fresh->base.load(std::memory_order_relaxed));
   }
-  uint64_t wanted = best_bytes < step ? step : best_bytes;
-  if (wanted > best->bytes()) wanted = best->bytes();
-  Status status = charge(best_bytes, &wanted);
-  if (!status.ok()) {
+  Fill fill;
+  fill.hole = window.hole;
+  unlist_run(fill.hole);
+  if (window.offset != 0) {
+    if (!split(window.hole, window.offset, &fill.hole)) {
+      list_hole(window.hole);
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+    }
+    list_hole(window.hole);
+  }
+  const uint64_t held = own_ledger_.held(), live = seen_live_.load(std::memory_order_relaxed) + bytes;
+  uint64_t peak = seen_peak_live_.load(std::memory_order_relaxed);
+  if (peak < live) peak = live;
+  peak = peak > paused_ ? peak - paused_ : 0;  // paused blocks are live and hold nothing
+  // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
+  const bool may_move = core_.deferred.load(std::memory_order_relaxed) == 0;
+  if (may_move)
+    if (const uint64_t moves = growth_.to_move(held, window.bytes, peak); moves != 0) move_free_extents(&fill, moves);
+  Status status;
+  for (bool again = true; fill.bytes < window.bytes;) {
+    const uint64_t need = window.bytes - fill.bytes;
+    uint64_t wanted = growth_.to_take(held, need, peak, options_.minimum_extent);
+    if (wanted > fill.hole->bytes() || !again) wanted = need;
+    const uint64_t before = fill.bytes;
+    status = charge(need, &wanted);
+    if (status.ok()) status = add_extents(&fill, wanted);
+    if (status.ok()) break;
+    // Moving free memory is the way to serve the need without more; and a smaller step may do.
+    if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;
+    again = false;
+    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes);
+    if (fill.bytes >= window.bytes) status = Status();
+    if (fill.bytes == before && wanted == need) break;
+  }
+  if (fill.hole != nullptr) make_hole(fill.hole);
+  if (fill.filled == nullptr) {
     if (fresh != nullptr) end_region(fresh);
     return status;
   }
-  Span *run = nullptr;
-  status = back(best, wanted, &run);
-  if (!status.ok() && wanted > best_bytes && status.code() == GMM_ERROR_OUT_OF_MEMORY) {
-    ledgers_.refund(wanted - best_bytes);
-    wanted = best_bytes;
-    status = back(best, wanted, &run);
-  }
-  if (!status.ok()) {
-    ledgers_.refund(wanted);
-    if (fresh != nullptr) end_region(fresh);
-    return status;
-  }
-  // One run with both neighbours, whatever streams they wait for.
-  if (Span *before = neighbour_before(run); before != nullptr && before->is(SpanState::kFree)) {
+  // One run with both neighbours, where they are free for this stream.
+  Span *run = fill.filled;
+  const uint64_t own = streams_.own_bit(key);
+  const auto usable = [&](const Span *span) {
+    return span != nullptr && span->is(SpanState::kFree) && (span->streams & ~own) == 0;
+  };
+  if (Span *before = neighbour_before(run); usable(before)) {
     unlist_run(before);
     run = merge(before, run);
   }
-  if (Span *after = neighbour_after(run); after != nullptr && after->is(SpanState::kFree)) {
+  if (Span *after = neighbour_after(run); usable(after)) {
     unlist_run(after);
     run = merge(run, after);
   }
   list_run(run);
   *out = run;
-  return Status();
-}
-
-// Backs the first `bytes` of unbacked addresses by one new extent; *out is a free span in no list. Charged by the caller.
-Status Heap::back(Span *unbacked, uint64_t bytes, Span **out) {
-  Backend &backend = *core_.backend;
-  void *base = reinterpret_cast<void *>(unbacked->begin());
-  Extent *extent = core_.extents.take();
-  if (extent == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
-  Span *rest = nullptr;
-  if (unbacked->bytes() > bytes && !split(unbacked, bytes, &rest)) {
-    core_.extents.put(extent);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
-  }
-  PhysicalHandle handle;
-  Status status = backend.create(options_.device, bytes, &handle);
-  if (status.ok()) {
-    status = backend.map(base, bytes, handle);
-    if (status.ok()) {
-      status = backend.set_access(base, bytes, options_.device, options_.peers);
-      if (!status.ok()) core_.leftovers.unmap(backend, base, bytes);
-    }
-    if (!status.ok()) core_.leftovers.release(backend, handle);
-  }
-  if (!status.ok()) {
-    if (rest != nullptr) merge(unbacked, rest);
-    core_.extents.put(extent);
-    return status;
-  }
-  extent->base.store(unbacked->begin(), std::memory_order_relaxed);
-  extent->size.store(bytes, std::memory_order_relaxed);
-  extent->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
-  extent->handle = handle;
-  extent->location = options_.device;
-  extent->mapped = true;
-  extent->region.store(unbacked->region, std::memory_order_release);
-  unbacked->region->extents.push_back(extent);
-  core_.page_map.set_extent(unbacked->begin(), bytes, extent);
-  ++extent_count_;
-  unbacked->state.store(SpanState::kFree, std::memory_order_relaxed);
-  unbacked->streams = 0;
-  *out = unbacked;
-  return Status();
+  return status;
 }
 
 // Addresses for a VMM heap: generous, as they cost next to nothing, or exactly `bytes`.

@@ -6,10 +6,11 @@
 
 namespace gmm {
 
-// Forgets a region: one span is left, and it is in no list. The page map lets go of the addresses before the driver does: from
+// Forgets a region of which one span is left. The page map lets go of the addresses before the driver does: from
 // then on they may be another heap's.
 void Heap::end_region(Region *region) {
   Span *span = span_at(region->base.load(std::memory_order_relaxed));
+  unlist_run(span);
   core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
                      nullptr);
   forget_region(region, span);
@@ -46,66 +47,6 @@ Status Heap::release_plain_region(Region *region) {
   ledgers_.refund(size);
   forget_region(region, span);
   return Status();
-}
-
-// One extent out of a free run that is in no list; what is left of the run before it is listed, *rest is what follows, unlisted.
-Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
-  const uintptr_t base = extent->base.load(std::memory_order_relaxed);
-  const uint64_t size = extent->size.load(std::memory_order_relaxed);
-  Span *middle = run;
-  *rest = nullptr;
-  Span *whole = run;
-  if (base > run->begin() && !split(run, base - run->begin(), &middle)) {
-    *rest = whole;
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to give an extent back.");
-  }
-  if (middle->bytes() > size && !split(middle, size, rest)) {
-    *rest = middle == whole ? whole : merge(whole, middle);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to give an extent back.");
-  }
-  Status status;
-  if (extent->mapped) status = core_.backend->unmap(reinterpret_cast<void *>(base), size);
-  if (!status.ok()) {
-    if (*rest != nullptr) merge(middle, *rest);
-    *rest = middle == whole ? whole : merge(whole, middle);
-    return status;
-  }
-  if (middle != whole) list_run(whole);
-  const bool charged = extent->handle.value != 0;
-  if (charged) core_.leftovers.release(*core_.backend, extent->handle);
-  core_.page_map.set_extent(base, size, nullptr);
-  extent->region.store(nullptr, std::memory_order_relaxed);
-  List<Extent, RegionExtents>::remove(extent);
-  if (charged) ledgers_.refund(size);
-  extent->handle = PhysicalHandle{};
-  core_.extents.put(extent);
-  --extent_count_;
-  middle->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
-  middle->streams = 0;
-  if (Span *before = neighbour_before(middle); before != nullptr && before->is(SpanState::kUnbacked))
-    middle = merge(before, middle);
-  if (Span *after = neighbour_after(middle); after != nullptr && after != *rest && after->is(SpanState::kUnbacked))
-    merge(middle, after);
-  return Status();
-}
-
-// Every extent that lies in the run whole.
-Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released) {
-  Status status;
-  uintptr_t at = run->begin();
-  const uintptr_t end = run->end();
-  unlist_run(run);
-  while (run != nullptr && at < end && *released < at_most && status.ok()) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    const uintptr_t base = extent->base.load(std::memory_order_relaxed);
-    const uint64_t size = extent->size.load(std::memory_order_relaxed);
-    at = base + size;
-    if (base < run->begin() || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
-    status = release_extent(extent, run, &run);
-    if (status.ok()) *released += size;
-  }
-  if (run != nullptr) list_run(run);
-  return status;
 }
 
 // Free runs that may hold whole extents. fn may not change the lists.
@@ -253,11 +194,7 @@ Status Heap::close(bool force) {
       at = span->end();
       drop_span(span);
     }
-    if (first_span->is(SpanState::kFree) && region->paused.load(std::memory_order_relaxed) == 0) unlist_run(first_span);
-    if (first_span->is(SpanState::kSlab) && first_span->listed) {
-      List<Span, SpanOrder>::remove(first_span);
-      first_span->listed = false;
-    }
+    unlist_run(first_span);
     if (region->paused.load(std::memory_order_relaxed) != 0) {
       region->paused.store(0, std::memory_order_relaxed);
       fast.careful.fetch_sub(1, std::memory_order_relaxed);
@@ -273,12 +210,7 @@ Status Heap::close(bool force) {
 }
 
 void Heap::drop_span(Span *span) {
-  if (span->is(SpanState::kFree)) {
-    unlist_run(span);
-  } else if (span->listed) {
-    List<Span, SpanOrder>::remove(span);
-    span->listed = false;
-  }
+  unlist_run(span);
   end_span(span);
 }
 

@@ -75,12 +75,18 @@ void Heap::list_run(Span *run) {
 
 void Heap::unlist_run(Span *run) {
   if (!run->listed) return;
-  if (run->region->dedicated) {
+  if (run->is(SpanState::kFree) && !run->region->dedicated) {
+    free_.remove(run);
+  } else {
     List<Span, SpanOrder>::remove(run);
     run->listed = false;
-  } else {
-    free_.remove(run);
   }
+}
+
+void Heap::list_hole(Span *hole) {
+  if (hole->region->dedicated) return;
+  holes_.push_front(hole);
+  hole->listed = true;
 }
 
 // Makes a span that is in no list a free run, merged with neighbours of the same streams. Cannot fail.

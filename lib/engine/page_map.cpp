@@ -52,8 +52,8 @@ bool PageMap::add_table(uintptr_t address) {
   if ((entry & 1) != 0) return true;
   Table *table = static_cast<Table *>(allocator_.allocate(sizeof(Table), 64));
   if (table == nullptr) return false;
-  Span *whole = reinterpret_cast<Span *>(entry);
-  for (auto &slot : table->spans) ::new (&slot) std::atomic<Span *>(whole);
+  ::new (table) Table{};
+  table->first.store(reinterpret_cast<Span *>(entry), std::memory_order_relaxed);
   page->span.store(reinterpret_cast<uintptr_t>(table) + 1, std::memory_order_release);
   return true;
 }
@@ -66,40 +66,62 @@ bool PageMap::prepare_granules(uintptr_t base, uint64_t size) {
   return true;
 }
 
-void PageMap::set_one(uintptr_t address, Span *span) {
-  Page *page = writable_page(address);
+void PageMap::set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each) {
+  Page *page = writable_page(begin);
   const uintptr_t entry = page->span.load(std::memory_order_relaxed);
-  if ((entry & 1) != 0) {
-    Table *table = reinterpret_cast<Table *>(entry - 1);
-    table->spans[(address >> kGranuleShift) % kTableSize].store(span, std::memory_order_release);
-  } else {
+  if ((entry & 1) == 0) {
     page->span.store(reinterpret_cast<uintptr_t>(span), std::memory_order_release);
+    return;
+  }
+  Table *table = reinterpret_cast<Table *>(entry - 1);
+  const uint32_t first = granule_of(begin), past = granule_of(end - 1) + 1;
+  // What follows the range and had no start of its own keeps its span.
+  if (past < kTableSize && (table->starts[past / 64].load(std::memory_order_relaxed) >> past % 64 & 1) == 0) {
+    table->spans[past].store(table->find(past), std::memory_order_release);
+    const uint64_t bits = table->starts[past / 64].load(std::memory_order_relaxed);
+    table->starts[past / 64].store(bits | uint64_t{1} << past % 64, std::memory_order_release);
+  }
+  const bool starts_here = begin == base;
+  if (each)
+    for (uint32_t i = first; i < past; ++i) table->spans[i].store(span, std::memory_order_release);
+  else if (starts_here)
+    table->spans[first].store(span, std::memory_order_release);
+  if (!starts_here) table->first.store(span, std::memory_order_release);
+  for (uint32_t word = first / 64; word <= (past - 1) / 64; ++word) {
+    const uint32_t low = word * 64 < first ? first % 64 : 0;
+    const uint32_t high = word * 64 + 64 > past ? past % 64 : 64;
+    const uint64_t mask = (high == 64 ? ~uint64_t{0} : (uint64_t{1} << high) - 1) & ~uint64_t{0} << low;
+    uint64_t bits = table->starts[word].load(std::memory_order_relaxed) & ~mask;
+    if (each)
+      bits |= mask;
+    else if (starts_here && word == first / 64)
+      bits |= uint64_t{1} << first % 64;
+    table->starts[word].store(bits, std::memory_order_release);
   }
 }
 
-void PageMap::set(uintptr_t base, uint64_t size, Span *span) {
+void PageMap::set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each) {
   constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
-  const uintptr_t end = base + size;
-  uintptr_t address = base;
-  while (address < end) {
-    const uintptr_t next_page = (address | (kPage - 1)) + 1;
-    Page *page = writable_page(address);
-    const uintptr_t entry = page->span.load(std::memory_order_relaxed);
-    if ((entry & 1) == 0) {
-      page->span.store(reinterpret_cast<uintptr_t>(span), std::memory_order_release);
-    } else {
-      Table *table = reinterpret_cast<Table *>(entry - 1);
-      const uintptr_t stop = next_page < end ? next_page : end;
-      for (uintptr_t granule = address; granule < stop; granule += kGranule)
-        table->spans[(granule >> kGranuleShift) % kTableSize].store(span, std::memory_order_release);
-    }
-    address = next_page;
+  while (begin < end) {
+    const uintptr_t next_page = (begin | (kPage - 1)) + 1;
+    set_in_page(base, begin, next_page < end ? next_page : end, span, each);
+    begin = next_page;
   }
 }
+
+void PageMap::set(uintptr_t base, uint64_t size, Span *span) { set_pages(base, base, base + size, span, false); }
+void PageMap::set_each(uintptr_t base, uint64_t size, Span *span) { set_pages(base, base, base + size, span, true); }
 
 void PageMap::set_ends(uintptr_t base, uint64_t size, Span *span) {
-  set_one(base, span);
-  set_one(base + size - kGranule, span);
+  constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
+  const uintptr_t end = base + size;
+  const uintptr_t second = (base | (kPage - 1)) + 1, last = (end - 1) & ~(kPage - 1);
+  if (second >= last) {
+    set_pages(base, base, end, span, false);
+    return;
+  }
+  set_in_page(base, base, second, span, false);
+  set_in_page(base, last, end, span, false);
 }
 
 void PageMap::set_extent(uintptr_t base, uint64_t size, Extent *extent) {

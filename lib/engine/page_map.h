@@ -2,12 +2,17 @@
 // The page map: a radix tree from addresses to spans and extents, read without a lock.
 //
 // Three levels over 48-bit addresses: 32 GiB, 2 MiB, and, where a 2 MiB page holds several spans, 16 KiB granules.
-// A page that lies in one span whole needs no third level. Writers hold the lock of the heap that owns the page; leaves and
-// tables are added by compare-and-swap and stay until the map goes.
+// A page that lies in one span whole needs no third level. In a table one bit a granule says where a span starts, and a granule
+// without one belongs to the start before it: so a large block costs one entry a page, not one a granule, to make and to
+// free. Slabs mark every granule, as their blocks are looked up most. Writers hold the lock of the heap that owns
+// the page; leaves and tables are added by compare-and-swap and stay until the map goes.
+//
+// A lookup of a live block is stable while its neighbours change: they touch entries and bits of their own granules only.
 #ifndef GMM_ENGINE_PAGE_MAP_H
 #define GMM_ENGINE_PAGE_MAP_H
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "base/host_allocator.h"
@@ -31,9 +36,7 @@ class PageMap {
     if (page == nullptr) return nullptr;
     const uintptr_t entry = page->span.load(std::memory_order_acquire);
     if ((entry & 1) == 0) return reinterpret_cast<Span *>(entry);
-    const Table *table = reinterpret_cast<const Table *>(entry - 1);
-    return table->spans[(reinterpret_cast<uintptr_t>(address) >> kGranuleShift) % kTableSize].load(
-        std::memory_order_acquire);
+    return reinterpret_cast<const Table *>(entry - 1)->find(granule_of(reinterpret_cast<uintptr_t>(address)));
   }
   // The extent that holds the address, or NULL.
   Extent *find_extent(const void *address) const {
@@ -46,9 +49,11 @@ class PageMap {
   // Makes room for spans that begin or end inside 2 MiB pages of the range.
   [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size);
 
-  // Sets every granule of the range. Pages that are not covered whole must have been prepared.
+  // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been prepared.
   void set(uintptr_t base, uint64_t size, Span *span);
-  // Sets the first and the last granule only: enough for coalescing, cheap for long runs.
+  // The same, with an entry a granule, for a range in which lookups come often.
+  void set_each(uintptr_t base, uint64_t size, Span *span);
+  // Sets the first and the last page only: enough for coalescing, cheap for long runs.
   void set_ends(uintptr_t base, uint64_t size, Span *span);
   void set_extent(uintptr_t base, uint64_t size, Extent *extent);
 
@@ -59,7 +64,21 @@ class PageMap {
   static constexpr uint64_t kTableSize = uint64_t{1} << (kPageShift - kGranuleShift);
 
   struct Table {
+    std::atomic<uint64_t> starts[kTableSize / 64];
+    std::atomic<Span *> first;  // the span that reaches in from the page before
     std::atomic<Span *> spans[kTableSize];
+
+    Span *find(uint32_t granule) const {
+      uint32_t word = granule / 64;
+      uint64_t bits = starts[word].load(std::memory_order_acquire) << (63 - granule % 64);
+      if (__builtin_expect(static_cast<int64_t>(bits) < 0, 1)) return spans[granule].load(std::memory_order_acquire);
+      uint32_t last = granule;  // the granule of the highest bit
+      for (; bits == 0; last = word * 64 + 63) {
+        if (word == 0) return first.load(std::memory_order_acquire);
+        bits = starts[--word].load(std::memory_order_acquire);
+      }
+      return spans[(last - static_cast<uint32_t>(std::countl_zero(bits))) % kTableSize].load(std::memory_order_acquire);
+    }
   };
   struct Page {
     std::atomic<uintptr_t> span;  // a Span, or a Table plus 1
@@ -76,8 +95,13 @@ class PageMap {
     return leaf == nullptr ? nullptr : &leaf->pages[(address >> kPageShift) % (uint64_t{1} << kLeafBits)];
   }
   Page *writable_page(uintptr_t address) { return const_cast<Page *>(page_of(address)); }
+  static uint32_t granule_of(uintptr_t address) {
+    return static_cast<uint32_t>((address >> kGranuleShift) % kTableSize);
+  }
   bool add_table(uintptr_t address);
-  void set_one(uintptr_t address, Span *span);
+  // The part of a range that lies in one page.
+  void set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
+  void set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
 
   const HostAllocator allocator_;
   std::atomic<Leaf *> *root_ = nullptr;

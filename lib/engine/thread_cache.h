@@ -60,12 +60,20 @@ struct TagEntry {
   gmm_tag tag;
 };
 inline constexpr uint32_t kMaxTagDepth = 64;
+// Where a thread records for a trace (engine/trace.h); a further trace in the same place is found by its thread's number.
+struct ThreadTraceEntry {
+  uint64_t serial;
+  void *lane;
+};
+inline constexpr uint32_t kTracesOfThread = 4;
 struct ThreadState {
   ThreadTableEntry *table = nullptr;
   TagEntry *tags = nullptr;  // kMaxTagDepth of them, made at the first push
   uint32_t tag_depth = 0;
   uint32_t table_size = 0;
   uint64_t id = 0;
+  ThreadTraceEntry traces[kTracesOfThread] = {};
+  void (*end_traces)(uint64_t id) = nullptr;  // set with the first entry
 };
 
 // A number of the calling thread that is never used again.

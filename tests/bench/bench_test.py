@@ -107,11 +107,16 @@ def test_pair():
         wanted = {("local", 1), ("local", 2), ("share", 2), ("cross", 2)}
         tap.check(set(found) == wanted, f"{subject}: alone, beside another, from one to the other", [str(set(found))])
         if set(found) == wanted:
-            local = found["local", 1]["ns"]
-            tap.check(abs(found["share", 2]["over_local"] - found["share", 2]["ns"] / local) < 0.01, f"{subject}: the ratio to the local pair")
-            tap.check(abs(found["local", 2]["scaling"] - 2 * local / found["local", 2]["ns"]) < 0.01, f"{subject}: the ratio to one thread")
+            # Of the ratios of three samples the middle one, so it is not exactly that of the middle times.
+            tap.check(found["share", 2]["over_local"] > 0 and found["cross", 2]["over_local"] > 0, f"{subject}: the ratio to the local pair")
+            tap.check(found["local", 2]["scaling"] > 0 and "scaling" not in found["local", 1], f"{subject}: the ratio to one thread")
     tap.check(any(row["subject"] == "control" and row["threads"] == 2 for row in rows), "a control shows what a second thread can gain")
     expect("pair for reading", ["pair", "--backend", "host", "--size", "1K", "--kind", "vmm", *SHORT], 0, r"backend host .*\nno GPU took part(.*\n)*1 KiB\n(.*\n)*gmm +vmm")
+    rows, _ = rows_of("one sample", "pair", "--backend", "host", "--subject", "gmm,malloc", "--kind", "vmm", "--size", "1K", "--threads", "1,2", "--samples", "1")
+    one, two = (next(row for row in rows if row["subject"] == "gmm" and row["threads"] == threads) for threads in (1, 2))
+    peer = next(row for row in rows if row["subject"] == "malloc" and row["threads"] == 1)
+    tap.check(abs(one["over"]["malloc"] * peer["ns"] / one["ns"] - 1) < 1e-3, "of one sample the ratio is that of the times", [str(one), str(peer)])
+    tap.check(abs(two["scaling"] * two["ns"] / one["ns"] / 2 - 1) < 1e-3, "and so is the gain of a second thread", [str(one), str(two)])
     rows, _ = rows_of("so many pairs", "pair", "--backend", "host", "--subject", "gmm", "--kind", "vmm", "--size", "1K", "--samples", "2", "--iterations", "50")
     tap.check([row["iterations"] for row in rows] == [50], "as many pairs as asked for")
 
@@ -156,6 +161,16 @@ def test_replay(folder):
             if row["subject"] in GMM:
                 tap.check(row["peak_reserved"] >= peak and abs(row["reserved_over_requested"] - row["peak_reserved"] / peak) < 1e-4 and
                           row["handles"] > 0 and row["peak_by"] == "counter", f"{name}, {row['subject']}, {row['kind']}: the peak that is held", [str(row)])
+    # What gmm records itself, on two threads.
+    recorded = folder / "recorded.trace"
+    rows_of("a recorded run", "pair", "--backend", "host", "--subject", "gmm", "--kind", "vmm", "--size", "1K", "--threads", "2", "--share", "--samples", "1",
+            "--iterations", "500", environment={"GMM_TRACE": str(recorded)})
+    for arguments, threads in ([], 1), (["--recorded-threads"], 2):
+        rows, _ = rows_of(f"its trace on {threads} threads", "replay", recorded, "--backend", "host", "--samples", "2", *arguments)
+        found = [row for row in rows if row["subject"] == "gmm"]
+        tap.check(len(found) == 1 and found[0]["threads"] == threads and found[0]["operations"] >= 2 * 3 * 500 and
+                  found[0]["peak_reserved"] >= found[0]["peak_requested"] > 0, f"the trace ran on {threads} threads", [str(found)])
+
     for name, text, message in [("garbage", "a 0 512 0\nhello\n", ":2: neither"), ("twice", "a 0 1 0\na 0 1 0\n", ":2: the block is allocated already"),
                                 ("unknown", "a 0 1 0\nf 1 0\n", ":2: the block is not allocated"), ("empty", "", "empty")]:
         path = folder / f"{name}.trace"

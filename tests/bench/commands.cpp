@@ -47,7 +47,7 @@ void compare(std::vector<Row> *rows, const std::function<bool(const Row &, const
     if (row.subject.rfind("gmm", 0) != 0 || !row.ns) continue;
     for (const Row &other : *rows) {
       if (other.subject.rfind("gmm", 0) == 0 || !other.ns || *other.ns <= 0 || !comparable(row, other)) continue;
-      const double over = *row.ns / *other.ns;
+      const double over = time_over(row, other);
       const auto known =
           std::find_if(row.over.begin(), row.over.end(), [&](auto &pair) { return pair.first == other.subject; });
       if (known == row.over.end())

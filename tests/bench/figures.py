@@ -124,6 +124,13 @@ def table(head, lines):
             *("| " + " | ".join(line) + " |" for line in lines), ""]
 
 
+def control_text(rows, row):
+    """What a second thread gained the control, beside this row."""
+    found = [other["scaling"] for other in rows if other["run"] == row["run"] and other["subject"] == "control" and "scaling" in other and
+             (other["size"], other["threads"]) == (row["size"], row["threads"])]
+    return f"; control {round_text(found[0])}" if found and "scaling" in row else ""
+
+
 def judged(rows, backend):
     lines = []
     for figure in figures(backend):
@@ -135,7 +142,7 @@ def judged(rows, backend):
                 continue
             value, row = worst
             met = value <= figure.goal if figure.most else value >= figure.goal
-            line.append(f"{round_text(value)} ({where(row)}) {'' if met else '**missed**'}".rstrip())
+            line.append(f"{round_text(value)} ({where(row)}{control_text(rows, row)}) {'' if met else '**missed**'}".rstrip())
         lines.append([*line, f"`{figure.run}`"])
     return table(["figure", "goal", "gmm, worst row", "gmm-heap, worst row", "command"], lines)
 

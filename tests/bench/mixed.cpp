@@ -82,6 +82,7 @@ bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operation
 Row make_row(const Run &run, const Cell &cell, uint64_t peak_requested) {
   Row row = row_of(run, *cell.instance);
   row.ns = median(cell.samples);
+  row.samples = cell.samples;
   const uint64_t own_peak = cell.instance->subject().peak_reserved(cell.instance->state());
   const uint64_t peak = known(own_peak) ? own_peak : cell.peak;
   if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(peak_requested);

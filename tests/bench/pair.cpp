@@ -128,6 +128,7 @@ Row make_row(const Run &run, const Cell &cell) {
   row.size = cell.size;
   row.threads = cell.mode == Mode::kLocal ? cell.threads : 2;
   row.ns = median(cell.samples);
+  row.samples = cell.samples;
   if (cell.calls_known) row.handles = cell.calls;
   row.words.emplace_back("mode", kModes[static_cast<uint32_t>(cell.mode)]);
   row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
@@ -146,25 +147,25 @@ const Row *local_row(const std::vector<Row> &rows, const Row &row) {
 
 std::vector<Row> make_rows(const Run &run, const std::deque<Cell> &cells) {
   std::vector<Row> rows;
-  double reference = 0;
+  Row reference;
   for (const Cell &cell : cells) {
     if (cell.gone) continue;
     if (cell.reference)
-      reference = median(cell.samples);
+      reference = make_row(run, cell);
     else
       rows.push_back(make_row(run, cell));
   }
   compare(&rows, [](const Row &a, const Row &b) { return a.threads == b.threads && mode_of(a) == mode_of(b); });
   for (Row &row : rows) std::erase_if(row.over, [](auto &over) { return over.first == control_subject()->name; });
   for (Row &row : rows) {
-    if (reference > 0 && row.subject != control_subject()->name)
-      row.over.emplace_back(kReferenceName, *row.ns / reference);
+    if (reference.ns && row.subject != control_subject()->name)
+      row.over.emplace_back(kReferenceName, time_over(row, reference));
     const Row *local = local_row(rows, row);
     if (local == nullptr || local == &row) continue;
     if (mode_of(row) == "local")
-      row.numbers.emplace_back("scaling", row.threads * *local->ns / *row.ns);
+      row.numbers.emplace_back("scaling", row.threads / time_over(row, *local));
     else
-      row.numbers.emplace_back("over_local", *row.ns / *local->ns);
+      row.numbers.emplace_back("over_local", time_over(row, *local));
   }
   return rows;
 }

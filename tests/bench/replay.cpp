@@ -13,9 +13,7 @@ extern "C" {
 namespace gmm_bench {
 namespace {
 
-uint64_t size_of(const operation &one) { return one.size; }
-uint32_t thread_of(const operation &) { return 0; }
-uint32_t thread_count(const trace &) { return 1; }
+uint64_t size_of(const operation &one) { return one.what == OPERATION_USE ? GMM_BENCH_USE : one.size; }
 
 struct Loaded {
   std::string name;
@@ -37,21 +35,21 @@ void split(const trace &read, Loaded *out) {
     uint32_t number, thread, done;
   };
   std::vector<Last> last(read.block_count);
-  out->threads.resize(thread_count(read));
+  out->threads.resize(read.thread_count);
   for (uint64_t i = 0; i < read.count; ++i) {
     const operation &one = read.operations[i];
-    auto &own = out->threads[thread_of(one)];
+    auto &own = out->threads[one.thread];
     gmm_bench_operation operation = {size_of(one), 0, one.stream, 0, 0};
     Last &before = last[one.block];
-    if (size_of(one) - 1 < GMM_BENCH_USE - 1) {
+    if (one.what == OPERATION_ALLOC) {
       before.number = out->blocks++;
-    } else if (before.thread != thread_of(one)) {
+    } else if (before.thread != one.thread) {
       operation.thread = before.thread;
       operation.done = before.done;
     }
     operation.block = before.number;
     own.push_back(operation);
-    before.thread = thread_of(one);
+    before.thread = one.thread;
     before.done = static_cast<uint32_t>(own.size());
   }
 }
@@ -63,7 +61,7 @@ bool load(const std::string &path, bool threads, Loaded *out) {
   out->streams = read.stream_count;
   out->operations = read.count;
   out->peak_requested = read.peak_requested;
-  if (threads && thread_count(read) > 1) {
+  if (threads && read.thread_count > 1) {
     split(read, out);
   } else {
     out->blocks = read.block_count;

@@ -65,6 +65,13 @@ double median(std::vector<double> values) {
   return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+double time_over(const Row &row, const Row &other) {
+  if (row.samples.empty() || row.samples.size() != other.samples.size()) return *row.ns / *other.ns;
+  std::vector<double> ratios;
+  for (size_t i = 0; i < row.samples.size(); ++i) ratios.push_back(row.samples[i] / other.samples[i]);
+  return median(ratios);
+}
+
 std::string decimals(double value, int count) {
   if (!std::isfinite(value)) return "-";
   char text[64];

@@ -19,6 +19,7 @@ struct Row {
   std::optional<std::string> trace;
   std::optional<double> ns, gbps, reserved_over_requested;
   std::optional<uint64_t> handles;
+  std::vector<double> samples;  // not printed
   // Further numbers and words of the command, and what the time is against the others'.
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<std::pair<std::string, std::string>> words;
@@ -29,6 +30,10 @@ void print_json(const Row &row);
 
 // The middle one; of an even number the mean of the two in the middle. `values` must not be empty.
 double median(std::vector<double> values);
+
+// How many times `other`'s time `row` took. The rows were measured in turns: each sample is held against the one beside it, so that a
+// machine that slows down for a while moves both.
+double time_over(const Row &row, const Row &other);
 
 // "12.3 ns", "4.56 us", padded by the caller.
 std::string time_text(double ns);

@@ -47,10 +47,16 @@ struct HostPeer {
 
 struct Malloc : HostPeer {
   static constexpr const char *kName = "malloc";
-  bool open(const gmm_bench_options &) { return true; }
+  uint64_t before = 0;  // what the benchmark itself has
+
+  bool open(const gmm_bench_options &) { return before = held(), true; }
   void *allocate(uint64_t size, Stream) { return std::malloc(size); }
   bool deallocate(void *block, uint64_t, Stream) { return std::free(block), true; }
   uint64_t reserved() {
+    const uint64_t now = held();
+    return now > before ? now - before : 0;
+  }
+  static uint64_t held() {
     const struct mallinfo2 info = mallinfo2();
     return info.arena + info.hblkhd;
   }

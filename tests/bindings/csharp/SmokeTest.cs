@@ -4,6 +4,7 @@ using System.Collections.Generic;
 using System.IO;
 using System.Reflection;
 using System.Runtime.InteropServices;
+using System.Text;
 using System.Text.RegularExpressions;
 using System.Threading;
 using Gmm;
@@ -508,12 +509,34 @@ internal sealed class SmokeTest
             context.Alloc(123456, GmmKind.Vmm).Dispose();
             context.TraceEnd();
             Fails(GmmResult.Unbalanced, "UNBALANCED", context.TraceEnd);
-            List<string> lines = new List<string>(File.ReadAllLines(file));
-            lines.RemoveAll(line => line.StartsWith("#"));
-            Same(2, lines.Count, "lines of the trace");
-            Check(Regex.IsMatch(lines[0], "^a [0-9]+ 123456 [0-9]+$"), "the line of the alloc: " + lines[0]);
-            Check(Regex.IsMatch(lines[1], "^f [0-9]+ [0-9]+$"), "the line of the free: " + lines[1]);
-            Same(lines[0].Split(' ')[1], lines[1].Split(' ')[1], "the number of the block");
+            byte[] bytes = File.ReadAllBytes(file);
+            Same("gmmtrace", Encoding.ASCII.GetString(bytes, 0, 8), "the first bytes of the trace");
+            Same(1, BitConverter.ToInt32(bytes, 8), "the version of the trace");
+            List<string> events = new List<string>();
+            for (int chunk = 64; chunk < bytes.Length; chunk += 32 + BitConverter.ToInt32(bytes, chunk + 4))
+            {
+                int end = chunk + 32 + BitConverter.ToInt32(bytes, chunk + 4);
+                for (int record = chunk + 32; record < end; record += (bytes[record] & 7) * 8)
+                {
+                    ulong address = (BitConverter.ToUInt64(bytes, record) >> 16) << 8;
+                    switch (bytes[record] >> 3)
+                    {
+                        case 4:
+                            events.Add("alloc " + address + " " + (BitConverter.ToUInt64(bytes, record + 8) & 0xffffffffffff));
+                            break;
+                        case 5:
+                            events.Add("free " + address);
+                            break;
+                        case 14:
+                            events.Add("end " + BitConverter.ToUInt64(bytes, record + 8));
+                            break;
+                    }
+                }
+            }
+            Same(3, events.Count, "events of the trace");
+            Check(Regex.IsMatch(events[0], "^alloc [0-9]+ 123456$"), "the alloc: " + events[0]);
+            Same("free " + events[0].Split(' ')[1], events[1], "the free");
+            Same("end 0", events[2], "the end");
         }
         finally
         {

@@ -75,7 +75,10 @@ TEST(PageMap, RandomRangesAgainstAModel) {
     const uint64_t begin = random() % kGranules, end = begin + 1 + random() % (kGranules - begin);
     Span *span = &spans[random() % spans.size()];
     ASSERT_TRUE(map.prepare_granules(kBase + begin * kGranule, (end - begin) * kGranule));
-    map.set(kBase + begin * kGranule, (end - begin) * kGranule, span);
+    if (random() % 2 == 0)
+      map.set(kBase + begin * kGranule, (end - begin) * kGranule, span);
+    else
+      map.set_each(kBase + begin * kGranule, (end - begin) * kGranule, span);
     for (uint64_t i = begin; i < end; ++i) model[i] = span;
     for (uint64_t i = 0; i < kGranules; i += 1 + random() % 7)
       ASSERT_EQ(map.find(at(kBase + i * kGranule + random() % kGranule)), model[i]) << i;

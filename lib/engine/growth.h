@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a VMM heap asks the driver for more, how much, and when it moves free memory to where it is wanted instead.
+//
+// What a heap holds beyond the bytes that were ever live at once is waste, so it is bounded by an allowance over that peak. While the
+// heap would stay inside, it grows: new memory costs about what moving memory costs. Past it, whole free extents are
+// mapped to the new addresses first (their pages are taken from holes that nothing fits), and only the rest is new.
+//
+// Moving has a budget of time, so that a program whose holes never fit does not spend its day in the driver: each block that
+// the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the driver takes for it.
+// With nothing left the heap grows past the allowance instead.
+//
+// Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is
+// freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good.
+#ifndef GMM_ENGINE_GROWTH_H
+#define GMM_ENGINE_GROWTH_H
+
+#include <cstdint>
+
+#include "backend/backend.h"
+
+namespace gmm {
+
+class GrowthPolicy {
+ public:
+  // A block of this size came from the heap.
+  void took(uint64_t bytes) {
+    nanoseconds_ += kEarnedByBlock + static_cast<int64_t>(bytes / kBytesToEarn);
+    if (nanoseconds_ > kMostSaved) nanoseconds_ = kMostSaved;
+  }
+  void freed() { only_grew_ = false; }
+  void moved(uint64_t bytes) { nanoseconds_ -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
+  void grew() { only_grew_ = true; }
+
+  // Bytes that a heap may hold when this many were live at once.
+  static uint64_t allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
+  // Of `need` bytes, those to come from free extents.
+  uint64_t to_move(uint64_t held, uint64_t need, uint64_t peak_live) const {
+    const uint64_t allowed = allowance(peak_live);
+    if (nanoseconds_ < 0 || held + need <= allowed) return 0;
+    const uint64_t over = held + need - allowed;
+    return over < need ? over : need;
+  }
+  // Bytes of new memory to take when `need` are wanted: a multiple of kExtentAlignment, as `need` is.
+  uint64_t to_take(uint64_t held, uint64_t need, uint64_t peak_live, uint64_t minimum) const {
+    uint64_t step = round(held / 48);
+    // At first as much again as there is.
+    if (step < kFirstSteps) step = held < kFirstSteps ? round(held) : kFirstSteps;
+    if (!only_grew_) {
+      const uint64_t allowed = allowance(peak_live),
+                     room = allowed > held ? (allowed - held) & ~(kExtentAlignment - 1) : 0;
+      if (step > room) step = room;
+    }
+    if (step < minimum) step = round(minimum);
+    return step < need ? need : step;
+  }
+  // The largest extent to make; a larger need is met by several, so that they can be moved one by one.
+  static uint64_t largest_extent(uint64_t held) {
+    const uint64_t size = round(held / 64);
+    return size < kLargeExtent ? kLargeExtent : size > kLargestExtent ? kLargestExtent : size;
+  }
+
+ private:
+  static constexpr uint64_t kFirstSteps = uint64_t{20} << 20;
+  static constexpr uint64_t kLargeExtent = uint64_t{64} << 20, kLargestExtent = uint64_t{256} << 20;
+  // Time, in nanoseconds: a move takes about 50 microseconds (2 MiB) to 100 (64 MiB) on an H200; a block is worth 32 and a
+  // tenth of the time in which such a device could read it once.
+  static constexpr int64_t kMoveCost = 50'000, kEarnedByBlock = 32, kMostSaved = 20'000'000;
+  static constexpr uint64_t kBytesToMove = 1024, kBytesToEarn = 65536;
+
+  static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
+
+  int64_t nanoseconds_ = kMostSaved / 4;
+  bool only_grew_ = true;
+};
+
+}  // namespace gmm
+#endif
