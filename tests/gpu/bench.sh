@@ -18,7 +18,6 @@ out=${OUT:-$root/tests/gpu/out}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
 log=$out/log.txt
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 build=${BUILD:-$work/build}
 peers=$work/peers
 fake=${GMM_GPU_RUN_FAKE:-}
@@ -27,6 +26,8 @@ deadline=$((SECONDS + ${GMM_GPU_SECONDS:-400} * ${patience:-1}))
 python=${PYTHON:-python3}
 : >"$log"
 exec > >(tee "$out/summary.txt") 2>&1
+tee=$!
+trap 'rm -rf "$work"; exec >&- 2>&-; wait $tee' EXIT # the summary is whole when this ends
 
 # step NAME SECONDS COMMAND...: runs into the log; one line on how it went.
 step() {

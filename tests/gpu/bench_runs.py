@@ -36,9 +36,9 @@ def commands(quick):
     few = ["--samples", "2"] if quick else []
     for name in ("small", "large", "threads", "mixed"):
         all_runs[name + "-expandable"] = [*all_runs[name], "--subject", f"gmm,gmm-heap,mimalloc,{EXPANDABLE}"]
+    # The host's allocators have nothing to show in a replay. The kind of PyTorch's default segments is device: they come from cudaMalloc.
+    all_runs["replay"] = ["replay", *traces, "--kind", "vmm,device", "--subject", "gmm,gmm-heap,pytorch,cudaMallocAsync", *few]
     all_runs["replay-expandable"] = ["replay", *traces, "--subject", f"gmm,gmm-heap,{EXPANDABLE}", *few]
-    # The kind of the peers is device: their memory comes from cudaMalloc.
-    all_runs["replay-peers"] = ["replay", *traces, "--kind", "vmm,device", "--subject", "gmm,gmm-heap,pytorch,cudaMallocAsync", *few]
     return all_runs
 
 

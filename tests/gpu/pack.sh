@@ -37,6 +37,7 @@ library() {
 }
 library libmimalloc.so.2 libmimalloc-dev
 library libjemalloc.so.2 libjemalloc-dev
+# shellcheck disable=SC1003 # a backslash and a blank
 zlib=$(echo '#include <zlib.h>' | cc -xc -M - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/(zlib|zconf)\.h$' || true)
 if [ -n "$zlib" ] && [ -f "$(cc -print-file-name=libz.a)" ]; then
   # shellcheck disable=SC2086 # several paths

@@ -56,23 +56,30 @@ FIND
 cuda=${CUDA_HOME:-}
 if [ -z "$cuda" ] && command -v nvcc >/dev/null; then cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"); fi
 cuda=${cuda:-/usr/local/cuda}
-runtime=
+runtime=()
 for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib"; do
-  [ -f "$folder/libcudart_static.a" ] && runtime=$folder && break
+  # Better each peer with its own inside; all of them meet in the device's primary context.
+  if [ -f "$folder/libcudart_static.a" ]; then
+    runtime=("-L$folder" -lcudart_static)
+  elif [ -f "$folder/libcudart.so" ]; then
+    runtime=("-L$folder" -lcudart "-Wl,-rpath,$folder")
+  else
+    continue
+  fi
+  break
 done
 no_toolkit=
 if [ ! -f "$cuda/include/cuda_runtime_api.h" ]; then
   no_toolkit="no cuda_runtime_api.h in $cuda/include; install the CUDA toolkit or set CUDA_HOME"
-elif [ -z "$runtime" ]; then
-  no_toolkit="no libcudart_static.a under $cuda; install the CUDA toolkit's runtime (cuda-cudart-dev)"
+elif [ ${#runtime[@]} = 0 ]; then
+  no_toolkit="neither libcudart_static.a nor libcudart.so under $cuda; install the CUDA toolkit's runtime (cuda-cudart-dev)"
 fi
-# Each peer has its own runtime inside; they meet in the device's primary context.
-static=("-L$runtime" -lcudart_static -ldl -lrt -lpthread)
+runtime+=(-ldl -lrt -lpthread)
 
 if [ -n "$no_toolkit" ]; then
   missing[cuda]=$no_toolkit
 else
-  start cuda -isystem "$cuda/include" "${static[@]}"
+  start cuda -isystem "$cuda/include" "${runtime[@]}"
 fi
 
 # --- PyTorch ----------------------------------------------------------------------------------------------------
@@ -87,7 +94,7 @@ else
   abi=0
   if grep -aq 'NSt7__cxx1112basic_string' "$torch/lib/libc10.so"; then abi=1; fi
   start pytorch "-D_GLIBCXX_USE_CXX11_ABI=$abi" -isystem "$torch/include" -isystem "$cuda/include" "-L$torch/lib" \
-    "-Wl,-rpath,$torch/lib" -lc10_cuda -lc10 "${static[@]}"
+    "-Wl,-rpath,$torch/lib" -lc10_cuda -lc10 "${runtime[@]}"
 fi
 
 # --- RMM --------------------------------------------------------------------------------------------------------
@@ -109,7 +116,7 @@ else
   # Its wheel brings the parts of CCCL that its headers need.
   [ -z "$rmm" ] || start rmm -isystem "$rmm/include" -isystem "$rmm/include/rapids" -isystem "$logger/include" \
     -isystem "$cuda/include" "-L$rmm/lib64" "-L$logger/lib64" "-Wl,-rpath,$rmm/lib64:$logger/lib64" -lrmm -lrapids_logger \
-    "${static[@]}"
+    "${runtime[@]}"
 fi
 
 # --- Python's own -----------------------------------------------------------------------------------------------
