@@ -51,6 +51,7 @@ struct Malloc : HostPeer {
       0;  // what the benchmark itself uses; free memory that malloc holds counts as held for whoever gets it
 
   bool open(const gmm_bench_options &) {
+    malloc_trim(0);  // what another trace left
     const struct mallinfo2 info = mallinfo2();
     before = info.uordblks + info.hblkhd;
     return true;
