@@ -108,7 +108,7 @@ def line_of(figure, rows):
         good = good and met
         parts.append(f"{subject} {figures.round_text(value)} ({figures.where(row)}){'' if met else ' missed'}")
     goal = f"{'at most' if figure.most else 'at least'} {figure.goal:g}"
-    return f"{'ok' if good else 'MISSED':<6}  {figure.words:<52}  {goal:<13}  {'; '.join(parts)}"
+    return f"{'ok' if good else 'MISSED':<6}  {figure.words:<64}  {goal:<13}  {'; '.join(parts)}"
 
 
 def main():
