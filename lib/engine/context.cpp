@@ -35,7 +35,8 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       pins(core),
       trace(core),
       pauser(core, heaps, tags),
-      sharing(core, heaps) {}
+      sharing(core, heaps),
+      decommit(core, heaps) {}
 
 Status Context::check(const Context *context) {
   if (__builtin_expect(context == nullptr, 0))
@@ -89,7 +90,8 @@ Status Context::init(const gmm_context_desc &desc) {
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
   begin_trace();
-  return Status();
+  GMM_TRY(decommit.init());
+  return decommit.set(desc.decommit_after_ms);
 }
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
@@ -116,6 +118,7 @@ void Context::release() {
 // Also what a failed init() left.
 void Context::end() {
   if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
+  decommit.stop();
   if (core.backend != nullptr) {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
@@ -331,6 +334,7 @@ Status Context::reset() {
 
 Status Context::defer_begin() {
   core.deferred.fetch_add(1, std::memory_order_acq_rel);
+  decommit.wait_for_round();
   return Status();
 }
 

@@ -8,6 +8,7 @@
 #include <gmm/stream.h>
 
 #include "engine/core.h"
+#include "engine/decommit.h"
 #include "engine/heap.h"
 #include "engine/heap_set.h"
 #include "engine/ipc.h"
@@ -86,6 +87,7 @@ class Context {
   Trace trace;
   Pauser pauser;
   Sharing sharing;
+  Decommit decommit;
 
  private:
   Status init(const gmm_context_desc &desc);

@@ -10,6 +10,7 @@ namespace gmm {
 Heap::Heap(Core &core, const HeapOptions &options)
     : core_(core),
       options_(options),
+      free_(options.kind != Kind::kVmm),
       streams_(core.backend, options.device, core.allocator),
       uses_(core.allocator),
       kept_aside_(core.allocator),

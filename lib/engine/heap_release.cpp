@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "engine/heap.h"
+#include "engine/idle_rule.h"
 
 namespace gmm {
 
@@ -90,7 +91,7 @@ bool Heap::settle_free() {
   return any;
 }
 
-Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
+Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   for_each_releasable([&](Span *run) {
@@ -107,6 +108,7 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
           region->extents.front()->importers.load(std::memory_order_relaxed) != 0)
         continue;
       const uint64_t bytes = run->bytes();
+      if (rule != nullptr && !dedicated && !rule->allows(*region->extents.front(), *released)) continue;
       unlist_run(run);
       if (Status status = release_plain_region(region); !status.ok()) {
         list_run(run);
@@ -115,7 +117,7 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
       *released += bytes;
       continue;
     }
-    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released));
+    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released, dedicated ? nullptr : rule));
     if (dedicated && region->extents.empty()) end_region(region);
   }
   return Status();

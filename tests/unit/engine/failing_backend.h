@@ -46,6 +46,8 @@ class FailingBackend final : public Backend {
     before_name_ = name;
     before_ = std::move(fn);
   }
+  // Every stream answers that it is being captured into a graph.
+  void capture(bool capturing) { capturing_ = capturing; }
   // Of those not refused.
   uint64_t count(const char *name) {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -134,8 +136,9 @@ class FailingBackend final : public Backend {
     return refuses("stream_synchronize") ? refusal("stream_synchronize") : inner_->stream_synchronize(device, stream);
   }
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override {
-    return refuses("stream_is_capturing") ? refusal("stream_is_capturing")
-                                          : inner_->stream_is_capturing(device, stream, out);
+    if (refuses("stream_is_capturing")) return refusal("stream_is_capturing");
+    *out = true;
+    return capturing_ ? Status() : inner_->stream_is_capturing(device, stream, out);
   }
   Status stream_query(Device device, gmm_stream stream, bool *idle) override {
     return refuses("stream_query") ? refusal("stream_query") : inner_->stream_query(device, stream, idle);
@@ -203,6 +206,7 @@ class FailingBackend final : public Backend {
   uint64_t also_left_ = 0;
   bool more_ = false;
   std::atomic<uint64_t> refused_{0};
+  std::atomic<bool> capturing_{false};
   std::string before_name_;
   std::function<void()> before_;
   void *next_reservation_ = nullptr;
