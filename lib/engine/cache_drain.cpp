@@ -23,7 +23,7 @@ void free_bins(HeapCache &cache) {
 
 }  // namespace
 
-void revoke(HeapCache &cache) { cache.revoked.store(1, std::memory_order_seq_cst); }
+void revoke(HeapCache &cache) { cache.attention.fetch_or(kRevoked, std::memory_order_seq_cst); }
 
 void pass_barrier() {
   if (expedited_barriers())
@@ -35,7 +35,7 @@ void pass_barrier() {
 void empty_revoked(HeapCache &cache, Vector<CacheEntry> *per_thread) {
   while (cache.busy.load(std::memory_order_seq_cst) != 0) sched_yield();
   empty_cache(cache, false, per_thread);
-  cache.revoked.store(0, std::memory_order_release);
+  cache.attention.fetch_and(~kRevoked, std::memory_order_release);
 }
 
 void empty_cache(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
@@ -73,7 +73,6 @@ void end_cache(HeapCache &cache) {
   Heap &heap = *cache.heap;
   HeapTotals &ended = heap.ended;
   ended.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
-  ended.live_blocks += cache.live_blocks.load(std::memory_order_relaxed);
   ended.allocations += cache.allocations.load(std::memory_order_relaxed);
   ended.frees += cache.frees.load(std::memory_order_relaxed);
   List<HeapCache, HeapCaches>::remove(&cache);
@@ -134,12 +133,12 @@ HeapTotals Heap::totals() {
     totals = ended;
     for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
       totals.live_bytes += cache->live_bytes.load(std::memory_order_relaxed);
-      totals.live_blocks += cache->live_blocks.load(std::memory_order_relaxed);
       totals.allocations += cache->allocations.load(std::memory_order_relaxed);
       totals.frees += cache->frees.load(std::memory_order_relaxed);
       totals.free_bytes += cache->cached_bytes.load(std::memory_order_relaxed);
     }
     if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
+    totals.live_blocks = totals.allocations - totals.frees - totals.forgotten;
     if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;
     if (static_cast<int64_t>(totals.free_bytes) < 0) totals.free_bytes = 0;
     note_peak(totals.live_bytes);

@@ -21,10 +21,13 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-// A pointer of the initial-exec model is one load away; one word fits the room that the C library keeps for libraries
+// Variables of the initial-exec model are one load away; three words fit the room that the C library keeps for libraries
 // opened late.
 // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
 __attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadState *t_state;
+// The heap used last. A serial is never used again, so the cache of a heap that ended is never found.
+// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
+__attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadTableEntry t_last;
 
 // What the calling thread has, made now; NULL without memory.
 ThreadState *make_thread_state();

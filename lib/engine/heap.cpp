@@ -57,11 +57,13 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->reciprocal.store(slab_reciprocal(class_index), std::memory_order_relaxed);
   slab->block_count.store(blocks, std::memory_order_relaxed);
   slab->class_index = class_index;
+  slab->slot_shift.store(0, std::memory_order_relaxed);
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
   slab->streams = run->streams;
   slab->stamp = run->stamp;
   slab->is_slab_object = true;
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
+  slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
   core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
@@ -335,10 +337,15 @@ Status Heap::forget_stream(gmm_stream stream) {
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
-  for_each_cache(*this, [](HeapCache &cache) { cache.forget_live(); });
   {
     LockGuard guard(caches_mutex);
-    ended.live_blocks = ended.live_bytes = 0;
+    ended.live_bytes = 0;
+    ended.forgotten = ended.allocations - ended.frees;
+    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+      cache->live_bytes.store(0, std::memory_order_relaxed);
+      ended.forgotten +=
+          cache->allocations.load(std::memory_order_relaxed) - cache->frees.load(std::memory_order_relaxed);
+    }
   }
   LockGuard guard(mutex);
   uses_.clear();
@@ -350,8 +357,8 @@ Status Heap::reset() {
          at < end;) {
       Span *span = span_at(at);
       if (span->live()) {
-        for (uint32_t i = 0; i < (span->is_slab_object ? kMaxSlabBlocks : 1); ++i)
-          span->slot(i).store(0, std::memory_order_relaxed);
+        const uint32_t blocks = span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1;
+        for (uint32_t i = 0; i < blocks; ++i) span->slot(i).store(0, std::memory_order_relaxed);
         span->streams = 0;
         if (span->is(SpanState::kSlab)) {
           span = retire_slab(span);

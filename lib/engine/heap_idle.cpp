@@ -34,7 +34,7 @@ uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
   }
   uint64_t cached = 0;
   for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-    if (cache->revoked.load(std::memory_order_relaxed) == 0) continue;
+    if ((cache->attention.load(std::memory_order_relaxed) & kRevoked) == 0) continue;
     cached += cache->cached_bytes.load(std::memory_order_relaxed);
     empty_revoked(*cache, nullptr);
     cache->drained = true;

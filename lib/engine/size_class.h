@@ -34,7 +34,19 @@ constexpr uint64_t count_of_class(uint32_t index) {
 
 inline constexpr uint32_t kSmallClasses = class_of_count(kMaxSmall / kUnit) + 1;
 
-constexpr uint32_t small_class(uint64_t size) { return class_of_count((size + kUnit - 1) / kUnit); }
+namespace internal {
+// The class of each count of units.
+struct SmallClassTable {
+  uint8_t classes[kMaxSmall / kUnit + 1] = {};
+  constexpr SmallClassTable() {
+    for (uint64_t units = 1; units <= kMaxSmall / kUnit; ++units)
+      classes[units] = static_cast<uint8_t>(class_of_count(units));
+  }
+};
+inline constexpr SmallClassTable kSmallClassTable;
+}  // namespace internal
+
+constexpr uint32_t small_class(uint64_t size) { return internal::kSmallClassTable.classes[(size + kUnit - 1) / kUnit]; }
 constexpr uint64_t small_class_size(uint32_t index) { return count_of_class(index) * kUnit; }
 constexpr uint64_t granules(uint64_t size) { return (size + kGranule - 1) >> kGranuleShift; }
 
@@ -52,6 +64,12 @@ constexpr uint64_t slab_granules(uint32_t index) {
 constexpr uint32_t slab_blocks(uint32_t index) {
   const uint64_t blocks = slab_granules(index) * kGranule / small_class_size(index);
   return static_cast<uint32_t>(blocks < kMaxSlabBlocks ? blocks : kMaxSlabBlocks);
+}
+// Where to put the slots of a slab: one line of the processor's cache each, or as near to that as there is room.
+constexpr uint8_t slab_slot_shift(uint32_t index) {
+  uint8_t shift = 0;
+  while (shift < 3 && slab_blocks(index) << (shift + 1) <= kMaxSlabBlocks) ++shift;
+  return shift;
 }
 // Blocks of a slab are found by multiplication: index = units * reciprocal >> 24.
 constexpr uint32_t slab_reciprocal(uint32_t index) {

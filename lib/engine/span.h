@@ -66,7 +66,8 @@ enum class SpanState : uint32_t {
 // Bit 63 of a slot: gmm_record_use() named further streams.
 inline constexpr uint64_t kUsedElsewhere = uint64_t{1} << 63;
 
-struct Span : Link<SpanOrder> {
+// Aligned, so that a thread that uses one span does not slow another one down at the next.
+struct alignas(64) Span : Link<SpanOrder> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
   std::atomic<SpanState> state{SpanState::kNone};
@@ -74,29 +75,32 @@ struct Span : Link<SpanOrder> {
   std::atomic<uint32_t> block_size{0};  // bytes; 0 for a large block
   std::atomic<uint32_t> reciprocal{0};
   std::atomic<uint32_t> block_count{0};
-  uint32_t class_index = 0;
   std::atomic<Heap *> heap{nullptr};
+  uint32_t class_index = 0;
+  std::atomic<uint8_t> slot_shift{0};  // where blocks are few, their slots lie in lines of their own
+  bool listed = false;                 // in a list of the heap
+  bool is_slab_object = false;         // which pool it came from
   Region *region = nullptr;
-  uint64_t free_blocks = 0;     // slab: bit i = block i lies here and not in a thread cache
-  uint64_t streams = 0;         // free memory: streams whose queued work may still use it (bits of StreamOrder)
-  uint64_t stamp = 0;           // and when it was freed (StreamOrder::stamp())
-  bool listed = false;          // in a list of the heap
-  bool is_slab_object = false;  // which pool it came from
-  // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans one: both
-  // are followed by no further member, and SlabSpan adds the rest.
-  std::atomic<uint64_t> slots[1] = {};
+  uint64_t free_blocks = 0;  // slab: bit i = block i lies here and not in a thread cache
+  uint64_t streams = 0;      // free memory: streams whose queued work may still use it (bits of StreamOrder)
+  uint64_t stamp = 0;        // and when it was freed (StreamOrder::stamp())
+  // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans use the first: they end the
+  // span without padding, and SlabSpan adds the rest.
+  static constexpr uint32_t kOwnSlots = 4;
+  std::atomic<uint64_t> slots[kOwnSlots] = {};
 
   uintptr_t begin() const { return base.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return size.load(std::memory_order_relaxed); }
   uintptr_t end() const { return begin() + bytes(); }
   bool is(SpanState wanted) const { return state.load(std::memory_order_relaxed) == wanted; }
   bool live() const { return state.load(std::memory_order_relaxed) >= SpanState::kSlab; }
-  // The block of an address inside the span.
+  // The block of an address inside the span; block_count for the tail of a slab.
   uint32_t index_of(uintptr_t address) const {
     const uint32_t multiplier = reciprocal.load(std::memory_order_relaxed);
     if (multiplier == 0) return 0;
     const uint32_t index = static_cast<uint32_t>(((address - begin()) / kUnit * multiplier) >> 24);
-    return index < kMaxSlabBlocks ? index : kMaxSlabBlocks - 1;
+    const uint32_t count = block_count.load(std::memory_order_relaxed);
+    return index < count ? index : count;
   }
   uintptr_t block(uint32_t index) const {
     return begin() + uint64_t{index} * block_size.load(std::memory_order_relaxed);
@@ -105,14 +109,15 @@ struct Span : Link<SpanOrder> {
     const uint32_t small = block_size.load(std::memory_order_relaxed);
     return small != 0 ? small : bytes();
   }
-  std::atomic<uint64_t> &slot(uint32_t index) { return (&slots[0])[index]; }
+  std::atomic<uint64_t> &slot(uint32_t index) {
+    return (&slots[0])[(index << slot_shift.load(std::memory_order_relaxed)) % kMaxSlabBlocks];
+  }
 };
 
 struct SlabSpan : Span {
-  std::atomic<uint64_t> more_slots[kMaxSlabBlocks - 1] = {};
+  std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};
 };
-static_assert(sizeof(SlabSpan) == sizeof(Span) + (kMaxSlabBlocks - 1) * sizeof(std::atomic<uint64_t>),
-              "the slots of a slab are one array");
+static_assert(sizeof(Span) == 96 + Span::kOwnSlots * sizeof(uint64_t), "the slots of a slab are one array");
 
 }  // namespace gmm
 #endif

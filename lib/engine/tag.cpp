@@ -75,11 +75,9 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   return Status();
 }
 
-gmm_tag TagTable::current() const {
-  const ThreadState *state = current_thread(false);
-  if (state != nullptr)
-    for (uint32_t i = state->tag_depth; i-- > 0;)
-      if (state->tags[i].context == serial_) return state->tags[i].tag;
+gmm_tag TagTable::pushed(const ThreadState &state) const {
+  for (uint32_t i = state.tag_depth; i-- > 0;)
+    if (state.tags[i].context == serial_) return state.tags[i].tag;
   return process_default_.load(std::memory_order_relaxed);
 }
 

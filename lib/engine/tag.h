@@ -8,7 +8,7 @@
 #include <atomic>
 
 #include "base/lock.h"
-#include "engine/heap.h"
+#include "engine/cache_state.h"
 #include "engine/ledger.h"
 
 namespace gmm {
@@ -43,9 +43,15 @@ class TagTable {
   Status push(gmm_tag tag);
   Status pop();
   Status set_process_default(gmm_tag tag);
-  gmm_tag current() const;
+  gmm_tag current() const {
+    const ThreadState *state = t_state;
+    if (__builtin_expect(state != nullptr && state->tag_depth != 0, 0)) return pushed(*state);
+    return process_default_.load(std::memory_order_relaxed);
+  }
 
  private:
+  gmm_tag pushed(const ThreadState &state) const;
+
   const HostAllocator allocator_;
   const uint64_t serial_;
   Mutex mutex_;

@@ -13,22 +13,29 @@ namespace {
 constexpr uint64_t kStackBytes = uint64_t{256} << 10;
 constexpr uint32_t kBatch = 32;
 
-uint32_t stack_capacity(uint32_t index) {
+uint16_t stack_capacity(uint32_t index) {
   const uint64_t fits = kStackBytes / small_class_size(index);
-  return fits > 64 ? 64 : fits < 4 ? 4 : static_cast<uint32_t>(fits);
+  return static_cast<uint16_t>(fits > 64 ? 64 : fits < 4 ? 4 : fits);
 }
 
 // --- Who may touch a cache -----------------------------------------------------------------------------
 
-inline bool enter(HeapCache &cache) {
+// Whether the owner may go on; leave() follows either way. The fast paths call nothing that comes back, so that they
+// save no registers: what needs attention is for the slow paths, which use enter().
+inline bool enter_at_once(HeapCache &cache) {
   if constexpr (kThreadSanitizer) {
     cache.busy.exchange(1, std::memory_order_seq_cst);
-    return cache.revoked.load(std::memory_order_seq_cst) == 0;
+    return cache.attention.load(std::memory_order_seq_cst) == 0;
   }
   cache.busy.store(1, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (__builtin_expect(cache.fence != 0, 0)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  return cache.revoked.load(std::memory_order_acquire) == 0;
+  return cache.attention.load(std::memory_order_acquire) == 0;
+}
+
+bool enter(HeapCache &cache) {
+  if (enter_at_once(cache)) return true;
+  if ((cache.attention.load(std::memory_order_relaxed) & kNeedsFence) != 0) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return (cache.attention.load(std::memory_order_acquire) & kRevoked) == 0;
 }
 
 inline void leave(HeapCache &cache) { cache.busy.store(0, std::memory_order_release); }
@@ -45,11 +52,14 @@ inline void add(std::atomic<uint64_t> &counter, uint64_t value) {
 
 // --- A thread's table -------------------------------------------------------------------------------------
 
-inline HeapCache *find_cache(const Heap &heap) {
+// The thread's cache of a heap, NULL when it has none.
+HeapCache *find_cache(const Heap &heap) {
   const ThreadState *state = t_state;
-  if (__builtin_expect(state == nullptr || heap.fast.slot >= state->table_size, 0)) return nullptr;
+  if (state == nullptr || heap.fast.slot >= state->table_size) return nullptr;
   const ThreadTableEntry &entry = state->table[heap.fast.slot];
-  return entry.serial == heap.fast.serial ? entry.cache : nullptr;
+  if (entry.serial != heap.fast.serial) return nullptr;
+  t_last = entry;
+  return entry.cache;
 }
 
 HeapCache *make_cache(Heap &heap) {
@@ -67,7 +77,7 @@ HeapCache *make_cache(Heap &heap) {
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;
   cache->thread_id = state->id;
-  cache->fence = expedited_barriers() ? 0 : 1;
+  if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
   {
     LockGuard guard(heap.caches_mutex);
     heap.caches.push_back(cache);
@@ -93,10 +103,11 @@ StreamBins *bins_of(HeapCache &cache, gmm_stream stream) {
 Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index) {
   Bin &bin = bins.bins[index];
   if (bin.entries != nullptr) return &bin;
-  const uint32_t capacity = stack_capacity(index);
-  bin.entries = static_cast<CacheEntry *>(cache.heap->core().allocator.allocate(capacity * sizeof(CacheEntry)));
+  const uint16_t capacity = stack_capacity(index);
+  bin.entries = static_cast<CacheEntry *>(cache.heap->core().allocator.allocate(capacity * sizeof(CacheEntry), 64));
   if (bin.entries == nullptr) return nullptr;
   bin.capacity = capacity;
+  bin.block_bytes = static_cast<uint32_t>(small_class_size(index));
   return &bin;
 }
 
@@ -120,7 +131,6 @@ uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out)
 
 inline void count_alloc(HeapCache &cache, uint64_t size) {
   add(cache.allocations, 1);
-  add(cache.live_blocks, 1);
   add(cache.live_bytes, size);
 }
 
@@ -219,41 +229,55 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
 
 }  // namespace
 
+// Another heap than last time, or another stream: the second try finds them at once.
+__attribute__((noinline)) static Status retry_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
+                                                    void **out) {
+  const uint64_t rounded = alignment > kUnit ? (size + alignment - 1) & ~(alignment - 1) : size;
+  HeapCache *cache = find_cache(heap);
+  if (cache == nullptr || !enter(*cache)) {
+    if (cache != nullptr) wait_for_revoker(*cache);
+    return slow_alloc(heap, rounded, size, alignment, stream, out);
+  }
+  const bool found = bins_of(*cache, stream) != nullptr;
+  leave(*cache);
+  if (!found || cache->attention.load(std::memory_order_relaxed) != 0)
+    return slow_alloc(heap, rounded, size, alignment, stream, out);
+  return cached_alloc(heap, size, alignment, stream, out);
+}
+
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
   const uint64_t asked = size;
-  if (alignment > kUnit) {
+  if (__builtin_expect(alignment > kUnit, 0)) {
+    if (alignment > kGranule) return slow_alloc(heap, size, asked, alignment, stream, out);
     // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
     // Beyond a granule the heap places a run of just the size.
-    if (alignment <= kGranule) size = (size + alignment - 1) & ~(alignment - 1);
+    size = (size + alignment - 1) & ~(alignment - 1);
   }
-  HeapCache *cache = find_cache(heap);
-  if (__builtin_expect(cache == nullptr || size > kMaxCached || alignment > kGranule, 0))
-    return slow_alloc(heap, size, asked, alignment, stream, out);
-  if (__builtin_expect(!enter(*cache), 0)) {
-    wait_for_revoker(*cache);
-    return slow_alloc(heap, size, asked, alignment, stream, out);
-  }
+  // A serial is never used again, so the cache of a heap that ended is not found.
+  if (__builtin_expect(t_last.serial != heap.fast.serial, 0)) return retry_alloc(heap, asked, alignment, stream, out);
+  HeapCache *cache = t_last.cache;
+  const bool entered = enter_at_once(*cache);
   StreamBins *bins = cache->current;
-  if (__builtin_expect(bins == nullptr || bins->key.stream != stream, 0)) bins = bins_of(*cache, stream);
-  if (__builtin_expect(bins != nullptr, 1)) {
-    if (size <= kMaxSmall) {
-      const uint32_t index = small_class(size);
-      Bin &bin = bins->bins[index];
-      if (__builtin_expect(bin.count != 0, 1)) {
-        const CacheEntry entry = bin.entries[--bin.count];
-        give_out(*cache, entry, small_class_size(index), asked);
-        *out = entry.block;
-        return Status();
-      }
-    } else {
-      for (uint32_t i = bins->large_count; i-- > 0;) {
-        if (!fits(bins->large[i].bytes, size)) continue;
-        const LargeEntry large = bins->large[i];
-        bins->large[i] = bins->large[--bins->large_count];
-        give_out(*cache, large.entry, large.bytes, asked);
-        *out = large.entry.block;
-        return Status();
-      }
+  if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
+    leave(*cache);
+    return retry_alloc(heap, asked, alignment, stream, out);
+  }
+  if (size <= kMaxSmall) {
+    Bin &bin = bins->bins[small_class(size)];
+    if (__builtin_expect(bin.count != 0, 1)) {
+      const CacheEntry entry = bin.entries[--bin.count];
+      give_out(*cache, entry, bin.block_bytes, asked);
+      *out = entry.block;
+      return Status();
+    }
+  } else {
+    for (uint32_t i = bins->large_count; i-- > 0;) {
+      const LargeEntry large = bins->large[i];
+      if (!fits(large.bytes, size)) continue;
+      bins->large[i] = bins->large[--bins->large_count];
+      give_out(*cache, large.entry, large.bytes, asked);
+      *out = large.entry.block;
+      return Status();
     }
   }
   leave(*cache);
@@ -284,8 +308,8 @@ __attribute__((noinline, cold)) Status free_error(Core &core, const Span *span, 
     Span *live = const_cast<Span *>(span);
     const uint32_t index = live->index_of(address);
     const uintptr_t start = live->block(index);
-    if (live->slot(index).load(std::memory_order_relaxed) != 0 &&
-        index < (live->is_slab_object ? live->block_count.load(std::memory_order_relaxed) : 1))
+    if (index < (live->is_slab_object ? live->block_count.load(std::memory_order_relaxed) : 1) &&
+        live->slot(index).load(std::memory_order_relaxed) != 0)
       return fail(GMM_ERROR_INTERIOR_POINTER,
                   "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.", block,
                   static_cast<uint64_t>(address - start), reinterpret_cast<void *>(start));
@@ -300,11 +324,11 @@ __attribute__((noinline, cold)) Status free_error(Core &core, const Span *span, 
 
 // Half of a full stack goes to the heap.
 void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
-  const uint32_t count = (bin.count + 1) / 2;
+  const uint16_t count = static_cast<uint16_t>((bin.count + 1) / 2);
   // The oldest lie at the bottom: they are the coldest.
   cache.heap->put_back(bin.entries, count, bins.key);
   for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
-  bin.count -= count;
+  bin.count = static_cast<uint16_t>(bin.count - count);
   add(cache.cached_bytes, 0 - count * block_bytes);
 }
 
@@ -320,14 +344,12 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
     // No memory for this thread's cache: count among the ended ones.
     LockGuard guard(heap.caches_mutex);
     heap.ended.live_bytes -= asked;
-    heap.ended.live_blocks -= 1;
     heap.ended.frees += 1;
     if (!kept) heap.put_back(&entry, 1, key);
     return Status();
   }
   while (!enter(*cache)) wait_for_revoker(*cache);
   add(cache->live_bytes, 0 - asked);
-  add(cache->live_blocks, ~uint64_t{0});
   add(cache->frees, 1);
   const uint64_t bytes = span->block_bytes();
   bool cached = false;
@@ -357,55 +379,73 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
 
 }  // namespace
 
+namespace {
+
+// Not on the fast path: other streams use the block, the thread has no room for it, or used another heap last.
+__attribute__((noinline)) Status uncached_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
+                                               uint64_t asked, gmm_stream stream) {
+  bool kept = false;
+  if ((asked & kUsedElsewhere) != 0)
+    GMM_TRY(heap.settle_uses(CacheEntry{block, slot}, StreamKey{stream, current_thread_id()}, &kept));
+  slot->store(0, std::memory_order_relaxed);
+  return slow_free(heap, span, block, slot, asked & ~kUsedElsewhere, stream, kept);
+}
+
+// Where a free block goes. False: there is no room.
+inline bool keep(StreamBins &bins, const Span &span, const CacheEntry &entry, uint64_t bytes) {
+  if (span.is_slab_object) {
+    Bin &bin = bins.bins[span.class_index];
+    if (__builtin_expect(bin.count == bin.capacity, 0)) return false;
+    bin.entries[bin.count++] = entry;
+    return true;
+  }
+  if (bins.large_count == kLargeEntries || bytes > kMaxCached || span.region->dedicated) return false;
+  bins.large[bins.large_count++] = LargeEntry{entry, bytes};
+  return true;
+}
+
+}  // namespace
+
 Status cached_free(Core &core, void *block, gmm_stream stream) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Span *span = core.page_map.find(block);
-  if (__builtin_expect(span == nullptr || !span->live() || address - span->begin() >= span->bytes(), 0))
-    return free_error(core, span, block);
-  const uint32_t index = span->index_of(address);
+  if (__builtin_expect(span == nullptr, 0)) return free_error(core, span, block);
+  const uint64_t offset = address - span->begin();
+  uint64_t bytes = span->block_size.load(std::memory_order_relaxed);
+  uint32_t index = 0;
+  if (bytes != 0) {
+    // A block of a slab starts where its number says.
+    if (__builtin_expect(offset >= span->bytes(), 0)) return free_error(core, span, block);
+    index = span->index_of(address);
+    if (__builtin_expect(index * bytes != offset || index == span->block_count.load(std::memory_order_relaxed), 0))
+      return free_error(core, span, block);
+  } else {
+    bytes = span->bytes();
+    if (__builtin_expect(offset != 0 || !span->is(SpanState::kLarge), 0)) return free_error(core, span, block);
+  }
   std::atomic<uint64_t> &slot = span->slot(index);
   const uint64_t asked = slot.load(std::memory_order_relaxed);
-  if (__builtin_expect(asked == 0 || span->block(index) != address, 0)) return free_error(core, span, block);
+  if (__builtin_expect(asked == 0, 0)) return free_error(core, span, block);
   Heap &heap = *span->heap.load(std::memory_order_relaxed);
-  if (__builtin_expect((asked & kUsedElsewhere) != 0, 0)) {
-    bool kept = false;
-    GMM_TRY(heap.settle_uses(CacheEntry{block, &slot}, StreamKey{stream, current_thread_id()}, &kept));
+  if (__builtin_expect(t_last.serial != heap.fast.serial || (asked & kUsedElsewhere) != 0, 0))
+    return uncached_free(heap, span, block, &slot, asked, stream);
+  HeapCache *cache = t_last.cache;
+  const bool entered = enter_at_once(*cache);
+  StreamBins *bins = cache->current;
+  const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + bytes;
+  if (__builtin_expect(entered && heap.fast.careful.load(std::memory_order_relaxed) == 0 && bins != nullptr &&
+                           bins->key.stream == stream && cached <= kCacheBudget &&
+                           keep(*bins, *span, CacheEntry{block, &slot}, bytes),
+                       1)) {
     slot.store(0, std::memory_order_relaxed);
-    return slow_free(heap, span, block, &slot, asked & ~kUsedElsewhere, stream, kept);
-  }
-  HeapCache *cache = find_cache(heap);
-  if (__builtin_expect(cache != nullptr, 1)) {
-    if (__builtin_expect(enter(*cache) && heap.fast.careful.load(std::memory_order_relaxed) == 0, 1)) {
-      StreamBins *bins = cache->current;
-      const uint64_t bytes = span->block_bytes();
-      if (__builtin_expect(bins != nullptr && bins->key.stream == stream &&
-                               cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget,
-                           1)) {
-        const CacheEntry entry{block, &slot};
-        bool cached = false;
-        if (span->is_slab_object) {
-          Bin &bin = bins->bins[span->class_index];
-          cached = bin.count < bin.capacity;
-          if (cached) bin.entries[bin.count++] = entry;
-        } else {
-          cached = bins->large_count < kLargeEntries && bytes <= kMaxCached && !span->region->dedicated;
-          if (cached) bins->large[bins->large_count++] = LargeEntry{entry, bytes};
-        }
-        if (__builtin_expect(cached, 1)) {
-          slot.store(0, std::memory_order_relaxed);
-          add(cache->cached_bytes, bytes);
-          add(cache->live_bytes, 0 - asked);
-          add(cache->live_blocks, ~uint64_t{0});
-          add(cache->frees, 1);
-          leave(*cache);
-          return Status();
-        }
-      }
-    }
+    cache->cached_bytes.store(cached, std::memory_order_relaxed);
+    add(cache->live_bytes, 0 - asked);
+    add(cache->frees, 1);
     leave(*cache);
+    return Status();
   }
-  slot.store(0, std::memory_order_relaxed);
-  return slow_free(heap, span, block, &slot, asked, stream, false);
+  leave(*cache);
+  return uncached_free(heap, span, block, &slot, asked, stream);
 }
 
 }  // namespace gmm

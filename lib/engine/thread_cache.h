@@ -24,8 +24,9 @@ inline constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
 
 struct Bin {
   CacheEntry *entries;
-  uint32_t count;
-  uint32_t capacity;
+  uint16_t count;
+  uint16_t capacity;
+  uint32_t block_bytes;
 };
 
 // Large blocks that were freed last. They are few, and go back to the heap as soon as none of them fits, so that what is free
@@ -36,7 +37,7 @@ struct LargeEntry {
   uint64_t bytes;
 };
 
-struct StreamBins {
+struct alignas(64) StreamBins {
   StreamKey key;
   StreamBins *next;
   uint32_t large_count;
@@ -46,25 +47,24 @@ struct StreamBins {
 
 struct ThreadState;
 
-struct HeapCache : Link<HeapCaches> {
+// Why the owner may not go on as usual.
+inline constexpr uint32_t kRevoked = 1;     // another thread is emptying the cache
+inline constexpr uint32_t kNeedsFence = 2;  // membarrier is missing
+
+// Aligned, as are the stacks: what one thread writes at every call is in no line that another one uses.
+struct alignas(64) HeapCache : Link<HeapCaches> {
   std::atomic<uint32_t> busy{0};
-  std::atomic<uint32_t> revoked{0};
-  uint32_t fence = 0;             // membarrier is missing
+  std::atomic<uint32_t> attention{0};
   StreamBins *current = nullptr;  // the stream used last
   StreamBins *all = nullptr;
+  // Written by the owner only, read by totals().
+  std::atomic<uint64_t> live_bytes{0}, allocations{0}, frees{0}, cached_bytes{0};
   Heap *heap = nullptr;
   uint64_t thread_id = 0;
   // Of drain_idle_caches(), under caches_mutex: the calls counted when it looked last, since when they are the same, and
   // whether the cache was emptied since.
   uint64_t seen_calls = 0, idle_since = 0;
   bool drained = false;
-  // Written by the owner only, read by totals().
-  std::atomic<uint64_t> live_bytes{0}, live_blocks{0}, allocations{0}, frees{0}, cached_bytes{0};
-
-  void forget_live() {
-    live_bytes.store(0, std::memory_order_relaxed);
-    live_blocks.store(0, std::memory_order_relaxed);
-  }
 };
 
 // What a thread has; made at its first call, ended with the thread.

@@ -13,6 +13,7 @@
 namespace gmm {
 
 constinit thread_local ThreadState *t_state = nullptr;
+constinit thread_local ThreadTableEntry t_last = {};
 
 namespace {
 
@@ -40,6 +41,7 @@ void end_thread(void *value) {
   }
   if (state->end_traces != nullptr) state->end_traces(state->id);
   t_state = nullptr;
+  t_last = ThreadTableEntry{};
   std::free(state->tags);
   std::free(state->table);
   std::free(state);

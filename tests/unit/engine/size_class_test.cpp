@@ -58,6 +58,16 @@ TEST(SizeClass, AlignedSizesHaveAlignedClasses) {
       ASSERT_EQ(small_class_size(small_class(size)) % alignment, 0u) << size << " at " << alignment;
 }
 
+TEST(SizeClass, SlotsOfFewBlocksLieApartAndAllHaveRoom) {
+  for (uint32_t index = 0; index < kSmallClasses; ++index) {
+    const uint32_t blocks = slab_blocks(index), shift = slab_slot_shift(index);
+    ASSERT_LE(((blocks - 1) << shift) + 1, kMaxSlabBlocks) << index;
+    if (blocks <= 8) {
+      ASSERT_EQ(shift, 3u) << "eight slots make a line";
+    }
+  }
+}
+
 TEST(SizeClass, TheReciprocalFindsTheBlockOfEveryOffset) {
   for (uint32_t index = 0; index < kSmallClasses; ++index) {
     const uint64_t size = small_class_size(index);
@@ -66,9 +76,10 @@ TEST(SizeClass, TheReciprocalFindsTheBlockOfEveryOffset) {
     slab.size = slab_granules(index) * kGranule;
     slab.block_size = static_cast<uint32_t>(size);
     slab.reciprocal = slab_reciprocal(index);
+    slab.block_count = slab_blocks(index);
     for (uint64_t offset = 0; offset < slab.size; offset += offset % kUnit == 0 ? kUnit - 1 : 1) {
       const uint64_t expected = offset / size;
-      ASSERT_EQ(slab.index_of(slab.base + offset), expected < kMaxSlabBlocks ? expected : kMaxSlabBlocks - 1)
+      ASSERT_EQ(slab.index_of(slab.base + offset), expected < slab.block_count ? expected : slab.block_count.load())
           << offset << " of class " << index;
     }
   }
