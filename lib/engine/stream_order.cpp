@@ -41,7 +41,7 @@ bool StreamOrder::is_done(const Slot &slot) {
   if (slot.noted == nullptr) return true;
   MessageGuard keep;
   bool passed = false;
-  return backend_->event_query(slot.noted, &passed).ok() && passed;
+  return !slot.dirty && backend_->event_query(slot.noted, &passed).ok() && passed;
 }
 
 Status StreamOrder::take_event(NativeEvent *out) {
@@ -60,6 +60,20 @@ void StreamOrder::put_event(NativeEvent event) {
   if (event != nullptr) spare_.push_back_reserved(event);
 }
 
+// A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph. Another thread may begin a
+// capture between question and record, so the question comes again afterwards.
+Status StreamOrder::record(NativeEvent event, gmm_stream stream) {
+  bool capturing = false;
+  GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  if (!capturing) {
+    GMM_TRY(backend_->event_record(event, device_, stream));
+    if (stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
+    GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  }
+  if (!capturing) return Status();
+  return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+}
+
 Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   bits &= ~own_bit(waiter);
   if (bits == 0) return Status();
@@ -72,13 +86,14 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
   return for_each(bits, [&](Slot &slot) -> Status {
     if (slot.key == waiter) return Status();
-    if (slot.key.stream == GMM_STREAM_PER_THREAD)
+    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
+      if (slot.dirty)
+        return fail(GMM_ERROR_CAPTURING, "The memory was freed on a per-thread stream while it was in graph capture.");
       return slot.noted == nullptr ? Status() : backend_->stream_wait(device_, waiter.stream, slot.noted);
-    GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
-    if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+    }
     NativeEvent event = nullptr;
     GMM_TRY(take_event(&event));
-    Status status = backend_->event_record(event, device_, slot.key.stream);
+    Status status = record(event, slot.key.stream);
     if (status.ok()) status = backend_->stream_wait(device_, waiter.stream, event);
     put_event(event);
     return status;
@@ -91,7 +106,10 @@ Status StreamOrder::note_frees(StreamKey key) {
   for (Slot &slot : slots_) {
     if (slot.retired || !(slot.key == key)) continue;
     slot.dirty = true;
-    return key.stream == GMM_STREAM_PER_THREAD ? bring_up_to_date(slot) : Status();
+    if (key.stream != GMM_STREAM_PER_THREAD) return Status();
+    const Status status = bring_up_to_date(slot);
+    // Then only this stream may use the memory, until a later free of the thread finds no capture.
+    return status.code() == GMM_ERROR_CAPTURING ? Status() : status;
   }
   return Status();
 }
@@ -99,11 +117,9 @@ Status StreamOrder::note_frees(StreamKey key) {
 // Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.
 Status StreamOrder::bring_up_to_date(Slot &slot) {
   if (!slot.dirty && slot.noted != nullptr) return Status();
-  bool capturing = false;
-  GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
-  if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
   if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
-  GMM_TRY(backend_->event_record(slot.noted, device_, slot.key.stream));
+  slot.dirty = true;
+  GMM_TRY(record(slot.noted, slot.key.stream));
   slot.dirty = false;
   return Status();
 }
@@ -115,7 +131,7 @@ uint64_t StreamOrder::passed(uint64_t bits) {
     Slot &slot = slots_[i];
     const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
     if ((bits & bit) == 0 || slot.retired || (open & bit) != 0) continue;
-    const bool recorded = slot.key.stream == GMM_STREAM_PER_THREAD || bring_up_to_date(slot).ok();
+    const bool recorded = slot.key.stream == GMM_STREAM_PER_THREAD ? !slot.dirty : bring_up_to_date(slot).ok();
     if (!recorded || !is_done(slot)) open |= bit;
   }
   return bits & ~open;
@@ -125,8 +141,12 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
   return for_each(bits, [&](Slot &slot) -> Status {
     if (!events->reserve(events->size() + 1))
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
-    if (slot.key.stream != GMM_STREAM_PER_THREAD) GMM_TRY(bring_up_to_date(slot));
-    if (slot.noted != nullptr) events->push_back_reserved(slot.noted);
+    if (slot.key.stream != GMM_STREAM_PER_THREAD) {
+      const Status status = bring_up_to_date(slot);
+      if (status.code() == GMM_ERROR_CAPTURING) return Status();
+      GMM_TRY(status);
+    }
+    if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);
     return Status();
   });
 }
@@ -134,7 +154,7 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
 Status StreamOrder::wait(uint64_t bits) {
   return for_each(bits, [&](Slot &slot) -> Status {
     if (slot.key.stream == GMM_STREAM_PER_THREAD)
-      return slot.noted == nullptr ? Status() : backend_->event_synchronize(slot.noted);
+      return slot.noted == nullptr || slot.dirty ? Status() : backend_->event_synchronize(slot.noted);
     return backend_->stream_synchronize(device_, slot.key.stream);
   });
 }
@@ -143,8 +163,8 @@ bool StreamOrder::any_capturing() {
   MessageGuard keep;
   for (const Slot &slot : slots_) {
     bool capturing = false;
-    if (slot.retired || slot.key.stream == GMM_STREAM_PER_THREAD) continue;
-    // A driver that refuses the question says so again, and louder, at the synchronisation that follows.
+    if (slot.retired) continue;
+    // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the question says so again, and louder, at the synchronisation that follows.
     if (backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() && capturing) return true;
   }
   return false;

@@ -43,7 +43,7 @@ class StreamOrder {
   // later one may find it passed.
   uint64_t passed(uint64_t bits);
   // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock; passed() is true
-  // then unless more was freed. The events stay the streams'. CAPTURING when a stream is in a graph capture.
+  // then unless more was freed. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
   Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
   // Waits for the streams, with the lock held.
   Status wait(uint64_t bits);
@@ -63,12 +63,13 @@ class StreamOrder {
   struct Slot {
     StreamKey key;
     NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
-    bool dirty = false;           // memory was freed since `noted` was recorded
+    bool dirty = false;  // memory was freed since `noted` was recorded, or it is captured: not to be asked then
     bool retired = false;
     bool ended = false;  // the thread of a per-thread stream is gone
   };
   bool is_done(const Slot &slot);
   Status bring_up_to_date(Slot &slot);
+  Status record(NativeEvent event, gmm_stream stream);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
   template <typename Fn>
