@@ -90,13 +90,22 @@ typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
 GMM_API gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) GMM_NOEXCEPT;
 
 /**
- * Starts to record every alloc and free into a file, as gzip-free text: `a ID BYTES STREAM` and `f ID STREAM`, one a line, the
- * format of the traces under tests/bench/traces. The environment's GMM_TRACE=file does it from the context's creation.
- * Errors: NULL_ARGUMENT, BUSY (one is running), IO, FORKED. Since: 0.1
+ * Starts to record into a file every alloc (address, size, alignment, stream, heap), free and gmm_record_use(), with thread and
+ * time, and every pause, resume, trim, reset, heap and end of a thread. The environment's GMM_TRACE=file does it from the context's creation
+ * to its end; a `%p` in the name becomes the process id.
+ *
+ * Format: binary, little-endian, "gmmtrace" and a version (1) at its start; lib/engine/TRACE.md describes it. `gmm replay` runs it,
+ * `gmm trace` prints it as text. Each thread collects 64 KiB before it writes them, so a program that is killed loses the last events of each
+ * thread, and what it wrote can be read. A child of fork() writes nothing. What cannot be written is counted, and gmm_trace_end() says how much
+ * that is. The program's own SIGXFSZ and SIGPIPE are not raised for it.
+ * Errors: NULL_ARGUMENT, BUSY (one is running, or another trace is writing the file), IO, OUT_OF_HOST_MEMORY, FORKED. Since: 0.1
  */
 GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
 
-/** Ends the trace; every line is in the file when it returns. Errors: UNBALANCED, IO (something could not be written), FORKED. Since: 0.1 */
+/**
+ * Ends the trace; all that any thread recorded is in the file when it returns. Waits for frees that other threads are inside of.
+ * Errors: UNBALANCED, IO (events are missing in the file; the message says how many and why), FORKED. Since: 0.1
+ */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 
 /**

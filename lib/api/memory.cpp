@@ -71,11 +71,16 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) noexcept {
   // The fast path: one word says that the process is the context's own and that no trace runs.
   if (__builtin_expect(heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize &&
-                           heap->heap.fast.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
                            !may_be_captured(heap->heap, stream),
                        1)) {
-    const Status status = cached_alloc(heap->heap, size, 0, stream, out);
-    if (__builtin_expect(status.ok(), 1)) return status.code();
+    const uint64_t word = heap->heap.fast.gate->word.load(std::memory_order_relaxed);
+    if (__builtin_expect(word == kGateOpen, 1)) {
+      const Status status = cached_alloc(heap->heap, size, 0, stream, out);
+      if (__builtin_expect(status.ok(), 1)) return status.code();
+    } else if (word == kGateWatched && cached_alloc(heap->heap, size, 0, stream, out).ok()) {
+      heap->context->trace.allocated(heap->heap, *out, size, 0, 0, stream);
+      return GMM_OK;
+    }
   }
   const auto slow = [&]() -> Status {
     GMM_TRY(check_heap(heap));
@@ -87,9 +92,16 @@ gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void
 }
 
 gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
-  Status status = Context::check(context);
-  if (!status.ok() || memory == nullptr) return result_of(status);
-  status = context->free(memory, stream);
+  if (__builtin_expect(context == nullptr || context->magic != Context::kMagic || memory == nullptr, 0))
+    return result_of(Context::check(context));
+  Status status;
+  const uint64_t word = context->core.gate->word.load(std::memory_order_relaxed);
+  if (__builtin_expect(word == kGateOpen, 1))
+    status = cached_free(context->core, memory, stream);
+  else if (word == kGateWatched)
+    status = context->trace.freed(context->core, memory, stream);
+  else
+    return result_of(Context::check(context));
   if (__builtin_expect(status.code() == GMM_ERROR_UNKNOWN_POINTER, 0)) status = free_other(context, memory, status);
   return result_of(status);
 }

@@ -61,6 +61,7 @@ gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t 
   Status status = Context::check(context);
   if (status.ok()) status = read_pause(*context, desc, GMM_PAUSE_FORCE, &copy);
   if (status.ok()) status = context->pauser.pause(copy.tags, copy.tag_count, copy.flags, &went);
+  if (status.ok() && context->trace.running()) context->trace.paused(copy.tags, copy.tag_count, went);
   if (status.ok() && bytes != nullptr) *bytes = went;
   return result_of(status);
 }
@@ -81,6 +82,7 @@ gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t
       if (again.ok()) status = again;
     }
   }
+  if (status.ok() && context->trace.running()) context->trace.resumed(copy.tags, copy.tag_count, came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);
 }

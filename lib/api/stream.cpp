@@ -138,6 +138,7 @@ gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream s
     status = context->core.backend->stream_is_capturing(block.heap->options().device, stream, &capturing);
   if (status.ok())
     status = block.heap->record_use(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, stream);
+  if (status.ok() && context->trace.running()) context->trace.used(reinterpret_cast<const void *>(block.base), stream);
   return result_of(status);
 }
 

@@ -58,6 +58,7 @@ Status Backend::at_end_of_graph(Device, void *, void (*fn)(void *), void *user) 
   fn(user);
   return lacks("graphs");
 }
+Status Backend::stream_query(Device, gmm_stream, bool *) { return lacks("streams"); }
 Status Backend::stream_call(Device, gmm_stream, void (*)(void *), void *) { return lacks("calls on streams"); }
 Status Backend::copy(Device, gmm_stream, void *, const void *, uint64_t) { return lacks("copies"); }
 Status Backend::fill(Device, gmm_stream, void *, uint8_t, uint64_t) { return lacks("fills"); }

@@ -130,6 +130,7 @@ class Backend {
   virtual Status stream_destroy(gmm_stream stream);  // waits for its work
   virtual Status stream_synchronize(Device device, gmm_stream stream);
   virtual Status stream_is_capturing(Device device, gmm_stream stream, bool *out);
+  virtual Status stream_query(Device device, gmm_stream stream, bool *idle);  // not of a stream in capture
   virtual Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user);
   virtual Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size);
   virtual Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size);

@@ -11,6 +11,7 @@ struct options {
   gmm_device device;
   gmm_kind kind;
   uint64_t operations; /* snapshot: how many of the trace to run; UINT64_MAX: all */
+  int threads;         /* replay: with the recorded threads */
   char **files;
   int file_count;
 };
@@ -21,6 +22,7 @@ enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 int command_info(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
+int command_trace(const struct options *options);
 
 const char *kind_name(gmm_kind kind);
 

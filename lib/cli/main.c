@@ -10,7 +10,9 @@ static const char usage[] =
     "gmm: GPU memory from the command line\n"
     "\n"
     "  gmm info                        the backend, its devices and what they can do\n"
-    "  gmm replay TRACE...             runs traces of allocations (text, also gzip) and prints what they took\n"
+    "  gmm replay TRACE...             runs traces of allocations (of gmm or text, also gzip) and prints what they "
+    "took\n"
+    "  gmm trace TRACE...              prints traces as text\n"
     "  gmm snapshot [TRACE]            prints the state of all memory as JSON, after the operations of a trace\n"
     "  gmm --version\n"
     "\n"
@@ -18,6 +20,8 @@ static const char usage[] =
     "  --device N                      default: 0\n"
     "  --kind device|vmm|host|managed  the memory that a trace is given; default: vmm\n"
     "  --host-memory GIB               host backend: how much each device pretends to have; default: the machine's\n"
+    "  --threads                       replay: with the threads that were recorded; default: one, in the order of "
+    "time\n"
     "  --operations N                  snapshot: runs the first N of the trace only\n";
 
 const char *kind_name(gmm_kind kind) {
@@ -90,6 +94,10 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
       return fputs(usage, stdout), free(rest), EXIT_GOOD;
     if (strcmp(argv[i], "--version") == 0) return printf("gmm %s\n", gmm_version_string()), free(rest), EXIT_GOOD;
+    if (strcmp(argv[i], "--threads") == 0) {
+      options.threads = 1;
+      continue;
+    }
     if (!is_option(argv[i])) {
       if (argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
       rest[count++] = argv[i];
@@ -107,6 +115,8 @@ int main(int argc, char **argv) {
     code = command_info(&options);
   } else if (strcmp(command, "replay") == 0 && count > 1) {
     code = command_replay(&options);
+  } else if (strcmp(command, "trace") == 0 && count > 1) {
+    code = command_trace(&options);
   } else if (strcmp(command, "snapshot") == 0 && count <= 2) {
     code = command_snapshot(&options);
   } else {

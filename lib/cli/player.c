@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/player.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "cli/cli.h"
-#include "cli/trace.h"
 
-static uint64_t now(void) {
+uint64_t player_now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
@@ -29,26 +30,36 @@ int player_open(const gmm_context_desc *desc, gmm_device device, gmm_kind kind, 
   return good || (player_close(out, trace), 0);
 }
 
+gmm_result player_step(struct player *player, gmm_alloc_desc *desc, const struct operation *operation) {
+  void **block = &player->blocks[operation->block];
+  gmm_stream stream = player->streams[operation->stream];
+  if (operation->what == OPERATION_USE) return gmm_record_use(player->context, *block, stream);
+  if (operation->what == OPERATION_FREE) {
+    void *memory = *block;
+    *block = NULL;
+    return gmm_free(player->context, memory, stream);
+  }
+  desc->stream = stream;
+  /* A traced alignment of other memory can be more than this kind gives. */
+  desc->alignment =
+      operation->log2_alignment <= 21 ? (uint64_t)(operation->log2_alignment != 0) << operation->log2_alignment : 0;
+  return gmm_alloc(player->context, operation->size, desc, block);
+}
+
+int player_report(const struct trace *trace, const struct operation *operation, gmm_result result) {
+  static const char *const names[] = {"alloc", "free", "use"};
+  fprintf(stderr, "gmm: operation %llu of the trace:\n", (unsigned long long)(operation - trace->operations) + 1);
+  return report(names[operation->what], result);
+}
+
 int player_run(struct player *player, const struct trace *trace, uint64_t count, uint64_t *nanoseconds) {
   gmm_alloc_desc desc = player->desc;
-  const uint64_t start = now();
+  const uint64_t start = player_now();
   for (uint64_t i = 0; i < count && i < trace->count; ++i) {
-    const struct operation *operation = &trace->operations[i];
-    void **block = &player->blocks[operation->block];
-    gmm_result result = GMM_OK;
-    if (operation->size != 0) {
-      desc.stream = player->streams[operation->stream];
-      result = gmm_alloc(player->context, operation->size, &desc, block);
-    } else {
-      result = gmm_free(player->context, *block, player->streams[operation->stream]);
-      *block = NULL;
-    }
-    if (result < 0) {
-      fprintf(stderr, "gmm: operation %llu of the trace:\n", (unsigned long long)i + 1);
-      return report(operation->size != 0 ? "alloc" : "free", result);
-    }
+    const gmm_result result = player_step(player, &desc, &trace->operations[i]);
+    if (result < 0) return player_report(trace, &trace->operations[i], result);
   }
-  *nanoseconds += now() - start;
+  *nanoseconds += player_now() - start;
   return 1;
 }
 

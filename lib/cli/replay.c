@@ -14,6 +14,11 @@ static void print_name(const char *path) {
   printf("%-18.*s", (int)(length < 17 ? length : 17), name);
 }
 
+static int run(const struct options *options, struct player *player, const struct trace *trace, uint64_t *nanoseconds) {
+  return options->threads ? player_run_threads(player, trace, nanoseconds)
+                          : player_run(player, trace, UINT64_MAX, nanoseconds);
+}
+
 /* A pass on empty caches and one on warm ones. */
 static int replay(const struct options *options, const char *path) {
   struct trace trace;
@@ -24,21 +29,21 @@ static int replay(const struct options *options, const char *path) {
   const gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
   gmm_statistics first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
   uint64_t cold = 0, warm = 0;
-  int good = player_run(&player, &trace, UINT64_MAX, &cold);
+  int good = run(options, &player, &trace, &cold);
   gmm_result result = good ? gmm_stats(player.context, &scope, &first) : GMM_OK;
   if (result == GMM_OK && good) result = gmm_stats(player.context, NULL, &whole);
   if (result < 0) good = report("stats", result);
-  good = good && player_clear(&player, &trace) && player_run(&player, &trace, UINT64_MAX, &warm);
+  good = good && player_clear(&player, &trace) && run(options, &player, &trace, &warm);
   result = good ? gmm_stats(player.context, NULL, &again) : GMM_OK;
   if (result < 0) good = report("stats", result);
   good = good && player_clear(&player, &trace);
   if (good) {
     const double mib = 1048576, count = (double)trace.count;
     print_name(path);
-    printf("%10" PRIu64 "  %9.1f MiB  %9.1f MiB  %6.3f  %8.0f  %8.0f  %8" PRIu64 "  %8" PRIu64 "\n", trace.count,
-           (double)trace.peak_requested / mib, (double)first.peak_reserved_bytes / mib,
-           (double)first.peak_reserved_bytes / (double)trace.peak_requested, (double)cold / count, (double)warm / count,
-           whole.backend_calls, again.backend_calls - whole.backend_calls);
+    printf("%10" PRIu64 "  %7u  %9.1f MiB  %9.1f MiB  %6.3f  %8.0f  %8.0f  %8" PRIu64 "  %8" PRIu64 "\n", trace.count,
+           options->threads ? trace.thread_count : 1, (double)trace.peak_requested / mib,
+           (double)first.peak_reserved_bytes / mib, (double)first.peak_reserved_bytes / (double)trace.peak_requested,
+           (double)cold / count, (double)warm / count, whole.backend_calls, again.backend_calls - whole.backend_calls);
   }
   good = player_close(&player, &trace) && good;
   trace_free(&trace);
@@ -63,8 +68,8 @@ static int print_backend(const struct options *options) {
 
 int command_replay(const struct options *options) {
   if (!print_backend(options)) return EXIT_FAILED;
-  printf("%-18s%10s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "requested", "reserved", "ratio",
-         "ns first", "ns again", "calls", "again");
+  printf("%-18s%10s  %7s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "threads", "requested",
+         "reserved", "ratio", "ns first", "ns again", "calls", "again");
   int good = 1;
   for (int i = 0; i < options->file_count; ++i) good = replay(options, options->files[i]) && good;
   return good ? EXIT_GOOD : EXIT_FAILED;
@@ -91,4 +96,22 @@ int command_snapshot(const struct options *options) {
   }
   if (options->file_count > 0) trace_free(&trace);
   return good && fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
+}
+
+/* The format of the traces that are text: every alloc gives its block a number of its own. */
+int command_trace(const struct options *options) {
+  for (int i = 0; i < options->file_count; ++i) {
+    struct trace trace;
+    if (!trace_read(options->files[i], &trace)) return EXIT_FAILED;
+    for (uint64_t j = 0; j < trace.count; ++j) {
+      const struct operation *operation = &trace.operations[j];
+      const uint64_t stream = trace.streams[operation->stream];
+      if (operation->what == OPERATION_ALLOC)
+        printf("a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", operation->block, operation->size, stream);
+      else if (operation->what == OPERATION_FREE)
+        printf("f %" PRIu32 " %" PRIu64 "\n", operation->block, stream);
+    }
+    trace_free(&trace);
+  }
+  return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_GOOD : EXIT_FAILED;
 }

@@ -7,24 +7,11 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { HIGHEST_ID = 50 * 1000 * 1000 };
+#include "cli/trace_builder.h"
 
-struct reader {
-  const char *path;
-  uint64_t line;
-  uint64_t *live; /* by id: the block's size while it lives */
-  uint64_t live_capacity;
-  uint64_t requested;
-  uint64_t capacity; /* of trace.operations */
-};
+enum { MOST_STREAMS = 4096 };
 
-static int bad(const struct reader *reader, const char *what) {
-  fprintf(stderr, "gmm: %s:%llu: %s\n", reader->path, (unsigned long long)reader->line, what);
-  return 0;
-}
-
-/* Grows an array to hold `index`; new items are zero. */
-static int grow(void **items, uint64_t *capacity, uint64_t index, size_t size) {
+int trace_grow(void **items, uint64_t *capacity, uint64_t index, size_t size) {
   if (index < *capacity) return 1;
   uint64_t wanted = *capacity < 1024 ? 1024 : *capacity * 2;
   if (wanted <= index) wanted = index + 1;
@@ -36,100 +23,84 @@ static int grow(void **items, uint64_t *capacity, uint64_t index, size_t size) {
   return 1;
 }
 
-/* Reads ` NUMBER` and moves on. */
-static int number(const char **text, uint64_t *out) {
-  if (**text != ' ') return 0;
-  const char *start = *text + 1;
-  if (*start < '0' || *start > '9') return 0;
-  char *end = NULL;
-  errno = 0;
-  *out = strtoull(start, &end, 10);
-  *text = end;
-  return errno == 0;
-}
-
-static int stream_index(struct trace *trace, uint64_t name, uint32_t *out) {
+const char *trace_stream_index(struct trace *trace, uint64_t number, uint32_t *out) {
   for (uint32_t i = 0; i < trace->stream_count; ++i) {
-    if (trace->streams[i] == name) {
+    if (trace->streams[i] == number) {
       *out = i;
-      return 1;
+      return NULL;
     }
   }
+  if (trace->stream_count == MOST_STREAMS) return "more than 4,096 streams";
   uint64_t *grown = realloc(trace->streams, (trace->stream_count + 1) * sizeof *grown);
-  if (grown == NULL) return 0;
-  grown[trace->stream_count] = name;
+  if (grown == NULL) return "no memory for the trace";
+  grown[trace->stream_count] = number;
   trace->streams = grown;
   *out = trace->stream_count++;
-  return 1;
+  return NULL;
 }
 
-static int read_line(struct reader *reader, struct trace *trace, const char *text) {
-  const char verb = text[0];
-  if (verb != 'a' && verb != 'f') return bad(reader, "neither 'a ID BYTES STREAM' nor 'f ID STREAM'");
-  ++text;
-  uint64_t id = 0, size = 0, stream = 0;
-  if (!number(&text, &id) || (verb == 'a' && !number(&text, &size)) || !number(&text, &stream) || *text != '\0')
-    return bad(reader, "neither 'a ID BYTES STREAM' nor 'f ID STREAM'");
-  if (id > HIGHEST_ID) return bad(reader, "the number of the block is above 50,000,000");
-  if (!grow((void **)&reader->live, &reader->live_capacity, id, sizeof *reader->live) ||
-      !grow((void **)&trace->operations, &reader->capacity, trace->count, sizeof *trace->operations))
-    return bad(reader, "no memory for the trace");
-  if (verb == 'a' && size == 0) return bad(reader, "an allocation of 0 bytes");
-  if (verb == 'a' && reader->live[id] != 0) return bad(reader, "the block is allocated already");
-  if (verb == 'f' && reader->live[id] == 0) return bad(reader, "the block is not allocated");
-  if (size > UINT64_MAX / 4 - reader->requested) return bad(reader, "more bytes than any machine has");
-
-  struct operation *operation = &trace->operations[trace->count++];
-  if (!stream_index(trace, stream, &operation->stream)) return bad(reader, "no memory for the trace");
-  operation->size = size;
-  operation->block = (uint32_t)id;
-  if (trace->block_count <= id) trace->block_count = (uint32_t)id + 1;
-  reader->requested += verb == 'a' ? size : 0;
-  reader->requested -= verb == 'f' ? reader->live[id] : 0;
-  reader->live[id] = size;
-  if (reader->requested > trace->peak_requested) trace->peak_requested = reader->requested;
-  return 1;
+const char *trace_add(struct trace_builder *builder, const struct operation *operation, uint64_t freed) {
+  struct trace *trace = &builder->trace;
+  if (!trace_grow((void **)&trace->operations, &builder->capacity, trace->count, sizeof *trace->operations))
+    return "no memory for the trace";
+  if (operation->size > UINT64_MAX / 4 - builder->requested) return "more bytes than any machine has";
+  trace->operations[trace->count++] = *operation;
+  if (trace->block_count <= operation->block) trace->block_count = operation->block + 1;
+  if (trace->thread_count <= operation->thread) trace->thread_count = operation->thread + 1;
+  builder->requested += operation->size;
+  builder->requested -= freed;
+  if (builder->requested > trace->peak_requested) trace->peak_requested = builder->requested;
+  return NULL;
 }
 
-static int damaged(gzFile file) {
-  int code = Z_OK;
-  gzerror(file, &code);
-  return code != Z_OK && code != Z_STREAM_END;
+int trace_parse(const char *name, const unsigned char *bytes, size_t size, struct trace *out) {
+  struct trace_builder builder = {.name = name};
+  uint32_t ignored = 0;
+  const char *wrong = trace_stream_index(&builder.trace, 0, &ignored);
+  if (wrong == NULL && (trace_is_binary(bytes, size) ? trace_parse_binary(&builder, bytes, size)
+                                                     : trace_parse_text(&builder, bytes, size))) {
+    if (builder.trace.count != 0) {
+      *out = builder.trace;
+      return 1;
+    }
+    wrong = "the trace is empty";
+  }
+  if (wrong != NULL) fprintf(stderr, "gmm: %s: %s\n", name, wrong);
+  trace_free(&builder.trace);
+  return 0;
+}
+
+/* All that gzip, or the file itself, gives. */
+static int read_whole(gzFile file, unsigned char **bytes, uint64_t *size, const char **wrong) {
+  uint64_t capacity = 0;
+  for (;;) {
+    if (!trace_grow((void **)bytes, &capacity, *size + (1 << 16), 1)) return *wrong = "no memory for the trace", 0;
+    const uint64_t room = capacity - *size;
+    const int got = gzread(file, *bytes + *size, room < 1 << 30 ? (unsigned)room : 1u << 30);
+    int code = Z_OK;
+    gzerror(file, &code);
+    if (got > 0) *size += (uint64_t)got;
+    if (got < 0 || (got == 0 && code != Z_OK && code != Z_STREAM_END))
+      return *wrong = "the file is damaged or cut off here", 0;
+    if (got == 0) return 1;
+  }
 }
 
 int trace_read(const char *path, struct trace *out) {
-  struct trace trace = {0};
-  struct reader reader = {.path = path};
-  uint32_t ignored = 0;
-  int good = stream_index(&trace, 0, &ignored);
   gzFile file = gzopen(path, "rb");
   if (file == NULL) {
     fprintf(stderr, "gmm: %s cannot be opened: %s\n", path, strerror(errno));
-    good = 0;
-  }
-  char text[128];
-  while (good && gzgets(file, text, sizeof text) != NULL) {
-    ++reader.line;
-    const size_t length = strlen(text);
-    if (length > 0 && text[length - 1] != '\n') {
-      if (length == sizeof text - 1) good = bad(&reader, "the line is too long");
-      if (good && damaged(file)) break;  // what stands in the line is not all of it
-    }
-    text[strcspn(text, "\r\n")] = '\0';
-    if (good) good = read_line(&reader, &trace, text);
-  }
-  if (file != NULL) {
-    if (good && damaged(file)) good = bad(&reader, "the file is damaged or cut off here");
-    if (good && trace.count == 0) good = bad(&reader, "the trace is empty");
-    gzclose(file);
-  }
-  free(reader.live);
-  if (!good) {
-    trace_free(&trace);
     return 0;
   }
-  *out = trace;
-  return 1;
+  unsigned char *bytes = NULL;
+  uint64_t size = 0;
+  const char *wrong = NULL;
+  int good = read_whole(file, &bytes, &size, &wrong);
+  if (!good) fprintf(stderr, "gmm: %s: byte %llu: %s\n", path, (unsigned long long)size, wrong);
+  gzclose(file);
+  good = good && trace_parse(path, bytes, size, out);
+  free(bytes);
+  return good;
 }
 
 void trace_free(struct trace *trace) {

@@ -27,6 +27,17 @@ void empty_cache(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
   uint64_t kept = 0;
   for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next) {
     const bool apart = bins->key.stream == GMM_STREAM_PER_THREAD && !owner;
+    if (apart) {
+      while (bins->large_count != 0 && per_thread != nullptr &&
+             per_thread->push_back(bins->large[bins->large_count - 1].entry))
+        --bins->large_count;
+      for (uint32_t i = 0; i < bins->large_count; ++i) kept += bins->large[i].bytes;
+    } else if (bins->large_count != 0) {
+      CacheEntry large[kLargeEntries];
+      for (uint32_t i = 0; i < bins->large_count; ++i) large[i] = bins->large[i].entry;
+      cache.heap->put_back(large, bins->large_count, bins->key);
+      bins->large_count = 0;
+    }
     for (Bin &bin : bins->bins) {
       if (apart) {
         while (bin.count != 0 && per_thread != nullptr && per_thread->push_back(bin.entries[bin.count - 1]))

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -95,10 +96,25 @@ Status Context::init(const gmm_context_desc &desc) {
   GMM_TRY(tags.init());
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
-  const char *path = std::getenv("GMM_TRACE");
-  if (path != nullptr && *path != '\0' && !trace.begin(path).ok())
-    core.log.write(LogLevel::kWarning, "GMM_TRACE: %s", last_message());
+  begin_trace();
   return Status();
+}
+
+// As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
+void Context::begin_trace() {
+  const char *asked = std::getenv("GMM_TRACE");
+  if (asked == nullptr || *asked == '\0') return;
+  char path[4096];
+  const char *place = std::strstr(asked, "%p");
+  const int head = place == nullptr ? static_cast<int>(std::strlen(asked)) : static_cast<int>(place - asked);
+  char number[16] = "";
+  if (place != nullptr) std::snprintf(number, sizeof number, "%d", static_cast<int>(getpid()));
+  const int length =
+      std::snprintf(path, sizeof path, "%.*s%s%s", head, asked, number, place == nullptr ? "" : place + 2);
+  if (length >= static_cast<int>(sizeof path))
+    core.log.write(LogLevel::kWarning, "GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
+  else if (!trace.begin(path).ok())
+    core.log.write(LogLevel::kWarning, "GMM_TRACE: %s", last_message());
 }
 
 void Context::release() {
@@ -188,6 +204,7 @@ Status Context::make_heap_in(void *memory, const HeapOptions &options, uint64_t 
     core.allocator.destroy(heap);
     return status;
   }
+  if (trace.running()) trace.heap_created(heap->heap);
   *out = heap;
   return Status();
 }
@@ -209,6 +226,7 @@ Status Context::end_heap(gmm_heap *heap) {
   orphan_captures_of(heap->heap);
   // Only now: a heap that is busy keeps the contents of its paused blocks.
   pauser.forget(heap->heap);
+  if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
   heap->magic = 0;
   core.allocator.destroy(heap);
   return Status();
@@ -277,18 +295,9 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
       return status;
     }
   }
-  if (__builtin_expect(trace.running(), 0)) trace.allocated(memory, size, stream);
+  if (__builtin_expect(trace.running(), 0)) trace.allocated(heap, memory, size, alignment, flags, stream);
   *result = memory;
   return status;
-}
-
-Status Context::free(void *memory, gmm_stream stream) {
-  if (__builtin_expect(trace.running(), 0)) {
-    Block block;
-    if (find_block(core, memory, &block) && block.base == reinterpret_cast<uintptr_t>(memory))
-      trace.freeing(memory, stream);
-  }
-  return cached_free(core, memory, stream);
 }
 
 // --- Giving back ---------------------------------------------------------------------------------------------------------
@@ -330,6 +339,7 @@ Status Context::reset() {
     if (heap == nullptr) break;
     pauser.forget(*heap);
   }
+  if (trace.running()) trace.was_reset();
   uint64_t bytes = 0;
   return trim(everything, &bytes);
 }

@@ -83,7 +83,6 @@ class Context {
   Status heap_for(Kind kind, Device device, gmm_tag tag, Heap **out);
   // With trimming, the handler and a telling error when memory is short. size and alignment are checked.
   Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
-  Status free(void *memory, gmm_stream stream);
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
   Status reset();
@@ -113,6 +112,7 @@ class Context {
 
  private:
   Status init(const gmm_context_desc &desc);
+  void begin_trace();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
   // In memory that a heap had before; NULL: from the allocator.

@@ -7,7 +7,7 @@
 //
 // Moving has a budget of time, so that a program whose holes never fit does not spend its day in the driver: each block that
 // the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the driver takes for it.
-// With nothing left the heap grows past the allowance instead.
+// With nothing left the heap grows past the allowance instead. Asking which streams are done has such a budget too.
 //
 // Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is
 // freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good.
@@ -24,27 +24,35 @@ class GrowthPolicy {
  public:
   // A block of this size came from the heap.
   void took(uint64_t bytes) {
-    nanoseconds_ += kEarnedByBlock + static_cast<int64_t>(bytes / kBytesToEarn);
-    if (nanoseconds_ > kMostSaved) nanoseconds_ = kMostSaved;
+    moves_.earn(32 + static_cast<int64_t>(bytes >> 16));
+    questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
   }
   void freed() { only_grew_ = false; }
-  void moved(uint64_t bytes) { nanoseconds_ -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
+  void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
+  // Whether streams may be asked what they are done with, and that so many were.
+  bool may_ask() const { return questions_.left > 0; }
+  void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }
   void grew() { only_grew_ = true; }
+  // The most bytes that were live at once, when the caches knew `seen` as the most and `live` are now, with the wanted block.
+  uint64_t peak(uint64_t seen, uint64_t live) {
+    if (peak_live_ < seen) peak_live_ = seen;
+    if (peak_live_ < live) peak_live_ = live;
+    return peak_live_;
+  }
 
   // Bytes that a heap may hold when this many were live at once.
   static uint64_t allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
   // Of `need` bytes, those to come from free extents.
   uint64_t to_move(uint64_t held, uint64_t need, uint64_t peak_live) const {
     const uint64_t allowed = allowance(peak_live);
-    if (nanoseconds_ < 0 || held + need <= allowed) return 0;
+    if (moves_.left < 0 || held + need <= allowed) return 0;
     const uint64_t over = held + need - allowed;
     return over < need ? over : need;
   }
   // Bytes of new memory to take when `need` are wanted: a multiple of kExtentAlignment, as `need` is.
   uint64_t to_take(uint64_t held, uint64_t need, uint64_t peak_live, uint64_t minimum) const {
-    uint64_t step = round(held / 48);
-    // At first as much again as there is.
-    if (step < kFirstSteps) step = held < kFirstSteps ? round(held) : kFirstSteps;
+    uint64_t step = largest_extent(held);
+    if (step > held) step = round(held);  // at first as much again as there is
     if (!only_grew_) {
       const uint64_t allowed = allowance(peak_live),
                      room = allowed > held ? (allowed - held) & ~(kExtentAlignment - 1) : 0;
@@ -55,21 +63,28 @@ class GrowthPolicy {
   }
   // The largest extent to make; a larger need is met by several, so that they can be moved one by one.
   static uint64_t largest_extent(uint64_t held) {
-    const uint64_t size = round(held / 64);
+    const uint64_t size = round(held / 96);
     return size < kLargeExtent ? kLargeExtent : size > kLargestExtent ? kLargestExtent : size;
   }
 
  private:
-  static constexpr uint64_t kFirstSteps = uint64_t{20} << 20;
-  static constexpr uint64_t kLargeExtent = uint64_t{64} << 20, kLargestExtent = uint64_t{256} << 20;
-  // Time, in nanoseconds: a move takes about 50 microseconds (2 MiB) to 100 (64 MiB) on an H200; a block is worth 32 and a
-  // tenth of the time in which such a device could read it once.
-  static constexpr int64_t kMoveCost = 50'000, kEarnedByBlock = 32, kMostSaved = 20'000'000;
-  static constexpr uint64_t kBytesToMove = 1024, kBytesToEarn = 65536;
+  static constexpr uint64_t kLargeExtent = uint64_t{24} << 20, kLargestExtent = uint64_t{256} << 20;
+  // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query 110 ns, and 64 KiB are
+  // read in 14 ns.
+  static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120;
+  static constexpr uint64_t kBytesToMove = 4096;
+  struct Budget {
+    int64_t most, left;
+    void earn(int64_t nanoseconds) {
+      left += nanoseconds;
+      if (left > most) left = most;
+    }
+  };
 
   static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
-  int64_t nanoseconds_ = kMostSaved / 4;
+  Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000};
+  uint64_t peak_live_ = 0;
   bool only_grew_ = true;
 };
 

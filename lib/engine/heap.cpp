@@ -18,6 +18,7 @@ Heap::Heap(Core &core, const HeapOptions &options)
   ledgers_.each[4] = &own_ledger_;
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
+  if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
 }
 
 Heap::~Heap() {
@@ -60,6 +61,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->class_index = class_index;
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
   slab->streams = run->streams;
+  slab->stamp = run->stamp;
   slab->is_slab_object = true;
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
@@ -88,7 +90,7 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
       if (slab == nullptr && effort == Effort::kGrow) {
         slab = slabs_[class_index].front();
         if (slab != nullptr && streams_.put_behind(key, slab->streams).ok())
-          slab->streams = bit;
+          order_behind(slab, bit);
         else
           GMM_TRY(new_slab(class_index, key, effort, &slab));
       }
@@ -109,9 +111,11 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
   return Status();
 }
 
-Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, const CacheEntry *back,
+                        uint32_t back_count, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
+  put_back_locked(back, back_count, key);
   if (streams_.bit_of(key) == 0)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   Span *run = nullptr;
@@ -181,6 +185,7 @@ Span *Heap::retire_slab(Span *slab) {
   run->base.store(slab->begin(), std::memory_order_relaxed);
   run->size.store(slab->bytes(), std::memory_order_relaxed);
   run->streams = slab->streams;
+  run->stamp = slab->stamp;
   --slab->region->live_spans;
   if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
   end_span(slab);
@@ -191,12 +196,12 @@ void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) {
     --span->region->live_spans;
-    span->streams = bit;
+    order_behind(span, bit);
     free_run(span);
     return;
   }
   span->free_blocks |= uint64_t{1} << span->index_of(reinterpret_cast<uintptr_t>(entry.block));
-  span->streams |= bit;
+  order_behind(span, span->streams | bit);
   if (static_cast<uint32_t>(std::popcount(span->free_blocks)) == span->block_count.load(std::memory_order_relaxed)) {
     retire_slab(span);
   } else if (!span->listed && span->region->paused.load(std::memory_order_relaxed) == 0) {
@@ -221,6 +226,11 @@ uint64_t Heap::note_frees(StreamKey key) {
 
 void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   LockGuard guard(mutex);
+  put_back_locked(entries, count, key);
+}
+
+void Heap::put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key) {
+  if (count == 0) return;
   const uint64_t bit = note_frees(key);
   growth_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
@@ -327,6 +337,7 @@ Status Heap::forget_stream(gmm_stream stream) {
   for (KeptAside &kept : kept_aside_) kept.uses &= ~bit;
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
+  merge_all(false);  // neighbours that differed in this stream alone
   return Status();
 }
 

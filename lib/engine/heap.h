@@ -66,8 +66,9 @@ class Heap {
   // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
   Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
                     uint32_t *count);
-  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none.
-  Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, Span **out);
+  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back` goes back, freed on the same stream.
+  Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, const CacheEntry *back,
+                    uint32_t back_count, Span **out);
   // A block with a driver allocation of its own.
   Status take_dedicated(uint64_t size, Span **out);
   // Blocks back, in the order of a stream. Slots are 0. Another thread's per-thread stream: the caller has waited for the device.
@@ -171,6 +172,15 @@ class Heap {
 
   // heap.cpp: slabs and blocks
   Status new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out);
+  // Free memory that may be used once this stream got to where it is now.
+  void order_behind(Span *span, uint64_t bit) {
+    span->streams = bit;
+    span->stamp = streams_.stamp();
+  }
+  bool is_done(const Span *span) const {
+    return span->streams == 0 || streams_.done(span->streams, span->stamp) == span->streams;
+  }
+  void put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key);
   void put_back_one(const CacheEntry &entry, uint64_t bit);
   Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
@@ -216,14 +226,23 @@ class Heap {
   // Free extents, whose work is done, to the hole, up to `wanted` bytes or somewhat more. What cannot be moved stays.
   void move_free_extents(Fill *fill, uint64_t wanted);
   Status release_extent(Extent *extent, Span *run, Span **rest);
+  // The extents that lie in a free run whole and belong to nobody else.
   template <typename Fn>
-  void for_each_extent_in(Span *run, Fn fn);
+  void for_each_extent_in(Span *run, Fn fn) {
+    for (uintptr_t at = run->begin(), end = run->end(); at < end;) {
+      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+      const uintptr_t base = extent->base.load(std::memory_order_relaxed);
+      const bool whole = base >= run->begin() && base + extent->size.load(std::memory_order_relaxed) <= end;
+      at = base + extent->size.load(std::memory_order_relaxed);
+      if (whole && extent->importers.load(std::memory_order_relaxed) == 0) fn(extent);
+    }
+  }
 
   // heap_release.cpp: back to the driver
   template <typename Fn>
   void for_each_releasable(Fn fn);
   Status wait_for_free();
-  void settle_free();
+  bool settle_free();
   Status release_free_locked(uint64_t at_most, uint64_t *released);
   void drop_span(Span *span);
   Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released);

@@ -129,17 +129,6 @@ Status Heap::add_extents(Fill *fill, uint64_t bytes) {
 
 // --- Moving ------------------------------------------------------------------------------------------------------
 
-// The extents that lie in a free run whole and belong to nobody else.
-template <typename Fn>
-void Heap::for_each_extent_in(Span *run, Fn fn) {
-  for (uintptr_t at = run->begin(), end = run->end(); at < end;) {
-    Extent *extent = core_.page_map.find_extent(address(at));
-    const bool whole = base_of(*extent) >= run->begin() && base_of(*extent) + size_of(*extent) <= end;
-    at = base_of(*extent) + size_of(*extent);
-    if (whole && extent->importers.load(std::memory_order_relaxed) == 0) fn(extent);
-  }
-}
-
 // Mapped at both places for a moment, so that a refusal leaves it where it was.
 Status Heap::move_extent(Extent *extent, Fill *fill) {
   const uintptr_t base = base_of(*extent);
@@ -187,10 +176,10 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted) {
   free_.for_each([&](Span *run) {
     if (may_move(run)) bits |= run->streams;
   });
-  const uint64_t done = streams_.passed(bits);
+  streams_.ask(bits);
   Vector<Extent *> extents(core_.allocator);  // the largest first
   free_.for_each([&](Span *run) {
-    if (!may_move(run) || (run->streams & ~done) != 0) return;
+    if (!may_move(run) || !is_done(run)) return;
     for_each_extent_in(run, [&](Extent *extent) {
       if (!extent->mapped || !(extent->location == options_.device)) return;
       uint64_t at = extents.size();

@@ -85,7 +85,7 @@ bool Heap::take_edges(const Window &window, StreamKey key) {
     if (edge != nullptr && edge->is(SpanState::kFree)) bits |= edge->streams;
   if (!streams_.put_behind(key, bits).ok()) return false;
   for (Span *edge : edges)
-    if (edge != nullptr && edge->is(SpanState::kFree) && edge->streams != 0) edge->streams = streams_.bit_of(key);
+    if (edge != nullptr && edge->is(SpanState::kFree) && edge->streams != 0) order_behind(edge, streams_.bit_of(key));
   return true;
 }
 
@@ -110,8 +110,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     list_hole(window.hole);
   }
   const uint64_t held = own_ledger_.held(), live = seen_live_.load(std::memory_order_relaxed) + bytes;
-  uint64_t peak = seen_peak_live_.load(std::memory_order_relaxed);
-  if (peak < live) peak = live;
+  uint64_t peak = growth_.peak(seen_peak_live_.load(std::memory_order_relaxed), live);
   peak = peak > paused_ ? peak - paused_ : 0;  // paused blocks are live and hold nothing
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   const bool may_move = core_.deferred.load(std::memory_order_relaxed) == 0;

@@ -73,15 +73,21 @@ Status Heap::wait_for_free() {
   return status;
 }
 
-// Free memory whose streams are done is free for all, and neighbours become one run.
-void Heap::settle_free() {
+// Free memory whose streams are done is free for all, and neighbours become one run. False when there was none.
+bool Heap::settle_free() {
   uint64_t bits = 0;
   free_.for_each([&](Span *run) { bits |= run->streams; });
-  const uint64_t done = streams_.passed(bits);
+  if (bits == 0) return false;
+  growth_.asked(static_cast<uint32_t>(std::popcount(bits)));
+  streams_.ask(bits);
+  bool any = false;
   free_.for_each([&](Span *run) {
-    if ((run->streams & ~done) == 0) run->streams = 0;
+    const uint64_t done = streams_.done(run->streams, run->stamp);
+    run->streams &= ~done;
+    any = any || done != 0;
   });
-  merge_all(false);
+  if (any) merge_all(false);
+  return any;
 }
 
 Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
@@ -92,11 +98,11 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
     // Without host memory for the list, what is left out is released another time.
     if (runs.push_back(run)) bits |= run->streams;
   });
-  const uint64_t done = streams_.passed(bits);
+  streams_.ask(bits);
   for (Span *run : runs) {
     Region *region = run->region;
     const bool dedicated = region->dedicated;
-    if ((*released >= at_most && !dedicated) || (run->streams & ~done) != 0) continue;
+    if ((*released >= at_most && !dedicated) || !is_done(run)) continue;
     if (options_.kind != Kind::kVmm) {
       if (region->live_spans != 0 || run->bytes() != region->size.load(std::memory_order_relaxed) ||
           region->extents.front()->importers.load(std::memory_order_relaxed) != 0)

@@ -47,6 +47,7 @@ bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
   Span *second = new_span(run->state.load(std::memory_order_relaxed), middle, run->bytes() - first_bytes, run->region);
   if (second == nullptr) return false;
   second->streams = run->streams;
+  second->stamp = run->stamp;
   run->size.store(first_bytes, std::memory_order_relaxed);
   core_.page_map.set_ends(run->begin(), first_bytes, run);
   core_.page_map.set_ends(middle, second->bytes(), second);
@@ -58,6 +59,7 @@ bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
 Span *Heap::merge(Span *first, Span *second) {
   first->size.store(first->bytes() + second->bytes(), std::memory_order_relaxed);
   first->streams |= second->streams;
+  if (first->stamp < second->stamp) first->stamp = second->stamp;
   end_span(second);
   core_.page_map.set_ends(first->begin(), first->bytes(), first);
   return first;
@@ -157,9 +159,14 @@ Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
 
 Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
   const uint64_t bit = streams_.bit_of(key);
-  if (Span *run = free_.best_fit(count, alignment, streams_.own_bit(key))) return carve(run, count, alignment, out);
+  const uint64_t own = streams_.own_bit(key);
+  // What other streams are done with is as good as own, and merges with it.
+  if (streams_.known_streams() > 1 && growth_.may_ask()) settle_free();
+  if (Span *run = free_.best_fit(count, alignment, own)) return carve(run, count, alignment, out);
   *out = nullptr;
   if (effort == Effort::kNoGrowth) return Status();
+  if (streams_.known_streams() > 1 && settle_free())
+    if (Span *run = free_.best_fit(count, alignment, streams_.own_bit(key))) return carve(run, count, alignment, out);
   for (uint32_t pass = 0; pass < 2; ++pass) {
     if (pass == 1) merge_all(true);
     Span *run = free_.best_fit(count, alignment, ~uint64_t{0});
@@ -167,7 +174,7 @@ Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort 
     MessageGuard keep;
     // A refusal (graph capture) is no failure: the heap grows instead.
     if (!streams_.put_behind(key, run->streams).ok()) continue;
-    run->streams = bit;
+    order_behind(run, bit);
     return carve(run, count, alignment, out);
   }
   Span *run = nullptr;

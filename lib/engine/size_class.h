@@ -2,7 +2,7 @@
 // Size classes: eight to a doubling, so that rounding wastes at most 12.5% (or less than 256 bytes).
 //
 // Small sizes (up to 128 KiB) are counted in units of 256 bytes and come from slabs. Large sizes are counted in
-// granules of 16 KiB and are not rounded further; their classes only sort the thread caches and the free runs.
+// granules of 16 KiB and are not rounded further; their classes only sort the free runs.
 #ifndef GMM_ENGINE_SIZE_CLASS_H
 #define GMM_ENGINE_SIZE_CLASS_H
 
@@ -33,17 +33,10 @@ constexpr uint64_t count_of_class(uint32_t index) {
 }
 
 inline constexpr uint32_t kSmallClasses = class_of_count(kMaxSmall / kUnit) + 1;
-// Large classes share one numbering with the small ones: first the small, then the large.
-inline constexpr uint32_t kFirstLargeCount = class_of_count(kMaxSmall / kGranule) + 1;
-inline constexpr uint32_t kLargeClasses = class_of_count(kMaxCached / kGranule) + 1 - kFirstLargeCount;
-inline constexpr uint32_t kCacheClasses = kSmallClasses + kLargeClasses;
 
 constexpr uint32_t small_class(uint64_t size) { return class_of_count((size + kUnit - 1) / kUnit); }
 constexpr uint64_t small_class_size(uint32_t index) { return count_of_class(index) * kUnit; }
 constexpr uint64_t granules(uint64_t size) { return (size + kGranule - 1) >> kGranuleShift; }
-constexpr uint32_t cache_class(uint64_t size) {
-  return size <= kMaxSmall ? small_class(size) : kSmallClasses + class_of_count(granules(size)) - kFirstLargeCount;
-}
 
 // A slab has at most 64 blocks, so that one word holds what is free.
 inline constexpr uint32_t kMaxSlabBlocks = 64;
@@ -69,7 +62,7 @@ constexpr uint32_t slab_reciprocal(uint32_t index) {
 static_assert(class_of_count(8) == 7 && class_of_count(9) == 8 && class_of_count(16) == 15 &&
               class_of_count(17) == 16 && class_of_count(18) == 16 && class_of_count(19) == 17);
 static_assert(count_of_class(8) == 9 && count_of_class(16) == 18 && count_of_class(15) == 16);
-static_assert(kSmallClasses == 56 && kLargeClasses == 72);
+static_assert(kSmallClasses == 56);
 
 }  // namespace gmm
 #endif

@@ -76,6 +76,7 @@ struct Span : Link<SpanOrder> {
   Region *region = nullptr;
   uint64_t free_blocks = 0;     // slab: bit i = block i lies here and not in a thread cache
   uint64_t streams = 0;         // free memory: streams whose queued work may still use it (bits of StreamOrder)
+  uint64_t stamp = 0;           // and when it was freed (StreamOrder::stamp())
   bool listed = false;          // in a list of the heap
   bool is_slab_object = false;  // which pool it came from
   // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans one: both

@@ -21,7 +21,7 @@ uint64_t StreamOrder::bit_of(StreamKey key) {
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
     // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is done.
-    if (!slot.retired && !(slot.ended && is_done(slot))) continue;
+    if (!slot.retired && !(slot.ended && !slot.dirty && is_done(slot))) continue;
     put_event(slot.noted);
     slot = Slot{key};
     return uint64_t{1} << (i < kBits ? i : kBits - 1);
@@ -37,11 +37,15 @@ Status StreamOrder::for_each(uint64_t bits, Fn fn) {
   return Status();
 }
 
-bool StreamOrder::is_done(const Slot &slot) {
-  if (slot.noted == nullptr) return true;
+// Whether the noted event has passed, or there is none.
+bool StreamOrder::is_done(Slot &slot) {
+  if (!slot.pending) return true;
   MessageGuard keep;
   bool passed = false;
-  return !slot.dirty && backend_->event_query(slot.noted, &passed).ok() && passed;
+  if (!backend_->event_query(slot.noted, &passed).ok() || !passed) return false;
+  slot.pending = false;
+  slot.done_stamps = slot.noted_stamp + 1;
+  return true;
 }
 
 Status StreamOrder::take_event(NativeEvent *out) {
@@ -118,21 +122,44 @@ Status StreamOrder::note_frees(StreamKey key) {
 Status StreamOrder::bring_up_to_date(Slot &slot) {
   if (!slot.dirty && slot.noted != nullptr) return Status();
   if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
+  // Until it is recorded outside of a capture, the event says nothing and is not asked.
   slot.dirty = true;
+  slot.pending = false;
   GMM_TRY(record(slot.noted, slot.key.stream));
   slot.dirty = false;
+  slot.pending = true;
+  slot.noted_stamp = recorded_++;
   return Status();
 }
 
-uint64_t StreamOrder::passed(uint64_t bits) {
+void StreamOrder::ask(Slot &slot) {
   MessageGuard keep;
+  if (!is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
+  // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question about a stream that
+  // is captured ends the capture, and one may have begun since anybody looked: then only an event can be asked.
+  const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
+  bool capturing = true, idle = false;
+  if (!backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() || capturing) return;
+  if (may_ask && backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
+    slot.dirty = false;
+    slot.done_stamps = ++recorded_;
+  } else if (bring_up_to_date(slot).ok()) {
+    is_done(slot);
+  }
+}
+
+void StreamOrder::ask(uint64_t bits) {
+  for (uint64_t i = 0; i < slots_.size(); ++i)
+    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) ask(slots_[i]);
+}
+
+uint64_t StreamOrder::done(uint64_t bits, uint64_t stamp) const {
   uint64_t open = 0;
-  for (uint64_t i = 0; i < slots_.size(); ++i) {
-    Slot &slot = slots_[i];
+  for (uint64_t i = 0; i < slots_.size() && (i < kBits || (bits & kSharedBit) != 0); ++i) {
     const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
-    if ((bits & bit) == 0 || slot.retired || (open & bit) != 0) continue;
-    const bool recorded = slot.key.stream == GMM_STREAM_PER_THREAD ? !slot.dirty : bring_up_to_date(slot).ok();
-    if (!recorded || !is_done(slot)) open |= bit;
+    const Slot &slot = slots_[i];
+    if ((bits & bit) == 0 || slot.retired) continue;
+    if (stamp >= slot.done_stamps && (slot.dirty || slot.pending)) open |= bit;
   }
   return bits & ~open;
 }
@@ -148,14 +175,6 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
     }
     if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);
     return Status();
-  });
-}
-
-Status StreamOrder::wait(uint64_t bits) {
-  return for_each(bits, [&](Slot &slot) -> Status {
-    if (slot.key.stream == GMM_STREAM_PER_THREAD)
-      return slot.noted == nullptr || slot.dirty ? Status() : backend_->event_synchronize(slot.noted);
-    return backend_->stream_synchronize(device_, slot.key.stream);
   });
 }
 

@@ -5,6 +5,10 @@
 // every free on A so far) and B waits for it on the device: the host never waits. An event can be used again at once, as a
 // wait refers to the record before it (CUDA driver API, cuStreamWaitEvent).
 //
+// Whether A is done with memory can be asked too, without waiting. A busy stream never is with what was freed last, so free memory carries
+// a stamp, the count of events recorded before it was freed, and a stream knows up to which stamp it is done: one event is behind the frees
+// so far, and another is recorded only once it has passed.
+//
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
 #ifndef GMM_ENGINE_STREAM_ORDER_H
@@ -39,14 +43,17 @@ class StreamOrder {
   Status put_behind(StreamKey waiter, uint64_t bits);
   // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.
   Status note_frees(StreamKey key);
-  // Those of the bits whose streams have done what was queued at the last free. Never waits: the first question records an event, a
-  // later one may find it passed.
-  uint64_t passed(uint64_t bits);
-  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock; passed() is true
-  // then unless more was freed. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
+  // The stamp of memory that is freed now.
+  uint64_t stamp() const { return recorded_; }
+  // Another thread may begin to capture a stream at any moment.
+  void expect_captures() { captures_ = true; }
+  // Asks the streams how far they are. Never waits: a question may record an event, which a later one finds passed.
+  void ask(uint64_t bits);
+  // Those of the bits whose streams were done with memory of this stamp when they were last asked.
+  uint64_t done(uint64_t bits, uint64_t stamp) const;
+  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock and asks again
+  // then. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
   Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
-  // Waits for the streams, with the lock held.
-  Status wait(uint64_t bits);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
   // The stream is about to go; its bit, to be cleared in all free memory. 0 when it was never seen.
@@ -63,11 +70,15 @@ class StreamOrder {
   struct Slot {
     StreamKey key;
     NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
-    bool dirty = false;  // memory was freed since `noted` was recorded, or it is captured: not to be asked then
+    uint64_t noted_stamp = 0;     // the newest stamp that it is behind
+    uint64_t done_stamps = 0;     // memory of lower stamps is done with
+    bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
+    bool pending = false;  // `noted` was not seen to have passed
     bool retired = false;
     bool ended = false;  // the thread of a per-thread stream is gone
   };
-  bool is_done(const Slot &slot);
+  bool is_done(Slot &slot);
+  void ask(Slot &slot);
   Status bring_up_to_date(Slot &slot);
   Status record(NativeEvent event, gmm_stream stream);
   Status take_event(NativeEvent *out);
@@ -80,6 +91,8 @@ class StreamOrder {
   Vector<Slot> slots_;
   Vector<NativeEvent> spare_;  // has room for every event that was made
   uint64_t events_ = 0;
+  uint64_t recorded_ = 0;
+  bool captures_ = false;
 };
 
 }  // namespace gmm

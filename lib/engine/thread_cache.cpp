@@ -9,14 +9,13 @@
 namespace gmm {
 namespace {
 
-// A stack of a class holds about this many bytes, and 2 to 64 blocks.
+// A stack of a class holds about this many bytes, and 4 to 64 blocks.
 constexpr uint64_t kStackBytes = uint64_t{256} << 10;
-// Blocks above this size are kept one a class, up to the budget of the whole cache.
+// What a cache holds at most.
 constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
 constexpr uint32_t kBatch = 32;
 
 uint32_t stack_capacity(uint32_t index) {
-  if (index >= kSmallClasses) return 2;
   const uint64_t fits = kStackBytes / small_class_size(index);
   return fits > 64 ? 64 : fits < 4 ? 4 : static_cast<uint32_t>(fits);
 }
@@ -103,14 +102,34 @@ Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index) {
   return &bin;
 }
 
-inline Span *span_of_slot(std::atomic<uint64_t> *slot) {
-  return reinterpret_cast<Span *>(reinterpret_cast<char *>(slot) - offsetof(Span, slots));
+// A large block may be this much larger than what is asked for.
+inline bool fits(uint64_t bytes, uint64_t size) { return bytes >= size && bytes - size <= bytes / 64; }
+
+// All large blocks of a stream out of the cache; their number. Inside enter().
+uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out) {
+  const uint32_t count = bins.large_count;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    out[i] = bins.large[i].entry;
+    bytes += bins.large[i].bytes;
+  }
+  bins.large_count = 0;
+  add(cache.cached_bytes, 0 - bytes);
+  return count;
 }
 
 inline void count_alloc(HeapCache &cache, uint64_t size) {
   add(cache.allocations, 1);
   add(cache.live_blocks, 1);
   add(cache.live_bytes, size);
+}
+
+// The last step of a cached alloc.
+inline void give_out(HeapCache &cache, const CacheEntry &entry, uint64_t bytes, uint64_t asked) {
+  add(cache.cached_bytes, 0 - bytes);
+  entry.slot->store(asked, std::memory_order_relaxed);
+  count_alloc(cache, asked);
+  leave(cache);
 }
 
 }  // namespace
@@ -120,8 +139,8 @@ inline void count_alloc(HeapCache &cache, uint64_t size) {
 namespace {
 
 // Without a cache, or past what is cached: straight from the heap.
-Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, void **out,
-                     std::atomic<uint64_t> **slot) {
+Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, const CacheEntry *back,
+                     uint32_t back_count, void **out, std::atomic<uint64_t> **slot) {
   for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
     if (effort == Effort::kGrow) {
       const Core &core = heap.core();
@@ -138,7 +157,8 @@ Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey ke
       return Status();
     }
     Span *span = nullptr;
-    GMM_TRY(heap.take_large(size, alignment, key, effort, &span));
+    GMM_TRY(heap.take_large(size, alignment, key, effort, back, back_count, &span));
+    back_count = 0;
     if (span == nullptr) continue;
     *out = reinterpret_cast<void *>(span->begin());
     *slot = &span->slot(0);
@@ -157,6 +177,14 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   StreamBins *bins = bins_of(*cache, stream);
   const bool cacheable = bins != nullptr && size <= kMaxSmall && alignment <= kGranule;
   Bin *bin = cacheable ? stack_of(*cache, *bins, small_class(size)) : nullptr;
+  CacheEntry back[kLargeEntries];
+  const uint32_t back_count = bins != nullptr && size > kMaxSmall ? take_large_entries(*cache, *bins, back) : 0;
+  if (size > kMaxSmall) {
+    for (StreamBins *other = cache->all; other != nullptr; other = other->next) {
+      CacheEntry others[kLargeEntries];
+      if (other->large_count != 0) heap.put_back(others, take_large_entries(*cache, *other, others), other->key);
+    }
+  }
   leave(*cache);
   if (bins == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
   const StreamKey key = bins->key;
@@ -169,7 +197,7 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   }
   std::atomic<uint64_t> *slot = nullptr;
   if (count == 0) {
-    GMM_TRY(central_alloc(heap, size, alignment, key, out, &slot));
+    GMM_TRY(central_alloc(heap, size, alignment, key, back, back_count, out, &slot));
   } else {
     --count;
     *out = batch[count].block;
@@ -210,18 +238,22 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
   StreamBins *bins = cache->current;
   if (__builtin_expect(bins == nullptr || bins->key.stream != stream, 0)) bins = bins_of(*cache, stream);
   if (__builtin_expect(bins != nullptr, 1)) {
-    Bin &bin = bins->bins[cache_class(size)];
-    if (__builtin_expect(bin.count != 0, 1)) {
-      const CacheEntry entry = bin.entries[bin.count - 1];
-      // A large class holds blocks of several sizes.
-      const uint64_t bytes = size <= kMaxSmall ? 0 : span_of_slot(entry.slot)->bytes();
-      if (bytes == 0 || (bytes >= size && bytes - size <= bytes / 16)) {
-        --bin.count;
-        add(cache->cached_bytes, 0 - (bytes != 0 ? bytes : small_class_size(small_class(size))));
-        entry.slot->store(asked, std::memory_order_relaxed);
-        count_alloc(*cache, asked);
-        leave(*cache);
+    if (size <= kMaxSmall) {
+      const uint32_t index = small_class(size);
+      Bin &bin = bins->bins[index];
+      if (__builtin_expect(bin.count != 0, 1)) {
+        const CacheEntry entry = bin.entries[--bin.count];
+        give_out(*cache, entry, small_class_size(index), asked);
         *out = entry.block;
+        return Status();
+      }
+    } else {
+      for (uint32_t i = bins->large_count; i-- > 0;) {
+        if (!fits(bins->large[i].bytes, size)) continue;
+        const LargeEntry large = bins->large[i];
+        bins->large[i] = bins->large[--bins->large_count];
+        give_out(*cache, large.entry, large.bytes, asked);
+        *out = large.entry.block;
         return Status();
       }
     }
@@ -300,22 +332,28 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
   add(cache->live_blocks, ~uint64_t{0});
   add(cache->frees, 1);
   const uint64_t bytes = span->block_bytes();
-  StreamBins *bins = nullptr;
-  Bin *bin = nullptr;
+  bool cached = false;
+  CacheEntry back[kLargeEntries];
+  uint32_t back_count = 0;
   if (!kept && heap.fast.careful.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached &&
       !span->region->dedicated) {
-    bins = bins_of(*cache, stream);
-    if (bins != nullptr) bin = stack_of(*cache, *bins, span->is_slab_object ? span->class_index : cache_class(bytes));
-  }
-  if (bin != nullptr && cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget)
-    empty_cache(*cache, true, nullptr);
-  if (bin != nullptr && bin->count == bin->capacity) spill(*cache, *bins, *bin, bytes);
-  if (bin != nullptr) {
-    bin->entries[bin->count++] = entry;
-    add(cache->cached_bytes, bytes);
+    if (cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) empty_cache(*cache, true, nullptr);
+    StreamBins *bins = bins_of(*cache, stream);
+    if (bins != nullptr && !span->is_slab_object) {
+      if (bins->large_count == kLargeEntries) back_count = take_large_entries(*cache, *bins, back);
+      bins->large[bins->large_count++] = LargeEntry{entry, bytes};
+      cached = true;
+    } else if (bins != nullptr) {
+      Bin *bin = stack_of(*cache, *bins, span->class_index);
+      if (bin != nullptr && bin->count == bin->capacity) spill(*cache, *bins, *bin, bytes);
+      if (bin != nullptr) bin->entries[bin->count++] = entry;
+      cached = bin != nullptr;
+    }
+    if (cached) add(cache->cached_bytes, bytes);
   }
   leave(*cache);
-  if (bin == nullptr && !kept) heap.put_back(&entry, 1, key);
+  if (back_count != 0) heap.put_back(back, back_count, key);
+  if (!cached && !kept) heap.put_back(&entry, 1, key);
   return Status();
 }
 
@@ -342,14 +380,21 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
     if (__builtin_expect(enter(*cache) && heap.fast.careful.load(std::memory_order_relaxed) == 0, 1)) {
       StreamBins *bins = cache->current;
       const uint64_t bytes = span->block_bytes();
-      if (__builtin_expect(bins != nullptr && bins->key.stream == stream && bytes <= kMaxCached, 1)) {
-        Bin &bin = bins->bins[span->is_slab_object ? span->class_index : cache_class(bytes)];
-        if (__builtin_expect(bin.count < bin.capacity &&
-                                 cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget &&
-                                 !span->region->dedicated,
-                             1)) {
+      if (__builtin_expect(bins != nullptr && bins->key.stream == stream &&
+                               cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget,
+                           1)) {
+        const CacheEntry entry{block, &slot};
+        bool cached = false;
+        if (span->is_slab_object) {
+          Bin &bin = bins->bins[span->class_index];
+          cached = bin.count < bin.capacity;
+          if (cached) bin.entries[bin.count++] = entry;
+        } else {
+          cached = bins->large_count < kLargeEntries && bytes <= kMaxCached && !span->region->dedicated;
+          if (cached) bins->large[bins->large_count++] = LargeEntry{entry, bytes};
+        }
+        if (__builtin_expect(cached, 1)) {
           slot.store(0, std::memory_order_relaxed);
-          bin.entries[bin.count++] = CacheEntry{block, &slot};
           add(cache->cached_bytes, bytes);
           add(cache->live_bytes, 0 - asked);
           add(cache->live_blocks, ~uint64_t{0});

@@ -3,7 +3,7 @@
 //
 // A thread has, for each heap it used, a HeapCache, and in it, for each stream, a stack of free blocks a class. A block goes into the
 // cache of the thread and stream that freed it; full stacks go back to the heap by halves, empty ones are filled
-// by batches, so a producer and a consumer on two threads pass the lock once a batch.
+// by batches, so a producer and a consumer on two threads pass the lock once a batch. Of large blocks a stream keeps the last few.
 //
 // Another thread may empty a cache (trim, out of memory, pause): it sets `revoked`, makes every running thread pass a
 // full barrier (membarrier, so that the owner needs none), and waits until the owner is not `busy`. This is Dekker's mutual
@@ -25,10 +25,20 @@ struct Bin {
   uint32_t capacity;
 };
 
+// Large blocks that were freed last. They are few, and go back to the heap as soon as none of them fits, so that what is free
+// is merged before another run is split for want of it.
+inline constexpr uint32_t kLargeEntries = 8;
+struct LargeEntry {
+  CacheEntry entry;
+  uint64_t bytes;
+};
+
 struct StreamBins {
   StreamKey key;
   StreamBins *next;
-  Bin bins[kCacheClasses];
+  uint32_t large_count;
+  LargeEntry large[kLargeEntries];
+  Bin bins[kSmallClasses];
 };
 
 struct ThreadState;
@@ -60,12 +70,20 @@ struct TagEntry {
   gmm_tag tag;
 };
 inline constexpr uint32_t kMaxTagDepth = 64;
+// Where a thread records for a trace (engine/trace.h); a further trace in the same place is found by its thread's number.
+struct ThreadTraceEntry {
+  uint64_t serial;
+  void *lane;
+};
+inline constexpr uint32_t kTracesOfThread = 4;
 struct ThreadState {
   ThreadTableEntry *table = nullptr;
   TagEntry *tags = nullptr;  // kMaxTagDepth of them, made at the first push
   uint32_t tag_depth = 0;
   uint32_t table_size = 0;
   uint64_t id = 0;
+  ThreadTraceEntry traces[kTracesOfThread] = {};
+  void (*end_traces)(uint64_t id) = nullptr;  // set with the first entry
 };
 
 // A number of the calling thread that is never used again.

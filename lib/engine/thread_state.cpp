@@ -38,6 +38,7 @@ void end_thread(void *value) {
     end_cache(*entry.cache);
     heap->end_thread(state->id);
   }
+  if (state->end_traces != nullptr) state->end_traces(state->id);
   t_state = nullptr;
   std::free(state->tags);
   std::free(state->table);

@@ -1,37 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of stats.h.
 #include "../support/gmm_test.h"
+#include "../support/second_process.h"
+#include "../support/trace_reader.h"
 
-// Reads a trace back: every f has its a, no id twice, and the sums are right.
-static void check_trace(const char *path, unsigned allocations, unsigned frees, uint64_t bytes) {
-  FILE *file = fopen(path, "r");
-  REQUIRE(file != NULL);
-  static uint8_t live[100000];
-  memset(live, 0, sizeof live);
-  unsigned a = 0, f = 0;
+static char path[64];
+static trace_file file;
+
+static void new_path(void) {
+  snprintf(path, sizeof path, "/tmp/gmm-trace-XXXXXX");
+  int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  close(fd);
+}
+
+// Reads the file: every free has its alloc, or `unknown` of them do not, and no address lives twice.
+static void read_trace(unsigned allocations, unsigned frees, uint64_t bytes, unsigned unknown) {
+  enum { MOST = 4096 };
+  static uint64_t live[MOST];
+  unsigned a = 0, f = 0, lost = 0, count = 0;
   uint64_t sum = 0;
-  char line[256];
-  while (fgets(line, sizeof line, file) != NULL) {
-    unsigned long long id = 0, size = 0, stream = 0;
-    if (line[0] == '#') continue;
-    CHECK(line[strlen(line) - 1] == '\n');
-    if (sscanf(line, "a %llu %llu %llu", &id, &size, &stream) == 3 && id < sizeof live) {
-      CHECK_MESSAGE(live[id] == 0, "id %llu is allocated twice", id);
-      live[id] = 1;
-      sum += size;
+  free(file.events);
+  bool good = trace_file_read(path, &file);
+  CHECK_MESSAGE(good, "%s", file.wrong);
+  for (size_t i = 0; good && i < file.count; ++i) {
+    const trace_event *event = &file.events[i];
+    unsigned at = 0;
+    while (at < count && live[at] != event->address) ++at;
+    if (event->number == TRACE_ALLOC) {
+      CHECK_MESSAGE(at == count, "event %zu: %llx is allocated twice", i, (unsigned long long)event->address);
+      REQUIRE(count < MOST);
+      live[count++] = event->address;
+      sum += event->size;
       ++a;
-    } else if (sscanf(line, "f %llu %llu", &id, &stream) == 2 && id < sizeof live) {
-      CHECK_MESSAGE(live[id] == 1, "id %llu is freed but not live", id);
-      live[id] = 0;
+    } else if (event->number == TRACE_FREE) {
       ++f;
-    } else {
-      CHECK_MESSAGE(false, "not a line of a trace: %s", line);
+      if (at == count)
+        ++lost;
+      else
+        live[at] = live[--count];
     }
   }
-  fclose(file);
   CHECK_EQUAL(a, allocations);
   CHECK_EQUAL(f, frees);
   CHECK_EQUAL(sum, bytes);
+  CHECK_EQUAL(lost, unknown);
+}
+
+static unsigned events_of(uint32_t number) {
+  unsigned count = 0;
+  for (size_t i = 0; i < file.count; ++i) count += file.events[i].number == number;
+  return count;
 }
 
 static void *traced_thread(void *unused) {
@@ -43,12 +62,14 @@ static void *traced_thread(void *unused) {
   return NULL;
 }
 
-static void traces_can_be_replayed(void) {
-  char path[] = "/tmp/gmm-trace-XXXXXX";
-  int fd = mkstemp(path);
-  REQUIRE(fd >= 0);
-  close(fd);
-  void *before = ALLOC(5000);  // not in the trace, and neither is its free
+static void *free_all(void *blocks) {
+  for (unsigned i = 0; i < 150; ++i) OK(gmm_free(context, ((void **)blocks)[i], GMM_STREAM_DEFAULT));
+  return NULL;
+}
+
+static void traces_hold_every_event(void) {
+  new_path();
+  void *before = ALLOC(5000);  // not in the trace, but its free
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
   MUST(gmm_trace_begin(context, path));
   RESULT(gmm_trace_begin(context, path), GMM_ERROR_BUSY);
@@ -60,59 +81,174 @@ static void traces_can_be_replayed(void) {
     blocks[i] = ALLOC_STREAM(100 + i * 501, i % 3 ? stream : GMM_STREAM_DEFAULT);
     bytes += 100 + i * 501;
   }
-  for (unsigned i = 0; i < 150; ++i) OK(gmm_free(context, blocks[i], i % 3 ? stream : GMM_STREAM_DEFAULT));
+  OK(gmm_record_use(context, blocks[199], stream));
   pthread_t threads[4];
+  pthread_create(&threads[0], NULL, free_all, blocks);
+  pthread_join(threads[0], NULL);
   for (unsigned i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, traced_thread, NULL);
   for (unsigned i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
   OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
+  RESULT(gmm_free(context, before, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);  // no event
+  uint64_t trimmed = 0;
+  OK(gmm_trim(context, NULL, &trimmed));
   OK(gmm_trace_end(context));
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
-  check_trace(path, 600, 550, bytes + 400000);
+  read_trace(600, 551, bytes + 400000, 1);
+  CHECK_EQUAL(file.ended, 1);
+  CHECK_EQUAL(file.process, getpid());
+  CHECK_EQUAL(events_of(TRACE_USE), 1);
+  CHECK_EQUAL(events_of(TRACE_TRIM), 1);
+  CHECK_EQUAL(events_of(TRACE_THREAD_ENDED), 5);
+  unsigned seen = 0;
+  for (size_t i = 0; i < file.count; ++i) {
+    const trace_event *event = &file.events[i];
+    if (event->number == TRACE_TRIM) CHECK_EQUAL(event->words[0], trimmed);
+    if (event->number == TRACE_USE) CHECK_EQUAL(event->address, (uintptr_t)blocks[199]);
+    if (event->number != TRACE_ALLOC || event->thread != file.events[0].thread) continue;
+    if (seen < 200) {
+      CHECK_EQUAL(event->address, (uintptr_t)blocks[seen]);
+      CHECK_EQUAL(event->stream, seen % 3 ? (uintptr_t)stream : 0);
+      CHECK_EQUAL(event->heap_kind & 0xffffffff, kind | (uint64_t)device << 16);
+    }
+    ++seen;
+  }
   for (unsigned i = 150; i < 200; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  check_trace(path, 600, 550, bytes + 400000);  // nothing came after the end
+  read_trace(600, 551, bytes + 400000, 1);  // nothing came after the end
   RESULT(gmm_trace_begin(context, "/no/such/directory/trace"), GMM_ERROR_IO);
   CHECK(strstr(gmm_last_error_message(), "/no/such/directory/trace") != NULL);
   MUST(gmm_trace_begin(context, path));  // a new trace starts afresh
-  void *one = ALLOC(64);
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
+  gmm_heap *heap = NULL;
+  MUST(gmm_heap_create(context, &desc, &heap));
+  void *one = NULL;
+  OK(gmm_heap_alloc(heap, 64, GMM_STREAM_DEFAULT, &one));
   OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+  one = ALLOC(4096);
+  OK(gmm_reset(context));
   OK(gmm_trace_end(context));
-  check_trace(path, 1, 1, 64);
+  read_trace(2, 1, 64 + 4096, 0);
+  CHECK_EQUAL(events_of(TRACE_HEAP_CREATED), 1);
+  CHECK_EQUAL(events_of(TRACE_HEAP_DESTROYED), 1);
+  CHECK_EQUAL(events_of(TRACE_RESET), 1);
   OK(gmm_stream_destroy(context, stream));
+  unlink(path);
+}
+
+static void pauses_are_in_it(void) {
+  if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
+  new_path();
+  kind = GMM_KIND_VMM;
+  gmm_tag tag = make_tag("traced", GMM_CONTENTS_DROP);
+  MUST(gmm_trace_begin(context, path));
+  void *block = ALLOC_TAG(3 * MIB, tag);
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tag_count = 1, .tags = &tag};
+  uint64_t went = 0, came = 0;
+  OK(gmm_pause(context, &desc, &went));
+  OK(gmm_resume(context, &desc, &came));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_trace_end(context));
+  read_trace(1, 1, 3 * MIB, 0);
+  unsigned seen = 0;
+  for (size_t i = 0; i < file.count; ++i) {
+    const trace_event *event = &file.events[i];
+    if (event->number != TRACE_PAUSE && event->number != TRACE_RESUME) continue;
+    ++seen;
+    CHECK_EQUAL(event->words[0], tag);
+    CHECK_EQUAL(event->words[1], event->number == TRACE_PAUSE ? went : came);
+  }
+  CHECK_EQUAL(seen, 2);
   unlink(path);
 }
 
 static void a_full_disk_is_reported(void) {
   if (access("/dev/full", W_OK) != 0) SKIP("no /dev/full here");
-  gmm_result result = gmm_trace_begin(context, "/dev/full");
-  CHECK(result == GMM_OK || result == GMM_ERROR_IO);
-  if (result != GMM_OK) return;
-  for (unsigned i = 0; i < 20000; ++i) {
-    void *block = ALLOC(1000);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  }
-  RESULT(gmm_trace_end(context), GMM_ERROR_IO);
+  RESULT(gmm_trace_begin(context, "/dev/full"), GMM_ERROR_IO);
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
 }
 
+// The environment names the file; "%p" is the process.
 static void the_environment_starts_a_trace(void) {
-  char path[] = "/tmp/gmm-trace-XXXXXX";
-  int fd = mkstemp(path);
-  REQUIRE(fd >= 0);
-  close(fd);
+  new_path();
   setenv("GMM_TRACE", path, 1);
   gmm_context *other = open_context(1);
-  unsetenv("GMM_TRACE");
+  gmm_context *third = open_context(1);  // cannot have the same file, and says so in the log
   void *block = NULL;
+  OK(gmm_alloc(third, 100, NULL, &block));
+  OK(gmm_context_release(third));
   OK(gmm_alloc(other, 3000, NULL, &block));
   OK(gmm_free(other, block, GMM_STREAM_DEFAULT));
   OK(gmm_context_release(other));
-  check_trace(path, 1, 1, 3000);
+  read_trace(1, 1, 3000, 0);
+  unlink(path);
+  setenv("GMM_TRACE", "/tmp/gmm-trace-%p.end", 1);
+  other = open_context(1);
+  unsetenv("GMM_TRACE");
+  OK(gmm_alloc(other, 200, NULL, &block));
+  OK(gmm_context_release(other));
+  snprintf(path, sizeof path, "/tmp/gmm-trace-%d.end", (int)getpid());
+  read_trace(1, 0, 200, 0);
   unlink(path);
 }
 
-int main(void) {
-  KINDS(traces_can_be_replayed, ALL_KINDS);
+// A child inherits the file, and may even end by exit(): what the parent holds is written once, by the parent.
+static void a_child_writes_nothing(void) {
+  new_path();
+  MUST(gmm_trace_begin(context, path));
+  void *block = ALLOC(100);
+  fflush(stdout);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    int wrong = gmm_free(context, block, GMM_STREAM_DEFAULT) != GMM_ERROR_FORKED;
+    wrong += gmm_trace_end(context) != GMM_ERROR_FORKED;
+    exit(wrong);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_EQUAL(status, 0);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_trace_end(context));
+  read_trace(1, 1, 100, 0);
+  unlink(path);
+}
+
+enum { PAIRS = 20000 };
+
+static int second(const char *to) {
+  gmm_context *own = NULL;
+  void *block = NULL;
+  if (gmm_context_create(NULL, &own) != GMM_OK || gmm_trace_begin(own, to) != GMM_OK) return 2;
+  for (unsigned i = 0; i < PAIRS; ++i)
+    if (gmm_alloc(own, 500, NULL, &block) != GMM_OK || gmm_free(own, block, GMM_STREAM_DEFAULT) != GMM_OK) return 3;
+  char never = 0;
+  return send_bytes(1, "x", 1) && receive_bytes(0, &never, 1) ? 0 : 4;
+}
+
+static void a_killed_program_leaves_a_readable_file(void) {
+  new_path();
+  second_process process;
+  const char *words[] = {path};
+  char done = 0;
+  REQUIRE(second_start(&process, words, 1));
+  CHECK(receive_bytes(process.from, &done, 1));
+  second_kill(&process);
+  free(file.events);
+  CHECK_MESSAGE(trace_file_read(path, &file), "%s", file.wrong);
+  CHECK_EQUAL(file.ended, 0);
+  CHECK_EQUAL(file.cut, 0);
+  // All but what one buffer of 64 KiB holds, 24 bytes a pair.
+  CHECK_MESSAGE(file.count > 2 * PAIRS - 2 * 65536 / 24 && file.count <= 2 * PAIRS, "%zu events", file.count);
+  unlink(path);
+}
+
+int main(int argc, char **argv) {
+  if (argc == 3 && strcmp(argv[1], "--second") == 0) return second(argv[2]);
+  KINDS(traces_hold_every_event, ALL_KINDS);
+  PLAIN(pauses_are_in_it);
   PLAIN(a_full_disk_is_reported);
   PLAIN(the_environment_starts_a_trace);
+  PLAIN(a_child_writes_nothing);
+  PLAIN(a_killed_program_leaves_a_readable_file);
   return check_finish();
 }

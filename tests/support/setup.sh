@@ -9,6 +9,7 @@
 #   setup_required             compilers, Meson, ninja; fails with one sentence on stderr
 #   setup_language NAME        python, java, csharp: fails with setup_reason set to why it cannot be had
 #   setup_tool COMMAND PACKAGE a tool that some tests use: the same
+#   setup_peers                allocators that the benchmarks hold gmm against: the same
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
@@ -194,6 +195,15 @@ setup_dotnet() {
     return 1
   fi
   chmod +x "$setup_deps/dotnet/dotnetcore2/bin/dotnet"
+}
+
+# mimalloc and jemalloc; the benchmarks open them at run time.
+setup_peers() {
+  local name missing=()
+  for name in mimalloc jemalloc; do
+    ldconfig -p 2>/dev/null | grep -q "lib$name\.so\.2 " || missing+=("lib$name-dev")
+  done
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
 }
 
 setup_cuda_headers() {

@@ -51,8 +51,8 @@ def test_info():
 def test_replay():
     traces = sorted((ROOT / "tests/bench/traces").glob("*.trace.gz"))
     for kind in ("vmm", "device"):
-        out = expect(f"replay of the stored traces, kind {kind}", ["replay", "--host-memory", "16", "--kind", kind, *traces], 0, f"kind {kind}")
-        rows = re.findall(r"^(\w+) +(\d+) +([\d.]+) MiB +([\d.]+) MiB +([\d.]+)", out, re.MULTILINE)
+        out = expect(f"replay of the stored traces, kind {kind}", ["replay", "--host-memory", "64", "--kind", kind, *traces], 0, f"kind {kind}")
+        rows = re.findall(r"^(\w+) +(\d+) +1 +([\d.]+) MiB +([\d.]+) MiB +([\d.]+)", out, re.MULTILINE)
         tap.check([row[0] for row in rows] == [path.name.split(".")[0] for path in traces], f"a row for each trace, kind {kind}", out.splitlines())
         for name, operations, requested, reserved, ratio in rows:
             expected = [line.split() for line in gzip.open(ROOT / f"tests/bench/traces/{name}.trace.gz", "rt")]
@@ -85,6 +85,54 @@ def test_bad_traces(folder):
     expect("a trace that is not there", ["replay", folder / "gone"], 1, err="cannot be opened: No such file")
 
 
+def record(path, *arguments):
+    """What the command itself does, traced through the environment."""
+    done = subprocess.run([GMM, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300, env=dict(ENVIRONMENT, GMM_TRACE=str(path)))
+    return done.returncode
+
+
+def numbered(lines):
+    """Text lines with the blocks numbered by their allocs, and streams by their first use."""
+    blocks, streams, out = {}, {"0": 0}, []
+    for words in (line.split() for line in lines):
+        if words[0] == "a":
+            blocks[words[1]] = len(out)
+        out.append((words[0], blocks[words[1]], words[2] if words[0] == "a" else "", streams.setdefault(words[-1], len(streams))))
+    return out
+
+
+def test_binary_traces(folder):
+    source, traced = ROOT / "tests/bench/traces/streams_mixed.trace.gz", folder / "recorded.trace"
+    # A replay frees what is left over and runs again: the first pass is what the snapshot's replay runs alone.
+    tap.check(record(traced, "snapshot", source, "--host-memory", "16") == 0, "a replay is traced")
+    text = expect("a binary trace as text", ["trace", traced], 0, r"^a 0 \d+ \d+\n").splitlines()
+    original = gzip.open(source, "rt").read().splitlines()
+    tap.check(numbered(text) == numbered(original), "what was traced of a replay is what was replayed", [f"{len(text)} lines", f"{len(original)} lines"])
+    tap.check(numbered(expect("a text trace as text", ["trace", source], 0).splitlines()) == numbered(original), "a text trace stays itself")
+    (folder / "as.text").write_text("\n".join(text) + "\n")
+    counts = []
+    for name, arguments in (("", []), (" with threads", ["--threads"])):
+        for path in (traced, folder / "as.text"):
+            out = expect(f"replay of {path.name}{name}", ["replay", "--host-memory", "16", *arguments, path], 0)
+            counts.append(re.search(r"^\w+ +(\d+) +1 +([\d.]+) MiB", out, re.MULTILINE).groups())
+    tap.check(len(set(counts)) == 1, "binary and text are the same operations", [str(counts)])
+    (folder / "zipped.trace.gz").write_bytes(gzip.compress(traced.read_bytes()))
+    expect("a binary trace through gzip", ["replay", "--host-memory", "16", folder / "zipped.trace.gz"], 0)
+
+    whole = traced.read_bytes()
+    (folder / "cut.trace").write_bytes(whole[:-40])
+    expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0, err="not whole: its end is missing.* 8 bytes")
+    for name, data, message in [
+            ("only a header", whole[:64], "trace is empty"), ("a cut header", whole[:63], "byte 63: the file ends in its header"),
+            ("another version", whole[:8] + b"\x07" + whole[9:], "byte 8: version 7 .* reads version 1"),
+            ("a damaged chunk", whole[:64] + b"x" + whole[65:], "byte 64: no chunk begins here"),
+            ("a chunk without bounds", whole[:68] + b"\xf8\xff\xff\xff" + whole[72:], "byte 68: the size of the chunk"),
+            ("a record of no size", whole[:96] + b"\0" + whole[97:], "byte 96: a record of no size"),
+            ("something behind the end", whole + b"more", "behind the end")]:
+        (folder / "bad.trace").write_bytes(data)
+        expect(f"a bad binary trace: {name}", ["trace", folder / "bad.trace"], 1, err=message)
+
+
 def test_snapshot(folder):
     (folder / "two.trace").write_text("a 0 1000 0\na 1 5000000 7\nf 0 0\n")
     for name, arguments in (("without a trace", []), ("after a trace", [folder / "two.trace"]), ("after two operations", [folder / "two.trace", "--operations", "2"])):
@@ -102,6 +150,7 @@ def main():
     test_replay()
     with tempfile.TemporaryDirectory() as folder:
         test_bad_traces(pathlib.Path(folder))
+        test_binary_traces(pathlib.Path(folder))
         test_snapshot(pathlib.Path(folder))
     tap.finish()
 

@@ -494,7 +494,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Starts to record every alloc and free into a file.</summary>
+        /// <summary>Starts to record every alloc and free into a file, which "gmm replay" runs and "gmm trace" prints.</summary>
         public void TraceBegin(string path)
         {
             using (Use context = new Use(handle))

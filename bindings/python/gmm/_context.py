@@ -279,7 +279,7 @@ class Context(native.Handle):
 
     @contextlib.contextmanager
     def trace(self, path):
-        """In its with block every alloc and free is recorded into a file, as text."""
+        """In its with block every alloc and free is recorded into a file, which `gmm replay` runs and `gmm trace` prints."""
         native.gmm_trace_begin(self, os.fsdecode(path))
         try:
             yield self

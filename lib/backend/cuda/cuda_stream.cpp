@@ -56,6 +56,17 @@ Status CudaBackend::stream_destroy(gmm_stream stream) {
   return status.ok() ? status : prefix(status, "Destroying stream %p: ", shown(stream));
 }
 
+Status CudaBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(enter_stream(guard, device, stream));
+  CaptureGuard capture(driver_);
+  const CUresult result = driver_.cuStreamQuery(to_driver(stream));
+  *idle = result == CUDA_SUCCESS;
+  if (result == CUDA_ERROR_NOT_READY) return Status();
+  Status status = driver_.check(result, "cuStreamQuery");
+  return status.ok() ? status : prefix(status, "Asking whether stream %p is idle: ", shown(stream));
+}
+
 Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_stream(guard, device, stream));

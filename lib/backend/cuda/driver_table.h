@@ -42,6 +42,7 @@
   X(cuStreamSynchronize, 2000)        \
   X(cuStreamGetCtx, 9020)             \
   X(cuStreamIsCapturing, 10000)       \
+  X(cuStreamQuery, 2000)              \
   X(cuLaunchHostFunc, 10000)          \
   X(cuStreamWaitEvent, 3020)          \
   X(cuEventCreate, 2000)              \

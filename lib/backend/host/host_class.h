@@ -51,6 +51,7 @@ class HostBackend final : public Backend {
   Status stream_destroy(gmm_stream stream) override;
   Status stream_synchronize(Device device, gmm_stream stream) override;
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override;
+  Status stream_query(Device device, gmm_stream stream, bool *idle) override;
   Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override;
   Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) override;
   Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override;

@@ -65,6 +65,13 @@ Status HostBackend::stream_is_capturing(Device device, gmm_stream stream, bool *
   return Status();
 }
 
+Status HostBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
+  StreamReference target;
+  GMM_TRY(stream_of(device, stream, &target.stream));
+  *idle = target->passed(target->position());
+  return Status();
+}
+
 Status HostBackend::stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) {
   if (fn == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "Queueing a call: the function is NULL; pass one.");
   StreamReference target;

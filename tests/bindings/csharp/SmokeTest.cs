@@ -508,12 +508,20 @@ internal sealed class SmokeTest
             context.Alloc(123456, GmmKind.Vmm).Dispose();
             context.TraceEnd();
             Fails(GmmResult.Unbalanced, "UNBALANCED", context.TraceEnd);
-            List<string> lines = new List<string>(File.ReadAllLines(file));
-            lines.RemoveAll(line => line.StartsWith("#"));
-            Same(2, lines.Count, "lines of the trace");
-            Check(Regex.IsMatch(lines[0], "^a [0-9]+ 123456 [0-9]+$"), "the line of the alloc: " + lines[0]);
-            Check(Regex.IsMatch(lines[1], "^f [0-9]+ [0-9]+$"), "the line of the free: " + lines[1]);
-            Same(lines[0].Split(' ')[1], lines[1].Split(' ')[1], "the number of the block");
+            byte[] bytes = File.ReadAllBytes(file);
+            Same("gmmtrace\u0001", System.Text.Encoding.ASCII.GetString(bytes, 0, 9), "the first bytes and the version of the trace");
+            List<string> events = new List<string>();
+            for (int at = 64, end = 64; at < bytes.Length; at += (bytes[at] & 7) * 8)
+            {
+                if (at == end) end = (at += 32) + BitConverter.ToInt32(bytes, at - 28); // a chunk's header
+                ulong address = (BitConverter.ToUInt64(bytes, at) >> 16) << 8;
+                if (bytes[at] >> 3 == 4) events.Add("alloc " + address + " " + (BitConverter.ToUInt64(bytes, at + 8) & 0xffffffffffff));
+                if (bytes[at] >> 3 == 5) events.Add("free " + address);
+                if (bytes[at] >> 3 == 14) events.Add("end " + BitConverter.ToUInt64(bytes, at + 8));
+            }
+            Same(3, events.Count, "events of the trace");
+            Check(Regex.IsMatch(events[0], "^alloc [0-9]+ 123456$"), "the alloc: " + events[0]);
+            Same("free " + events[0].Split(' ')[1] + ", end 0", events[1] + ", " + events[2], "the free and the end");
         }
         finally
         {

@@ -296,14 +296,24 @@ def test_18_snapshot(context):
 
 
 def test_19_trace(context, tmp_path):
-    path = tmp_path / "trace.txt"
+    path = tmp_path / "of.trace"
     with context.trace(path):
         context.alloc(12345).close()
-    lines = path.read_text().split("\n")
-    allocated = [line.split() for line in lines if line.startswith("a ")]
-    freed = [line.split() for line in lines if line.startswith("f ")]
-    assert len(allocated) == 1 and allocated[0][2] == "12345"
-    assert len(freed) == 1 and freed[0][1] == allocated[0][1]
+    data = path.read_bytes()
+    assert data[:12] == b"gmmtrace\x01\0\0\0"
+    records, at = [], 64
+    while at < len(data):  # a chunk
+        size = int.from_bytes(data[at + 4:at + 8], "little")
+        chunk, at = data[at + 32:at + 32 + size], at + 32 + size
+        while chunk:
+            end = (chunk[0] & 7) * 8
+            records.append((chunk[0] >> 3, chunk[2:8], chunk[8:end]))
+            chunk = chunk[end:]
+    allocated = [(address, int.from_bytes(rest[:6], "little")) for kind, address, rest in records if kind == 4]
+    freed = [address for kind, address, _ in records if kind == 5]
+    assert len(allocated) == 1 and allocated[0][1] == 12345
+    assert freed == [allocated[0][0]]
+    assert records[-1][0] == 14 and not any(records[-1][2])
     with pytest.raises(gmm.UnbalancedError):
         from gmm import _native
 

@@ -151,6 +151,9 @@ class FailingBackend final : public Backend {
   Status at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user) override {
     return inner_->at_end_of_graph(device, graph, fn, user);
   }
+  Status stream_query(Device device, gmm_stream stream, bool *idle) override {
+    return refuses("stream_query") ? refusal("stream_query") : inner_->stream_query(device, stream, idle);
+  }
   Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override {
     return refuses("stream_call") ? refusal("stream_call") : inner_->stream_call(device, stream, fn, user);
   }

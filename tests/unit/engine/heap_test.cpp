@@ -37,7 +37,7 @@ Status take(Heap &heap, uint64_t size, StreamKey key, Effort effort, CacheEntry 
     return heap.take_small(small_class(size), key, effort, 1, out, &count);
   }
   Span *span = nullptr;
-  GMM_TRY(heap.take_large(size, alignment, key, effort, &span));
+  GMM_TRY(heap.take_large(size, alignment, key, effort, nullptr, 0, &span));
   if (span != nullptr) *out = CacheEntry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
   return Status();
 }

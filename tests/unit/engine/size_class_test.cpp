@@ -29,15 +29,15 @@ TEST(SizeClass, CountsAndClassesAgreeUpToTheLargest) {
   }
 }
 
-TEST(SizeClass, CacheClassesAreDenseAndGrow) {
+TEST(SizeClass, SmallClassesAreDenseAndGrow) {
   uint32_t last = 0;
-  for (uint64_t size = 1; size <= kMaxCached; size += size < kMaxSmall ? 1 : kGranule / 2) {
-    const uint32_t index = cache_class(size);
-    ASSERT_LT(index, kCacheClasses);
+  for (uint64_t size = 1; size <= kMaxSmall; ++size) {
+    const uint32_t index = small_class(size);
+    ASSERT_LT(index, kSmallClasses);
     ASSERT_TRUE(index == last || index == last + 1) << size;
     last = index;
   }
-  EXPECT_EQ(cache_class(kMaxCached), kCacheClasses - 1);
+  EXPECT_EQ(last, kSmallClasses - 1);
 }
 
 TEST(SizeClass, SlabsHoldTheirBlocksAndWasteAtMostASixteenth) {

@@ -49,24 +49,44 @@ class StreamOrderTest : public testing::Test {
     EXPECT_TRUE(engine.backend->event_destroy(event).ok());
     return passed;
   }
+  // The streams of the bits that are done with memory of this stamp, asked now.
+  uint64_t done(uint64_t bits, uint64_t stamp) {
+    order.ask(bits);
+    return order.done(bits, stamp);
+  }
+  // Memory is freed on the stream; its stamp.
+  uint64_t free_on(StreamKey key) {
+    const uint64_t stamp = order.stamp();
+    EXPECT_TRUE(order.note_frees(key).ok());
+    return stamp;
+  }
+  void finish(StreamKey key) { ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, key.stream).ok()); }
   Engine engine;
   StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
 };
+
+// Of memory that is freed now, what its streams are done with.
+uint64_t passed(StreamOrder &order, uint64_t bits, uint64_t stamp) {
+  order.ask(bits);
+  return order.done(bits, stamp);
+}
 
 TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
   const StreamKey a{engine.stream()}, b{engine.stream()};
   const uint64_t bits = order.bit_of(a);
   ASSERT_TRUE(order.note_frees(a).ok());
+  const uint64_t stamp = order.stamp();
   engine.backend->captured = a.stream;
   const uint64_t records = engine.backend->count("event_record");
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
-  EXPECT_EQ(order.passed(bits), 0u);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
   Vector<NativeEvent> events;
   EXPECT_TRUE(order.collect_events(bits, &events).ok());
   EXPECT_TRUE(events.empty());
   EXPECT_TRUE(order.any_capturing());
   EXPECT_EQ(engine.backend->count("event_record"), records);
   EXPECT_EQ(engine.backend->count("event_query"), 0u);
+  EXPECT_EQ(engine.backend->count("stream_query"), 0u);
   engine.backend->captured = b.stream;
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   engine.backend->captured = nullptr;
@@ -77,20 +97,24 @@ TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
 
 TEST_F(StreamOrderTest, ACaptureThatBeginsAtTheRecordIsSeen) {
   const StreamKey a{engine.stream()}, b{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);  // of an idle stream no event would be asked
   const uint64_t bits = order.bit_of(a);
   ASSERT_TRUE(order.note_frees(a).ok());
+  const uint64_t stamp = order.stamp();
   engine.backend->captured_by_record = a.stream;
-  EXPECT_EQ(order.passed(bits), 0u);
-  EXPECT_EQ(order.passed(bits), 0u);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
   EXPECT_EQ(engine.backend->count("event_query"), 0u) << "a captured event was asked about";
   engine.backend->captured = nullptr;
   engine.backend->captured_by_record = a.stream;
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   EXPECT_EQ(engine.backend->count("stream_wait"), 0u) << "a stream would have joined the capture";
   engine.backend->captured = nullptr;
+  barrier.open();
   ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, a.stream).ok());
-  for (int i = 0; i < 1000 && order.passed(bits) == 0; ++i) usleep(1000);
-  EXPECT_EQ(order.passed(bits), bits);
+  for (int i = 0; i < 1000 && passed(order, bits, stamp) == 0; ++i) usleep(1000);
+  EXPECT_EQ(passed(order, bits, stamp), bits);
 }
 
 TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) {
@@ -98,8 +122,9 @@ TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) 
   const uint64_t bits = order.bit_of(mine);
   engine.backend->captured = GMM_STREAM_PER_THREAD;
   EXPECT_TRUE(order.note_frees(mine).ok());
+  const uint64_t stamp = order.stamp();
   engine.backend->captured = nullptr;
-  EXPECT_EQ(order.passed(bits), 0u);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   EXPECT_TRUE(order.note_frees(mine).ok());
   EXPECT_TRUE(order.put_behind(b, bits).ok());
@@ -119,13 +144,14 @@ TEST_F(StreamOrderTest, TheWaiterWaitsForTheWorkBefore) {
   Barrier barrier;
   barrier.close(engine, a.stream);
   const uint64_t bits = order.bit_of(a);
-  EXPECT_EQ(order.passed(bits), 0u);
+  const uint64_t stamp = free_on(a);
+  EXPECT_EQ(done(bits, stamp), 0u);
   ASSERT_TRUE(order.put_behind(b, bits).ok());
   EXPECT_FALSE(idle(b.stream));
   EXPECT_TRUE(idle(c.stream));
   barrier.open();
-  ASSERT_TRUE(order.wait(bits).ok());
-  EXPECT_EQ(order.passed(bits), bits);
+  finish(a);
+  EXPECT_EQ(done(bits, stamp), bits);
   ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, b.stream).ok());
 }
 
@@ -143,11 +169,15 @@ TEST_F(StreamOrderTest, StreamsBeyondTheBitsAreStillOrdered) {
   EXPECT_EQ(order.own_bit(keys[69]), 0u) << "memory with the shared bit is nobody's own";
   Barrier barrier;
   barrier.close(engine, keys[66].stream);
-  EXPECT_EQ(order.passed(order.bit_of(keys[69])), 0u);
+  const uint64_t stamp = free_on(keys[66]);
+  free_on(keys[69]);
+  EXPECT_EQ(done(order.bit_of(keys[69]), stamp), 0u);
   ASSERT_TRUE(order.put_behind(keys[69], order.bit_of(keys[66])).ok());
   EXPECT_FALSE(idle(keys[69].stream));
   barrier.open();
-  ASSERT_TRUE(order.wait(order.bit_of(keys[69])).ok());
+  finish(keys[66]);
+  finish(keys[69]);
+  EXPECT_EQ(done(order.bit_of(keys[69]), stamp), order.bit_of(keys[69]));
   for (const StreamKey &key : keys) ASSERT_TRUE(engine.backend->stream_destroy(key.stream).ok());
 }
 
@@ -169,22 +199,22 @@ TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
   Barrier barrier;
   barrier.close(engine, a.stream);
   Vector<NativeEvent> events;
-  ASSERT_TRUE(order.note_frees(a).ok());
+  uint64_t stamp = free_on(a);
   ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
   ASSERT_EQ(events.size(), 1u);
   bool passed = true;
   ASSERT_TRUE(engine.backend->event_query(events[0], &passed).ok());
   EXPECT_FALSE(passed);
-  EXPECT_EQ(order.passed(order.bit_of(a)), 0u);
+  EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
   barrier.open();
   ASSERT_TRUE(engine.backend->event_synchronize(events[0]).ok());
   // What was waited for has passed, without another record, which would take its time even on an idle stream.
-  EXPECT_EQ(order.passed(order.bit_of(a)), order.bit_of(a));
+  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
   EXPECT_EQ(engine.backend->count("event_record"), 1u);
   // A further free is behind a further event.
   barrier.close(engine, a.stream);
-  ASSERT_TRUE(order.note_frees(a).ok());
-  EXPECT_EQ(order.passed(order.bit_of(a)), 0u);
+  stamp = free_on(a);
+  EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
   barrier.open();
   ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
   EXPECT_EQ(engine.backend->count("event_create"), 1u);
@@ -193,18 +223,18 @@ TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
 TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
   Barrier barrier;
   const StreamKey key{GMM_STREAM_PER_THREAD, 5};
-  uint64_t bit = 0;
+  uint64_t bit = 0, stamp = 0;
   std::thread([&] {
     bit = order.bit_of(key);
     barrier.close(engine, GMM_STREAM_PER_THREAD);
-    ASSERT_TRUE(order.note_frees(key).ok());
+    stamp = free_on(key);
     order.end_thread(5);
-    EXPECT_EQ(order.passed(bit), 0u);
+    EXPECT_EQ(done(bit, stamp), 0u);
     EXPECT_NE(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 6}), bit) << "the work is not done";
     barrier.open();
-    ASSERT_TRUE(order.wait(bit).ok());
+    finish(key);
   }).join();
-  EXPECT_EQ(order.passed(bit), bit);
+  EXPECT_EQ(done(bit, stamp), bit);
   EXPECT_EQ(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 7}), bit);
   EXPECT_EQ(order.known_streams(), 2u);
 }
@@ -221,11 +251,54 @@ TEST_F(StreamOrderTest, TheKthFailureIsReportedAndRetriedWell) {
     EXPECT_TRUE(order.put_behind(c, bits).ok());
     if (!failed) break;
   }
-  engine.backend->refuse(1, "event_query");
-  EXPECT_NE(order.passed(bits), bits);
+  const uint64_t stamp = free_on(a);
+  engine.backend->refuse(1, "stream_is_capturing");
+  EXPECT_NE(done(bits, stamp), bits) << "who cannot tell is not done";
   engine.backend->refuse(0);
-  ASSERT_TRUE(order.wait(bits).ok());
-  EXPECT_EQ(order.passed(bits), bits);
+  finish(a);
+  EXPECT_EQ(done(bits, stamp), bits);
+}
+
+// The stream of a program that queues ahead is never idle; what was freed long ago is free for all nevertheless.
+TEST_F(StreamOrderTest, ABusyStreamIsDoneWithWhatWasFreedBefore) {
+  const StreamKey a{engine.stream()};
+  const uint64_t bit = order.bit_of(a);
+  Barrier first, second;
+  first.close(engine, a.stream);
+  const uint64_t early = free_on(a);
+  EXPECT_EQ(done(bit, early), 0u);
+  second.close(engine, a.stream);
+  const uint64_t late = free_on(a);
+  ASSERT_LT(early, late);
+  EXPECT_EQ(done(bit, early), 0u);
+  EXPECT_EQ(engine.backend->count("event_record"), 1u) << "the event behind the early free is not moved";
+  first.open();
+  for (int i = 0; i < 5000 && done(bit, early) == 0; ++i) usleep(1000);
+  EXPECT_EQ(done(bit, early), bit);
+  EXPECT_EQ(done(bit, late), 0u);
+  second.open();
+  finish(a);
+  EXPECT_EQ(done(bit, late), bit);
+}
+
+TEST_F(StreamOrderTest, AnIdleStreamSaysSoWithoutAnEvent) {
+  const StreamKey a{engine.stream()};
+  const uint64_t stamp = free_on(a);
+  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
+  EXPECT_EQ(engine.backend->count("event_record"), 0u);
+  EXPECT_GT(order.stamp(), stamp);
+}
+
+// Where the backend cannot tell an idle stream, an event does.
+TEST_F(StreamOrderTest, WithoutAnAnswerAnEventIsRecorded) {
+  const StreamKey a{engine.stream()};
+  const uint64_t stamp = free_on(a);
+  engine.backend->refuse(1, "stream_query");
+  order.ask(order.bit_of(a));
+  engine.backend->refuse(0);
+  EXPECT_EQ(engine.backend->count("event_record"), 1u);
+  finish(a);
+  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
 }
 
 }  // namespace

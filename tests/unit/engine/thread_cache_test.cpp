@@ -240,7 +240,7 @@ TEST_F(ThreadCacheTest, PerThreadFreesAreWaitedFor) {
       for (int i = 0; i < 100 && !heap->caches.empty(); ++i) usleep(1000);
       if (heap->caches.empty()) {
         Span *span = nullptr;
-        ASSERT_TRUE(heap->take_large(1 << 20, kGranule, StreamKey{other}, Effort::kNoGrowth, &span).ok());
+        ASSERT_TRUE(heap->take_large(1 << 20, kGranule, StreamKey{other}, Effort::kNoGrowth, nullptr, 0, &span).ok());
         EXPECT_TRUE(span == nullptr || reinterpret_cast<void *>(span->begin()) != block);
         if (span != nullptr) {
           const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};

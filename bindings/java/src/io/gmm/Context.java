@@ -363,7 +363,7 @@ public final class Context implements AutoCloseable {
         return new String(text.toByteArray(), StandardCharsets.UTF_8);
     }
 
-    /** Starts to record every alloc and free into a file. */
+    /** Starts to record every alloc and free into a file, which {@code gmm replay} runs and {@code gmm trace} prints. */
     public void traceBegin(String path) {
         run(context -> Native.gmm_trace_begin(context, path));
     }

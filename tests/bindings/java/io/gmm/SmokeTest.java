@@ -6,6 +6,8 @@ import static io.gmm.Tap.fails;
 import static io.gmm.Tap.same;
 
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -481,16 +483,33 @@ final class SmokeTest {
             context.alloc(123456, Kind.VMM).close();
             context.traceEnd();
             fails(Result.UNBALANCED, context::traceEnd);
-            List<String> lines = new ArrayList<>();
-            for (String line : Files.readAllLines(file)) {
-                if (!line.startsWith("#")) {
-                    lines.add(line);
+            ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(file)).order(ByteOrder.LITTLE_ENDIAN);
+            same("gmmtrace", new String(bytes.array(), 0, 8, StandardCharsets.US_ASCII), "the first bytes of the trace");
+            same(1, bytes.getInt(8), "the version of the trace");
+            List<String> events = new ArrayList<>();
+            for (int chunk = 64; chunk < bytes.limit(); chunk += 32 + bytes.getInt(chunk + 4)) {
+                int end = chunk + 32 + bytes.getInt(chunk + 4);
+                for (int record = chunk + 32; record < end; record += (bytes.get(record) & 7) * 8) {
+                    long address = (bytes.getLong(record) >>> 16) << 8;
+                    switch ((bytes.get(record) & 0xff) >> 3) {
+                        case 4:
+                            events.add("alloc " + address + " " + (bytes.getLong(record + 8) & 0xffffffffffffL));
+                            break;
+                        case 5:
+                            events.add("free " + address);
+                            break;
+                        case 14:
+                            events.add("end " + bytes.getLong(record + 8));
+                            break;
+                        default:
+                            break;
+                    }
                 }
             }
-            same(2, lines.size(), "lines of the trace");
-            check(lines.get(0).matches("a \\d+ 123456 \\d+"), "the line of the alloc: " + lines.get(0));
-            check(lines.get(1).matches("f \\d+ \\d+"), "the line of the free: " + lines.get(1));
-            same(lines.get(0).split(" ")[1], lines.get(1).split(" ")[1], "the number of the block");
+            same(3, events.size(), "events of the trace");
+            check(events.get(0).matches("alloc \\d+ 123456"), "the alloc: " + events.get(0));
+            same("free " + events.get(0).split(" ")[1], events.get(1), "the free");
+            same("end 0", events.get(2), "the end");
         } finally {
             Files.delete(file);
         }

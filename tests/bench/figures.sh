@@ -1,0 +1,30 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs every command behind the figures, and writes the rows and the judgement into tests/bench/README.md, and the picture beside it.
+#
+# Usage: tests/bench/figures.sh [host|cuda] [BUILD]      default: host build
+#   PEERS=DIR   where gmm_bench_*.so are; default: beside gmm-bench
+#   QUICK=1     few and short samples, to try it
+# The rows stay in tests/bench/results/BACKEND.json. Made on another machine, `tests/bench/figures.py write FILE` writes them here.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+backend=${1:-host}
+build=${2:-build}
+. tests/support/setup.sh
+if [ ! -x "$build/tests/bench/gmm-bench" ]; then
+  echo "figures.sh: there is no $build/tests/bench/gmm-bench: build it first (meson setup $build && meson compile -C $build)" >&2
+  exit 2
+fi
+setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
+setup_tool valgrind valgrind || echo "   without valgrind: $setup_reason"
+
+rows=tests/bench/results/$backend.json
+python3 tests/bench/figures.py run --backend "$backend" --bench "$build/tests/bench/gmm-bench" ${PEERS:+--peers "$PEERS"} ${QUICK:+--quick} -o "$rows"
+python3 tests/bench/figures.py write "$rows"
+python=python3
+if ! python3 tests/bench/plot.py --check; then
+  setup_python matplotlib || { echo "no picture: $setup_reason"; exit 0; }
+  python=$setup_venv/bin/python
+fi
+"$python" tests/bench/plot.py "$rows" -o "tests/bench/pair-$backend.svg"
+echo "written: tests/bench/README.md, $rows, tests/bench/pair-$backend.svg"

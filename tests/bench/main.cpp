@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm-bench: gmm beside other allocators, in one process and one run.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "commands.h"
+
+namespace {
+
+constexpr char kUsageText[] =
+    "gmm-bench: gmm beside other allocators, in one process and one run\n"
+    "\n"
+    "  gmm-bench pair                  one alloc and free: over sizes, kinds, threads, from thread to thread\n"
+    "  gmm-bench mixed                 live blocks of 512 B to 8 MiB, replaced at random\n"
+    "  gmm-bench replay TRACE...       recorded allocations\n"
+    "  gmm-bench trace [FILE...]       what an event costs while it is recorded; default: /dev/null, /dev/shm and "
+    "/tmp\n"
+    "\n"
+    "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
+    "  --device N                      default: 0\n"
+    "  --kind device,vmm,host,managed  default: pair all, mixed vmm and device, replay vmm\n"
+    "  --subject NAME,...              only these; default: all that are there\n"
+    "  --peers DIR                     where gmm_bench_*.so are; default: beside this program\n"
+    "  --samples N                     how many; the median is printed. Default: pair 41, mixed 60, replay 5 warm "
+    "passes\n"
+    "  --host-memory GIB               host backend: how much its device pretends to have; default: 256\n"
+    "  --json                          one object a row\n"
+    "pair:\n"
+    "  --size N,...                    bytes, or with K, M, G; default: 512,1K,64K,1M,4M,64M\n"
+    "  --threads N,...                 each with its own stream; default: 1\n"
+    "  --share                         also: one thread allocates, another frees on the allocating thread's stream\n"
+    "  --cross                         also: the same, freed on the freeing thread's stream\n"
+    "  --sample-us N                   length of a sample; default: 500, with several threads 2000\n"
+    "  --iterations N                  pairs a sample, instead of a length\n"
+    "replay:\n"
+    "  --recorded-threads              each recorded thread on a thread of its own; default: all on one, in order\n"
+    "mixed:\n"
+    "  --blocks N                      live blocks; default: 256\n"
+    "  --sizes log|uniform             how sizes are spread; default: log\n"
+    "  --iterations N                  replacements a sample; default: 1024\n"
+    "  --seed N                        default: 1\n";
+
+// jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so at the start.
+void make_room_for_thread_variables(char **argv) {
+  constexpr const char *kName = "GLIBC_TUNABLES";
+  constexpr const char *kTunable = "glibc.rtld.optional_static_tls";
+  const char *given = std::getenv(kName);
+  std::string text = given != nullptr ? given : "";
+  if (text.find(kTunable) != std::string::npos) return;
+  if (!text.empty()) text += ':';
+  text.append(kTunable).append("=32768");
+  if (setenv(kName, text.c_str(), 1) == 0) execv("/proc/self/exe", argv);
+  // Without it jemalloc is told as missing.
+}
+
+bool asks_for_help(int argc, char **argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0) return true;
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  using namespace gmm_bench;
+  if (asks_for_help(argc, argv)) return std::fputs(kUsageText, stdout), kGood;
+  Options options;
+  if (const ExitCode code = parse(argc, argv, &options); code != kGood) return code;
+  make_room_for_thread_variables(argv);
+  Platform platform;
+  if (!open_platform(options, &platform)) return kFailed;
+  std::vector<const gmm_bench_subject *> subjects;
+  if (!find_subjects(options, platform, &subjects)) return kUsage;
+  const Run run = {options, platform, subjects};
+  if (options.command == "pair") return run_pair(run);
+  if (options.command == "mixed") return run_mixed(run);
+  if (options.command == "trace") return run_trace(run);
+  return run_replay(run);
+}

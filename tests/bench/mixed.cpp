@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of many sizes, of which one after the other is replaced at random: what it costs, and how much is held for it.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "commands.h"
+
+namespace gmm_bench {
+namespace {
+
+constexpr uint64_t kLeast = 512, kMost = uint64_t{8} << 20;
+
+// The same for every subject of a seed.
+class Sequence {
+ public:
+  explicit Sequence(const Options &options) : options_(options), random_(options.seed), sizes_(options.blocks) {}
+
+  // Every slot once.
+  std::vector<gmm_bench_operation> fill() {
+    std::vector<gmm_bench_operation> out;
+    for (uint32_t slot = 0; slot < options_.blocks; ++slot) out.push_back(replace(slot));
+    return out;
+  }
+  std::vector<gmm_bench_operation> next(uint64_t count) {
+    std::vector<gmm_bench_operation> out;
+    for (uint64_t i = 0; i < count; ++i) out.push_back(replace(static_cast<uint32_t>(uniform() * options_.blocks)));
+    return out;
+  }
+  uint64_t live() const { return live_; }
+  uint64_t peak() const { return peak_; }
+
+ private:
+  // 0 to below 1; not std::uniform_real_distribution, whose numbers differ between libraries.
+  double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+
+  gmm_bench_operation replace(uint32_t slot) {
+    const double part = uniform();
+    const double low = static_cast<double>(kLeast), high = static_cast<double>(kMost);
+    const double size = options_.uniform ? low + part * (high - low) : low * std::pow(high / low, part);
+    live_ -= sizes_[slot];
+    sizes_[slot] = static_cast<uint64_t>(size);
+    live_ += sizes_[slot];
+    peak_ = std::max(peak_, live_);
+    return {sizes_[slot], slot, 0, 0, 0};
+  }
+
+  const Options &options_;
+  std::mt19937_64 random_;
+  std::vector<uint64_t> sizes_;
+  uint64_t live_ = 0, peak_ = 0;
+};
+
+struct Cell {
+  Instance *instance;
+  std::vector<double> samples = {}, steady = {};
+  uint64_t peak = 0, calls = 0;
+  bool gone = false;
+};
+
+// Runs the operations and looks at what is held after them.
+bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operations, uint64_t live, bool timed,
+             Cell *cell) {
+  const gmm_bench_subject &subject = cell->instance->subject();
+  gmm_bench_state *state = cell->instance->state();
+  bool good = true;
+  const uint64_t calls = subject.backend_calls(state);
+  const uint64_t time = workers->run(
+      1, [&](uint32_t) { return subject.mixed(cell->instance->thread(0), operations.data(), operations.size()) != 0; },
+      &good);
+  if (!good) return false;
+  const uint64_t now = subject.reserved(state);
+  if (known(now)) cell->peak = std::max(cell->peak, now);
+  if (!timed) return true;
+  if (known(now)) cell->steady.push_back(static_cast<double>(now) / static_cast<double>(live));
+  cell->calls += subject.backend_calls(state) - calls;
+  cell->samples.push_back(static_cast<double>(time) / static_cast<double>(operations.size()));
+  return true;
+}
+
+Row make_row(const Run &run, const Cell &cell, uint64_t peak_requested) {
+  Row row = row_of(run, *cell.instance);
+  row.ns = median(cell.samples);
+  row.samples = cell.samples;
+  const uint64_t own_peak = cell.instance->subject().peak_reserved(cell.instance->state());
+  const uint64_t peak = known(own_peak) ? own_peak : cell.peak;
+  if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(peak_requested);
+  if (known(cell.instance->subject().backend_calls(cell.instance->state()))) row.handles = cell.calls;
+  row.words.emplace_back("sizes", run.options.uniform ? "uniform" : "log");
+  row.words.emplace_back("peak_by", known(own_peak) ? "counter" : peak != 0 ? "sampling" : "nothing");
+  row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
+  row.numbers.emplace_back("blocks", run.options.blocks);
+  row.numbers.emplace_back("peak_requested", static_cast<double>(peak_requested));
+  row.numbers.emplace_back("peak_reserved", peak != 0 ? static_cast<double>(peak) : NAN);
+  if (!cell.steady.empty()) row.numbers.emplace_back("steady", median(cell.steady));
+  return row;
+}
+
+void print_rows(const std::vector<Row> &rows) {
+  Table table(2);
+  const std::vector<std::string> names = compared(rows);
+  std::vector<std::string> head = {"subject", "kind", "a replacement", "least", "reserved/requested",
+                                   "steady",  "calls"};
+  for (const std::string &name : names) head.push_back("over " + name);
+  table.add(head);
+  for (const Row &row : rows) {
+    const bool has_steady = row.numbers.back().first == "steady";
+    std::vector<std::string> line = {row.subject,
+                                     kind_name(row.kind),
+                                     time_text(*row.ns),
+                                     time_text(row.numbers[0].second),
+                                     row.reserved_over_requested ? decimals(*row.reserved_over_requested, 3) : "-",
+                                     has_steady ? decimals(row.numbers.back().second, 3) : "-",
+                                     row.handles ? std::to_string(*row.handles) : "-"};
+    for (const std::string &name : names) line.push_back(over_text(row, name));
+    table.add(line);
+  }
+  table.print();
+}
+
+}  // namespace
+
+ExitCode run_mixed(const Run &run) {
+  const Options &options = run.options;
+  std::vector<uint32_t> kinds = options.kinds;
+  if (kinds.empty()) kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE};
+  Workers workers(1);
+  std::deque<Instance> instances;
+  if (!open_instances(run, kinds, &workers, 1, &instances)) return kFailed;
+  std::deque<Cell> cells;
+  for (Instance &instance : instances) cells.push_back({&instance, {}, {}});
+
+  Sequence sequence(options);
+  const uint64_t count = options.iterations != 0 ? options.iterations : 1024;
+  const uint32_t samples = options.samples != 0 ? options.samples : 60;
+  const uint32_t warm = samples / 4 + 1;
+  for (uint32_t i = 0; i < 1 + warm + samples; ++i) {
+    const auto operations = i == 0 ? sequence.fill() : sequence.next(count);
+    for (Cell &cell : cells) {
+      if (cell.gone || measure(&workers, operations, sequence.live(), i > warm, &cell)) continue;
+      cell.gone = true;
+      if (!give_up(*cell.instance)) return kFailed;
+    }
+  }
+  std::vector<Row> rows;
+  for (const Cell &cell : cells)
+    if (!cell.gone) rows.push_back(make_row(run, cell, sequence.peak()));
+  compare(&rows, [](const Row &, const Row &) { return true; });
+  for (Cell &cell : cells) {
+    bool good = true;
+    workers.run(
+        1, [&](uint32_t) { return cell.instance->subject().mixed_clear(cell.instance->thread(0)) != 0; }, &good);
+    if (!good && !give_up(*cell.instance)) return kFailed;
+  }
+
+  print_head(run);
+  if (options.json) {
+    for (const Row &row : rows) print_json(row);
+    return kGood;
+  }
+  std::printf("%u live blocks of %s to %s, sizes %s; one thread\n\n", options.blocks, size_text(kLeast).c_str(),
+              size_text(kMost).c_str(), options.uniform ? "uniform" : "log-uniform");
+  print_rows(rows);
+  return kGood;
+}
+
+}  // namespace gmm_bench

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line said.
+#ifndef GMM_BENCH_OPTIONS_H
+#define GMM_BENCH_OPTIONS_H
+
+#include <gmm/gmm.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gmm_bench {
+
+enum ExitCode { kGood = 0, kFailed = 1, kUsage = 2 };
+
+struct Options {
+  std::string command;
+  std::vector<std::string> files;
+  gmm_backend backend = GMM_BACKEND_AUTO;
+  gmm_device device = 0;
+  uint64_t host_memory = uint64_t{256} << 30;
+  std::vector<uint32_t> kinds;     // empty: the command's own
+  std::vector<uint64_t> sizes;     // empty: the command's own
+  std::vector<uint32_t> threads;   // empty: 1
+  std::vector<std::string> names;  // only these subjects; empty: all
+  std::string peers;               // folder of peers; empty: the program's
+  uint32_t samples = 0;            // 0: the command's own
+  uint64_t sample_us = 0;          // 0: the command's own
+  uint64_t iterations = 0;         // a sample; 0: as many as fill sample_us
+  uint32_t blocks = 256;
+  uint64_t seed = 1;
+  bool uniform = false;
+  bool recorded_threads = false;
+  bool share = false;
+  bool cross = false;
+  bool json = false;
+};
+
+// kGood, or kUsage after saying on stderr what is wrong.
+ExitCode parse(int argc, char **argv, Options *out);
+
+const char *kind_name(uint32_t kind);   // "system", "device"...
+std::string size_text(uint64_t bytes);  // "512 B", "64 KiB"
+
+}  // namespace gmm_bench
+#endif

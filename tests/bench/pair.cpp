@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The price of one alloc and free: over sizes, kinds and threads, and from one thread to another.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+
+namespace gmm_bench {
+namespace {
+
+constexpr uint64_t kReferenceSize = 1024;
+constexpr const char *kReferenceName = "mimalloc-1k";
+constexpr uint64_t kRingPlaces = 1024;
+constexpr uint32_t kRingBatch = 64;
+
+enum class Mode { kLocal, kShare, kCross };
+constexpr const char *kModes[] = {"local", "share", "cross"};
+
+// One row in the making.
+struct Cell {
+  Instance *instance;
+  uint64_t size;
+  uint32_t threads;
+  Mode mode;
+  bool reference = false;
+  uint64_t iterations = 0;
+  std::vector<double> samples = {};
+  uint64_t calls = 0;
+  bool calls_known = true;
+  bool gone = false;
+};
+
+class Ring {
+ public:
+  Ring() : blocks_(kRingPlaces) {
+    ring_.blocks = blocks_.data();
+    ring_.mask = kRingPlaces - 1;
+    ring_.batch = kRingBatch;
+  }
+  gmm_bench_ring *get() { return &ring_; }
+
+ private:
+  std::vector<void *> blocks_;
+  alignas(64) gmm_bench_ring ring_ = {};
+};
+
+// Wall time of `iterations` pairs on each thread (of all pairs, from one thread to the other).
+bool measure(Workers *workers, const Cell &cell, uint64_t iterations, double *ns) {
+  const gmm_bench_subject &subject = cell.instance->subject();
+  bool good = true;
+  uint64_t time = 0;
+  if (cell.mode == Mode::kLocal) {
+    time = workers->run(
+        cell.threads, [&](uint32_t i) { return subject.pair(cell.instance->thread(i), cell.size, iterations) != 0; },
+        &good);
+  } else {
+    Ring ring;
+    const uint32_t stream = cell.mode == Mode::kCross ? 2 : 1;  // the producer's is 1
+    time = workers->run(
+        2,
+        [&](uint32_t i) {
+          return (i == 0 ? subject.produce(cell.instance->thread(0), cell.size, iterations, ring.get())
+                         : subject.consume(cell.instance->thread(1), cell.size, iterations, stream, ring.get())) != 0;
+        },
+        &good);
+  }
+  *ns = static_cast<double>(time) / static_cast<double>(iterations);
+  return good;
+}
+
+// Warms the caches up and finds how many pairs fill a sample.
+bool calibrate(Workers *workers, const Options &options, Cell *cell) {
+  double ns = 0;
+  if (!measure(workers, *cell, 8, &ns)) return false;  // the driver's calls, which would pass for the price of a pair
+  if (options.iterations != 0) {
+    cell->iterations = options.iterations;
+    return true;
+  }
+  const double wanted = 1e3 * static_cast<double>(options.sample_us != 0 ? options.sample_us
+                                                  : cell->threads > 1    ? 2000
+                                                                         : 500);
+  cell->iterations = 4;
+  for (int step = 0; step < 40; ++step) {
+    if (!measure(workers, *cell, cell->iterations, &ns)) return false;
+    const double part = ns * static_cast<double>(cell->iterations) / wanted;
+    if (part >= 0.5 && part <= 2) break;
+    // By small steps up, as what was just measured may have met a rare thing.
+    cell->iterations = static_cast<uint64_t>(static_cast<double>(cell->iterations) / std::clamp(part, 0.25, 16.0)) + 1;
+    if (part > 2 && cell->iterations <= 2) break;
+  }
+  return true;
+}
+
+bool sample(Workers *workers, Cell *cell) {
+  const gmm_bench_subject &subject = cell->instance->subject();
+  const uint64_t before = subject.backend_calls(cell->instance->state());
+  double ns = 0;
+  // The samples of the others were in between.
+  if (!measure(workers, *cell, cell->iterations / 16 + 1, &ns)) return false;
+  if (!measure(workers, *cell, cell->iterations, &ns)) return false;
+  const uint64_t after = subject.backend_calls(cell->instance->state());
+  if (known(before) && known(after))
+    cell->calls += after - before;
+  else
+    cell->calls_known = false;
+  cell->samples.push_back(ns);
+  return true;
+}
+
+// All cells of one size, sample by sample in turn. False when gmm failed.
+bool measure_all(const Run &run, Workers *workers, std::deque<Cell> *cells) {
+  const auto drop = [](Cell *cell) { return cell->gone = true, give_up(*cell->instance); };
+  for (Cell &cell : *cells)
+    if (!calibrate(workers, run.options, &cell) && !drop(&cell)) return false;
+  const uint32_t count = run.options.samples != 0 ? run.options.samples : 41;
+  for (uint32_t i = 0; i < count; ++i)
+    for (Cell &cell : *cells)
+      if (!cell.gone && !sample(workers, &cell) && !drop(&cell)) return false;
+  return true;
+}
+
+const std::string &mode_of(const Row &row) { return row.words[0].second; }
+
+Row make_row(const Run &run, const Cell &cell) {
+  Row row = row_of(run, *cell.instance);
+  row.size = cell.size;
+  row.threads = cell.mode == Mode::kLocal ? cell.threads : 2;
+  row.ns = median(cell.samples);
+  row.samples = cell.samples;
+  if (cell.calls_known) row.handles = cell.calls;
+  row.words.emplace_back("mode", kModes[static_cast<uint32_t>(cell.mode)]);
+  row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
+  row.numbers.emplace_back("samples", static_cast<double>(cell.samples.size()));
+  row.numbers.emplace_back("iterations", static_cast<double>(cell.iterations));
+  return row;
+}
+
+// The same subject and kind on one thread.
+const Row *local_row(const std::vector<Row> &rows, const Row &row) {
+  for (const Row &other : rows)
+    if (other.subject == row.subject && other.kind == row.kind && other.threads == 1 && mode_of(other) == "local")
+      return &other;
+  return nullptr;
+}
+
+std::vector<Row> make_rows(const Run &run, const std::deque<Cell> &cells) {
+  std::vector<Row> rows;
+  Row reference;
+  for (const Cell &cell : cells) {
+    if (cell.gone) continue;
+    if (cell.reference)
+      reference = make_row(run, cell);
+    else
+      rows.push_back(make_row(run, cell));
+  }
+  compare(&rows, [](const Row &a, const Row &b) { return a.threads == b.threads && mode_of(a) == mode_of(b); });
+  for (Row &row : rows) std::erase_if(row.over, [](auto &over) { return over.first == control_subject()->name; });
+  for (Row &row : rows) {
+    if (reference.ns && row.subject != control_subject()->name)
+      row.over.emplace_back(kReferenceName, time_over(row, reference));
+    const Row *local = local_row(rows, row);
+    if (local == nullptr || local == &row) continue;
+    if (mode_of(row) == "local")
+      row.numbers.emplace_back("scaling", row.threads / time_over(row, *local));
+    else
+      row.numbers.emplace_back("over_local", time_over(row, *local));
+  }
+  return rows;
+}
+
+std::string number_text(const Row &row, const char *name) {
+  for (const auto &[other, value] : row.numbers)
+    if (other == name) return decimals(value, 2);
+  return "";
+}
+
+void print_rows(const std::vector<Row> &rows) {
+  Table table(3);
+  const std::vector<std::string> names = compared(rows);
+  std::vector<std::string> head = {"subject", "kind", "mode", "threads", "a pair", "least", "calls"};
+  for (const std::string &name : names) head.push_back("over " + name);
+  head.insert(head.end(), {"scaling", "over local"});
+  table.add(head);
+  for (const Row &row : rows) {
+    std::vector<std::string> line = {row.subject,
+                                     kind_name(row.kind),
+                                     mode_of(row),
+                                     std::to_string(row.threads),
+                                     time_text(*row.ns),
+                                     time_text(row.numbers[0].second),
+                                     row.handles ? std::to_string(*row.handles) : "-"};
+    for (const std::string &name : names) line.push_back(over_text(row, name));
+    line.push_back(number_text(row, "scaling"));
+    line.push_back(number_text(row, "over_local"));
+    table.add(line);
+  }
+  table.print();
+}
+
+void add_cells(const Run &run, const std::vector<uint32_t> &threads, uint64_t size, std::deque<Instance> *instances,
+               std::deque<Cell> *cells) {
+  const Options &options = run.options;
+  for (Instance &instance : *instances) {
+    for (const uint32_t count : threads) cells->push_back({&instance, size, count, Mode::kLocal});
+    if (&instance.subject() == control_subject()) continue;
+    if (options.share) cells->push_back({&instance, size, 2, Mode::kShare});
+    if (options.cross && instance.kind() != GMM_BENCH_SYSTEM) cells->push_back({&instance, size, 2, Mode::kCross});
+  }
+  if (options.iterations != 0) return;  // who counts pairs, counts these alone
+  for (Instance &instance : *instances)
+    if (&instance.subject() == mimalloc_subject()) cells->push_back({&instance, kReferenceSize, 1, Mode::kLocal, true});
+}
+
+}  // namespace
+
+ExitCode run_pair(const Run &run) {
+  const Options &options = run.options;
+  std::vector<uint32_t> kinds = options.kinds, threads = options.threads;
+  if (kinds.empty()) kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE, GMM_BENCH_HOST, GMM_BENCH_MANAGED};
+  if (threads.empty()) threads = {1};
+  if (options.share && std::find(threads.begin(), threads.end(), 1) == threads.end())
+    threads.insert(threads.begin(), 1);
+  std::vector<uint64_t> sizes = options.sizes;
+  if (sizes.empty()) sizes = {512, 1 << 10, 64 << 10, 1 << 20, 4 << 20, 64 << 20};
+
+  const uint32_t most = std::max(*std::max_element(threads.begin(), threads.end()), options.share ? 2u : 1u);
+  Workers workers(most);
+  std::deque<Instance> instances;  // ended before the workers
+  if (!open_instances(run, kinds, &workers, most, &instances)) return kFailed;
+  if (most > 1 &&
+      !instances.emplace_back().open(*control_subject(), GMM_BENCH_SYSTEM, 0, &workers, most, options, run.platform))
+    return kFailed;
+  print_head(run);
+  for (const uint64_t size : sizes) {
+    std::deque<Cell> cells;
+    add_cells(run, threads, size, &instances, &cells);
+    if (!measure_all(run, &workers, &cells)) return kFailed;
+    const std::vector<Row> rows = make_rows(run, cells);
+    if (options.json) {
+      for (const Row &row : rows) print_json(row);
+    } else {
+      std::printf("\n%s\n", size_text(size).c_str());
+      print_rows(rows);
+    }
+    std::fflush(stdout);
+  }
+  return kGood;
+}
+
+}  // namespace gmm_bench

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws rows of `gmm-bench pair --json`: the price of a pair over sizes, and pairs a second over threads, gmm beside its peers.
+
+Usage: plot.py ROWS.json... -o PICTURE.svg [--kind vmm] [--size 1024] [--title TEXT]
+       plot.py --check      exit code 3 when matplotlib is missing (Debian: python3-matplotlib; PyPI: matplotlib)
+
+Reads the rows as they are: one object a line. Of several rows of the same subject, kind, size and threads the last one counts.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+try:
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+except ImportError:
+    pyplot = None
+
+# Told apart by colour and by mark, also without colour vision and in print.
+STYLES = {
+    "gmm": ("#c1272d", "o", "-"), "gmm-heap": ("#c1272d", "s", "--"), "malloc": ("#6e6e6e", "v", "-"),
+    "mimalloc": ("#0072b2", "^", "-"), "jemalloc": ("#56b4e9", "D", "-"), "cudaMalloc": ("#4d4d4d", "X", "-"),
+    "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"), "pytorch-expandable": ("#e69f00", ">", "--"),
+    "cupy": ("#cc79a7", "h", "-"), "rmm-pool": ("#7a5195", "p", "-"), "rmm-arena": ("#7a5195", "*", "--"),
+}
+
+
+def read(paths):
+    rows = []
+    for path in paths:
+        for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                sys.exit(f"plot.py: {path}:{number}: {error}")
+            if row.get("bench") == "pair" and row.get("mode") == "local" and row.get("subject") != "control":
+                rows.append(row)
+    return rows
+
+
+def of_one_kind(rows, kind):
+    """The rows of each subject: of the wanted kind where it has that, else of its first one."""
+    subjects = {}
+    for row in rows:
+        subjects.setdefault(row["subject"], {}).setdefault(row["kind"], []).append(row)
+    return {subject: kinds.get(kind) or next(iter(kinds.values())) for subject, kinds in subjects.items()}
+
+
+def series(rows, axis, **fixed):
+    points = {row[axis]: row["ns"] for row in rows if all(row[name] == value for name, value in fixed.items())}
+    return sorted(points.items())
+
+
+def size_text(size, _=None):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:g} {unit}"
+        size /= 1024
+
+
+def time_text(ns, _=None):
+    for unit in ("ns", "µs", "ms"):
+        if ns < 1000 or unit == "ms":
+            return f"{ns:g} {unit}"
+        ns /= 1000
+
+
+def rate_text(rate, _=None):
+    return f"{rate / 1e6:g} M" if rate >= 1e6 else f"{rate / 1e3:g} k"
+
+
+def draw_lines(axes, subjects, points_of):
+    for subject in sorted(subjects, key=lambda name: list(STYLES).index(name) if name in STYLES else len(STYLES)):
+        points = points_of(subjects[subject])
+        if not points:
+            continue
+        color, marker, line = STYLES.get(subject, ("#999999", ".", ":"))
+        first = subject.startswith("gmm")
+        axes.plot(*zip(*points), color=color, marker=marker, linestyle=line, label=subject, linewidth=2.4 if first else 1.5,
+                  markersize=6, zorder=3 if first else 2)
+    axes.grid(True, which="major", color="#e3e3e3", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def draw(rows, kind, size, title, path):
+    subjects = of_one_kind(rows, kind)
+    threads = sorted({row["threads"] for row in rows})
+    panels = 2 if len(threads) > 1 else 1
+    figure, panes = pyplot.subplots(1, panels, figsize=(6.2 * panels, 4.6), squeeze=False, layout="constrained")
+
+    left = panes[0][0]
+    draw_lines(left, subjects, lambda own: series(own, "size", threads=1))
+    left.set_xscale("log", base=2)
+    left.set_yscale("log")
+    left.xaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1,), numticks=9))
+    left.xaxis.set_major_formatter(size_text)
+    left.yaxis.set_major_formatter(time_text)
+    left.yaxis.set_minor_formatter(ticker.NullFormatter())
+    left.set_xlabel("size of the block")
+    left.set_ylabel("one alloc and free (less is better)")
+    left.set_title("one thread", fontsize=10)
+
+    if panels == 2:
+        right = panes[0][1]
+        sizes = sorted({row["size"] for row in rows if row["threads"] > 1})
+        chosen = size if size in sizes else sizes[0]
+        draw_lines(right, subjects, lambda own: [(count, count / ns * 1e9) for count, ns in series(own, "threads", size=chosen)])
+        right.set_yscale("log")
+        right.set_xscale("log", base=2)
+        right.xaxis.set_major_locator(ticker.FixedLocator(threads))
+        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        right.xaxis.set_minor_locator(ticker.NullLocator())
+        right.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
+        right.yaxis.set_major_formatter(rate_text)
+        right.yaxis.set_minor_formatter(ticker.NullFormatter())
+        right.set_xlabel("threads, each with its own stream")
+        right.set_ylabel("pairs a second in all (more is better)")
+        right.set_title(f"blocks of {size_text(chosen)}", fontsize=10)
+
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
+    devices = sorted({f"{row['backend']} backend, {row['device']}" for row in rows})
+    figure.suptitle(title or f"gmm (kind {kind}) beside other allocators: {'; '.join(devices)}", fontsize=11)
+    figure.savefig(path, dpi=160, metadata={"Date": None} if str(path).endswith(".svg") else None)
+
+
+def main():
+    if sys.argv[1:] == ["--check"]:
+        return 0 if pyplot else 3
+    parser = argparse.ArgumentParser(description="Draws rows of `gmm-bench pair --json`.")
+    parser.add_argument("rows", nargs="+")
+    parser.add_argument("-o", "--output", required=True, type=pathlib.Path)
+    parser.add_argument("--kind", default="vmm")
+    parser.add_argument("--size", type=int, default=1024, help="of the picture over threads")
+    parser.add_argument("--title")
+    arguments = parser.parse_args()
+    if pyplot is None:
+        print("plot.py: matplotlib is missing: apt-get install python3-matplotlib, or pip install matplotlib", file=sys.stderr)
+        return 3
+    rows = read(arguments.rows)
+    if not rows:
+        print("plot.py: there are no rows of `gmm-bench pair` in " + ", ".join(arguments.rows), file=sys.stderr)
+        return 1
+    matplotlib.rcParams["svg.hashsalt"] = "gmm"  # the same rows, the same file
+    draw(rows, arguments.kind, arguments.size, arguments.title, arguments.output)
+    return 0
+
+
+sys.exit(main())

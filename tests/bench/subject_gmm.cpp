@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm as its users call it: the C interface of the shared library.
+#include <gmm/gmm.h>
+
+#include <vector>
+
+#include "subject_loops.h"
+#include "subjects.h"
+
+namespace gmm_bench {
+namespace {
+
+gmm_backend backend = GMM_BACKEND_AUTO;
+uint64_t host_memory = 0;
+
+constexpr uint32_t kAllKinds =
+    1u << GMM_BENCH_DEVICE | 1u << GMM_BENCH_VMM | 1u << GMM_BENCH_HOST | 1u << GMM_BENCH_MANAGED;
+
+struct Gmm {
+  static constexpr const char *kName = "gmm";
+  static constexpr uint32_t kKinds = kAllKinds;
+  static constexpr bool kNeedsCuda = false;
+  using Stream = const gmm_alloc_desc *;  // a program keeps a descriptor a stream
+
+  gmm_context *context = nullptr;
+  gmm_scope scope = {};
+  std::vector<gmm_alloc_desc> streams;
+  std::string failure;
+
+  bool fail(gmm_result result) {
+    failure = std::string(gmm_result_name(result)) + ": " + gmm_last_error_message();
+    return false;
+  }
+
+  bool open(const gmm_bench_options &options) {
+    gmm_context_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.backend = backend;
+    desc.host_memory = host_memory;
+    gmm_result result = gmm_context_create(&desc, &context);
+    if (result < 0) return fail(result);
+    scope.struct_size = sizeof scope;
+    scope.flags = GMM_SCOPE_KIND;
+    scope.kind = options.kind;
+    gmm_alloc_desc stream = {};
+    stream.struct_size = sizeof stream;
+    stream.kind = options.kind;
+    stream.device = options.device;
+    streams.assign(options.stream_count, stream);
+    for (uint32_t i = 1; i < options.stream_count; ++i) {
+      result = gmm_stream_create(context, options.device, &streams[i].stream);
+      if (result < 0) return fail(result);
+    }
+    return true;
+  }
+
+  void close() {
+    for (size_t i = 1; i < streams.size(); ++i)
+      if (streams[i].stream != nullptr) check("stream", gmm_stream_destroy(context, streams[i].stream));
+    streams.clear();
+    check("release", gmm_context_release(context));
+    context = nullptr;
+  }
+
+  static void check(const char *what, gmm_result result) {
+    if (result < 0)
+      std::fprintf(stderr, "gmm-bench: warning: %s: %s: %s\n", what, gmm_result_name(result), gmm_last_error_message());
+  }
+
+  Stream stream(uint32_t index) { return &streams[index]; }
+  bool thread_begin() { return true; }
+  void thread_end() {}
+
+  void *allocate(uint64_t size, Stream stream) {
+    void *block = nullptr;
+    return gmm_alloc(context, size, stream, &block) == GMM_OK ? block : nullptr;
+  }
+  bool deallocate(void *block, uint64_t, Stream stream) { return gmm_free(context, block, stream->stream) == GMM_OK; }
+
+  bool use(void *block, Stream stream) { return gmm_record_use(context, block, stream->stream) == GMM_OK; }
+
+  uint64_t statistic(uint64_t gmm_statistics::*field, bool whole) {
+    gmm_statistics out = {};
+    out.struct_size = sizeof out;
+    return gmm_stats(context, whole ? nullptr : &scope, &out) == GMM_OK ? out.*field : GMM_BENCH_UNKNOWN;
+  }
+  uint64_t reserved() { return statistic(&gmm_statistics::reserved_bytes, false); }
+  uint64_t peak_reserved() { return statistic(&gmm_statistics::peak_reserved_bytes, false); }
+  uint64_t backend_calls() { return statistic(&gmm_statistics::backend_calls, true); }
+  std::string error() { return failure.empty() ? gmm_last_error_message() : failure; }
+};
+
+// The typed call: kind, device and tag are settled once.
+struct GmmHeap : Gmm {
+  static constexpr const char *kName = "gmm-heap";
+  gmm_heap *heap = nullptr;
+
+  bool open(const gmm_bench_options &options) {
+    if (!Gmm::open(options)) return false;
+    gmm_heap_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.kind = options.kind;
+    desc.device = options.device;
+    const gmm_result result = gmm_heap_create(context, &desc, &heap);
+    return result < 0 ? fail(result) : true;
+  }
+  void close() {
+    if (heap != nullptr) check("heap", gmm_heap_destroy(heap));
+    heap = nullptr;
+    Gmm::close();
+  }
+  void *allocate(uint64_t size, Stream stream) {
+    void *block = nullptr;
+    return gmm_heap_alloc(heap, size, stream->stream, &block) == GMM_OK ? block : nullptr;
+  }
+};
+
+constexpr gmm_bench_subject kGmm = make_subject<Gmm>();
+constexpr gmm_bench_subject kGmmHeap = make_subject<GmmHeap>();
+
+}  // namespace
+
+const gmm_bench_subject *gmm_subject() { return &kGmm; }
+const gmm_bench_subject *gmm_heap_subject() { return &kGmmHeap; }
+
+void set_gmm_backend(gmm_backend chosen, uint64_t memory) {
+  backend = chosen;
+  host_memory = memory;
+}
+
+}  // namespace gmm_bench

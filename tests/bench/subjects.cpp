@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "subjects.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+
+namespace gmm_bench {
+namespace {
+
+struct Expected {
+  const char *name;
+  bool cuda;
+  const char *advice;
+};
+// A run without one of these is not the whole comparison, and says so.
+constexpr Expected kExpected[] = {
+    {"mimalloc", false, nullptr},
+    {"jemalloc", false, nullptr},
+    {"cudaMalloc", true, "gmm_bench_cuda.so"},
+    {"cudaMallocAsync", true, "gmm_bench_cuda.so"},
+    {"pytorch", true, "gmm_bench_pytorch.so"},
+    {"pytorch-expandable", true, "gmm_bench_pytorch.so"},
+    {"cupy", true, "gmm_bench_cupy.so"},
+    {"rmm-pool", true, "gmm_bench_rmm.so"},
+    {"rmm-arena", true, "gmm_bench_rmm.so"},
+};
+
+void warn(const std::string &text) { std::fprintf(stderr, "gmm-bench: warning: %s\n", text.c_str()); }
+
+std::filesystem::path program_folder() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length <= 0 || length == sizeof path) return ".";
+  return std::filesystem::path(std::string(path, static_cast<size_t>(length))).parent_path();
+}
+
+void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject *> *out) {
+  // Never closed: allocators leave threads and exit handlers behind.
+  void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) return warn("the peer " + path.string() + " cannot be opened: " + dlerror());
+  const auto subjects = reinterpret_cast<gmm_bench_subjects_fn>(dlsym(object, GMM_BENCH_SUBJECTS));
+  if (subjects == nullptr) return warn(path.string() + " has no " GMM_BENCH_SUBJECTS "()");
+  uint32_t count = 0;
+  const gmm_bench_subject *const *all = subjects(&count);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (all[i]->abi != GMM_BENCH_ABI || all[i]->struct_size != sizeof(gmm_bench_subject))
+      warn("a peer in " + path.string() + " is of ABI " + std::to_string(all[i]->abi) + ", this is " +
+           std::to_string(GMM_BENCH_ABI) + ": build it anew");
+    else
+      out->push_back(all[i]);
+  }
+}
+
+std::vector<std::filesystem::path> peer_files(const Options &options) {
+  std::vector<std::filesystem::path> out;
+  const std::filesystem::path folder = options.peers.empty() ? program_folder() : std::filesystem::path(options.peers);
+  std::error_code error;
+  for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("gmm_bench_", 0) == 0 && entry.path().extension() == ".so") out.push_back(entry.path());
+  }
+  if (error) warn("--peers " + folder.string() + ": " + error.message());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+bool Platform::fake() const { return cuda() && device_name.find("Fake CUDA") != std::string::npos; }
+
+bool open_platform(const Options &options, Platform *out) {
+  gmm_context_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.backend = options.backend;
+  desc.host_memory = options.host_memory;
+  gmm_context *context = nullptr;
+  gmm_context_info info = {};
+  info.struct_size = sizeof info;
+  gmm_device_info device = {};
+  device.struct_size = sizeof device;
+  gmm_result result = gmm_context_create(&desc, &context);
+  if (result >= 0) result = gmm_context_get_info(context, &info);
+  if (result >= 0) result = gmm_device_get_info(context, options.device, &device);
+  if (result < 0) std::fprintf(stderr, "gmm-bench: %s: %s\n", gmm_result_name(result), gmm_last_error_message());
+  if (context != nullptr && gmm_context_release(context) < 0)
+    std::fprintf(stderr, "gmm-bench: release: %s\n", gmm_last_error_message());
+  if (result < 0) return false;
+  *out = {info.backend, info.backend_name, device.name, info.driver_version};
+  set_gmm_backend(info.backend, options.host_memory);
+  return true;
+}
+
+std::string describe(const Platform &platform) {
+  std::string text =
+      "backend " + platform.backend_name + " (" + platform.driver_version + "), device " + platform.device_name;
+  if (platform.fake()) return text + "\nTHE DRIVER IS THE FAKE ONE OF THE TESTS: these times say nothing about a GPU";
+  if (!platform.cuda()) return text + "\nno GPU took part: gmm manages memory of this machine";
+  return text;
+}
+
+bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out) {
+  std::vector<const gmm_bench_subject *> all = {gmm_subject(), gmm_heap_subject(), malloc_subject(), mimalloc_subject(),
+                                                jemalloc_subject()};
+  for (const auto &path : peer_files(options)) load(path, &all);
+  std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda != 0 && !platform.cuda(); });
+  for (const Expected &expected : kExpected) {
+    if (expected.cuda && !platform.cuda()) continue;
+    const bool there =
+        std::any_of(all.begin(), all.end(), [&](auto *subject) { return std::string(subject->name) == expected.name; });
+    if (!there)
+      warn(std::string("the peer ") + expected.name + " is missing: no " + expected.advice + " in " +
+           (options.peers.empty() ? program_folder().string() : options.peers));
+  }
+  for (const std::string &name : options.names) {
+    if (std::any_of(all.begin(), all.end(), [&](auto *subject) { return name == subject->name; })) continue;
+    std::string names;
+    for (auto *subject : all) names += std::string(names.empty() ? "" : ", ") + subject->name;
+    std::fprintf(stderr, "gmm-bench: there is no subject '%s'; there are: %s\n", name.c_str(), names.c_str());
+    return false;
+  }
+  std::erase_if(all, [&](auto *subject) {
+    return !options.names.empty() &&
+           std::find(options.names.begin(), options.names.end(), subject->name) == options.names.end();
+  });
+  // What cannot be opened at all is told once, not for each kind.
+  std::set<std::string> told;
+  std::erase_if(all, [&](auto *subject) {
+    if (is_gmm(*subject)) return false;
+    uint32_t kind = 0;
+    while (kind < 31 && (subject->kinds >> kind & 1) == 0) ++kind;
+    gmm_bench_options open = {sizeof open, kind, options.device, 1, 1, platform.cuda() ? 1u : 0u};
+    gmm_bench_state *state = nullptr;
+    char error[512] = "";
+    if (subject->open(&open, &state, error, sizeof error) != 0) {
+      subject->close(state);
+      return false;
+    }
+    warn(std::string("the peer ") + subject->name + " is missing: " + error);
+    return true;
+  });
+  *out = all;
+  return true;
+}
+
+bool Instance::open(const gmm_bench_subject &subject, uint32_t kind, uint32_t stream_count, Workers *workers,
+                    uint32_t threads, const Options &options, const Platform &platform) {
+  subject_ = &subject;
+  kind_ = kind;
+  workers_ = workers;
+  gmm_bench_options open = {
+      sizeof open, kind, options.device, std::max(stream_count, threads + 1), threads, platform.cuda() ? 1u : 0u};
+  char error[512] = "";
+  if (subject.open(&open, &state_, error, sizeof error) == 0) {
+    state_ = nullptr;
+    error_ = error;
+    return false;
+  }
+  threads_.assign(threads, nullptr);
+  bool good = true;
+  workers_->run(
+      threads, [&](uint32_t i) { return subject.thread_begin(state_, i + 1, &threads_[i]) != 0; }, &good);
+  if (!good) error_ = subject.error(state_);
+  return good;
+}
+
+void Instance::close() {
+  if (state_ == nullptr) return;
+  bool good = true;
+  if (!threads_.empty())
+    workers_->run(
+        static_cast<uint32_t>(threads_.size()),
+        [&](uint32_t i) { return threads_[i] != nullptr ? subject_->thread_end(threads_[i]), true : true; }, &good);
+  threads_.clear();
+  subject_->close(state_);
+  state_ = nullptr;
+}
+
+std::string Instance::error() const {
+  std::string text = name() + " (" + kind_name(kind_) + "): ";
+  return text + (!error_.empty() ? error_ : state_ != nullptr ? subject_->error(state_) : "");
+}
+
+std::vector<uint32_t> kinds_of(const gmm_bench_subject &subject, const std::vector<uint32_t> &wanted) {
+  if (subject.kinds == 1u << GMM_BENCH_SYSTEM) return {GMM_BENCH_SYSTEM};
+  std::vector<uint32_t> out;
+  for (const uint32_t kind : wanted)
+    if ((subject.kinds >> kind & 1) != 0) out.push_back(kind);
+  return out;
+}
+
+}  // namespace gmm_bench

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured: gmm, and the peers that are there.
+#ifndef GMM_BENCH_SUBJECTS_H
+#define GMM_BENCH_SUBJECTS_H
+
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "subject.h"
+#include "workers.h"
+
+namespace gmm_bench {
+
+// The backend that runs.
+struct Platform {
+  gmm_backend backend;
+  std::string backend_name, device_name, driver_version;
+  bool cuda() const { return backend == GMM_BACKEND_CUDA; }
+  bool fake() const;  // the CUDA driver of the tests
+};
+
+// gmm by gmm_alloc() and by gmm_heap_alloc(). The backend is the one of set_gmm_backend().
+const gmm_bench_subject *gmm_subject();
+const gmm_bench_subject *gmm_heap_subject();
+void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
+
+const gmm_bench_subject *control_subject();
+const gmm_bench_subject *malloc_subject();
+const gmm_bench_subject *mimalloc_subject();
+const gmm_bench_subject *jemalloc_subject();
+
+inline bool is_gmm(const gmm_bench_subject &subject) {
+  return &subject == gmm_subject() || &subject == gmm_heap_subject();
+}
+
+// Finds out what the backend is; says on stderr when it cannot be opened.
+bool open_platform(const Options &options, Platform *out);
+// On one line, and on a second one that no GPU was there.
+std::string describe(const Platform &platform);
+
+// All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there. False after
+// saying that --subject names one that does not exist.
+bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out);
+
+// A subject that is open for one kind, with a context for each thread that measures.
+class Instance {
+ public:
+  // Opens it, and begins `threads` workers. False with error().
+  bool open(const gmm_bench_subject &subject, uint32_t kind, uint32_t stream_count, Workers *workers, uint32_t threads,
+            const Options &options, const Platform &platform);
+  void close();
+  ~Instance() { close(); }
+  Instance() = default;
+  Instance(const Instance &) = delete;
+  Instance &operator=(const Instance &) = delete;
+
+  const gmm_bench_subject &subject() const { return *subject_; }
+  uint32_t kind() const { return kind_; }
+  std::string name() const { return subject_->name; }
+  gmm_bench_state *state() const { return state_; }
+  gmm_bench_thread *thread(uint32_t index) const { return threads_[index]; }
+  std::string error() const;
+
+ private:
+  const gmm_bench_subject *subject_ = nullptr;
+  Workers *workers_ = nullptr;
+  gmm_bench_state *state_ = nullptr;
+  std::vector<gmm_bench_thread *> threads_;
+  uint32_t kind_ = 0;
+  std::string error_;
+};
+
+// Which kinds of `wanted` a subject is measured with; system memory always.
+std::vector<uint32_t> kinds_of(const gmm_bench_subject &subject, const std::vector<uint32_t> &wanted);
+
+// The two counts of a subject, or nothing.
+inline bool known(uint64_t count) { return count != GMM_BENCH_UNKNOWN; }
+
+}  // namespace gmm_bench
+#endif

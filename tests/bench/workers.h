@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that stay for the whole run, so that the allocators' thread caches stay warm between samples.
+#ifndef GMM_BENCH_WORKERS_H
+#define GMM_BENCH_WORKERS_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace gmm_bench {
+
+inline constexpr uint32_t kMaxThreads = 256;
+
+class Workers {
+ public:
+  explicit Workers(uint32_t count);
+  ~Workers();
+  Workers(const Workers &) = delete;
+  Workers &operator=(const Workers &) = delete;
+
+  uint32_t count() const { return static_cast<uint32_t>(threads_.size()); }
+
+  // Runs job(0) to job(count - 1), each on its own thread, all starting together. Nanoseconds from the first
+  // start to the last end; false in *good when a job returned false.
+  uint64_t run(uint32_t count, const std::function<bool(uint32_t)> &job, bool *good);
+
+ private:
+  void loop(uint32_t index);
+
+  struct Times {
+    uint64_t begin, end;
+    bool good;
+  };
+  std::vector<std::thread> threads_;
+  std::vector<Times> times_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  const std::function<bool(uint32_t)> *job_ = nullptr;
+  uint64_t round_ = 0;
+  uint32_t active_ = 0, left_ = 0;
+  bool ending_ = false;
+  std::atomic<uint32_t> arrived_{0};
+};
+
+}  // namespace gmm_bench
+#endif
