@@ -3,7 +3,8 @@
 # Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
 #
 # Usage: tests/run.sh [--sanitize]
-#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer
+#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the stress
+#               test for five minutes under the thread sanitizer
 #
 # Installs what is missing first: packages of Debian 12 or Ubuntu 24.04 as root or with sudo, Python's into .deps/. A
 # language that cannot be had is skipped, with the reason.
@@ -15,7 +16,7 @@ case "${1:-}" in
   '') ;;
   --sanitize) sanitize=1 ;;
   *)
-    sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -79,6 +80,15 @@ if [ -n "$sanitize" ]; then
     build_and_test build-sanitize "address and undefined behaviour sanitizer" --no-suite structure --no-suite abi --no-suite languages
   else
     summary+=(--failed "configuring build-sanitize/")
+  fi
+  if setup_stress build-thread; then
+    setup_say "testing in build-thread/ (stress under the thread sanitizer)"
+    rm -f build-thread/meson-logs/testlog.json
+    meson test -C build-thread --no-rebuild --print-errorlogs --timeout-multiplier 4 --suite stress
+    grep -ho '"# seed [0-9]*' build-thread/meson-logs/testlog.json
+    summary+=(build-thread/meson-logs/testlog.json)
+  else
+    summary+=(--failed "the build in build-thread/ (thread sanitizer)")
   fi
 fi
 finish

@@ -54,6 +54,9 @@ enum {
   GMM_CONTEXT_NO_CAPTURE = 1u << 0
 };
 
+#define GMM_DECOMMIT_DEFAULT 0        /**< what GMM_DECOMMIT_AFTER_MS in the environment says; else never */
+#define GMM_DECOMMIT_NEVER UINT64_MAX /**< free memory stays until somebody asks for it */
+
 typedef struct gmm_context_desc {
   uint32_t struct_size;
   gmm_backend backend;
@@ -64,6 +67,7 @@ typedef struct gmm_context_desc {
   uint64_t host_memory;              /**< host backend: bytes each device pretends to have; 0 = the machine's memory */
   uint32_t host_devices;             /**< host backend: how many devices it shows; 0 = 1, at most 16 */
   uint32_t reserved1;
+  uint64_t decommit_after_ms; /**< milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_set_decommit() */
 } gmm_context_desc;
 
 /**
@@ -71,8 +75,8 @@ typedef struct gmm_context_desc {
  *
  * @param desc  NULL for the defaults.
  * @param[out] out  the context, with one reference; give it back with gmm_context_release().
- * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (unknown backend, here or in GMM_BACKEND), NO_BACKEND,
- * OUT_OF_HOST_MEMORY, DRIVER.
+ * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (unknown backend, here or in GMM_BACKEND; no time in
+ * GMM_DECOMMIT_AFTER_MS), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms).
  * Stream behaviour: none. Since: 0.1
  */
 GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) GMM_NOEXCEPT;
@@ -93,12 +97,34 @@ typedef struct gmm_context_info {
   gmm_backend backend;
   uint32_t device_count;
   uint32_t reserved;
-  char backend_name[16];   /**< "host" or "cuda" */
-  char driver_version[48]; /**< as the driver tells it, for example "13.0"; the kernel's release on the host */
+  char backend_name[16];      /**< "host" or "cuda" */
+  char driver_version[48];    /**< as the driver tells it, for example "13.0"; the kernel's release on the host */
+  uint64_t decommit_after_ms; /**< as it is now, the default resolved: milliseconds or GMM_DECOMMIT_NEVER */
 } gmm_context_info;
 
 /** What was opened. Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED. Since: 0.1 */
 GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
+
+/**
+ * Sets after how long free memory that nobody uses goes back to the driver by itself.
+ *
+ * A thread of the context, which runs only while a time is set, then empties the caches of threads that did nothing with a heap for
+ * that long, and gives back as much of each heap in whole extents as was free at every moment of that long: what
+ * steady use takes and gives back again stays, however short the time. It takes memory whose streams are done with it, never waits for a
+ * stream, does nothing inside gmm_defer_begin(), and leaves a heap alone while one of its streams is being captured into a graph. (A capture
+ * that begins at the very moment it looks may be disturbed: begin captures inside gmm_defer_begin() when a time is
+ * set.) What the driver refuses to take back is logged once and offered again. Memory goes after one to two
+ * and a half times the time, when its streams are done then. What an idle thread freed on GMM_STREAM_PER_THREAD stays in its cache, since only that thread can tell
+ * when that stream is done: gmm_trim() or the end of the thread return it.
+ *
+ * The default is never, as the library starts no thread that nobody asked for, and as memory that goes costs driver calls when it
+ * is wanted again: the policy is the program's. 10 seconds is what jemalloc does for host memory.
+ *
+ * @param milliseconds  1 to INT64_MAX; GMM_DECOMMIT_NEVER ends the thread; GMM_DECOMMIT_DEFAULT: as in gmm_context_desc.
+ * Errors: NULL_ARGUMENT, INVALID_VALUE, SYSTEM (the thread could not be started; what was set before stays), FORKED.
+ * Must not be called from the log callback. Since: 0.1
+ */
+GMM_API gmm_result gmm_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
 /** What a device can do. */
 enum {

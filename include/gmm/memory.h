@@ -59,6 +59,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INTERIOR_POINTER, INVALID_KIND (imported or pinned memory has its own
  * function), INVALID_HANDLE, FORKED. An error changes nothing.
  * Thread safety: any thread, whichever allocated it; freeing one block from two threads at once is the caller's race.
+ * A thread keeps the blocks that it freed for its own next allocations: at most 128 MiB for each heap, and none above 64 MiB; they
+ * go back when it ends, by gmm_trim(), when memory is short, and by themselves after gmm_set_decommit().
  * Paused memory may be freed. Since: 0.1
  */
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;

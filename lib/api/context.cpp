@@ -48,8 +48,15 @@ gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) noe
   info.device_count = context->device_count;
   std::snprintf(info.backend_name, sizeof info.backend_name, "%s", context->core.backend->name());
   context->core.backend->driver_version(info.driver_version, sizeof info.driver_version);
+  info.decommit_after_ms = context->decommit.age();
   write_output(info, out);
   return GMM_OK;
+}
+
+gmm_result gmm_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = context->decommit.set(milliseconds);
+  return result_of(status);
 }
 
 gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {

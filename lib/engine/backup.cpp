@@ -36,6 +36,15 @@ Status transfer_file(int file, char *buffer, uint64_t size, uint64_t offset, boo
   return Status();
 }
 
+// After a failure: whether no copy of the stream is open any more. One refusal of the driver must not leave copies to memory that goes.
+bool has_settled(Backend &backend, Device device, gmm_stream stream) {
+  constexpr uint32_t kTries = 3;
+  MessageGuard keep;
+  for (uint32_t i = 0; i < kTries; ++i)
+    if (backend.stream_synchronize(device, stream).ok() || backend.synchronize(device).ok()) return true;
+  return false;
+}
+
 }  // namespace
 
 bool Backup::add(uintptr_t base, uint64_t size) {
@@ -108,6 +117,12 @@ Status Backup::save(gmm_contents contents) {
     }
     if (status.ok()) status = core_.backend->stream_synchronize(device_, stream);
     MessageGuard keep;
+    if (!status.ok() && !has_settled(*core_.backend, device_, stream)) {
+      core_.log.write(LogLevel::kError, "Copies of a failed pause could not be waited for: %" PRIu64 " bytes are lost.",
+                      memory_size_);
+      memory_ = nullptr;
+      pinned_ = false;
+    }
     const Status ended = core_.backend->stream_destroy(stream);
     if (status.ok() && !ended.ok()) core_.log.write(LogLevel::kWarning, "A stream is left over: %s", last_message());
   }
@@ -132,6 +147,8 @@ Status Backup::restore(bool (*wanted)(const Core &core, const Heap &heap, const 
   }
   if (status.ok()) status = core_.backend->stream_synchronize(device_, stream);
   MessageGuard keep;
+  if (!status.ok() && !has_settled(*core_.backend, device_, stream))
+    core_.log.write(LogLevel::kError, "Copies of a failed resume could not be waited for: %s", last_message());
   const Status ended = core_.backend->stream_destroy(stream);
   if (status.ok() && !ended.ok()) core_.log.write(LogLevel::kWarning, "A stream is left over: %s", last_message());
   return status;

@@ -23,6 +23,21 @@ void free_bins(HeapCache &cache) {
 
 }  // namespace
 
+void revoke(HeapCache &cache) { cache.revoked.store(1, std::memory_order_seq_cst); }
+
+void pass_barrier() {
+  if (expedited_barriers())
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void empty_revoked(HeapCache &cache, Vector<CacheEntry> *per_thread) {
+  while (cache.busy.load(std::memory_order_seq_cst) != 0) sched_yield();
+  empty_cache(cache, false, per_thread);
+  cache.revoked.store(0, std::memory_order_release);
+}
+
 void empty_cache(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
   uint64_t kept = 0;
   for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next) {
@@ -70,21 +85,12 @@ Status Heap::drain_caches(bool wait) {
   Vector<CacheEntry> per_thread(core_.allocator);
   {
     LockGuard guard(caches_mutex);
-    bool any = false;
     uint64_t live = ended.live_bytes;
+    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) revoke(*cache);
+    if (!caches.empty()) pass_barrier();
     for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      cache->revoked.store(1, std::memory_order_seq_cst);
-      any = true;
-    }
-    if (any && expedited_barriers())
-      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
-      __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      while (cache->busy.load(std::memory_order_seq_cst) != 0) sched_yield();
-      empty_cache(*cache, false, wait ? &per_thread : nullptr);
+      empty_revoked(*cache, wait ? &per_thread : nullptr);
       live += cache->live_bytes.load(std::memory_order_relaxed);
-      cache->revoked.store(0, std::memory_order_release);
     }
     note_peak(live);
   }

@@ -37,7 +37,8 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       pins(core),
       trace(core),
       pauser(core, heaps, tags),
-      sharing(core, heaps) {}
+      sharing(core, heaps),
+      decommit(core, heaps) {}
 
 Status Context::check(const Context *context) {
   if (__builtin_expect(context == nullptr, 0))
@@ -97,7 +98,8 @@ Status Context::init(const gmm_context_desc &desc) {
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
   begin_trace();
-  return Status();
+  GMM_TRY(decommit.init());
+  return decommit.set(desc.decommit_after_ms);
 }
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
@@ -124,6 +126,7 @@ void Context::release() {
 // Also what a failed init() left.
 void Context::end() {
   if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
+  decommit.stop();
   if (core.backend != nullptr) {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
@@ -143,6 +146,7 @@ void Context::end() {
     core.backend->destroy();
   }
   magic = 0;
+  free_buried();
   if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
   gmm_context *self = static_cast<gmm_context *>(this);
@@ -227,9 +231,24 @@ Status Context::end_heap(gmm_heap *heap) {
   // Only now: a heap that is busy keeps the contents of its paused blocks.
   pauser.forget(heap->heap);
   if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
-  heap->magic = 0;
-  core.allocator.destroy(heap);
+  bury(heap);
   return Status();
+}
+
+void Context::bury(gmm_heap *heap) {
+  heap->magic = 0;
+  heap->~gmm_heap();
+  LockGuard guard(buried_mutex_);
+  gmm_heap *&place = buried_[buried_count_++ % kBuried];
+  if (place != nullptr) core.allocator.deallocate(place, sizeof(gmm_heap));
+  place = heap;
+}
+
+void Context::free_buried() {
+  for (gmm_heap *&heap : buried_) {
+    if (heap != nullptr) core.allocator.deallocate(heap, sizeof(gmm_heap));
+    heap = nullptr;
+  }
 }
 
 // --- Alloc and free --------------------------------------------------------------------------------------------------
@@ -346,6 +365,7 @@ Status Context::reset() {
 
 Status Context::defer_begin() {
   core.deferred.fetch_add(1, std::memory_order_acq_rel);
+  decommit.wait_for_round();
   return Status();
 }
 

@@ -8,6 +8,7 @@
 #include <gmm/stream.h>
 
 #include "engine/core.h"
+#include "engine/decommit.h"
 #include "engine/heap.h"
 #include "engine/heap_set.h"
 #include "engine/ipc.h"
@@ -109,6 +110,7 @@ class Context {
   Trace trace;
   Pauser pauser;
   Sharing sharing;
+  Decommit decommit;
 
  private:
   Status init(const gmm_context_desc &desc);
@@ -125,8 +127,17 @@ class Context {
   void orphan_captures_of(const Heap &parent);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
+  // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended
+  // last stays as it is.
+  void bury(gmm_heap *heap);
+  void free_buried();
+  static constexpr uint32_t kBuried = 256;
+
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_;
+  Mutex buried_mutex_;
+  uint64_t buried_count_ = 0;
+  gmm_heap *buried_[kBuried] = {};
   std::atomic<uint32_t> trim_pending_{0};
 };
 

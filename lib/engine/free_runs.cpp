@@ -8,6 +8,11 @@ void FreeRuns::insert(Span *run) {
   bins_[bin].push_front(run);
   used_[bin / 64] |= uint64_t{1} << bin % 64;
   bytes_ += run->bytes();
+  if (!whole_regions_) {
+    releasable_ += run->bytes();
+  } else if ((run->region->listed_free += run->bytes()) == run->region->size.load(std::memory_order_relaxed)) {
+    releasable_ += run->region->listed_free;
+  }
   run->listed = true;
 }
 
@@ -16,6 +21,13 @@ void FreeRuns::remove(Span *run) {
   List<Span, SpanOrder>::remove(run);
   if (bins_[bin].empty()) used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
   bytes_ -= run->bytes();
+  if (!whole_regions_) {
+    releasable_ -= run->bytes();
+  } else {
+    if (run->region->listed_free == run->region->size.load(std::memory_order_relaxed))
+      releasable_ -= run->region->listed_free;
+    run->region->listed_free -= run->bytes();
+  }
   run->listed = false;
 }
 

@@ -10,6 +10,7 @@ namespace gmm {
 Heap::Heap(Core &core, const HeapOptions &options)
     : core_(core),
       options_(options),
+      free_(options.kind != Kind::kVmm),
       streams_(core.backend, options.device, core.allocator),
       uses_(core.allocator),
       kept_aside_(core.allocator),
@@ -337,7 +338,6 @@ Status Heap::forget_stream(gmm_stream stream) {
   for (KeptAside &kept : kept_aside_) kept.uses &= ~bit;
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
-  merge_all(false);  // neighbours that differed in this stream alone
   return Status();
 }
 

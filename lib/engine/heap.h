@@ -17,6 +17,7 @@
 #include "engine/free_runs.h"
 #include "engine/growth.h"
 #include "engine/ledger.h"
+#include "engine/low_water.h"
 #include "engine/stream_order.h"
 
 namespace gmm {
@@ -101,6 +102,14 @@ class Heap {
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
 
+  // --- Idle memory, for engine/decommit (heap_idle.cpp); one thread at a time -----------------------------------------
+  // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing with the heap for
+  // the age, as far as nobody must be waited for. Returns how many bytes were free during the whole age and may go.
+  uint64_t look_for_idle(uint64_t now, uint64_t age);
+  // After it: extents that were seen free for the age and whose work is done, never more than `at_most` bytes in all, and no further
+  // one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being captured.
+  Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
+
   // --- Thread caches ----------------------------------------------------------------------------------
   // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed, for
   // which nobody else can record an event: the device is waited for, which can fail.
@@ -145,6 +154,7 @@ class Heap {
   void attach(Region &region);
   // Extents of a paused region without a live block are given up. False when the region was dedicated and ended with them.
   bool drop_paused(Region &region);
+  void end_empty_regions();
   StreamOrder &streams() { return streams_; }
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
 
@@ -238,14 +248,19 @@ class Heap {
     }
   }
 
+  // heap_idle.cpp
+  uint64_t drain_idle_caches(uint64_t now, uint64_t age);
+  void stamp_free_extents(uint64_t since);
+
   // heap_release.cpp: back to the driver
+  struct IdleRule;
   template <typename Fn>
   void for_each_releasable(Fn fn);
   Status wait_for_free();
   bool settle_free();
-  Status release_free_locked(uint64_t at_most, uint64_t *released);
+  Status release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
   void drop_span(Span *span);
-  Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released);
+  Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
   Status release_plain_region(Region *region);
   void end_region(Region *region);
   void forget_region(Region *region, Span *span);
@@ -287,6 +302,8 @@ class Heap {
   uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   bool kept_for_graph_;  // a graph may use free memory too
+  uint64_t look_ = 0;    // how often look_for_idle() looked
+  LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
   uint64_t paused_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extents of a VMM heap: new ones, free ones that are mapped to other addresses, and those that go.
 #include "engine/heap.h"
+#include "engine/idle_rule.h"
 
 namespace gmm {
 namespace {
@@ -235,8 +236,8 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   return Status();
 }
 
-// Every extent that lies in the run whole.
-Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released) {
+// Every extent that lies in the run whole, until `at_most` bytes are reached, and only what a rule allows.
+Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule) {
   Status status;
   uintptr_t at = run->begin();
   const uintptr_t end = run->end();
@@ -247,6 +248,7 @@ Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released
     const uint64_t size = size_of(*extent);
     at = base + size;
     if (base < run->begin() || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
+    if (rule != nullptr && !rule->allows(*extent, *released)) continue;
     status = release_extent(extent, run, &run);
     if (status.ok()) *released += size;
   }

@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "engine/heap.h"
+#include "engine/idle_rule.h"
 
 namespace gmm {
 
@@ -90,7 +91,7 @@ bool Heap::settle_free() {
   return any;
 }
 
-Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
+Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
   if (kept_for_graph_) return Status();
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
@@ -108,6 +109,7 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
           region->extents.front()->importers.load(std::memory_order_relaxed) != 0)
         continue;
       const uint64_t bytes = run->bytes();
+      if (rule != nullptr && !dedicated && !rule->allows(*region->extents.front(), *released)) continue;
       unlist_run(run);
       if (Status status = release_plain_region(region); !status.ok()) {
         list_run(run);
@@ -116,10 +118,22 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released) {
       *released += bytes;
       continue;
     }
-    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released));
+    GMM_TRY(release_run_extents(run, dedicated ? UINT64_MAX : at_most, released, dedicated ? nullptr : rule));
     if (dedicated && region->extents.empty()) end_region(region);
   }
   return Status();
+}
+
+// VMM: addresses that hold nothing go back too, else pauses, during which allocations go to new regions, would use them up.
+void Heap::end_empty_regions() {
+  if (options_.kind != Kind::kVmm) return;
+  for (Region *region = regions_.front(), *next; region != nullptr; region = next) {
+    next = regions_.next(region);
+    const uint64_t size = region->size.load(std::memory_order_relaxed);
+    if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 &&
+        span_at(region->base.load(std::memory_order_relaxed))->bytes() == size)
+      end_region(region);
+  }
 }
 
 bool Heap::drop_paused(Region &region) {
@@ -154,8 +168,13 @@ bool Heap::drop_paused(Region &region) {
 Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   if (wait) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
-  if (wait || options_.capture != 0) settle_free();  // a capture heap gives out nothing any more that may free it
-  return release_free_locked(at_most, released);
+  if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
+    settle_free();
+    merge_all(false);  // also neighbours that wait for nothing since earlier
+  }
+  GMM_TRY(release_free_locked(at_most, released));
+  end_empty_regions();
+  return Status();
 }
 
 Status Heap::close(bool force) {

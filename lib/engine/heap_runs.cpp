@@ -153,6 +153,7 @@ Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
   }
   if (head != 0) list_run(run);
   if (rest != nullptr) list_run(rest);
+  free_.note_low();
   *out = taken;
   return Status();
 }

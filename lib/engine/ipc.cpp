@@ -13,11 +13,6 @@
 namespace gmm {
 namespace {
 
-bool has_file(const Extent &extent) {
-  const Region *region = extent.region.load(std::memory_order_acquire);
-  return region != nullptr && region->allocation.fd >= 0;
-}
-
 Status duplicate(int32_t fd, int32_t *out) {
   *out = fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (*out >= 0) return Status();
@@ -52,7 +47,7 @@ uint32_t Sharing::routes(const Block &block) const {
       return (capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0 ? GMM_IPC_ROUTE_FD : 0;
     case Kind::kDevice:
       return ((capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0 ? GMM_IPC_ROUTE_LEGACY : 0) |
-             (has_file(*block.extent) ? GMM_IPC_ROUTE_FD : 0);
+             ((capabilities & GMM_DEVICE_IS_HOST) != 0 ? GMM_IPC_ROUTE_FD : 0);  // a file is behind it there
     default:
       return 0;
   }

@@ -24,7 +24,8 @@ void *address_of(const Extent &extent) { return reinterpret_cast<void *>(extent.
 uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
 bool is_paused(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
 Device owner_of(const Extent &extent, const Heap &heap) {
-  return extent.location.is_host() ? extent.location : heap.options().device;
+  const Device location = extent.location.load(std::memory_order_relaxed);
+  return location.is_host() ? location : heap.options().device;
 }
 
 template <typename Fn>
@@ -65,10 +66,10 @@ Status Pauser::check(Heap &heap, uint32_t flags) {
     return fail(GMM_ERROR_CAPTURING,
                 "gmm_pause(): a stream that uses tag \"%s\" is being captured; end the capture first.",
                 tags_.get(heap.options().tag)->name);
-  // What an earlier failure left half mapped has contents and no backup, or a backup and old contents: only a resume can tell.
+  // What an earlier failure left with pages has contents and no backup, or a backup and old contents: only a resume can tell.
   bool half = false;
   for_each_region(heap, true, [&](Region &region) {
-    for_each_extent(region, [&](Extent &extent) { half = half || extent.mapped; });
+    for_each_extent(region, [&](Extent &extent) { half = half || extent.mapped || extent.handle.value != 0; });
   });
   if (half)
     return fail(GMM_ERROR_BUSY,
@@ -127,8 +128,8 @@ Status Pauser::unmap_all(const Vector<Heap *> &heaps, uint64_t *extents) {
         if (back.ok()) {
           back = core_.backend->set_access(address_of(extent), size_of(extent), owner_of(extent, *heap),
                                            heap->options().peers);
-          if (!back.ok())
-            core_.backend->unmap(address_of(extent), size_of(extent)).ignore();  // stays paused with its pages
+          if (!back.ok())  // stays paused with its pages
+            core_.leftovers.unmap(*core_.backend, address_of(extent), size_of(extent));
         }
         extent.mapped = back.ok();
         if (!back.ok())
@@ -165,6 +166,7 @@ uint64_t Pauser::release_all(Heap &heap) {
 Status Pauser::pause(const gmm_tag *tags, uint32_t count, uint32_t flags, uint64_t *bytes) {
   LockGuard guard(mutex_);
   LockGuard set_guard(heaps_.mutex);
+  core_.leftovers.retry(*core_.backend);
   Vector<Heap *> all(core_.allocator), heaps(core_.allocator);
   GMM_TRY(select(tags, count, &all));
   if (!heaps.reserve(all.size()) || !paused_.reserve(paused_.size() + all.size()))
@@ -247,7 +249,7 @@ Status Pauser::back_region(Heap &heap, Region &region, uint64_t *bytes) {
                       size, full->limit(), full->held());
         return;
       }
-      status = backend.create(extent.location, size, &extent.handle);
+      status = backend.create(extent.location.load(std::memory_order_relaxed), size, &extent.handle);
       if (!status.ok()) {
         extent.handle = PhysicalHandle{};
         heap.ledgers().refund(size);
@@ -263,8 +265,7 @@ Status Pauser::back_region(Heap &heap, Region &region, uint64_t *bytes) {
       extent.mapped = true;
       extent.newly_mapped = true;
     } else {
-      MessageGuard keep;
-      backend.unmap(address_of(extent), size).ignore();  // the driver's refusal shows at the next resume
+      core_.leftovers.unmap(backend, address_of(extent), size);
     }
   });
   return status;
@@ -288,6 +289,7 @@ void Pauser::unback_region(Heap &heap, Region &region) {
         core_.log.write(LogLevel::kError, "A failed resume keeps a handle for the next: %s", last_message());
       }
     }
+    if (extent.fresh && extent.handle.value != 0) heap.count_paused(-static_cast<int64_t>(size_of(extent)));
     extent.fresh = false;
   });
 }
@@ -295,6 +297,7 @@ void Pauser::unback_region(Heap &heap, Region &region) {
 Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
   LockGuard guard(mutex_);
   LockGuard set_guard(heaps_.mutex);
+  core_.leftovers.retry(*core_.backend);  // mappings that stand where memory comes back
   Vector<Heap *> all(core_.allocator), heaps(core_.allocator);
   GMM_TRY(select(tags, count, &all));
   if (!heaps.reserve(all.size())) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
@@ -341,6 +344,7 @@ Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
       heap->attach(*region);
     }
     if (!status.ok()) continue;
+    heap->end_empty_regions();
     for (uint64_t i = paused_.size(); i-- > 0;)
       if (paused_[i].heap == heap) {
         core_.allocator.destroy(paused_[i].backup);

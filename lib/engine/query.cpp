@@ -30,7 +30,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   const Region *region = block.extent->region.load(std::memory_order_acquire);
   out->generation = region == nullptr ? 0 : region->generation.load(std::memory_order_relaxed);
   // Pages that were moved to the host are the host's to touch.
-  if (block.extent->location.is_host()) out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
+  if (block.extent->location.load(std::memory_order_relaxed).is_host()) out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
   if (block.paused) out->flags = 0;
 }
 

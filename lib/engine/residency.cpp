@@ -67,13 +67,15 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     MessageGuard keep;
     Status back = backend.map(base, size, extent.handle);
     if (back.ok())
-      back = backend.set_access(base, size, extent.location.is_host() ? extent.location : device, heap.options().peers);
+      back = backend.set_access(base, size,
+                                extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device,
+                                heap.options().peers);
     if (!back.ok())
       core.log.write(LogLevel::kError, "A failed move could not map the old pages again: %s", last_message());
     old = handle;
   } else {
     extent.handle = handle;
-    extent.location = location;
+    extent.location.store(location, std::memory_order_relaxed);
   }
   close_window();
   core.leftovers.release(backend, old);
@@ -129,7 +131,8 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   if (extent.importers.load(std::memory_order_relaxed) != 0)
     return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory.", memory,
                 extent.importers.load(std::memory_order_relaxed));
-  if (extent.location == location) return remark(GMM_UNCHANGED, "gmm_move(%p): the block is there already.", memory);
+  if (extent.location.load(std::memory_order_relaxed) == location)
+    return remark(GMM_UNCHANGED, "gmm_move(%p): the block is there already.", memory);
   return move_extent(core, extent, *block.heap, location, stream);
 }
 

@@ -31,13 +31,15 @@ struct Extent : Link<RegionExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
   std::atomic<Region *> region{nullptr};
-  uint64_t id = 0;        // never reused in a context; names the extent in IPC handles
-  PhysicalHandle handle;  // VMM; 0 when paused
-  Device location;        // where a VMM extent's pages are
+  std::atomic<uint64_t> id{0};             // never reused in a context; names the extent in IPC handles
+  PhysicalHandle handle;                   // VMM; 0 when paused
+  std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};
   bool mapped = true;         // VMM: the handle is mapped at `base`
   bool fresh = false;         // during a resume: the handle was made by it
   bool newly_mapped = false;  // during a resume: mapped by it
+  // For engine/heap_idle.cpp: when it was first seen free, in which of the heap's looks it was last, and its id then.
+  uint64_t free_since = 0, seen_look = 0, seen_id = 0;
 };
 
 struct Region : Link<HeapRegions> {
@@ -49,7 +51,8 @@ struct Region : Link<HeapRegions> {
   std::atomic<uint32_t> paused{0};
   std::atomic<uint64_t> generation{0};
   bool dedicated = false;
-  uint64_t live_spans = 0;  // slabs and large blocks
+  uint64_t live_spans = 0;   // slabs and large blocks
+  uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
 };
 
 enum class SpanState : uint32_t {

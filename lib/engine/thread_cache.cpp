@@ -11,8 +11,6 @@ namespace {
 
 // A stack of a class holds about this many bytes, and 4 to 64 blocks.
 constexpr uint64_t kStackBytes = uint64_t{256} << 10;
-// What a cache holds at most.
-constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
 constexpr uint32_t kBatch = 32;
 
 uint32_t stack_capacity(uint32_t index) {
@@ -102,8 +100,10 @@ Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index) {
   return &bin;
 }
 
-// A large block may be this much larger than what is asked for.
-inline bool fits(uint64_t bytes, uint64_t size) { return bytes >= size && bytes - size <= bytes / 64; }
+// A large block may be larger than what is asked for by less than a granule, or by this much.
+inline bool fits(uint64_t bytes, uint64_t size) {
+  return bytes >= size && (bytes - size < kGranule || bytes - size <= bytes / 64);
+}
 
 // All large blocks of a stream out of the cache; their number. Inside enter().
 uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out) {
@@ -208,9 +208,11 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   count_alloc(*cache, asked);
   uint32_t kept = 0;
   // Memory that was paused meanwhile must not enter the cache.
-  if (heap.fast.careful.load(std::memory_order_relaxed) == 0) {
-    while (kept < count && bin->count < bin->capacity) {
-      add(cache->cached_bytes, small_class_size(small_class(size)));
+  if (count != 0 && heap.fast.careful.load(std::memory_order_relaxed) == 0) {
+    const uint64_t bytes = small_class_size(small_class(size));
+    while (kept < count && bin->count < bin->capacity &&
+           cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget) {
+      add(cache->cached_bytes, bytes);
       bin->entries[bin->count++] = batch[kept++];
     }
   }

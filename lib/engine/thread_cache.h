@@ -19,6 +19,9 @@
 
 namespace gmm {
 
+// What a thread's cache of one heap holds at most, in bytes. include/gmm/memory.h promises it.
+inline constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
+
 struct Bin {
   CacheEntry *entries;
   uint32_t count;
@@ -51,6 +54,10 @@ struct HeapCache : Link<HeapCaches> {
   StreamBins *all = nullptr;
   Heap *heap = nullptr;
   uint64_t thread_id = 0;
+  // Of drain_idle_caches(), under caches_mutex: the calls counted when it looked last, since when they are the same, and
+  // whether the cache was emptied since.
+  uint64_t seen_calls = 0, idle_since = 0;
+  bool drained = false;
   // Written by the owner only, read by totals().
   std::atomic<uint64_t> live_bytes{0}, live_blocks{0}, allocations{0}, frees{0}, cached_bytes{0};
 

@@ -18,7 +18,7 @@ OFFSET(gmm_host_allocator, allocate, 0);
 OFFSET(gmm_host_allocator, deallocate, 8);
 OFFSET(gmm_host_allocator, user, 16);
 
-SIZE(gmm_context_desc, 72);
+SIZE(gmm_context_desc, 80);
 OFFSET(gmm_context_desc, struct_size, 0);
 OFFSET(gmm_context_desc, backend, 4);
 OFFSET(gmm_context_desc, flags, 8);
@@ -28,14 +28,16 @@ OFFSET(gmm_context_desc, host_allocator, 32);
 OFFSET(gmm_context_desc, host_memory, 56);
 OFFSET(gmm_context_desc, host_devices, 64);
 OFFSET(gmm_context_desc, reserved1, 68);
+OFFSET(gmm_context_desc, decommit_after_ms, 72);
 
-SIZE(gmm_context_info, 80);
+SIZE(gmm_context_info, 88);
 OFFSET(gmm_context_info, struct_size, 0);
 OFFSET(gmm_context_info, backend, 4);
 OFFSET(gmm_context_info, device_count, 8);
 OFFSET(gmm_context_info, reserved, 12);
 OFFSET(gmm_context_info, backend_name, 16);
 OFFSET(gmm_context_info, driver_version, 32);
+OFFSET(gmm_context_info, decommit_after_ms, 80);
 
 SIZE(gmm_device_info, 184);
 OFFSET(gmm_device_info, struct_size, 0);

@@ -104,6 +104,8 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_ipc_export_fd(context, memory, &fd, NULL, NULL));
     FORKED(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
     FORKED(gmm_set_oom_handler(context, NULL, NULL));
+    FORKED(gmm_set_decommit(context, 5));
+    FORKED(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
     FORKED(gmm_stats(context, NULL, &statistics));
     FORKED(gmm_snapshot(context, write_nothing, NULL));
     FORKED(gmm_trace_begin(context, "/dev/null"));

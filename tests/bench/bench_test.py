@@ -27,6 +27,7 @@ GMM = ["gmm", "gmm-heap"]
 def bench(*arguments, fake=False, environment=()):
     variables = dict(os.environ, **dict(environment))
     variables.pop("GMM_BACKEND", None)
+    variables.pop("MALLOC_PERTURB_", None)  # Meson's: malloc would write the gigabytes of a trace
     if fake:
         variables["LD_LIBRARY_PATH"] = FAKE_CUDA + ":" + variables.get("LD_LIBRARY_PATH", "")
     done = subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, check=False, env=variables, timeout=300)
@@ -158,6 +159,8 @@ def test_replay(folder):
         tap.check({row["kind"] for row in found if row["subject"] == "gmm"} == {"vmm", "device"}, f"{name}: a row for each kind")
         tap.check({row["peak_requested"] for row in found} == {peak}, f"{name}: the peak that was asked for", [str(peak)])
         for row in found:
+            if row["subject"] in ("malloc", "jemalloc"):
+                tap.check(row["reserved_over_requested"] >= 0.99, f"{name}, {row['subject']}: holds what was asked for", [str(row)])
             if row["subject"] in GMM:
                 tap.check(row["peak_reserved"] >= peak and abs(row["reserved_over_requested"] - row["peak_reserved"] / peak) < 1e-4 and
                           row["handles"] > 0 and row["peak_by"] == "counter", f"{name}, {row['subject']}, {row['kind']}: the peak that is held", [str(row)])
@@ -220,6 +223,36 @@ def test_fake_cuda():
     tap.check(len(rows) == 1 and rows[0]["reserved_over_requested"] >= 1, "what is held covers what was asked for", [str(rows)])
 
 
+def test_figures(folder):
+    """The judgement over rows whose figures are known."""
+    def row(subject, size, **more):
+        return dict({"run": "small", "bench": "pair", "subject": subject, "backend": "host", "device": "Host", "kind": "vmm", "size": size, "threads": 1, "trace": None,
+                     "ns": 10.0, "least_ns": 9.0, "gbps": None, "reserved_over_requested": None, "handles": 0, "mode": "local", "over": {}}, **more)
+
+    about = {"backend": "host", "device": "Host", "machine": "m", "date": "d", "quick": False, "commands": {"small": "gmm-bench pair"}, "warnings": ["warning: w"]}
+    rows = [row("gmm", 512, over={"mimalloc-1k": 1.5}), row("gmm", 4096, over={"mimalloc-1k": 3.25}), row("gmm-heap", 512, over={"mimalloc-1k": 1.75}),
+            row("mimalloc", 512, over={"mimalloc-1k": 99.0})]
+    path, readme = folder / "known.json", folder / "README.md"
+
+    def figures(part, device="Host"):
+        path.write_text("\n".join(json.dumps(line) for line in [dict(about, device=device), *rows]))
+        return subprocess.run([sys.executable, ROOT / "tests/bench/figures.py", part, path, "--readme", readme], capture_output=True, text=True, check=False)
+
+    lines = [line for line in figures("show").stdout.splitlines() if line.startswith("| pair, 512 B to 1 MiB")]
+    tap.check(len(lines) == 1 and "| 3.25 (vmm, 4 KiB) **missed** | 1.75 (vmm, 512 B) |" in lines[0], "the worst row of gmm is held against the goal", lines)
+    tap.check("| replay of gpt_train, VMM: peak reserved/requested | at most 1.03 | not measured |" in figures("show").stdout, "what was not measured is said")
+    readme.write_text("before\n<!-- figures: host -->\nold\n<!-- end of figures: host -->\nafter\n")
+    done = figures("write")
+    text = readme.read_text()
+    tap.check(done.returncode == 0 and text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "- warning: w" in text,
+              "the tables are put between the marks", [*text.splitlines(), done.stderr])
+    done = figures("write", "Fake CUDA device for tests")
+    tap.check(done.returncode == 1 and "no figures" in done.stderr and readme.read_text() == text, "rows of the fake driver are no figures", [done.stderr])
+    readme.write_text("no marks\n")
+    done = figures("write")
+    tap.check(done.returncode == 1 and "has no marks" in done.stderr, "a README without the marks is left alone", [done.stderr])
+
+
 def test_picture(folder):
     script = ROOT / "tests/bench/plot.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
@@ -243,6 +276,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test_replay(pathlib.Path(folder))
         test_peers(pathlib.Path(folder))
+        test_figures(pathlib.Path(folder))
         test_picture(pathlib.Path(folder))
     test_fake_cuda()
     tap.finish()

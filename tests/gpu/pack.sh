@@ -1,20 +1,49 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fills .gpu/ with what a machine with a GPU and without network may lack for tests/gpu/run.sh: SWIG as a wheel of PyPI, and
-# GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev).
+# Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of PyPI, and
+# GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For tests/gpu/bench.sh: the wheels
+# of RMM's library and its logger, and this machine's mimalloc, jemalloc and zlib. The benchmark says which peers it misses, so
+# of those only the wheels are insisted on.
 #
 # Usage: tests/gpu/pack.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .gpu/wheels
 
-if ! ls .gpu/wheels/swig-*.whl >/dev/null 2>&1; then
+# fetch FILES NAME
+fetch() {
+  ls .gpu/wheels/"$1"-*.whl >/dev/null 2>&1 && return
   python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.12 \
-    --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 \
-    -d .gpu/wheels swig || {
-    echo "tests/gpu/pack.sh: pip could not fetch the wheel of swig; it needs the network." >&2
+    --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_24_x86_64 \
+    --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 -d .gpu/wheels "$2" || {
+    echo "tests/gpu/pack.sh: pip could not fetch the wheel of $2; it needs the network." >&2
     exit 1
   }
+}
+fetch swig swig
+fetch librmm_cu13 librmm-cu13
+fetch rapids_logger 'rapids-logger==0.3.*'
+
+# library NAME PACKAGE: as the benchmark opens it.
+mkdir -p .gpu/lib .gpu/zlib
+library() {
+  local path
+  path=$(ldconfig -p | sed -n "s/^\t$1 .*x86-64.* => //p" | head -n 1)
+  if [ -n "$path" ]; then
+    cp -L "$path" ".gpu/lib/$1"
+  else
+    echo "tests/gpu/pack.sh: warning: no $1 here (Debian: $2); the benchmark will miss it" >&2
+  fi
+}
+library libmimalloc.so.2 libmimalloc-dev
+library libjemalloc.so.2 libjemalloc-dev
+# shellcheck disable=SC1003 # a backslash and a blank
+zlib=$(echo '#include <zlib.h>' | cc -xc -M - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/(zlib|zconf)\.h$' || true)
+if [ -n "$zlib" ] && [ -f "$(cc -print-file-name=libz.a)" ]; then
+  # shellcheck disable=SC2086 # several paths
+  cp -L $zlib "$(cc -print-file-name=libz.a)" .gpu/zlib/
+else
+  echo "tests/gpu/pack.sh: warning: no zlib here (Debian: zlib1g-dev); the benchmark needs it where it is built" >&2
 fi
 
 if [ ! -f .gpu/googletest/src/gtest-all.cc ]; then

@@ -1,352 +1,342 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random stress: threads take, write, read, hand over and free blocks of all kinds, sizes, streams and tags, while other threads
-// pause and resume, trim and read the counters. A model checks that no two live blocks overlap and that contents stay.
+// Random stress: threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags, while others
+// pause and resume, trim, count, limit, ask, fork, end with full caches, and, on the fake driver, make driver calls fail.
 //
-//   stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 6
-#include "../support/gmm_test.h"
+//   stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 4
+//
+// It goes in rounds. In a round every thread follows random numbers of its own, made from the seed. Between rounds all stand still,
+// and gmm's counters, the model (model.h) and what the driver has given out (driver_view.h) must agree; now and then
+// everything is freed, and nothing may be left. STRESS_ROLES names the threads beside the workers, by commas, for a closer look.
+#include <errno.h>
 
-enum { MOST_THREADS = 32, SLOTS = 48, EXCHANGE = 256, STREAMS = 4, TAGS = 3, EDGE = 64 };
+#include "roles.h"
 
-typedef struct live_block {
-  char *memory;
-  uint64_t size;
-  gmm_stream stream;
-  unsigned tag;   // index into tags
-  uint32_t seed;  // of its contents; 0: not written
-} live_block;
+#if CHECK_SANITIZED
+void __sanitizer_set_death_callback(void (*callback)(void));
+#endif
 
-static uint64_t seed_of_run;
+enum { ROUND_OPERATIONS = 150, STUCK_AFTER_S = 120 };
+
 static double seconds = 10;
-static unsigned thread_count = 6;
-static atomic_int stop;
-static atomic_ullong operations, paused_times, moved_on;
-static gmm_stream streams[STREAMS];
-static gmm_tag tags[TAGS];
-static gmm_heap *heap;
-// While a thread touches the contents of a tag's blocks it holds the lock for reading; a pause holds it for writing.
-static pthread_rwlock_t touching[TAGS];
+static unsigned worker_count = 4;
+static pthread_barrier_t round_begins, round_ends;
+static atomic_int over;
+static bool faulty_round;
+static driver_view at_start, when_empty;
+static unsigned rounds, empty_rounds, faulty_rounds;
+static atomic_uint beat;
 
-static uint64_t next_random(uint64_t *state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return *state >> 11;
+static const struct {
+  const char *name;
+  void (*round)(void);
+} roles[] = {{"pauser", pauser_round},   {"reader", reader_round}, {"limiter", limiter_round}, {"asker", asker_round},
+             {"spawner", spawner_round}, {"forker", forker_round}, {"faulter", faulter_round}};
+
+static void *run_worker(void *argument) {
+  self = argument;
+  for (;;) {
+    pthread_barrier_wait(&round_begins);
+    if (atomic_load(&over)) return NULL;
+    worker_round(held[self->index - 1], ROUND_OPERATIONS + (unsigned)below(ROUND_OPERATIONS));
+    atomic_fetch_sub(&working, 1);
+    pthread_barrier_wait(&round_ends);
+  }
+}
+static void *run_other(void *argument) {
+  self = argument;
+  unsigned role = 0;
+  while (strcmp(roles[role].name, self->role) != 0) ++role;
+  for (;;) {
+    pthread_barrier_wait(&round_begins);
+    if (atomic_load(&over)) return NULL;
+    if (roles[role].round != faulter_round || faulty_round) roles[role].round();
+    pthread_barrier_wait(&round_ends);
+  }
 }
 
-// --- the model: which addresses are live -----------------------------------------------------------------------
-static struct {
-  pthread_mutex_t lock;
-  uintptr_t start[MOST_THREADS * SLOTS + EXCHANGE], end[MOST_THREADS * SLOTS + EXCHANGE];
-  unsigned count;
-} model = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void model_add(const char *memory, uint64_t size) {
-  uintptr_t start = (uintptr_t)memory, end = start + size;
-  pthread_mutex_lock(&model.lock);
-  for (unsigned i = 0; i < model.count; ++i)
-    if (model.start[i] < end && start < model.end[i])
-      check_failed(__FILE__, __LINE__, "%p of %llu bytes overlaps the live block at %p", (const void *)memory,
-                   (unsigned long long)size, (void *)model.start[i]);
-  model.start[model.count] = start;
-  model.end[model.count++] = end;
-  pthread_mutex_unlock(&model.lock);
+// A round that does not end is a deadlock: says so, with what everybody did last.
+static void *watch(void *unused) {
+  (void)unused;
+  for (unsigned seen_beat = 0, still = 0; !atomic_load(&over); sleep_ms(100)) {
+    unsigned now = atomic_load(&beat);
+    still = now == seen_beat ? still + 1 : 0;
+    seen_beat = now;
+    if (still < STUCK_AFTER_S * 10) continue;
+    printf("# round %u has not ended for %d seconds\n", rounds, STUCK_AFTER_S);
+    print_last_operations();
+    abort();
+  }
+  return NULL;
 }
 
-static void model_remove(const char *memory) {
-  pthread_mutex_lock(&model.lock);
-  unsigned i = 0;
-  while (i < model.count && model.start[i] != (uintptr_t)memory) ++i;
-  if (i == model.count)
-    check_failed(__FILE__, __LINE__, "%p is not in the model", (const void *)memory);
-  else
-    model.start[i] = model.start[model.count - 1], model.end[i] = model.end[model.count - 1], --model.count;
-  pthread_mutex_unlock(&model.lock);
+// --- between rounds ----------------------------------------------------------------------------------------------
+typedef struct sum {
+  uint64_t bytes, blocks;
+} sum;
+static sum live_of[5][TAGS];
+
+static void for_each_block(void (*function)(block *)) {
+  for (unsigned w = 0; w < worker_count; ++w)
+    for (unsigned i = 0; i < SLOTS; ++i)
+      if (held[w][i].memory != NULL) function(&held[w][i]);
+  for (unsigned i = 0; i < exchange.count; ++i)
+    if (exchange.blocks[i].memory != NULL) function(&exchange.blocks[i]);
+}
+static void add_up(block *b) {
+  live_of[b->kind][b->tag].bytes += b->size;
+  ++live_of[b->kind][b->tag].blocks;
+  settle(b);
 }
 
-// --- contents: both edges and the middle -------------------------------------------------------------------------
-static uint64_t place(const live_block *block, unsigned edge) {
-  return edge == 0 || block->size <= 2 * EDGE ? 0 : edge == 1 ? block->size - EDGE : block->size / 2 - EDGE / 2;
+static void compare(const char *what, gmm_statistics s, sum expected_sum) {
+  CHECK_MESSAGE(s.live_bytes == expected_sum.bytes && s.live_blocks == expected_sum.blocks,
+                "%s: gmm counts %llu bytes in %llu blocks, the model %llu in %llu", what,
+                (unsigned long long)s.live_bytes, (unsigned long long)s.live_blocks,
+                (unsigned long long)expected_sum.bytes, (unsigned long long)expected_sum.blocks);
 }
-static uint64_t length(const live_block *block) { return block->size < EDGE ? block->size : EDGE; }
-
-static bool is_active(const live_block *block) {
-  gmm_pointer_info info = query(block->memory + block->size - 1);
-  if (info.base != block->memory || info.size != block->size)
-    check_failed(__FILE__, __LINE__, "query of %p gives base %p, size %llu", (void *)block->memory, info.base,
-                 (unsigned long long)info.size);
-  return info.state == GMM_STATE_ACTIVE;
-}
-
-static void write_block(live_block *block, uint32_t seed) {
-  uint8_t bytes[3][EDGE];
-  pthread_rwlock_rdlock(&touching[block->tag]);
-  if (is_active(block)) {
-    for (unsigned edge = 0; edge < 3; ++edge) {
-      for (unsigned i = 0; i < EDGE; ++i) bytes[edge][i] = pattern_at(place(block, edge) + i, seed);
-      OK(gmm_copy(context, block->memory + place(block, edge), bytes[edge], length(block), block->stream));
+static void compare_counters(void) {
+  memset(live_of, 0, sizeof live_of);
+  for_each_block(add_up);
+  sum all = {0, 0}, of_tag[TAGS] = {{0, 0}};
+  char what[64];
+  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
+    sum of_kind = {0, 0};
+    for (unsigned t = 0; t < TAGS; ++t) {
+      sum here = live_of[k][t];
+      of_kind.bytes += here.bytes, of_kind.blocks += here.blocks;
+      of_tag[t].bytes += here.bytes, of_tag[t].blocks += here.blocks;
+      snprintf(what, sizeof what, "%s, tag %u", kind_name(k), t);
+      compare(what, stats_of(GMM_SCOPE_DEVICE | GMM_SCOPE_KIND | GMM_SCOPE_TAG, 0, tags[t], k), here);
     }
-    OK(gmm_stream_synchronize(context, block->stream));
-    block->seed = seed;
+    all.bytes += of_kind.bytes, all.blocks += of_kind.blocks;
+    compare(kind_name(k), stats_of(GMM_SCOPE_KIND, 0, 0, k), of_kind);
   }
-  pthread_rwlock_unlock(&touching[block->tag]);
+  for (unsigned t = 0; t < TAGS; ++t) {
+    snprintf(what, sizeof what, "tag %u", t);
+    compare(what, stats_of(GMM_SCOPE_TAG, 0, tags[t], 0), of_tag[t]);
+  }
+  gmm_statistics s = stats();
+  compare("everything", s, all);
+  compare("device 0", stats_of(GMM_SCOPE_DEVICE, 0, 0, 0), all);
+  CHECK_EQUAL(model.blocks, all.blocks);
+  CHECK_EQUAL(model.bytes, all.bytes);
+  CHECK_EQUAL(s.allocations - s.frees, all.blocks);
+  CHECK_MESSAGE(s.cached_bytes <= s.reserved_bytes, "%llu bytes cached, %llu reserved",
+                (unsigned long long)s.cached_bytes, (unsigned long long)s.reserved_bytes);
 }
 
-static void check_block(live_block *block) {
-  uint8_t bytes[3][EDGE];
-  if (block->seed == 0) return;
-  pthread_rwlock_rdlock(&touching[block->tag]);
-  if (is_active(block)) {
-    for (unsigned edge = 0; edge < 3; ++edge)
-      OK(gmm_copy(context, bytes[edge], block->memory + place(block, edge), length(block), block->stream));
-    OK(gmm_stream_synchronize(context, block->stream));
-    for (unsigned edge = 0; edge < 3; ++edge)
-      for (unsigned i = 0; i < length(block); ++i)
-        if (bytes[edge][i] != pattern_at(place(block, edge) + i, block->seed)) {
-          check_failed(__FILE__, __LINE__, "block %p of %llu bytes, tag %u: byte %llu is %u, expected %u",
-                       (void *)block->memory, (unsigned long long)block->size, block->tag,
-                       (unsigned long long)(place(block, edge) + i), bytes[edge][i],
-                       pattern_at(place(block, edge) + i, block->seed));
-          edge = 3;
-          break;
-        }
+static void compare_with_driver(void) {
+  driver_view view = look_at_driver();
+  uint64_t reserved[5], all = 0, backups = 0;
+  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k)
+    all += reserved[k] = stats_of(GMM_SCOPE_KIND, 0, 0, k).reserved_bytes;
+  for (unsigned t = 0; t < TAGS; ++t) {
+    gmm_pause_info info = {.struct_size = sizeof info};
+    DO(gmm_pause_query(context, tags[t], &info));
+    backups += info.backup_host_bytes + info.backup_file_bytes;
   }
-  pthread_rwlock_unlock(&touching[block->tag]);
+  CHECK_EQUAL(stats().reserved_bytes, all);
+  CHECK_EQUAL(reserved[GMM_KIND_DEVICE] + reserved[GMM_KIND_VMM], view.of_device - at_start.of_device);
+  if (view.tells_kinds) {
+    CHECK_EQUAL(reserved[GMM_KIND_DEVICE], view.device);
+    CHECK_EQUAL(reserved[GMM_KIND_VMM], view.vmm);
+  }
+  CHECK_EQUAL(reserved[GMM_KIND_HOST], view.host);
+  if (view.tells_managed) CHECK_EQUAL(reserved[GMM_KIND_MANAGED], view.managed - at_start.managed);
+  if (check_state.failures == 0) return;
+  gmm_statistics s = stats();
+  printf(
+      "# gmm: reserved %llu DEVICE, %llu VMM, %llu HOST, %llu MANAGED, paused %llu, %llu extents; %llu bytes of "
+      "backups\n",
+      (unsigned long long)reserved[GMM_KIND_DEVICE], (unsigned long long)reserved[GMM_KIND_VMM],
+      (unsigned long long)reserved[GMM_KIND_HOST], (unsigned long long)reserved[GMM_KIND_MANAGED],
+      (unsigned long long)s.paused_bytes, (unsigned long long)s.extents, (unsigned long long)backups);
+  if (fake.live == NULL) return;
+  fake_cuda_live_t live;
+  fake.live(&live);
+  printf(
+      "# driver: %llu allocations, %llu handles, %llu mappings, %llu reservations, %llu bytes of the device, %llu "
+      "managed\n",
+      (unsigned long long)live.allocations, (unsigned long long)live.handles, (unsigned long long)live.mappings,
+      (unsigned long long)live.reservations, (unsigned long long)live.device_bytes,
+      (unsigned long long)live.managed_bytes);
 }
 
-// --- taking and freeing ---------------------------------------------------------------------------------------------
-static bool take(live_block *block, uint64_t *state) {
-  static const uint64_t most[] = {256, 4096, 65536, 1048576, 6 * 1048576};
-  uint64_t pick = next_random(state) % 100;
-  block->size = 1 + next_random(state) % most[pick < 40 ? 0 : pick < 75 ? 1 : pick < 93 ? 2 : pick < 99 ? 3 : 4];
-  block->stream = pick % 3 == 0 ? GMM_STREAM_DEFAULT : streams[next_random(state) % STREAMS];
-  block->tag = (unsigned)(next_random(state) % TAGS);
-  block->seed = 0;
-  void *memory = NULL;
-  gmm_result result;
-  uint64_t way = next_random(state) % 20;
-  if (way == 0) {
-    block->tag = 0;  // the heap's
-    result = gmm_heap_alloc(heap, block->size, block->stream, &memory);
-  } else {
-    gmm_alloc_desc desc = {.struct_size = sizeof desc, .tag = tags[block->tag], .stream = block->stream};
-    do desc.kind = GMM_KIND_DEVICE + (gmm_kind)(next_random(state) % 4);
-    while (!has_kind(desc.kind));
-    if (next_random(state) % 3 == 0 && has_kind(GMM_KIND_VMM)) desc.kind = GMM_KIND_VMM;
-    if (way == 1) desc.flags = GMM_ALLOC_ZERO;
-    if (way == 2 && block->size > 100000) desc.flags = GMM_ALLOC_DEDICATED;
-    if (way == 3) desc.alignment = (uint64_t)256 << (next_random(state) % 9);
-    result = gmm_alloc(context, block->size, &desc, &memory);
-    if (result == GMM_OK && desc.alignment > 256 && (uintptr_t)memory % desc.alignment != 0)
-      check_failed(__FILE__, __LINE__, "%p is not aligned to %llu", memory, (unsigned long long)desc.alignment);
-  }
-  if (result != GMM_OK) {
-    check_failed(__FILE__, __LINE__, "alloc of %llu bytes: %s: %s", (unsigned long long)block->size,
-                 gmm_result_name(result), gmm_last_error_message());
-    return false;
-  }
-  block->memory = memory;
-  model_add(block->memory, block->size);
-  write_block(block, (uint32_t)next_random(state) | 1);
-  return true;
+static void free_it(block *b) { give(b); }
+
+// Everything is freed and resumed: nothing may be left.
+static void nothing_is_left(void) {
+  for_each_block(free_it);
+  exchange.count = 0;
+  gmm_result resumed = gmm_resume(context, NULL, NULL);
+  CHECK_MESSAGE(resumed == GMM_OK || resumed == GMM_UNCHANGED, "resume: %s", gmm_last_error_message());
+  for (unsigned i = 0; i < STREAMS; ++i) synchronize(streams[i]);
+  synchronize(GMM_STREAM_DEFAULT);
+  synchronize(GMM_STREAM_PER_THREAD);
+  DO(gmm_trim(context, NULL, NULL));
+  gmm_statistics s = stats();
+  CHECK_EQUAL(s.live_blocks, 0);
+  CHECK_EQUAL(s.reserved_bytes, 0);
+  CHECK_EQUAL(s.paused_bytes, 0);
+  CHECK_EQUAL(s.cached_bytes, 0);
+  CHECK_EQUAL(s.extents, 0);
+  compare_with_driver();
+  driver_view view = look_at_driver();
+  if (empty_rounds++ == 0) when_empty = view;
+  CHECK_MESSAGE(getenv("STRESS_ADDRESSES") == NULL || view.virtual_bytes < when_empty.virtual_bytes + 4096 * MIB,
+                "%llu MiB of addresses when empty, %llu MiB before", (unsigned long long)(view.virtual_bytes / MIB),
+                (unsigned long long)(when_empty.virtual_bytes / MIB));
 }
 
-static void give(live_block *block, uint64_t *state) {
-  check_block(block);
-  gmm_stream stream = block->stream;
-  if (next_random(state) % 4 == 0) stream = streams[next_random(state) % STREAMS];
-  if (next_random(state) % 4 == 0) {
-    // Work that is still queued when the block is freed: whoever gets the block next must not see it.
-    pthread_rwlock_rdlock(&touching[block->tag]);
-    if (is_active(block)) OK(gmm_fill(context, block->memory, 0xdd, block->size, stream));
-    pthread_rwlock_unlock(&touching[block->tag]);
-  } else if (next_random(state) % 8 == 0) {
-    gmm_stream other = streams[next_random(state) % STREAMS];
-    pthread_rwlock_rdlock(&touching[block->tag]);
-    OK(gmm_record_use(context, block->memory, other));
-    if (is_active(block)) OK(gmm_fill(context, block->memory, 0xcc, block->size, other));
-    pthread_rwlock_unlock(&touching[block->tag]);
+static void between_rounds(void) {
+  if (faulty_round) {
+    // What the driver refused to take back is offered again.
+    DO(gmm_trim(context, NULL, NULL));
+    void *memory = NULL;
+    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .flags = GMM_ALLOC_DEDICATED};
+    gmm_result result = gmm_alloc(context, MIB, &desc, &memory);  // its end gives the backend occasion too
+    if (result == GMM_OK) DO(gmm_free(context, memory, GMM_STREAM_DEFAULT));
+    if (result != GMM_ERROR_OUT_OF_MEMORY) DO(result);
+    DO(gmm_trim(context, NULL, NULL));
   }
-  model_remove(block->memory);
-  OK(gmm_free(context, block->memory, stream));
-  block->memory = NULL;
+  compare_counters();
+  compare_with_driver();
+  for_each_block(check_block);
+  if (rounds % 5 == 4) nothing_is_left();
+  if (rounds % 40 == 3) thread_storm(1000);
+  if (check_state.failures == 0) compare_counters();
 }
 
-static struct {
-  pthread_mutex_t lock;
-  live_block blocks[EXCHANGE];
-  unsigned count;
-} exchange = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void swap_blocks(live_block *block, uint64_t *state) {
-  pthread_mutex_lock(&exchange.lock);
-  if (block->memory != NULL && exchange.count < EXCHANGE) {
-    exchange.blocks[exchange.count++] = *block;
-    block->memory = NULL;
-    atomic_fetch_add(&moved_on, 1);
-  } else if (block->memory == NULL && exchange.count > 0) {
-    unsigned i = (unsigned)(next_random(state) % exchange.count);
-    *block = exchange.blocks[i];
-    exchange.blocks[i] = exchange.blocks[--exchange.count];
-  }
-  pthread_mutex_unlock(&exchange.lock);
-}
-
-// --- the threads ------------------------------------------------------------------------------------------------------
-static void *worker(void *argument) {
-  uint64_t state = (seed_of_run + 1) * 0x9e3779b97f4a7c15u + (uintptr_t)argument * 0xbf58476d1ce4e5b9u + 1;
-  live_block blocks[SLOTS];
-  memset(blocks, 0, sizeof blocks);
-  for (unsigned rounds = 0; !atomic_load(&stop) && atomic_load(&check_state.failures) < 20; ++rounds) {
-    live_block *block = &blocks[next_random(&state) % SLOTS];
-    uint64_t pick = next_random(&state) % 100;
-    if (pick < 15)
-      swap_blocks(block, &state);
-    else if (pick < 40 && block->memory != NULL)
-      check_block(block);
-    else if (pick < 50 && block->memory != NULL)
-      write_block(block, (uint32_t)next_random(&state) | 1);
-    else if (block->memory == NULL)
-      take(block, &state);
-    else
-      give(block, &state);
-    atomic_fetch_add_explicit(&operations, 1, memory_order_relaxed);
-  }
-  for (unsigned i = 0; i < SLOTS; ++i)
-    if (blocks[i].memory != NULL) give(&blocks[i], &state);
-  return NULL;
-}
-
-// Threads that come and go leave their caches behind.
-static void *short_lived(void *argument) {
-  uint64_t state = (uintptr_t)argument * 0x94d049bb133111ebu + seed_of_run + 7;
-  live_block blocks[20];
-  for (unsigned i = 0; i < 20; ++i)
-    if (!take(&blocks[i], &state)) blocks[i].memory = NULL;
-  for (unsigned i = 0; i < 20; ++i)
-    if (blocks[i].memory != NULL) give(&blocks[i], &state);
-  return NULL;
-}
-static void *spawner(void *unused) {
+static int32_t trim_when_short(void *unused, const gmm_oom_info *info) {
   (void)unused;
-  for (uintptr_t i = 1; !atomic_load(&stop); ++i) {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, short_lived, (void *)i) != 0) break;
-    pthread_join(thread, NULL);
-  }
-  return NULL;
+  gmm_result result = gmm_trim(context, NULL, NULL);
+  if (result != GMM_UNCHANGED && !did(__LINE__, "trim in the handler", result)) return 0;
+  return info->attempt < 3;
 }
 
-static void *pauser(void *unused) {
-  (void)unused;
-  uint64_t state = seed_of_run * 31 + 5;
-  while (!atomic_load(&stop)) {
-    unsigned t = 1 + (unsigned)(next_random(&state) % (TAGS - 1));
-    gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tags[t], .tag_count = 1};
-    uint64_t went = 0, came = 0;
-    pthread_rwlock_wrlock(&touching[t]);
-    gmm_result result = gmm_pause(context, &desc, &went);
-    pthread_rwlock_unlock(&touching[t]);
-    CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED, "pause: %s: %s", gmm_result_name(result),
-                  gmm_last_error_message());
-    sleep_ms((long)(next_random(&state) % 10));  // others allocate and free under the paused tag
-    pthread_rwlock_wrlock(&touching[t]);
-    result = gmm_resume(context, &desc, &came);
-    pthread_rwlock_unlock(&touching[t]);
-    CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED, "resume: %s: %s", gmm_result_name(result),
-                  gmm_last_error_message());
-    CHECK_MESSAGE(came <= went, "%llu bytes went, %llu came back", (unsigned long long)went, (unsigned long long)came);
-    atomic_fetch_add(&paused_times, 1);
-    sleep_ms((long)(next_random(&state) % 20));
-  }
-  return NULL;
-}
-
-static int32_t count_text(void *user, const char *text, uint64_t size) {
-  (void)text;
-  *(uint64_t *)user += size;
-  return 0;
-}
-static void *reader(void *unused) {
-  (void)unused;
-  uint64_t state = seed_of_run * 77 + 3;
-  while (!atomic_load(&stop)) {
-    uint64_t size = 0;
-    gmm_statistics s = stats();
-    CHECK(s.live_blocks < 100000);
-    switch (next_random(&state) % 6) {
-      case 0:
-        OK(gmm_trim(context, NULL, NULL));
-        break;
-      case 1:
-        OK(gmm_snapshot(context, count_text, &size));
-        break;
-      case 2:
-        OK(gmm_defer_begin(context));
-        sleep_ms(2);
-        OK(gmm_defer_end(context));
-        break;
-      default:
-        break;
-    }
-    sleep_ms((long)(next_random(&state) % 15));
-  }
-  return NULL;
+static bool wanted(const char *role) {
+  const char *named = getenv("STRESS_ROLES");
+  if (strcmp(role, "pauser") == 0 && !has_kind(GMM_KIND_VMM)) return false;
+  if (strcmp(role, "faulter") == 0 && fake.fail == NULL) return false;
+  return named == NULL || strstr(named, role) != NULL;
 }
 
 static void stress(void) {
-  pthread_t threads[MOST_THREADS + 3];
-  unsigned started = 0;
-  for (; started < thread_count; ++started)
-    REQUIRE(pthread_create(&threads[started], NULL, worker, (void *)(uintptr_t)started) == 0);
-  void *(*const others[])(void *) = {pauser, reader, spawner};
-  for (unsigned i = has_kind(GMM_KIND_VMM) ? 0 : 1; i < 3; ++i)
-    REQUIRE(pthread_create(&threads[started++], NULL, others[i], NULL) == 0);
+  pthread_t watcher;
+  actor_count = 1;
+  actor_init(&actors[0], "main", 0, 0);
+  self = &actors[0];
+  for (unsigned i = 0; i < worker_count; ++i, ++actor_count)
+    actor_init(&actors[actor_count], "worker", actor_count, actor_count);
+  for (unsigned i = 0; i < sizeof roles / sizeof roles[0]; ++i)
+    if (wanted(roles[i].name)) {
+      actor_init(&actors[actor_count], roles[i].name, actor_count, 100 + i);
+      ++actor_count;
+    }
+  pthread_barrier_init(&round_begins, NULL, actor_count);
+  pthread_barrier_init(&round_ends, NULL, actor_count);
+  REQUIRE(pthread_create(&watcher, NULL, watch, NULL) == 0);
+  for (unsigned i = 1; i < actor_count; ++i)
+    REQUIRE(pthread_create(&actors[i].thread, NULL, i <= worker_count ? run_worker : run_other, &actors[i]) == 0);
   double end = now_s() + seconds;
-  while (now_s() < end && atomic_load(&check_state.failures) == 0) sleep_ms(20);
-  atomic_store(&stop, 1);
-  for (unsigned i = 0; i < started; ++i) pthread_join(threads[i], NULL);
-  uint64_t state = 1;
-  for (unsigned i = 0; i < exchange.count; ++i) give(&exchange.blocks[i], &state);
-  CHECK_EQUAL(model.count, 0);
-  for (unsigned i = 0; i < STREAMS; ++i) OK(gmm_stream_synchronize(context, streams[i]));
+  for (rounds = 0; now_s() < end && atomic_load(&check_state.failures) == 0; ++rounds) {
+    faulty_round = fake.fail != NULL && wanted("faulter") && rounds % 3 == 2;
+    faulty_rounds += faulty_round;
+    atomic_store(&faults, faulty_round);
+    DO(gmm_set_oom_handler(context, one_in(2) ? trim_when_short : NULL, NULL));
+    atomic_store(&working, worker_count);
+    pthread_barrier_wait(&round_begins);
+    pthread_barrier_wait(&round_ends);
+    atomic_store(&faults, 0);
+    atomic_fetch_add(&beat, 1);
+    between_rounds();
+  }
+  atomic_store(&over, 1);
+  pthread_barrier_wait(&round_begins);
+  for (unsigned i = 1; i < actor_count; ++i) pthread_join(actors[i].thread, NULL);
+  pthread_join(watcher, NULL);
+  if (check_state.failures == 0) nothing_is_left();
   gmm_statistics s = stats();
-  printf("# %llu operations, %llu pauses, %llu blocks changed threads, %llu allocations, %llu MiB reserved at most\n",
-         (unsigned long long)operations, (unsigned long long)paused_times, (unsigned long long)moved_on,
-         (unsigned long long)s.allocations, (unsigned long long)(s.peak_reserved_bytes / MIB));
-  CHECK_EQUAL(s.live_blocks, 0);
-  CHECK_EQUAL(s.live_bytes, 0);
-  CHECK_EQUAL(s.paused_bytes, 0);
-  CHECK_EQUAL(s.allocations, s.frees);
-  CHECK_EQUAL(s.cached_bytes, s.reserved_bytes);
+  uint64_t allocations = 0, frees = 0, refused = 0, operations = 0;
+  for (unsigned i = 0; i < actor_count; ++i) {
+    allocations += actors[i].allocations, frees += actors[i].frees, refused += actors[i].refused;
+    operations += actors[i].operations;
+  }
+  printf(
+      "# %u rounds (%u with faults, %llu of them), %llu operations, %llu allocations, %llu refused, %llu pauses, %llu "
+      "snapshots, %llu forks, %llu threads and %llu heaps ended, %llu blocks shared, %llu handed over, %llu quota "
+      "checks, "
+      "%llu MiB at most\n",
+      rounds, faulty_rounds, (unsigned long long)faults_seen, (unsigned long long)operations,
+      (unsigned long long)allocations, (unsigned long long)refused, (unsigned long long)pauses,
+      (unsigned long long)snapshots, (unsigned long long)forks, (unsigned long long)threads_ended,
+      (unsigned long long)heaps_ended, (unsigned long long)shared, (unsigned long long)moved_on,
+      (unsigned long long)quota_checks, (unsigned long long)(s.peak_reserved_bytes / MIB));
+  CHECK_EQUAL(allocations, frees);
   CHECK(operations > 100);
-  OK(gmm_heap_destroy(heap));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
-  CHECK_EQUAL(stats().extents, 0);
+  if (check_state.failures != 0) print_last_operations();
 }
 
+// The context is gone: descriptors, threads and the driver's memory are as before it.
+static void everything_went_back(void) {
+  driver_view view = look_at_driver();
+  CHECK_EQUAL(view.of_device, at_start.of_device);
+  CHECK_EQUAL(view.host, 0);
+  CHECK_EQUAL(view.managed, at_start.managed);
+  if (fake.live == NULL) {
+    CHECK_EQUAL(view.descriptors, at_start.descriptors);
+    CHECK_EQUAL(view.threads, at_start.threads);
+  } else {
+    fake_cuda_live_t live;
+    fake.live(&live);
+    CHECK_EQUAL(live.allocations + live.reservations + live.handles + live.mappings + live.registrations, 0);
+    CHECK_EQUAL(live.streams + live.events + live.imports + live.context_references, 0);
+  }
+}
+
+static void *do_nothing(void *unused) { return unused; }
+
 int main(int count, char **words) {
-  seed_of_run = count > 1 ? strtoull(words[1], NULL, 10) : (uint64_t)time(NULL);
+  seed_of_run = count > 1 ? strtoull(words[1], NULL, 10) : 0;
+  if (seed_of_run == 0) seed_of_run = (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
   if (count > 2) seconds = strtod(words[2], NULL);
-  if (count > 3) thread_count = (unsigned)atoi(words[3]);
-  if (thread_count < 1 || thread_count > MOST_THREADS || seconds <= 0) {
-    fprintf(stderr, "use: stress [SEED [SECONDS [THREADS]]], 1 to %d threads\n", MOST_THREADS);
+  if (count > 3) worker_count = (unsigned)atoi(words[3]);
+  if (worker_count < 1 || worker_count > MOST_WORKERS || seconds <= 0) {
+    fprintf(stderr, "use: stress [SEED [SECONDS [THREADS]]], 1 to %d threads; seed 0: from the clock\n", MOST_WORKERS);
     return 2;
   }
   printf("# seed %llu\n", (unsigned long long)seed_of_run);
-  context = open_context(1);
+  fflush(stdout);
+#if CHECK_SANITIZED
+  __sanitizer_set_death_callback(print_last_operations);
+#endif
+  // One run in three has a small device.
+  short_of_memory = seed_of_run % 3 == 0;
+  setenv("FAKE_CUDA_MEMORY", short_of_memory ? "402653184" : "8589934592", 1);
+  find_fake_driver();
+  model_open();
+  pthread_t first;  // a sanitizer starts its own thread with it
+  if (pthread_create(&first, NULL, do_nothing, NULL) == 0) pthread_join(first, NULL);
+  at_start = look_at_driver();
+  gmm_context_desc context_desc = {.struct_size = sizeof context_desc,
+                                   .host_memory = short_of_memory ? 384 * MIB : 8192 * MIB};
+  if (gmm_context_create(&context_desc, &context) != GMM_OK) {
+    printf("Bail out! no context: %s\n", gmm_last_error_message());
+    return 99;
+  }
   read_device(0);
   for (unsigned i = 0; i < STREAMS; ++i)
     if (gmm_stream_create(context, 0, &streams[i]) != GMM_OK) return 1;
-  tags[0] = GMM_TAG_DEFAULT;
-  tags[1] = make_tag("host", GMM_CONTENTS_HOST);
-  tags[2] = make_tag("file", GMM_CONTENTS_FILE);
+  tags[TAG_DEFAULT] = GMM_TAG_DEFAULT;
+  tags[TAG_HOST] = make_tag("host", GMM_CONTENTS_HOST);
+  tags[TAG_FILE] = make_tag("file", GMM_CONTENTS_FILE);
+  tags[TAG_DROP] = make_tag("drop", GMM_CONTENTS_DROP);
+  tags[TAG_LIMITED] = make_tag("limited", GMM_CONTENTS_HOST);
   for (unsigned i = 0; i < TAGS; ++i) pthread_rwlock_init(&touching[i], NULL);
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_HOST};
-  if (gmm_heap_create(context, &desc, &heap) != GMM_OK) return 1;
   RUN(stress);
   for (unsigned i = 0; i < STREAMS; ++i)
     if (gmm_stream_destroy(context, streams[i]) != GMM_OK) return 1;
   if (gmm_context_release(context) != GMM_OK) return 1;
+  if (check_state.failed == 0) RUN(everything_went_back);
   return check_finish();
 }

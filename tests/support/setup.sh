@@ -15,7 +15,8 @@
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is left out
 #   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date
-#   setup_build FOLDER         compiles; prints the errors only
+#   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
+#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer; sets TSAN_OPTIONS
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -261,7 +262,16 @@ setup_configure() {
 
 setup_build() {
   setup_say "building in $1/"
-  ninja -C "$1" >"$setup_deps/build.log" 2>&1 && return 0
+  ninja -C "$@" >"$setup_deps/build.log" 2>&1 && return 0
   grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
   return 1
+}
+
+setup_stress() {
+  local targets=(tests/stress/stress)
+  setup_configure "$1" -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=thread -Db_lundef=false -Dwerror=false \
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
+  grep -q libcuda.so.1 "$1/build.ninja" && targets+=(tests/support/fake_cuda/libcuda.so.1)
+  setup_build "$1" "${targets[@]}" || return 1
+  export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
 }

@@ -17,6 +17,8 @@ namespace Gmm
         public const int HostLocation = -1;
         /// <summary>Takes a limit away.</summary>
         public const long NoLimit = -1;
+        /// <summary>Free memory stays until somebody asks for it.</summary>
+        public const long DecommitNever = -1;
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 192;
 
@@ -45,6 +47,7 @@ namespace Gmm
                     desc.backend = (uint)options.Backend;
                     desc.host_memory = (ulong)options.HostMemory;
                     desc.host_devices = (uint)options.HostDevices;
+                    desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;
                     if (options.Logger != null)
                     {
                         Dispatcher.Start();
@@ -428,6 +431,17 @@ namespace Gmm
             using (gmm_scope native = GmmScope.ToNative(scope))
             {
                 Native.gmm_set_limit(context.Address, native, (ulong)bytes);
+            }
+        }
+
+        /// <summary>Milliseconds after which free memory that nobody uses goes back to the driver by itself; <see cref="DecommitNever"/>: it does
+        /// not. Set to 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.</summary>
+        public long DecommitAfterMilliseconds
+        {
+            get { return Info().DecommitAfterMilliseconds; }
+            set
+            {
+                using (Use context = new Use(handle)) Native.gmm_set_decommit(context.Address, (ulong)value);
             }
         }
 

@@ -14,6 +14,8 @@ namespace Gmm
         public long HostMemory { get; set; }
         /// <summary>Host backend: how many devices it shows; 0: one.</summary>
         public int HostDevices { get; set; }
+        /// <summary>As <see cref="GmmContext.DecommitAfterMilliseconds"/>; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.</summary>
+        public long DecommitAfterMilliseconds { get; set; }
     }
 
     /// <summary>How to allocate.</summary>

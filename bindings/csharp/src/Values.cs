@@ -10,6 +10,7 @@ namespace Gmm
             DeviceCount = (int)from.device_count;
             BackendName = from.backend_name;
             DriverVersion = from.driver_version;
+            DecommitAfterMilliseconds = (long)from.decommit_after_ms;
         }
 
         /// <summary>The backend that was taken.</summary>
@@ -23,6 +24,9 @@ namespace Gmm
 
         /// <summary>As the driver tells it; the kernel's release on the host.</summary>
         public string DriverVersion { get; }
+
+        /// <summary>Milliseconds after which idle memory goes back by itself, the default resolved, or <see cref="GmmContext.DecommitNever"/>.</summary>
+        public long DecommitAfterMilliseconds { get; }
     }
 
     /// <summary>What a device is and can do.</summary>

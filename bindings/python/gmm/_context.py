@@ -50,11 +50,12 @@ class Context(native.Handle):
     Closing it gives all its memory back, live buffers included; they are closed then. Refused with BufferError while views of its memory live.
     """
 
-    def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0):
+    def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0):
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda"). log: log(level, message), called on any thread.
         host_memory: bytes that each device of the host backend pretends to have. host_devices: how many devices it shows.
+        decommit_after_ms: as the property; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.
         """
         if isinstance(backend, str):
             try:
@@ -66,6 +67,7 @@ class Context(native.Handle):
         desc.backend = backend
         desc.host_memory = host_memory
         desc.host_devices = host_devices
+        desc.decommit_after_ms = native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms
         if log is not None:
             self._log = lambda level, message: log(LogLevel(level), message)
             desc.set_log(self)
@@ -256,6 +258,18 @@ class Context(native.Handle):
         pieces = []
         native.gmm_snapshot(self, pieces.append)
         return json.loads(b"".join(pieces))
+
+    @property
+    def decommit_after_ms(self):
+        """Milliseconds after which free memory that nobody uses goes back to the driver by itself; None: never. Set to 0: the default."""
+        struct = native.gmm_context_info()
+        native.gmm_context_get_info(self, struct)
+        after = struct.decommit_after_ms
+        return None if after == native.GMM_DECOMMIT_NEVER else after
+
+    @decommit_after_ms.setter
+    def decommit_after_ms(self, milliseconds):
+        native.gmm_set_decommit(self, native.GMM_DECOMMIT_NEVER if milliseconds is None else milliseconds)
 
     def trim(self, *, device=None, tag=None, kind=None):
         """Gives free memory back to the driver. Returns the bytes that went back; 0 inside defer()."""

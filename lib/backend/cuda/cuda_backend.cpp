@@ -125,6 +125,7 @@ Status CudaBackend::open() {
 void CudaBackend::destroy() {
   // In a child after fork() the driver's state is the parent's: only the bookkeeping goes.
   const bool own = process_ == getpid();
+  if (own && driver_.cuMemRelease != nullptr) drop_kept_references();
   for (uint32_t i = 0; i < device_count_; ++i) {
     if (!own || devices_[i].primary.load(std::memory_order_acquire) == nullptr) continue;
     const CUresult result = driver_.cuDevicePrimaryCtxRelease(devices_[i].handle);

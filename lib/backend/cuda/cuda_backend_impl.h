@@ -114,6 +114,8 @@ class CudaBackend final : public Backend {
   Status vmm_ready() const;
   Status pages_on_host(void *base, bool *out);
   Status drop_reference(uint64_t handle);
+  bool keep_reference(uint64_t handle);
+  void drop_kept_references();
 
   // cuda_stream.cpp
   bool is_host_memory(const void *address) const;
@@ -129,6 +131,8 @@ class CudaBackend final : public Backend {
   Mutex mutex_;  // guards the retaining of primary contexts; no other lock is taken under it
   // Whether VMM memory of this backend may lie on the host: only then set_access() has to look.
   std::atomic<bool> host_pages_{false};
+  static constexpr uint32_t kKeptReferences = 16;
+  std::atomic<uint64_t> kept_references_[kKeptReferences] = {};  // that the driver would not take back; 0: none
 };
 
 inline CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }

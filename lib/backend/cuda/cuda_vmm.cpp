@@ -127,6 +127,7 @@ Status CudaBackend::release(PhysicalHandle handle) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_any(guard));
   CaptureGuard capture(driver_);
+  drop_kept_references();
   count_call();
   Status status = driver_.check(driver_.cuMemRelease(to_driver(handle)), "cuMemRelease");
   return status.ok() ? status : prefix(status, "Releasing VMM handle %" PRIu64 ": ", handle.value);
@@ -153,12 +154,33 @@ Status CudaBackend::unmap(void *base, uint64_t size) {
   return status.ok() ? status : prefix(status, "Unmapping %" PRIu64 " bytes at %p: ", size, base);
 }
 
+bool CudaBackend::keep_reference(uint64_t handle) {
+  for (std::atomic<uint64_t> &place : kept_references_) {
+    uint64_t none = 0;
+    if (place.compare_exchange_strong(none, handle, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+void CudaBackend::drop_kept_references() {
+  for (std::atomic<uint64_t> &place : kept_references_) {
+    if (place.load(std::memory_order_relaxed) == 0) continue;
+    const uint64_t handle = place.exchange(0, std::memory_order_relaxed);
+    if (handle == 0) continue;
+    const CUresult result = driver_.cuMemRelease(handle);
+    if (result != CUDA_SUCCESS && !keep_reference(handle))
+      log_.write(LogLevel::kError, "VMM memory stays taken: cuMemRelease answered %d.", static_cast<int>(result));
+  }
+}
+
 // Of a handle that was retained to look at it.
 Status CudaBackend::drop_reference(uint64_t handle) {
+  drop_kept_references();
   CUresult result = driver_.cuMemRelease(handle);
   if (result == CUDA_SUCCESS) return Status();
-  // Once more: a reference that stays keeps the memory for good.
+  // A reference that stays keeps the memory: once more now, and with the next one.
   if (driver_.cuMemRelease(handle) == CUDA_SUCCESS) return Status();
+  if (keep_reference(handle)) return Status();
   log_.write(LogLevel::kError, "VMM memory stays taken: cuMemRelease answered %d.", static_cast<int>(result));
   return driver_.failed(result, "cuMemRelease");
 }

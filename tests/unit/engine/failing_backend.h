@@ -46,6 +46,8 @@ class FailingBackend final : public Backend {
     before_name_ = name;
     before_ = std::move(fn);
   }
+  // Every stream answers that it is being captured into a graph.
+  void capture(bool capturing) { capturing_ = capturing; }
   // Of those not refused.
   uint64_t count(const char *name) {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -138,8 +140,9 @@ class FailingBackend final : public Backend {
       *out = true;
       return Status();
     }
-    return refuses("stream_is_capturing") ? refusal("stream_is_capturing")
-                                          : inner_->stream_is_capturing(device, stream, out);
+    if (refuses("stream_is_capturing")) return refusal("stream_is_capturing");
+    *out = true;
+    return capturing_ ? Status() : inner_->stream_is_capturing(device, stream, out);
   }
   // A stream that says it is being captured; and one that says so from its next event_record() on, as if another thread had begun.
   std::atomic<gmm_stream> captured{nullptr}, captured_by_record{nullptr};
@@ -221,6 +224,7 @@ class FailingBackend final : public Backend {
   uint64_t also_left_ = 0;
   bool more_ = false;
   std::atomic<uint64_t> refused_{0};
+  std::atomic<bool> capturing_{false};
   std::string before_name_;
   std::function<void()> before_;
   void *next_reservation_ = nullptr;

@@ -22,7 +22,8 @@ inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
 // What a context has, as far as heaps need it.
 class Engine {
  public:
-  explicit Engine(uint64_t memory = uint64_t{4} << 30) : core(HostAllocator(), Log(nullptr, nullptr)) {
+  explicit Engine(uint64_t memory = uint64_t{4} << 30, const Log &log = Log(nullptr, nullptr))
+      : core(HostAllocator(), log) {
     gate_ = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     core.gate = ::new (gate_) Gate();
     EXPECT_TRUE(core.page_map.init());

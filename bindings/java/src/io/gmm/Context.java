@@ -17,6 +17,10 @@ public final class Context implements AutoCloseable {
     public static final int HOST_LOCATION = -1;
     /** Takes a limit away. */
     public static final long NO_LIMIT = -1;
+    /** Free memory stays until somebody asks for it. */
+    public static final long DECOMMIT_NEVER = -1;
+    /** What GMM_DECOMMIT_AFTER_MS in the environment says, else never. */
+    public static final long DECOMMIT_DEFAULT = 0;
     /** Bytes of an IPC handle. */
     public static final int IPC_HANDLE_SIZE = 192;
 
@@ -50,6 +54,7 @@ public final class Context implements AutoCloseable {
             desc.setBackend(options.backend.value());
             desc.setHost_memory(options.hostMemory);
             desc.setHost_devices(options.hostDevices);
+            desc.setDecommit_after_ms(options.decommitAfterMillis);
             if (options.logger != null) {
                 desc.set_log(callbacksAddress);
             }
@@ -327,6 +332,14 @@ public final class Context implements AutoCloseable {
         try (gmm_scope native_ = Scope.toNative(scope)) {
             run(context -> Native.gmm_set_limit(context, native_, bytes));
         }
+    }
+
+    /**
+     * Sets after how many milliseconds free memory that nobody uses goes back to the driver by itself: from 1, {@link #DECOMMIT_NEVER}
+     * or {@link #DECOMMIT_DEFAULT}. {@link #info()} tells what is set.
+     */
+    public void setDecommitAfterMillis(long milliseconds) {
+        run(context -> Native.gmm_set_decommit(context, milliseconds));
     }
 
     /** Sets the handler that is asked when memory is short; null for none. One that refers to the context keeps it from the garbage collector. */

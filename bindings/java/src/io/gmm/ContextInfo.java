@@ -7,12 +7,14 @@ public final class ContextInfo {
     private final int deviceCount;
     private final String backendName;
     private final String driverVersion;
+    private final long decommitAfterMillis;
 
     ContextInfo(gmm_context_info from) {
         this.backend = Backend.of(from.getBackend());
         this.deviceCount = from.getDevice_count();
         this.backendName = from.getBackend_name();
         this.driverVersion = from.getDriver_version();
+        this.decommitAfterMillis = from.getDecommit_after_ms();
     }
 
     /** The backend that was taken. */
@@ -33,5 +35,10 @@ public final class ContextInfo {
     /** As the driver tells it; the kernel's release on the host. */
     public String driverVersion() {
         return driverVersion;
+    }
+
+    /** Milliseconds after which idle memory goes back by itself, the default resolved, or {@link Context#DECOMMIT_NEVER}. */
+    public long decommitAfterMillis() {
+        return decommitAfterMillis;
     }
 }

@@ -7,6 +7,7 @@ public final class ContextOptions {
     Logger logger;
     long hostMemory;
     int hostDevices;
+    long decommitAfterMillis;
 
     /** The backend; AUTO when not set. */
     public ContextOptions backend(Backend value) {
@@ -29,6 +30,12 @@ public final class ContextOptions {
     /** Host backend: how many devices it shows; 0: one. */
     public ContextOptions hostDevices(int count) {
         hostDevices = count;
+        return this;
+    }
+
+    /** As {@link Context#setDecommitAfterMillis}. */
+    public ContextOptions decommitAfterMillis(long milliseconds) {
+        decommitAfterMillis = milliseconds;
         return this;
     }
 }

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines generous, so that a slow machine
+// makes a case slow and not wrong.
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "../support/gmm_test.h"
+
+enum { DEADLINE = 60 };
+
+static unsigned decommit_threads(void) {
+  unsigned count = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  for (struct dirent *entry; tasks != NULL && (entry = readdir(tasks)) != NULL;) {
+    char path[300], name[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) continue;
+    if (fgets(name, sizeof name, file) != NULL && strcmp(name, "gmm decommit\n") == 0) ++count;
+    fclose(file);
+  }
+  if (tasks != NULL) closedir(tasks);
+  return count;
+}
+// The thread names itself, and the system may show one for a moment that has been joined.
+static bool soon_threads(unsigned wanted) {
+  double end = now_s() + DEADLINE;
+  while (decommit_threads() != wanted)
+    if (now_s() > end) return false;
+  return true;
+}
+static bool soon_empty(void) {
+  double end = now_s() + DEADLINE;
+  while (stats().reserved_bytes != 0) {
+    if (now_s() > end) {
+      gmm_statistics s = stats();
+      printf("# still held: %llu bytes, %llu extents, %llu cached, %llu live\n", (unsigned long long)s.reserved_bytes,
+             (unsigned long long)s.extents, (unsigned long long)s.cached_bytes, (unsigned long long)s.live_bytes);
+      return false;
+    }
+    sleep_ms(1);
+  }
+  return true;
+}
+static uint64_t age(void) {
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_get_info(context, &info));
+  return info.decommit_after_ms;
+}
+static gmm_context *open_with(uint64_t milliseconds) {
+  gmm_context_desc desc = {.struct_size = sizeof desc, .decommit_after_ms = milliseconds};
+  gmm_context *made = NULL;
+  MUST(gmm_context_create(&desc, &made));
+  return made;
+}
+
+static void nothing_happens_unasked(void) {
+  CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
+  CHECK(soon_threads(0));
+  void *block = ALLOC(8 * MIB);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  sleep_ms(50);
+  CHECK(stats().reserved_bytes >= 8 * MIB);
+  OK(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
+  OK(gmm_set_decommit(context, GMM_DECOMMIT_DEFAULT));
+  CHECK(soon_threads(0));
+}
+
+static void the_age_may_be_set_and_taken_back(void) {
+  OK(gmm_set_decommit(context, 3600000));
+  CHECK_EQUAL(age(), 3600000);
+  CHECK(soon_threads(1));
+  OK(gmm_set_decommit(context, 5000000));
+  CHECK_EQUAL(age(), 5000000);
+  CHECK(soon_threads(1));
+  RESULT(gmm_set_decommit(context, (uint64_t)1 << 63), GMM_ERROR_INVALID_VALUE);
+  CHECK_EQUAL(age(), 5000000);
+  OK(gmm_set_decommit(context, GMM_DECOMMIT_DEFAULT));
+  CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
+  CHECK(soon_threads(0));
+  gmm_context *other = open_with(3600000);  // each context has its own
+  OK(gmm_set_decommit(context, 3600000));
+  CHECK(soon_threads(2));
+  OK(gmm_context_release(other));
+  CHECK(soon_threads(1));
+}
+
+static void the_environment_gives_the_default(void) {
+  setenv("GMM_DECOMMIT_AFTER_MS", "3600000", 1);
+  gmm_context *before = context;
+  context = open_with(GMM_DECOMMIT_DEFAULT);
+  CHECK_EQUAL(age(), 3600000);
+  OK(gmm_context_release(context));
+  context = open_with(GMM_DECOMMIT_NEVER);
+  CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
+  CHECK(soon_threads(0));
+  OK(gmm_set_decommit(context, GMM_DECOMMIT_DEFAULT));
+  CHECK_EQUAL(age(), 3600000);
+  OK(gmm_context_release(context));
+  setenv("GMM_DECOMMIT_AFTER_MS", "10 s", 1);
+  gmm_context_desc desc = {.struct_size = sizeof desc};
+  RESULT(gmm_context_create(&desc, &context), GMM_ERROR_INVALID_VALUE);
+  CHECK(strstr(gmm_last_error_message(), "GMM_DECOMMIT_AFTER_MS=10 s") != NULL);
+  unsetenv("GMM_DECOMMIT_AFTER_MS");
+  context = before;
+}
+
+static struct { atomic_int filled, go; } idle;
+static void *idle_thread(void *unused) {
+  (void)unused;
+  void *blocks[100];
+  for (unsigned i = 0; i < 100; ++i) blocks[i] = ALLOC(1000 + i * 5000);
+  for (unsigned i = 0; i < 100; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  atomic_store(&idle.filled, 1);
+  while (!atomic_load(&idle.go)) sleep_ms(1);
+  void *block = ALLOC(500);  // its cache was emptied under it
+  write_pattern(block, 500, 3, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(block, 500, 3);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  return NULL;
+}
+static void idle_memory_goes_by_itself(void) {
+  atomic_store(&idle.filled, 0);
+  atomic_store(&idle.go, 0);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, idle_thread, NULL) == 0);
+  void *kept = ALLOC(100000);
+  write_pattern(kept, 100000, 9, GMM_STREAM_DEFAULT);
+  void *large = ALLOC(40 * MIB);
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  while (!atomic_load(&idle.filled)) sleep_ms(1);
+  CHECK(stats().reserved_bytes >= 40 * MIB);
+  OK(gmm_set_decommit(context, 10));
+  // All but the extent that the block lies in.
+  double end = now_s() + DEADLINE;
+  while (stats().extents > 1 && now_s() < end) sleep_ms(1);
+  CHECK_EQUAL(stats().extents, 1);
+  CHECK_PATTERN(kept, 100000, 9);
+  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
+  CHECK(soon_empty());
+  atomic_store(&idle.go, 1);
+  pthread_join(thread, NULL);
+  CHECK(soon_empty());
+}
+
+static void a_busy_stream_keeps_its_memory(void) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  void *block = ALLOC_STREAM(100 * MIB, stream);  // not kept by a thread's cache
+  gate g;
+  gate_close(&g, stream, 100);
+  OK(gmm_free(context, block, stream));
+  OK(gmm_set_decommit(context, 2));
+  sleep_ms(60);
+  CHECK(stats().reserved_bytes >= 100 * MIB);
+  CHECK_EQUAL(atomic_load(&g.passed), 0);
+  atomic_store(&g.open, 1);
+  OK(gmm_stream_synchronize(context, stream));
+  CHECK(soon_empty());
+  OK(gmm_stream_destroy(context, stream));
+}
+
+static void defer_holds_it_off(void) {
+  OK(gmm_set_decommit(context, 1));
+  OK(gmm_defer_begin(context));
+  void *block = ALLOC(100 * MIB);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  uint64_t calls = stats().backend_calls;
+  sleep_ms(60);
+  CHECK(stats().reserved_bytes >= 100 * MIB);
+  CHECK_EQUAL(stats().backend_calls, calls);
+  OK(gmm_defer_end(context));
+  CHECK(soon_empty());
+}
+
+static void paused_memory_is_let_be(void) {
+  gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
+  void *block = ALLOC_TAG(8 * MIB, tag), *gone = ALLOC_TAG(8 * MIB, tag);
+  write_pattern(block, 8 * MIB, 4, GMM_STREAM_DEFAULT);
+  OK(gmm_free(context, gone, GMM_STREAM_DEFAULT));
+  OK(gmm_set_decommit(context, 1));
+  for (unsigned i = 0; i < 20; ++i) {
+    OK(gmm_pause(context, NULL, NULL));
+    sleep_ms(i % 4);
+    CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
+    OK(gmm_resume(context, NULL, NULL));
+    CHECK(query(block).base == block);
+  }
+  CHECK_PATTERN(block, 8 * MIB, 4);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  CHECK(soon_empty());
+}
+
+static atomic_int stop;
+static void *busy_thread(void *argument) {
+  uint32_t state = 99 + (uint32_t)(uintptr_t)argument;
+  void *blocks[16] = {0};
+  while (!atomic_load(&stop)) {
+    state = state * 1664525u + 1013904223u;
+    unsigned slot = state >> 28;
+    if (blocks[slot] != NULL) {
+      OK(gmm_free(context, blocks[slot], GMM_STREAM_DEFAULT));
+      blocks[slot] = NULL;
+    } else {
+      blocks[slot] = ALLOC(1 + (state >> 4) % 3000000);
+    }
+    if (state % 512 == 0) sleep_ms(3);
+  }
+  for (unsigned slot = 0; slot < 16; ++slot) OK(gmm_free(context, blocks[slot], GMM_STREAM_DEFAULT));
+  return NULL;
+}
+static void it_works_beside_everything_else(void) {
+  atomic_store(&stop, 0);
+  OK(gmm_set_decommit(context, 1));
+  pthread_t threads[4];
+  for (uintptr_t i = 0; i < 4; ++i) REQUIRE(pthread_create(&threads[i], NULL, busy_thread, (void *)i) == 0);
+  double end = now_s() + 0.5;
+  for (unsigned i = 0; now_s() < end; ++i) {
+    OK(gmm_set_decommit(context, i % 7 == 0 ? GMM_DECOMMIT_NEVER : 1 + i % 3));
+    CHECK(stats().live_blocks <= 65);
+    if (i % 2 == 0) OK(gmm_trim(context, NULL, NULL));
+    if (i % 3 == 0) {
+      OK(gmm_defer_begin(context));
+      OK(gmm_defer_end(context));
+    }
+    gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
+    gmm_heap *heap = NULL;
+    MUST(gmm_heap_create(context, &desc, &heap));
+    void *block = NULL;
+    OK(gmm_heap_alloc(heap, 3 * MIB, GMM_STREAM_DEFAULT, &block));
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    OK(gmm_heap_destroy(heap));
+    sleep_ms(2);
+  }
+  atomic_store(&stop, 1);
+  for (unsigned i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+  CHECK_EQUAL(stats().live_blocks, 0);
+  OK(gmm_set_decommit(context, 1));
+  CHECK(soon_empty());
+}
+
+static void contexts_end_while_it_works(void) {
+  gmm_context *before = context;
+  for (unsigned i = 0; i < 30; ++i) {
+    context = open_with(1);
+    void *blocks[20];
+    for (unsigned j = 0; j < 20; ++j) blocks[j] = ALLOC(1 * MIB + j * 300000);
+    for (unsigned j = 0; j < 20; j += 2) OK(gmm_free(context, blocks[j], GMM_STREAM_DEFAULT));
+    sleep_ms(i % 5);
+    OK(gmm_context_release(context));  // live blocks too
+    // A driver may start a thread of its own inside a call, which inherits the caller's name.
+    if (on_host_backend()) CHECK(soon_threads(0));
+  }
+  context = before;
+}
+
+static void a_forked_child_has_no_thread(void) {
+  OK(gmm_set_decommit(context, 1));
+  void *block = ALLOC(8 * MIB);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  for (unsigned i = 0; i < 10; ++i) {
+    fflush(stdout);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      bool good = decommit_threads() == 0 && gmm_set_decommit(context, 5) == GMM_ERROR_FORKED &&
+                  gmm_defer_begin(context) == GMM_ERROR_FORKED && gmm_context_release(context) == GMM_ERROR_FORKED;
+      if (on_host_backend()) {  // a driver of the parent may be of no use here
+        gmm_context_desc desc = {.struct_size = sizeof desc, .decommit_after_ms = 1};
+        gmm_context *own = NULL;
+        good = good && gmm_context_create(&desc, &own) == GMM_OK && gmm_context_release(own) == GMM_OK;
+      }
+      _exit(good ? 0 : 3);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
+  }
+  CHECK(soon_empty());
+}
+
+static void without_a_thread_it_says_so(void) {
+  if (CHECK_SANITIZED) SKIP("a sanitizer needs more addresses than the test leaves");
+  fflush(stdout);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    gmm_context *own = NULL;
+    gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_HOST};
+    if (gmm_context_create(&desc, &own) != GMM_OK) _exit(1);
+    struct rlimit all = {0}, none = {0};
+    getrlimit(RLIMIT_AS, &all);
+    none.rlim_max = all.rlim_max;
+    none.rlim_cur = 4096;  // not even a stack
+    setrlimit(RLIMIT_AS, &none);
+    gmm_result result = gmm_set_decommit(own, 5);
+    setrlimit(RLIMIT_AS, &all);
+    if (result != GMM_ERROR_SYSTEM || gmm_last_native_code() == 0 || decommit_threads() != 0) _exit(2);
+    gmm_context_info info = {.struct_size = sizeof info};
+    if (gmm_context_get_info(own, &info) != GMM_OK || info.decommit_after_ms != GMM_DECOMMIT_NEVER) _exit(3);
+    if (gmm_set_decommit(own, 5) != GMM_OK) _exit(4);  // a second try works
+    _exit(gmm_context_release(own) == GMM_OK ? 0 : 5);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
+}
+
+int main(void) {
+  PLAIN(without_a_thread_it_says_so);  // first: the C library keeps the stacks of ended threads for later ones
+  PLAIN(nothing_happens_unasked);
+  PLAIN(the_age_may_be_set_and_taken_back);
+  PLAIN(the_environment_gives_the_default);
+  KINDS(idle_memory_goes_by_itself, ALL_KINDS);
+  KINDS(a_busy_stream_keeps_its_memory, ALL_KINDS);
+  KINDS(defer_holds_it_off, ALL_KINDS);
+  KINDS(paused_memory_is_let_be, 1u << GMM_KIND_VMM);
+  KINDS(it_works_beside_everything_else, ALL_KINDS);
+  PLAIN(contexts_end_while_it_works);
+  PLAIN(a_forked_child_has_no_thread);
+  return check_finish();
+}

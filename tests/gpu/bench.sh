@@ -1,0 +1,144 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a figure.
+#
+# Usage: tests/gpu/bench.sh
+#   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md and pair-cuda.svg go; default tests/gpu/out
+#   GMM_GPU_SECONDS=N     how long the whole may take; default 400
+#   GMM_GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
+#   BUILD=FOLDER          a build folder to use and keep; default: a new one
+#   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
+#
+# Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM, mimalloc, jemalloc and
+# zlib; a peer that is missing is told in the summary. cuda.json goes into the README by `tests/bench/figures.py write cuda.json`.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+root=$PWD
+out=${OUT:-$root/tests/gpu/out}
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+log=$out/log.txt
+work=$(mktemp -d) || exit 1
+build=${BUILD:-$work/build}
+peers=$work/peers
+fake=${GMM_GPU_RUN_FAKE:-}
+patience=${fake:+8} # a rehearsal may run on a small machine
+deadline=$((SECONDS + ${GMM_GPU_SECONDS:-400} * ${patience:-1}))
+python=${PYTHON:-python3}
+: >"$log"
+exec > >(tee "$out/summary.txt") 2>&1
+tee=$!
+trap 'rm -rf "$work"; exec >&- 2>&-; wait $tee' EXIT # the summary is whole when this ends
+
+# step NAME SECONDS COMMAND...: runs into the log; one line on how it went.
+step() {
+  local name=$1 limit=$(($2 * ${patience:-1})) begin=$SECONDS status left=$((deadline - SECONDS))
+  shift 2
+  if [ "$left" -lt "$limit" ]; then limit=$left; fi
+  if [ "$limit" -lt 2 ]; then
+    echo "FAILED  $name: not run, no time was left"
+    return 1
+  fi
+  printf '\n===== %s: %s\n' "$name" "$*" >>"$log"
+  timeout -k 5 "$limit" "$@" </dev/null >"$work/step.log" 2>&1
+  status=$?
+  cat "$work/step.log" >>"$log"
+  if [ $status = 0 ]; then
+    echo "done    $name  $((SECONDS - begin)) s"
+    return 0
+  fi
+  echo "FAILED  $name  $((SECONDS - begin)) s, exit $status"
+  grep -aE '[Ee]rror|Failure|cannot|not found' "$work/step.log" | head -n 5 | cut -c 1-200 | sed 's/^/        /'
+  return 1
+}
+
+fake_notice() {
+  if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THESE TIMES SAY NOTHING ABOUT A GPU. ***'; fi
+}
+
+fake_notice
+if [ -n "$fake" ]; then
+  gpu='none: the fake driver of the tests'
+else
+  gpu=$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>>"$log" | head -n 1)
+  if [ -z "$gpu" ]; then
+    echo 'FAILED  nvidia-smi shows no GPU'
+    exit 1
+  fi
+fi
+echo "gmm tests/gpu/bench.sh"
+echo "GPU:      $gpu"
+echo "system:   $(uname -sr), $(nproc) cores; $(c++ --version 2>/dev/null | head -n 1); $($python --version 2>&1)"
+echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
+echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
+echo
+
+# --- what came along --------------------------------------------------------------------------------------------
+if [ -d .gpu/lib ]; then export LD_LIBRARY_PATH=$root/.gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
+if [ -d .gpu/zlib ] && ! echo '#include <zlib.h>' | c++ -xc++ -E - >/dev/null 2>&1; then
+  # Meson looks for both: the description, and what the compiler finds by itself.
+  # shellcheck disable=SC2016 # pkg-config's variables
+  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' "$root/.gpu/zlib" \
+    "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' .gpu/zlib/zlib.h)" >"$work/zlib.pc"
+  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib LIBRARY_PATH=$root/.gpu/zlib
+fi
+binding=disabled
+if command -v swig >/dev/null; then
+  binding=enabled
+elif ls .gpu/wheels/swig-*.whl >/dev/null 2>&1 &&
+  step 'swig from its wheel' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" .gpu/wheels/swig-*.whl; then
+  export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
+  binding=enabled
+fi
+
+# --- the build --------------------------------------------------------------------------------------------------
+# A release, as users have it. Python's binding only for its own pair beside CuPy's.
+options=(-Dcuda=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+if [ ! -f "$build/build.ninja" ] && ! step 'configure' 60 meson setup "$build" "${options[@]}" "-Dpython=$binding"; then
+  rm -rf "$build"
+  binding=disabled
+  step 'configure, without Python' 60 meson setup "$build" "${options[@]}" -Dpython=disabled || exit 1
+fi
+JOBS=$(nproc) step 'peers' 150 tests/bench/peers/build.sh "$peers" &
+building=$!
+targets=(tests/bench/gmm-bench tests/driver_costs)
+[ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
+# Not by step, whose file the peers' build is writing.
+if timeout -k 5 $((200 * ${patience:-1})) ninja -C "$build" -j "$(nproc)" "${targets[@]}" </dev/null >"$work/build.log" 2>&1; then
+  echo 'done    build'
+else
+  echo 'FAILED  build'
+  grep -aE 'error|FAILED' "$work/build.log" | head -n 10
+  wait $building
+  cat "$work/build.log" >>"$log"
+  exit 1
+fi
+wait $building
+cat "$work/build.log" >>"$log"
+grep -aE '^(built|MISSING|warning):' "$work/step.log"
+if [ $binding = enabled ]; then
+  mapfile -t module < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' | grep '^bindings/python/')
+  if step "gmm's Python module" 90 ninja -C "$build" -j "$(nproc)" "${module[@]}"; then
+    export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
+  fi
+fi
+
+# --- the runs ---------------------------------------------------------------------------------------------------
+export GMM_BACKEND=cuda
+if [ -n "$fake" ]; then
+  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} # the traces want more than the fake has by itself
+fi
+echo
+left=$((deadline - SECONDS - 30))
+"$python" tests/gpu/bench_runs.py --bench "$build/tests/bench/gmm-bench" --peers "$peers" --out "$out" --seconds "$left" \
+  --patience "${patience:-1}" ${fake:+--quick} 2>>"$log"
+status=$?
+echo
+if [ -f "$out/cuda.json" ] && "$python" tests/bench/plot.py --check >/dev/null 2>&1; then
+  step 'picture' 30 "$python" tests/bench/plot.py "$out/cuda.json" -o "$out/pair-cuda.svg"
+fi
+step 'driver costs' 60 "$build/tests/driver_costs" $((fake ? 1000 : 4)) && cat "$work/step.log"
+echo
+echo "$SECONDS s in all"
+fake_notice
+exit $status

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block in the test's hands: how it is taken, stamped, checked and freed. What is written and read goes through the block's
+// stream, so memory that is given out too early shows as wrong contents.
+#ifndef GMM_TESTS_STRESS_BLOCK_H
+#define GMM_TESTS_STRESS_BLOCK_H
+
+#include "actor.h"
+
+enum { STREAMS = 4, EDGE = 64, MOST_EDGES = 8 };
+enum { TAG_DEFAULT, TAG_HOST, TAG_FILE, TAG_DROP, TAG_LIMITED, TAGS };
+
+typedef enum contents { NOTHING, PATTERN, ONE_BYTE } contents;
+
+typedef struct block {
+  char *memory;
+  uint64_t size, generation;
+  gmm_kind kind;
+  unsigned tag;  // index into tags
+  gmm_stream stream;
+  bool own_heap, settled;  // settled: nothing that was asked for on its stream is open
+  contents contents;
+  uint32_t seed;
+} block;
+
+static gmm_stream streams[STREAMS];
+static gmm_tag tags[TAGS];
+static bool short_of_memory;  // the device is small: OUT_OF_MEMORY may come at any time
+static atomic_int faults;     // driver calls fail at random now
+// While a thread touches the contents of a tag's blocks it holds the lock for reading; a pause holds it for writing.
+static pthread_rwlock_t touching[TAGS];
+// Addresses that were given out lately, for the thread that asks about them, live or not.
+enum { SEEN = 256 };
+static _Atomic uintptr_t seen[SEEN];
+
+// Whether a failure is one that the test has brought about itself.
+static bool expected(gmm_result result, unsigned tag) {
+  if (result == GMM_ERROR_LIMIT_EXCEEDED) return tag == TAG_LIMITED;
+  if (result == GMM_ERROR_OUT_OF_MEMORY && short_of_memory) return true;
+  if (!atomic_load_explicit(&faults, memory_order_relaxed)) return false;
+  return result == GMM_ERROR_DRIVER || result == GMM_ERROR_SYSTEM || result == GMM_ERROR_OUT_OF_MEMORY ||
+         result == GMM_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+// For calls that may only fail by an injected fault.
+#define DO(call) did(__LINE__, #call, call)
+static bool did(int line, const char *what, gmm_result result) {
+  if (result == GMM_OK) return true;
+  if (!expected(result, TAG_DEFAULT) || result == GMM_ERROR_LIMIT_EXCEEDED)
+    check_failed(__FILE__, line, "thread %u, operation %u: %s gave %s: %s", self->index, self->operations, what,
+                 gmm_result_name(result), gmm_last_error_message());
+  return false;
+}
+// The same, again and again until it is done: the faults pass.
+#define SURELY(call)                                                                        \
+  do {                                                                                      \
+    int surely_tries = 0;                                                                   \
+    while (!DO(call) && atomic_load(&faults) && ++surely_tries < 1000) sleep_ms(0);         \
+    if (surely_tries >= 1000) check_failed(__FILE__, __LINE__, "%s never succeeds", #call); \
+  } while (0)
+
+static void synchronize(gmm_stream stream) { SURELY(gmm_stream_synchronize(context, stream)); }
+static void settle(block *b) {
+  if (b->settled) return;
+  synchronize(b->stream);
+  b->settled = true;
+}
+
+// --- contents ----------------------------------------------------------------------------------------------------
+static unsigned edges_of(const block *b) { return b->size <= EDGE ? 1 : b->size <= MOST_EDGES * EDGE ? MOST_EDGES : 3; }
+static uint64_t edge_at(const block *b, unsigned i) {
+  unsigned count = edges_of(b);
+  return count == 1 ? 0 : (b->size - EDGE) * i / (count - 1);
+}
+static uint64_t edge_length(const block *b) { return b->size < EDGE ? b->size : EDGE; }
+static uint8_t byte_at(const block *b, uint64_t i) {
+  return b->contents == ONE_BYTE ? (uint8_t)b->seed : pattern_at(i, b->seed);
+}
+
+// What gmm says of the block; its contents may be used when it is active. With the tag's lock.
+static bool look_at(const block *b, gmm_pointer_info *info) {
+  uint64_t inside = below(b->size);
+  *info = (gmm_pointer_info){.struct_size = sizeof *info};
+  if (!DO(gmm_query(context, b->memory + inside, info))) return false;
+  bool right = info->base == b->memory && info->size == b->size && info->kind == b->kind && info->tag == tags[b->tag] &&
+               info->device == 0 && info->reserved_size >= b->size &&
+               (info->state == GMM_STATE_ACTIVE || info->state == GMM_STATE_PAUSED);
+  if (!right)
+    check_failed(__FILE__, __LINE__,
+                 "%p of %llu bytes, %s, tag %u: query says base %p, size %llu of %llu, kind %u, tag %u, state %u",
+                 (void *)b->memory, (unsigned long long)b->size, kind_name(b->kind), tags[b->tag], info->base,
+                 (unsigned long long)info->size, (unsigned long long)info->reserved_size, info->kind, info->tag,
+                 info->state);
+  return right && info->state == GMM_STATE_ACTIVE;
+}
+
+// Bytes of a block that the test writes as a whole; of large ones a part will do.
+static uint64_t filled(const block *b) { return b->size < MIB ? b->size : MIB; }
+
+static void write_block(block *b) {
+  uint8_t bytes[MOST_EDGES][EDGE];
+  gmm_pointer_info info;
+  pthread_rwlock_rdlock(&touching[b->tag]);
+  if (look_at(b, &info)) {
+    b->generation = info.generation;
+    b->seed = (uint32_t)next_random() | 1;
+    b->contents = NOTHING;
+    bool done = true;
+    if (one_in(3)) {
+      // Not waited for: the check that follows on the same stream must see it.
+      if (DO(gmm_fill(context, b->memory, b->seed & 255, b->size < 2 * MIB ? b->size : EDGE, b->stream)))
+        b->contents = ONE_BYTE;
+      if (b->size >= 2 * MIB) b->contents = NOTHING;
+      b->settled = false;
+    } else {
+      for (unsigned i = 0; i < edges_of(b); ++i) {
+        for (unsigned j = 0; j < EDGE; ++j) bytes[i][j] = pattern_at(edge_at(b, i) + j, b->seed);
+        done = DO(gmm_copy(context, b->memory + edge_at(b, i), bytes[i], edge_length(b), b->stream)) && done;
+      }
+      if (done) b->contents = PATTERN;
+      b->settled = false;
+      settle(b);
+    }
+  }
+  note("write", 0, b->memory, b->size, b->seed);
+  pthread_rwlock_unlock(&touching[b->tag]);
+}
+
+static void check_block(block *b) {
+  uint8_t bytes[MOST_EDGES][EDGE];
+  gmm_pointer_info info;
+  pthread_rwlock_rdlock(&touching[b->tag]);
+  bool readable = look_at(b, &info);
+  if (readable && b->tag == TAG_DROP && b->kind == GMM_KIND_VMM && info.generation != b->generation)
+    b->contents = NOTHING;
+  if (readable && b->contents != NOTHING) {
+    bool done = true;
+    for (unsigned i = 0; i < edges_of(b); ++i)
+      done = DO(gmm_copy(context, bytes[i], b->memory + edge_at(b, i), edge_length(b), b->stream)) && done;
+    b->settled = false;
+    settle(b);
+    for (unsigned i = 0; i < edges_of(b) && done; ++i)
+      for (unsigned j = 0; j < edge_length(b) && done; ++j) {
+        if (bytes[i][j] == byte_at(b, edge_at(b, i) + j)) continue;
+        check_failed(
+            __FILE__, __LINE__,
+            "thread %u, operation %u: %p of %llu bytes, %s, tag %u, generation %llu then, %llu now: byte %llu is "
+            "%u, expected %u",
+            self->index, self->operations, (void *)b->memory, (unsigned long long)b->size, kind_name(b->kind), b->tag,
+            (unsigned long long)b->generation, (unsigned long long)info.generation,
+            (unsigned long long)(edge_at(b, i) + j), bytes[i][j], byte_at(b, edge_at(b, i) + j));
+        done = false;
+      }
+  }
+  note("check", 0, b->memory, b->size, b->seed);
+  pthread_rwlock_unlock(&touching[b->tag]);
+}
+
+// --- taking ------------------------------------------------------------------------------------------------------
+static uint64_t random_size(void) {
+  static const struct {
+    unsigned weight;
+    uint64_t most;
+  } classes[] = {{300, 256}, {330, 4096}, {200, 65536}, {120, MIB}, {40, 6 * MIB}, {8, 32 * MIB}, {2, 96 * MIB}};
+  uint64_t pick = below(1000);
+  unsigned i = 0;
+  while (pick >= classes[i].weight) pick -= classes[i++].weight;
+  return 1 + below(classes[i].most);
+}
+static gmm_stream random_stream(void) {
+  uint64_t pick = below(STREAMS + 3);
+  return pick < STREAMS        ? streams[pick]
+         : pick == STREAMS     ? GMM_STREAM_DEFAULT
+         : pick == STREAMS + 1 ? GMM_STREAM_LEGACY
+                               : GMM_STREAM_PER_THREAD;
+}
+
+static void entered(block *b) {
+  ++self->allocations;
+  model_add(b->memory, (owner){self->index, self->operations, b->kind, b->tag, b->size});
+  atomic_store_explicit(&seen[below(SEEN)], (uintptr_t)b->memory + below(b->size), memory_order_relaxed);
+}
+
+static bool take(block *b, gmm_stream stream) {
+  memset(b, 0, sizeof *b);
+  b->size = random_size();
+  b->stream = stream;
+  b->tag = (unsigned)below(TAGS);
+  b->settled = false;
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .tag = tags[b->tag], .stream = stream};
+  do desc.kind = one_in(3) ? GMM_KIND_VMM : GMM_KIND_DEVICE + (gmm_kind)below(4);
+  while (!has_kind(desc.kind));
+  b->kind = desc.kind;
+  uint64_t way = below(20);
+  if (way == 0) desc.flags |= GMM_ALLOC_ZERO;
+  if (way == 1 && b->size > 100000) desc.flags |= GMM_ALLOC_DEDICATED;
+  if (way == 2) desc.alignment = (uint64_t)256 << below(14);
+  bool by_push = one_in(10);
+  if (by_push) {
+    desc.tag = GMM_TAG_CURRENT;
+    DO(gmm_tag_push(context, tags[b->tag]));
+  }
+  void *memory = NULL;
+  gmm_result result = gmm_alloc(context, b->size, &desc, &memory);
+  note("alloc", result, memory, b->size, desc.kind);
+  if (by_push) DO(gmm_tag_pop(context));
+  if (result != GMM_OK) {
+    if (!expected(result, b->tag))
+      check_failed(__FILE__, __LINE__, "thread %u: alloc of %llu bytes of %s under tag %u: %s: %s", self->index,
+                   (unsigned long long)b->size, kind_name(b->kind), b->tag, gmm_result_name(result),
+                   gmm_last_error_message());
+    ++self->refused;
+    return false;
+  }
+  b->memory = memory;
+  entered(b);
+  if ((uintptr_t)memory % (desc.alignment > 256 ? desc.alignment : 256) != 0)
+    check_failed(__FILE__, __LINE__, "%p is not aligned to %llu", memory, (unsigned long long)desc.alignment);
+  if ((desc.flags & GMM_ALLOC_ZERO) != 0) {
+    // A pause between the allocation and here may have dropped the contents: only kept ones are looked at.
+    if (b->tag != TAG_DROP) {
+      b->contents = ONE_BYTE;
+      check_block(b);
+    }
+  }
+  write_block(b);
+  return true;
+}
+
+// --- freeing -----------------------------------------------------------------------------------------------------
+static void be_slow(void *user) {
+  struct timespec time = {.tv_nsec = (long)(uintptr_t)user};
+  nanosleep(&time, NULL);
+}
+
+// Work that is still queued when the block is freed: whoever gets the memory next must not see it.
+static void leave_work(block *b, gmm_stream stream) {
+  gmm_pointer_info info;
+  pthread_rwlock_rdlock(&touching[b->tag]);
+  if (look_at(b, &info)) {
+    if (one_in(3))
+      DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(20000 + below(one_in(8) ? 4000000 : 400000))));
+    DO(gmm_fill(context, b->memory, 0xdd, filled(b), stream));
+    if (b->size > MIB) DO(gmm_fill(context, b->memory + b->size - EDGE, 0xdd, EDGE, stream));
+  }
+  pthread_rwlock_unlock(&touching[b->tag]);
+}
+
+static void give(block *b) {
+  check_block(b);
+  gmm_stream stream = b->stream;
+  if (one_in(4)) {
+    settle(b);
+    stream = random_stream();
+  }
+  uint64_t way = below(8);
+  if (way <= 1) leave_work(b, stream);
+  if (way == 2) {
+    gmm_stream other = random_stream();
+    settle(b);
+    bool recorded = DO(gmm_record_use(context, b->memory, other));
+    if (recorded) leave_work(b, other);
+  }
+  if (way == 3) {
+    gmm_result result = gmm_free(context, b->memory + 1, stream);
+    if (result != GMM_ERROR_INTERIOR_POINTER && b->size > 1)
+      check_failed(__FILE__, __LINE__, "free of an interior pointer gave %s", gmm_result_name(result));
+  }
+  model_remove(b->memory, b->size);
+  note("free", 0, b->memory, b->size, b->kind);
+  SURELY(gmm_free(context, b->memory, stream));
+  ++self->frees;
+  b->memory = NULL;
+}
+
+#endif

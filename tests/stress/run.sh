@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Stress under the thread sanitizer, seed after seed, on the host backend and on the fake CUDA driver in turn, for an hour by hand.
+#
+# Usage: tests/stress/run.sh [SECONDS [SEED]]
+#   SECONDS  how long in all, 3600
+#   SEED     only this one, again and again; else each run takes one from the clock and prints it
+# BUILD names a build folder that is there, instead of one made in build-thread. Output of runs that failed stays in its stress-failures/.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. tests/support/setup.sh
+
+seconds=${1:-3600} seed=${2:-0} each=60
+build=${BUILD:-build-thread}
+[ "$seconds" -lt $((2 * each)) ] && each=$(((seconds + 1) / 2))
+
+setup_required || exit 1
+[ -n "${BUILD:-}" ] || setup_stress "$build" || exit 1
+backends=host
+[ -e "$build/tests/support/fake_cuda/libcuda.so.1" ] && backends+=" cuda"
+export LD_LIBRARY_PATH=$PWD/$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+failures=$build/stress-failures passed=0 failed=0
+end=$((SECONDS + seconds))
+while [ "$SECONDS" -lt "$end" ]; do
+  for backend in $backends; do
+    output=$(mktemp)
+    if GMM_BACKEND=$backend "$build/tests/stress/stress" "$seed" "$each" >"$output" 2>&1; then
+      passed=$((passed + 1))
+      echo "ok, $backend, $(sed -n '1s/# //p' "$output"): $(sed -n 's/^# \(.* rounds .*\)/\1/p' "$output")"
+      rm -f "$output"
+    else
+      failed=$((failed + 1))
+      mkdir -p "$failures"
+      name=$failures/$backend-$(sed -n '1s/# seed //p' "$output").txt
+      mv "$output" "$name"
+      echo "NOT OK, $backend: $name"
+      head -n 12 "$name"
+    fi
+  done
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
