@@ -46,13 +46,21 @@ typedef struct gmm_host_allocator {
   void *user;
 } gmm_host_allocator;
 
+enum {
+  /**
+   * The program captures no graph on a stream that it allocates on, or allocates nothing in a capture: gmm need not ask the driver at each
+   * allocation on a stream (stream.h). Memory that is allocated in a capture all the same may be given out again while the graph uses it.
+   */
+  GMM_CONTEXT_NO_CAPTURE = 1u << 0
+};
+
 #define GMM_DECOMMIT_DEFAULT 0        /**< what GMM_DECOMMIT_AFTER_MS in the environment says; else never */
 #define GMM_DECOMMIT_NEVER UINT64_MAX /**< free memory stays until somebody asks for it */
 
 typedef struct gmm_context_desc {
   uint32_t struct_size;
   gmm_backend backend;
-  uint32_t flags; /**< must be 0 */
+  uint32_t flags; /**< GMM_CONTEXT_* */
   uint32_t reserved;
   gmm_log_callback log;              /**< where messages go; none: warnings and errors to stderr when GMM_LOG is set */
   gmm_host_allocator host_allocator; /**< none: malloc */

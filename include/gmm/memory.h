@@ -38,7 +38,8 @@ typedef struct gmm_alloc_desc {
  * Allocates `size` bytes.
  *
  * The block is usable at once in the order of `desc->stream`; on another stream, or by the host, after work that orders it behind
- * that stream. A block that was freed on the same stream may come back at once.
+ * that stream. A block that was freed on the same stream may come back at once. A stream in graph capture gets
+ * memory of the graph's own (stream.h).
  *
  * @param size  bytes, at least 1. Rounded up to a size class: at most 12.5% more, or to a multiple of 256.
  * @param desc  NULL: kind DEVICE, device 0, the current tag, the default stream.

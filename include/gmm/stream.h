@@ -5,6 +5,25 @@
  *
  * A program on CUDA passes its own streams everywhere and needs none of the makers here; on the host backend
  * streams are worker threads and come from gmm_stream_create().
+ *
+ * Graph capture (CUDA). An allocation on a stream that is being captured, by whichever thread and in whichever capture mode, joins the capture:
+ *   - Its block is good for the graph and for ordinary work; its address stays as long as the graph lives. GMM_ALLOC_ZERO and gmm_fill()
+ *     become nodes of the graph, and so does gmm_copy() between page-locked or device memory.
+ *   - Its memory belongs to the capture: memory from before is not used for it, and nobody else is given it. A block that is freed in the
+ *     capture may come back in the same capture on the same stream, as the graph keeps that order. Streams that joined the capture (by
+ *     an event) do not exchange memory.
+ *   - The memory stays until the graph and every executable graph that was made from it are destroyed and their launches are done, also
+ *     when its blocks are freed, and through gmm_trim(). A capture that fails counts as a graph that is destroyed. After that what no live block is in goes back to
+ *     the driver: with gmm_trim(), gmm_stats(), gmm_snapshot(), the growth of a heap or the next allocation in a capture. Live blocks stay good.
+ *   - Statistics count it for its kind, device and tag, and limits hold. gmm_pause() keeps its addresses; resume before the graph is launched.
+ *     It gives back the memory of blocks that only the graph uses without their contents: a graph writes them before it reads them.
+ *   - gmm_context_release() and gmm_reset() end the blocks: launch none of the context's graphs afterwards; the graphs may be destroyed then.
+ * A block from outside of the capture must not be freed while a graph uses it, not even on the stream that is captured.
+ * An allocation in a capture that has failed is refused with CAPTURING. What gmm asks the driver does not end a capture, but calls that wait for a
+ * device or stream (gmm_stream_synchronize, gmm_pause, gmm_reset, gmm_heap_destroy, gmm_move of VMM memory) must not run meanwhile: the ones that see the
+ * capture refuse with CAPTURING. gmm_trim() leaves out what was freed on a captured stream.
+ * The question whether a stream is captured costs a driver call at each allocation on a stream other than the default one:
+ * GMM_CONTEXT_NO_CAPTURE does without.
  */
 #ifndef GMM_STREAM_H
 #define GMM_STREAM_H

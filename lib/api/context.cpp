@@ -10,7 +10,7 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
   const auto create = [&]() -> Status {
     GMM_TRY(check_not_null(out, "gmm_context_create", "out"));
     GMM_TRY(read_descriptor(desc, "gmm_context_desc", &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_context_desc.flags"));
+    GMM_TRY(check_flags(copy.flags, GMM_CONTEXT_NO_CAPTURE, "gmm_context_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_context_desc.reserved"));
     GMM_TRY(check_zero(copy.reserved1, "gmm_context_desc.reserved1"));
     if (copy.host_devices > kMaxDevices)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
+#include "engine/capture.h"
 #include "engine/query.h"
 #include "engine/thread_cache.h"
 
@@ -87,7 +88,8 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
 
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) noexcept {
   // The fast path: one word says that the process is the context's own and that no trace runs.
-  if (__builtin_expect(heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize,
+  if (__builtin_expect(heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize &&
+                           !may_be_captured(heap->heap, stream),
                        1)) {
     const uint64_t word = heap->heap.fast.gate->word.load(std::memory_order_relaxed);
     if (__builtin_expect(word == kGateOpen, 1)) {

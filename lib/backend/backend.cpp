@@ -48,6 +48,16 @@ Status Backend::stream_is_capturing(Device, gmm_stream, bool *out) {
   *out = false;
   return Status();
 }
+bool Backend::can_capture() const { return false; }
+bool Backend::may_be_capturing(Device, gmm_stream) { return false; }
+Status Backend::capture_of(Device, gmm_stream, Capture *out) {
+  *out = Capture();
+  return Status();
+}
+Status Backend::at_end_of_graph(Device, void *, void (*fn)(void *), void *user) {
+  fn(user);
+  return lacks("graphs");
+}
 Status Backend::stream_query(Device, gmm_stream, bool *) { return lacks("streams"); }
 Status Backend::stream_call(Device, gmm_stream, void (*)(void *), void *) { return lacks("calls on streams"); }
 Status Backend::copy(Device, gmm_stream, void *, const void *, uint64_t) { return lacks("copies"); }

@@ -66,6 +66,12 @@ struct ForeignPointer {
   uint64_t size = 0;
 };
 
+// The graph that a stream is being captured into. Another number for each capture of the process; 0: the stream is not captured.
+struct Capture {
+  uint64_t id = 0;
+  void *graph = nullptr;  // good until the capture ends
+};
+
 inline constexpr uint64_t kLegacyHandleSize = 64;
 
 class Backend {
@@ -129,6 +135,14 @@ class Backend {
   virtual Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size);
   virtual Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size);
   virtual Status synchronize(Device device);  // everything queued on the device, on any stream
+  virtual bool can_capture() const;           // false: no stream is ever captured
+  // Asked at every allocation on a stream: false must be cheap. True: capture_of() knows more.
+  virtual bool may_be_capturing(Device device, gmm_stream stream);
+  // CAPTURING when the capture has failed and only its end is left.
+  virtual Status capture_of(Device device, gmm_stream stream, Capture *out);
+  // Has fn(user) called when the graph and whatever was made from it are gone, on a thread that may call neither gmm nor the driver. Once
+  // in any case: after a failure of this function at any moment from then on.
+  virtual Status at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user);
   virtual Status event_create(Device device, NativeEvent *out);
   virtual Status event_destroy(NativeEvent event);
   virtual Status event_record(NativeEvent event, Device device, gmm_stream stream);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "engine/capture.h"
 #include "engine/thread_cache.h"
 
 namespace gmm {
@@ -32,6 +33,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
     : core(allocator, log),
       tags(allocator),
       heaps(allocator),
+      captures(allocator),
       pins(core),
       trace(core),
       pauser(core, heaps, tags),
@@ -86,6 +88,12 @@ Status Context::init(const gmm_context_desc &desc) {
     traits.total_memory = info.total_memory;
     std::memcpy(traits.uuid, info.uuid, sizeof traits.uuid);
   }
+  // The legacy default stream, which cannot be captured, has the two smallest values.
+  if (core.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
+    core.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
+  captures.seen.store(GraphLife::ended(), std::memory_order_relaxed);
+  core.before_growth_user = this;
+  core.before_growth = [](void *self) { static_cast<Context *>(self)->collect_ended_captures(false); };
   GMM_TRY(tags.init());
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
@@ -125,6 +133,8 @@ void Context::end() {
         core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
     sharing.clear();
     pauser.clear();
+    // Graphs may outlive the context; their memory does not.
+    for (gmm_heap *heap : captures.heaps) heap->graph->release();
     while (!heaps.heaps.empty()) {
       Heap *heap = heaps.heaps.pop_back();
       if (!heap->close(true).ok())
@@ -185,8 +195,13 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
   if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
-  gmm_heap *heap = core.allocator.create<gmm_heap>(core, options, this);
-  if (heap == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  return make_heap_in(nullptr, options, limit, out);
+}
+
+Status Context::make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out) {
+  if (memory == nullptr) memory = core.allocator.allocate(sizeof(gmm_heap), alignof(gmm_heap));
+  if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  gmm_heap *heap = ::new (memory) gmm_heap(core, options, this);
   heap->heap.own_ledger().set_limit(limit);
   const Status status = add_heap(heap->heap, options.tag);
   if (!status.ok()) {
@@ -200,6 +215,8 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->heap.options().device));
+  LockGuard captures_guard(captures.mutex);
+  GMM_TRY(check_captures_of(heap->heap));
   {
     // Nobody pauses, trims or counts the heap meanwhile.
     LockGuard guard(heaps.mutex);
@@ -210,6 +227,7 @@ Status Context::end_heap(gmm_heap *heap) {
         break;
       }
   }
+  orphan_captures_of(heap->heap);
   // Only now: a heap that is busy keeps the contents of its paused blocks.
   pauser.forget(heap->heap);
   if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
@@ -241,8 +259,18 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
   return dedicated_alloc(heap, size, out);
 }
 
-Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
-                         void **result) {
+Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
+  if (!may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
+  gmm_heap *of_capture = nullptr;
+  GMM_TRY(enter_capture(heap, stream, &of_capture));
+  if (of_capture == nullptr) return allocate_from(heap, size, alignment, flags, stream, out);
+  const Status status = allocate_from(of_capture->heap, size, alignment, flags, stream, out);
+  leave_capture(of_capture);
+  return status;
+}
+
+Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                              void **result) {
   constexpr uint32_t kMaxAttempts = 100;
   void *memory = nullptr;
   void **out = &memory;
@@ -296,11 +324,14 @@ Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t
 Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   *bytes = 0;
   core.leftovers.retry(*core.backend);
-  return heaps.for_each(scope, [&](Heap &heap) -> Status {
+  collect_ended_captures(true);
+  const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
     GMM_TRY(heap.drain_caches(true));
     heap.free_kept_aside();
     return heap.release_free(UINT64_MAX, true, bytes);
   });
+  collect_ended_captures(true);
+  return status;
 }
 
 Status Context::reset() {

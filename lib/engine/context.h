@@ -22,7 +22,8 @@
 
 namespace gmm {
 class Context;
-}
+class GraphLife;
+}  // namespace gmm
 
 // A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
 struct gmm_heap {
@@ -32,6 +33,10 @@ struct gmm_heap {
   uint64_t magic = kMagic;
   gmm::Heap heap;
   gmm::Context *context;
+  // Of a capture heap (engine/context_capture.cpp), which no user sees.
+  gmm::Heap *parent = nullptr;  // the heap that was asked; NULL when that one is gone
+  gmm::GraphLife *graph = nullptr;
+  std::atomic<uint32_t> users{0};  // allocations under way
 };
 
 struct gmm_event {
@@ -43,6 +48,20 @@ struct gmm_event {
 };
 
 namespace gmm {
+
+struct CaptureHeaps {
+  explicit CaptureHeaps(const HostAllocator &host_allocator) : allocator(host_allocator), heaps(host_allocator) {}
+  ~CaptureHeaps();
+  const HostAllocator allocator;
+  Mutex mutex;  // before every other lock of the context
+  Vector<gmm_heap *> heaps;
+  struct Retired {
+    Retired *next;
+  };
+  Retired *retired = nullptr;        // memory of heaps that ended, for the next ones
+  std::atomic<uint64_t> seen{0};     // graphs that had ended at the last look
+  std::atomic<uint32_t> pending{0};  // ended heaps that still held something then
+};
 
 class Context {
  public:
@@ -74,12 +93,16 @@ class Context {
   // gmm_trim() inside gmm_defer_begin(): at its end.
   void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
   Status forget_stream(gmm_stream stream);
+  // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. patient: also
+  // while others hold the heaps for long.
+  void collect_ended_captures(bool patient);
 
   uint64_t magic = kMagic;
   Core core;
   uint32_t device_count = 0;
   TagTable tags;
   HeapSet heaps;
+  CaptureHeaps captures;
   Ledger held;
   Ledger held_on[kMaxDevices];
   PinTable pins;
@@ -94,6 +117,14 @@ class Context {
   void begin_trace();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
+  // In memory that a heap had before; NULL: from the allocator.
+  Status make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out);
+  Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+  Status enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out);
+  void leave_capture(gmm_heap *heap);
+  void end_capture_heap(gmm_heap *heap);
+  Status check_captures_of(const Heap &parent);
+  void orphan_captures_of(const Heap &parent);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
   // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended

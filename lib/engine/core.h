@@ -55,6 +55,11 @@ struct Core {
   ObjectPool<Extent> extents;
   std::atomic<uint64_t> next_extent_id{1};
   std::atomic<uint32_t> deferred{0};  // depth of gmm_defer_begin()
+  // Streams above this value are asked whether they are captured, at each allocation. Before the first heap.
+  uintptr_t last_uncaptured = UINTPTR_MAX;
+  // Called before a heap asks the driver for memory, without a lock: what others hold for nothing may go first.
+  void (*before_growth)(void *user) = nullptr;
+  void *before_growth_user = nullptr;
 
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }

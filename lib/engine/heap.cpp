@@ -14,9 +14,12 @@ Heap::Heap(Core &core, const HeapOptions &options)
       streams_(core.backend, options.device, core.allocator),
       uses_(core.allocator),
       kept_aside_(core.allocator),
-      unsettled_(core.allocator) {
+      unsettled_(core.allocator),
+      kept_for_graph_(options.capture != 0) {
   ledgers_.each[4] = &own_ledger_;
   fast.gate = core.gate;
+  fast.last_uncaptured = core.last_uncaptured;
+  if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
 }
 
 Heap::~Heap() {
@@ -301,10 +304,14 @@ Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
       bits |= note_frees(use.key);
   }
   *kept = exported && has_importers(block);
-  if (*kept && !kept_aside_.reserve(kept_aside_.size() + 1))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep a block aside that importers still use.");
-  GMM_TRY(streams_.put_behind(key, bits));
-  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key, note_frees(key) != 0});
+  if ((*kept || bits != 0) && !kept_aside_.reserve(kept_aside_.size() + 1))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep a block aside that others still use.");
+  const Status behind = streams_.put_behind(key, bits);
+  // In a graph capture nothing waits for another stream: the block keeps the marks of all.
+  const bool capturing = behind.code() == GMM_ERROR_CAPTURING;
+  if (!behind.ok() && !capturing) return behind;
+  if (capturing) *kept = true;
+  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key, note_frees(key) != 0, capturing ? bits : 0});
   for (uint64_t i = uses_.size(); i-- > 0;)
     if (uses_[i].block == block.block) uses_.erase_unordered(i);
   return Status();
@@ -316,7 +323,7 @@ void Heap::free_kept_aside() {
     const KeptAside kept = kept_aside_[i];
     if (has_importers(kept.entry)) continue;
     kept_aside_.erase_unordered(i);
-    put_back_one(kept.entry, kept.ordered ? streams_.bit_of(kept.key) : 0);  // noted when it was freed
+    put_back_one(kept.entry, kept.uses | (kept.ordered ? streams_.bit_of(kept.key) : 0));  // noted when it was freed
   }
 }
 
@@ -330,6 +337,7 @@ Status Heap::forget_stream(gmm_stream stream) {
     if (kept.key.stream == stream) kept.ordered = false;
   const uint64_t bit = streams_.forget(stream);
   if (bit == 0) return Status();
+  for (KeptAside &kept : kept_aside_) kept.uses &= ~bit;
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   return Status();

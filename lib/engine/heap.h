@@ -31,6 +31,7 @@ struct HeapOptions {
   gmm_tag tag = GMM_TAG_DEFAULT;
   uint64_t minimum_extent = 0;
   uint32_t peers = 0;
+  uint64_t capture = 0;  // the graph capture that the heap serves (engine/capture.h); 0: none
 };
 
 // A free block on its way: its slot is 0, and no list of the heap knows it.
@@ -59,6 +60,7 @@ class Heap {
 
   const HeapOptions &options() const { return options_; }
   Core &core() { return core_; }
+  Backend &backend() const { return *core_.backend; }
   Ledgers &ledgers() { return ledgers_; }
   Ledger &own_ledger() { return own_ledger_; }
 
@@ -93,6 +95,11 @@ class Heap {
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
+  // The graph is gone that a capture heap kept its memory for: from here on free memory may go.
+  void end_of_graph() {
+    LockGuard guard(mutex);
+    kept_for_graph_ = false;
+  }
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
 
@@ -118,9 +125,10 @@ class Heap {
   // What the fast paths read. Written rarely.
   struct FastFields {
     Gate *gate = nullptr;
-    uint32_t slot = 0;                 // index in the threads' tables
-    std::atomic<uint32_t> careful{0};  // regions are paused: a free must look
-    uint64_t serial = 0;               // never used again in the process
+    uint32_t slot = 0;                        // index in the threads' tables
+    std::atomic<uint32_t> careful{0};         // regions are paused: a free must look
+    uint64_t serial = 0;                      // never used again in the process
+    uintptr_t last_uncaptured = UINTPTR_MAX;  // streams above are asked whether they are captured (engine/capture.h)
   } fast;
 
   // For HeapCache's code and the features that walk a heap.
@@ -277,7 +285,8 @@ class Heap {
   struct KeptAside {
     CacheEntry entry;
     StreamKey key;
-    bool ordered;  // false: nothing is queued that may use it
+    bool ordered;   // false: nothing is queued that may use it
+    uint64_t uses;  // bits of further streams
   };
   bool has_importers(const CacheEntry &entry);
   uint64_t note_frees(StreamKey key);
@@ -293,8 +302,9 @@ class Heap {
   std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
   uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
-  uint64_t look_ = 0;   // how often look_for_idle() looked
-  LowWater low_water_;  // of the bytes that may go; look_for_idle()'s and release_idle()'s own
+  bool kept_for_graph_;  // a graph may use free memory too
+  uint64_t look_ = 0;    // how often look_for_idle() looked
+  LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
   uint64_t paused_ = 0;
 };
 

@@ -165,6 +165,7 @@ Status Heap::move_extent(Extent *extent, Fill *fill) {
 }
 
 void Heap::move_free_extents(Fill *fill, uint64_t wanted) {
+  if (kept_for_graph_) return;
   MessageGuard keep;
   // A run at the edge of the hole becomes part of the new memory as it is.
   const Span *before = fill->filled == nullptr ? neighbour_before(fill->hole) : nullptr;

@@ -92,6 +92,7 @@ bool Heap::settle_free() {
 }
 
 Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
+  if (kept_for_graph_) return Status();
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   for_each_releasable([&](Span *run) {
@@ -136,6 +137,7 @@ void Heap::end_empty_regions() {
 }
 
 bool Heap::drop_paused(Region &region) {
+  if (kept_for_graph_) return true;
   // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
   Span *previous = nullptr;
   for (uintptr_t at = region.base.load(std::memory_order_relaxed),
@@ -166,7 +168,10 @@ bool Heap::drop_paused(Region &region) {
 Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   if (wait) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
-  if (wait) settle_free();
+  if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
+    settle_free();
+    merge_all(false);  // also neighbours that wait for nothing since earlier
+  }
   GMM_TRY(release_free_locked(at_most, released));
   end_empty_regions();
   return Status();

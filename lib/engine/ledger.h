@@ -39,7 +39,8 @@ class Ledger {
 
 // The ledgers that one heap counts in. All or none is charged.
 struct Ledgers {
-  static constexpr uint32_t kCount = 5;  // the context, its device, its tag, its tag on its device, the heap
+  static constexpr uint32_t kCount =
+      6;  // the context, its device, its tag, its tag on its device, the heap; a capture heap's parent
   Ledger *each[kCount] = {};
 
   // NULL when charged, else the ledger that stood in the way.

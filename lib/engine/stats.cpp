@@ -67,9 +67,9 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   writer.print("{\"kind\":\"%s\",\"device\":%d,\"tag\":", kKinds[static_cast<uint32_t>(options.kind)],
                options.device.ordinal);
   writer.quote(tags.get(options.tag)->name);
-  writer.print(",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64 ",\"reserved_bytes\":%" PRIu64
-               ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
-               totals.live_bytes, totals.live_blocks, totals.held, totals.paused);
+  writer.print(",\"capture\":%" PRIu64 ",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64
+               ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
+               options.capture, totals.live_bytes, totals.live_blocks, totals.held, totals.paused);
   LockGuard guard(heap.mutex);
   bool first = true;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))

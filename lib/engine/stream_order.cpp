@@ -21,7 +21,7 @@ uint64_t StreamOrder::bit_of(StreamKey key) {
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
     // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is done.
-    if (!slot.retired && !(slot.ended && is_done(slot))) continue;
+    if (!slot.retired && !(slot.ended && !slot.dirty && is_done(slot))) continue;
     put_event(slot.noted);
     slot = Slot{key};
     return uint64_t{1} << (i < kBits ? i : kBits - 1);
@@ -64,6 +64,20 @@ void StreamOrder::put_event(NativeEvent event) {
   if (event != nullptr) spare_.push_back_reserved(event);
 }
 
+// A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph. Another thread may begin a
+// capture between question and record, so the question comes again afterwards.
+Status StreamOrder::record(NativeEvent event, gmm_stream stream) {
+  bool capturing = false;
+  GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  if (!capturing) {
+    GMM_TRY(backend_->event_record(event, device_, stream));
+    if (stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
+    GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  }
+  if (!capturing) return Status();
+  return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+}
+
 Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   bits &= ~own_bit(waiter);
   if (bits == 0) return Status();
@@ -76,13 +90,14 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
   return for_each(bits, [&](Slot &slot) -> Status {
     if (slot.key == waiter) return Status();
-    if (slot.key.stream == GMM_STREAM_PER_THREAD)
+    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
+      if (slot.dirty)
+        return fail(GMM_ERROR_CAPTURING, "The memory was freed on a per-thread stream while it was in graph capture.");
       return slot.noted == nullptr ? Status() : backend_->stream_wait(device_, waiter.stream, slot.noted);
-    GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
-    if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+    }
     NativeEvent event = nullptr;
     GMM_TRY(take_event(&event));
-    Status status = backend_->event_record(event, device_, slot.key.stream);
+    Status status = record(event, slot.key.stream);
     if (status.ok()) status = backend_->stream_wait(device_, waiter.stream, event);
     put_event(event);
     return status;
@@ -95,7 +110,10 @@ Status StreamOrder::note_frees(StreamKey key) {
   for (Slot &slot : slots_) {
     if (slot.retired || !(slot.key == key)) continue;
     slot.dirty = true;
-    return key.stream == GMM_STREAM_PER_THREAD ? bring_up_to_date(slot) : Status();
+    if (key.stream != GMM_STREAM_PER_THREAD) return Status();
+    const Status status = bring_up_to_date(slot);
+    // Then only this stream may use the memory, until a later free of the thread finds no capture.
+    return status.code() == GMM_ERROR_CAPTURING ? Status() : status;
   }
   return Status();
 }
@@ -103,11 +121,11 @@ Status StreamOrder::note_frees(StreamKey key) {
 // Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.
 Status StreamOrder::bring_up_to_date(Slot &slot) {
   if (!slot.dirty && slot.noted != nullptr) return Status();
-  bool capturing = false;
-  GMM_TRY(backend_->stream_is_capturing(device_, slot.key.stream, &capturing));
-  if (capturing) return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
   if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
-  GMM_TRY(backend_->event_record(slot.noted, device_, slot.key.stream));
+  // Until it is recorded outside of a capture, the event says nothing and is not asked.
+  slot.dirty = true;
+  slot.pending = false;
+  GMM_TRY(record(slot.noted, slot.key.stream));
   slot.dirty = false;
   slot.pending = true;
   slot.noted_stamp = recorded_++;
@@ -117,10 +135,12 @@ Status StreamOrder::bring_up_to_date(Slot &slot) {
 void StreamOrder::ask(Slot &slot) {
   MessageGuard keep;
   if (!is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
-  // An idle stream is done with everything, and says so at once; an event takes its time even there.
+  // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question about a stream that
+  // is captured ends the capture, and one may have begun since anybody looked: then only an event can be asked.
+  const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
   bool capturing = true, idle = false;
   if (!backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() || capturing) return;
-  if (backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
+  if (may_ask && backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
     slot.dirty = false;
     slot.done_stamps = ++recorded_;
   } else if (bring_up_to_date(slot).ok()) {
@@ -148,8 +168,12 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
   return for_each(bits, [&](Slot &slot) -> Status {
     if (!events->reserve(events->size() + 1))
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
-    if (slot.key.stream != GMM_STREAM_PER_THREAD) GMM_TRY(bring_up_to_date(slot));
-    if (slot.noted != nullptr) events->push_back_reserved(slot.noted);
+    if (slot.key.stream != GMM_STREAM_PER_THREAD) {
+      const Status status = bring_up_to_date(slot);
+      if (status.code() == GMM_ERROR_CAPTURING) return Status();
+      GMM_TRY(status);
+    }
+    if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);
     return Status();
   });
 }
@@ -158,8 +182,8 @@ bool StreamOrder::any_capturing() {
   MessageGuard keep;
   for (const Slot &slot : slots_) {
     bool capturing = false;
-    if (slot.retired || slot.key.stream == GMM_STREAM_PER_THREAD) continue;
-    // A driver that refuses the question says so again, and louder, at the synchronisation that follows.
+    if (slot.retired) continue;
+    // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the question says so again, and louder, at the synchronisation that follows.
     if (backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() && capturing) return true;
   }
   return false;

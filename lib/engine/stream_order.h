@@ -45,12 +45,14 @@ class StreamOrder {
   Status note_frees(StreamKey key);
   // The stamp of memory that is freed now.
   uint64_t stamp() const { return recorded_; }
+  // Another thread may begin to capture a stream at any moment.
+  void expect_captures() { captures_ = true; }
   // Asks the streams how far they are. Never waits: a question may record an event, which a later one finds passed.
   void ask(uint64_t bits);
   // Those of the bits whose streams were done with memory of this stamp when they were last asked.
   uint64_t done(uint64_t bits, uint64_t stamp) const;
   // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock and asks again
-  // then. The events stay the streams'. CAPTURING when a stream is in a graph capture.
+  // then. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
   Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
@@ -70,14 +72,15 @@ class StreamOrder {
     NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
     uint64_t noted_stamp = 0;     // the newest stamp that it is behind
     uint64_t done_stamps = 0;     // memory of lower stamps is done with
-    bool dirty = false;           // memory was freed since `noted` was recorded
-    bool pending = false;         // `noted` was not seen to have passed
+    bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
+    bool pending = false;  // `noted` was not seen to have passed
     bool retired = false;
     bool ended = false;  // the thread of a per-thread stream is gone
   };
   bool is_done(Slot &slot);
   void ask(Slot &slot);
   Status bring_up_to_date(Slot &slot);
+  Status record(NativeEvent event, gmm_stream stream);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
   template <typename Fn>
@@ -89,6 +92,7 @@ class StreamOrder {
   Vector<NativeEvent> spare_;  // has room for every event that was made
   uint64_t events_ = 0;
   uint64_t recorded_ = 0;
+  bool captures_ = false;
 };
 
 }  // namespace gmm

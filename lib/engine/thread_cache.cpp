@@ -152,7 +152,11 @@ namespace {
 Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, const CacheEntry *back,
                      uint32_t back_count, void **out, std::atomic<uint64_t> **slot) {
   for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
-    if (effort == Effort::kGrow) GMM_TRY(heap.drain_caches(false));
+    if (effort == Effort::kGrow) {
+      const Core &core = heap.core();
+      if (core.before_growth != nullptr) core.before_growth(core.before_growth_user);
+      GMM_TRY(heap.drain_caches(false));
+    }
     if (size <= kMaxSmall && alignment <= kGranule) {
       CacheEntry entry;
       uint32_t count = 0;

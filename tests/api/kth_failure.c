@@ -10,7 +10,6 @@
 
 static int (*fail_call)(const char *entry, uint64_t kth, int error);
 static uint64_t (*failures_so_far)(void);
-static void (*live_now)(fake_cuda_live_t *out);
 
 static bool find_fake_driver(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -18,7 +17,7 @@ static bool find_fake_driver(void) {
   *(void **)&fail_call = dlsym(library, "fake_cuda_fail");
   *(void **)&failures_so_far = dlsym(library, "fake_cuda_failures");
   *(void **)&live_now = dlsym(library, "fake_cuda_live");
-  return fail_call != NULL && failures_so_far != NULL && live_now != NULL;
+  return find_cuda() && fail_call != NULL && failures_so_far != NULL && live_now != NULL;
 }
 
 static const operation *current;

@@ -3,6 +3,7 @@
 #ifndef GMM_TESTS_KTH_OPERATIONS_H
 #define GMM_TESTS_KTH_OPERATIONS_H
 
+#include "../support/cuda_graph.h"
 #include "../support/fake_cuda/fake_cuda.h"
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
@@ -27,6 +28,7 @@ static gmm_tag tag;
 static gmm_stream stream, other_stream;
 static gmm_heap *heap;
 static gmm_event *event;
+static void (*live_now)(fake_cuda_live_t *out);
 static uint8_t own[64 * 1024] __attribute__((aligned(4096)));
 
 static void nothing(void) {}
@@ -119,6 +121,69 @@ static void prepare_crossing(void) {
 }
 
 // --- trim and reset --------------------------------------------------------------------------------------------------------
+// --- graph capture -------------------------------------------------------------------------------------------------
+static captured graph;
+
+static void prepare_capture(void) {
+  prepare_small();
+  enter_device();
+  begin_capture(stream, CAPTURE_GLOBAL);
+}
+static void prepare_capture_dedicated(void) {
+  prepare_capture();
+  alloc_flags = GMM_ALLOC_DEDICATED;
+}
+static void is_allocated_in_capture(void) {
+  REQUIRE(allocated != NULL);
+  CHECK_EQUAL(query(allocated).state, GMM_STATE_ACTIVE);
+  OK(gmm_fill(context, allocated, 1, alloc_size, stream));
+}
+static void leave_device(void) {
+  end_streams();
+  exit_device();
+}
+// No failure may have ended the capture.
+static void end_capture_and_free(void) {
+  graph = end_capture(stream);
+  CHECK(graph.executable != NULL);
+  launch(&graph, stream);
+  OK(gmm_stream_synchronize(context, stream));
+  destroy_graph(&graph);
+  OK(gmm_free(context, allocated, stream));
+  leave_device();
+}
+static void prepare_freeing_in_capture(void) {
+  prepare_capture();
+  MUST(run_alloc());
+  MUST(gmm_record_use(context, allocated, other_stream));
+}
+static void not_freed_in_capture(void) { CHECK_EQUAL(stats().live_blocks, 1); }
+static void is_freed_in_capture(void) { CHECK_EQUAL(stats().live_blocks, 0); }
+static void end_empty_capture(void) {
+  graph = end_capture(stream);
+  CHECK(graph.executable != NULL);
+  destroy_graph(&graph);
+  leave_device();
+}
+// A graph that is gone, whose memory was not looked for yet.
+static void prepare_ended_capture(void) {
+  prepare_capture();
+  MUST(run_alloc());
+  MUST(gmm_free(context, allocated, stream));
+  graph = end_capture(stream);
+  destroy_graph(&graph);
+  fake_cuda_live_t live = {.user_objects = 1};
+  for (int i = 0; i < 1000 && live.user_objects != 0; ++i) {
+    live_now(&live);
+    sleep_ms(1);
+  }
+  REQUIRE(live.user_objects == 0);
+}
+static void nothing_is_reserved(void) {
+  CHECK(gmm_trim(context, NULL, NULL) >= 0);
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
 static void prepare_trim(void) {
   prepare_stream();
   for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(sizes[i])) != NULL);

@@ -64,8 +64,9 @@ class CaptureGuard {
  public:
   explicit CaptureGuard(const Driver &driver) : driver_(driver) {
     if (driver_.cuThreadExchangeStreamCaptureMode == nullptr) return;
-    // Without it the call that follows says itself whether a capture stands in the way.
-    changed_ = driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+    // A second try, because without it the call that follows may end somebody's capture.
+    changed_ = driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS ||
+               driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
   }
   ~CaptureGuard() {
     if (!changed_) return;

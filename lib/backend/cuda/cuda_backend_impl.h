@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend's class; its operations are in cuda_backend.cpp (identity), cuda_context.cpp, cuda_memory.cpp,
-// cuda_vmm.cpp, cuda_ipc.cpp, cuda_residency.cpp and cuda_stream.cpp.
+// cuda_vmm.cpp, cuda_ipc.cpp, cuda_residency.cpp, cuda_stream.cpp and cuda_capture.cpp.
 #ifndef GMM_BACKEND_CUDA_CUDA_BACKEND_IMPL_H
 #define GMM_BACKEND_CUDA_CUDA_BACKEND_IMPL_H
 
@@ -76,6 +76,10 @@ class CudaBackend final : public Backend {
   Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) override;
   Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override;
   Status synchronize(Device device) override;
+  bool can_capture() const override { return true; }
+  bool may_be_capturing(Device device, gmm_stream stream) override;
+  Status capture_of(Device device, gmm_stream stream, Capture *out) override;
+  Status at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user) override;
   Status event_create(Device device, NativeEvent *out) override;
   Status event_destroy(NativeEvent event) override;
   Status event_record(NativeEvent event, Device device, gmm_stream stream) override;

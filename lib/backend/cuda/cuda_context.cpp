@@ -18,6 +18,7 @@ Status CudaBackend::primary(Device device, CUcontext *out) {
   LockGuard lock(mutex_);
   *out = state->primary.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
+  CaptureGuard capture(driver_);
   Status status = driver_.check(driver_.cuDevicePrimaryCtxRetain(out, state->handle), "cuDevicePrimaryCtxRetain");
   if (!status.ok()) return prefix(status, "Starting CUDA on device %d: ", device.ordinal);
   state->primary.store(*out, std::memory_order_release);

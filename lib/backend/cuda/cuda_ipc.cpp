@@ -14,6 +14,7 @@ Status CudaBackend::legacy_export(void *driver_base, uint8_t out[kLegacyHandleSi
   if (driver_.cuIpcGetMemHandle == nullptr) return driver_.missing("cuIpcGetMemHandle");
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_owner(guard, driver_base));
+  CaptureGuard capture(driver_);
   CUipcMemHandle handle = {};
   count_call();
   Status status = driver_.check(driver_.cuIpcGetMemHandle(&handle, to_driver(driver_base)), "cuIpcGetMemHandle");
@@ -28,6 +29,7 @@ Status CudaBackend::legacy_import(const uint8_t handle[kLegacyHandleSize], Devic
   if (!state->legacy_ipc) return device_lacks(device, "legacy IPC", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
+  CaptureGuard capture(driver_);
   CUipcMemHandle bytes = {};
   std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
   CUdeviceptr address = 0;
@@ -43,6 +45,7 @@ Status CudaBackend::legacy_close(void *driver_base) {
   if (driver_.cuIpcCloseMemHandle == nullptr) return driver_.missing("cuIpcCloseMemHandle");
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_owner(guard, driver_base));
+  CaptureGuard capture(driver_);
   count_call();
   Status status = driver_.check(driver_.cuIpcCloseMemHandle(to_driver(driver_base)), "cuIpcCloseMemHandle");
   return status.ok() ? status : prefix(status, "Closing the legacy IPC mapping at %p: ", driver_base);

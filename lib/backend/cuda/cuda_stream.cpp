@@ -31,6 +31,7 @@ struct HostCopy {
 Status CudaBackend::stream_create(Device device, gmm_stream *out) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
+  CaptureGuard capture(driver_);
   CUstream stream = nullptr;
   Status status = driver_.check(driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   if (!status.ok()) return prefix(status, "Making a stream on CUDA device %d: ", device.ordinal);
@@ -48,24 +49,11 @@ Status CudaBackend::stream_destroy(gmm_stream stream) {
   Status status = driver_.check(driver_.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx");
   if (status.ok()) status = guard.enter(own);
   if (status.ok()) status = stream_synchronize(Device{0}, stream);
-  if (status.ok()) status = driver_.check(driver_.cuStreamDestroy(to_driver(stream)), "cuStreamDestroy");
-  return status.ok() ? status : prefix(status, "Destroying stream %p: ", shown(stream));
-}
-
-Status CudaBackend::stream_is_capturing(Device device, gmm_stream stream, bool *out) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(enter_stream(guard, device, stream));
-  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult result = driver_.cuStreamIsCapturing(to_driver(stream), &state);
-  // The legacy stream's answer while a stream that waits for it is captured: using it now would end that capture.
-  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-    *out = true;
-    return Status();
+  if (status.ok()) {
+    CaptureGuard capture(driver_);
+    status = driver_.check(driver_.cuStreamDestroy(to_driver(stream)), "cuStreamDestroy");
   }
-  Status status = driver_.check(result, "cuStreamIsCapturing");
-  if (!status.ok()) return prefix(status, "Asking whether stream %p is captured: ", shown(stream));
-  *out = state != CU_STREAM_CAPTURE_STATUS_NONE;
-  return Status();
+  return status.ok() ? status : prefix(status, "Destroying stream %p: ", shown(stream));
 }
 
 Status CudaBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
@@ -157,6 +145,7 @@ Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, ui
 Status CudaBackend::synchronize(Device device) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
+  CaptureGuard capture(driver_);
   Status status = driver_.check(driver_.cuCtxSynchronize(), "cuCtxSynchronize");
   return status.ok() ? status : prefix(status, "Waiting for CUDA device %d: ", device.ordinal);
 }
@@ -164,6 +153,7 @@ Status CudaBackend::synchronize(Device device) {
 Status CudaBackend::event_create(Device device, NativeEvent *out) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
+  CaptureGuard capture(driver_);
   CUevent event = nullptr;
   Status status = driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   if (!status.ok()) return prefix(status, "Making an event on CUDA device %d: ", device.ordinal);
@@ -174,6 +164,7 @@ Status CudaBackend::event_create(Device device, NativeEvent *out) {
 Status CudaBackend::event_destroy(NativeEvent event) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_any(guard));
+  CaptureGuard capture(driver_);
   return driver_.check(driver_.cuEventDestroy(to_driver(event)), "cuEventDestroy");
 }
 

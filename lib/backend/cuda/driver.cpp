@@ -130,6 +130,8 @@ Status Driver::resolve(void *library, const char *path) {
     return fail(GMM_ERROR_NO_BACKEND, "The CUDA driver is of version %d.%d; gmm needs 12.0 or newer.", version_ / 1000,
                 version_ % 1000 / 10);
 
+  capture_info = reinterpret_cast<CaptureInfoFn>(find("cuStreamGetCaptureInfo", kCaptureInfoVersion));
+
   // A driver before 12.2 answers a question for version 12020 with the old form, which would be called wrongly: ask
   // only where the driver's own version says that the new one exists.
   if (version_ >= kLocationVersion) {

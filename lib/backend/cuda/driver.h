@@ -36,6 +36,7 @@ class Driver {
   MemAdviseOldFn mem_advise_old = nullptr;
   MemPrefetchFn mem_prefetch = nullptr;
   MemPrefetchOldFn mem_prefetch_old = nullptr;
+  CaptureInfoFn capture_info = nullptr;
 
  private:
   Status resolve(void *library, const char *path);

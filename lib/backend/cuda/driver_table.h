@@ -73,6 +73,9 @@
   X(cuIpcGetMemHandle, 4010)                       \
   X(cuIpcOpenMemHandle, 11000)                     \
   X(cuIpcCloseMemHandle, 4010)                     \
+  X(cuUserObjectCreate, 11030)                     \
+  X(cuUserObjectRelease, 11030)                    \
+  X(cuGraphRetainUserObject, 11030)                \
   X(cuThreadExchangeStreamCaptureMode, 10010)
 
 namespace gmm::cuda {
@@ -82,6 +85,10 @@ using MemAdviseFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmem_advise, CUmem
 using MemAdviseOldFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
 using MemPrefetchFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
 using MemPrefetchOldFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUdevice, CUstream);
+// Without the edges that 12.3 added, which are of no use here; cuda.h names the newest form only.
+using CaptureInfoFn = CUresult(CUDAAPI *)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                                          const CUgraphNode **, size_t *);
+inline constexpr int kCaptureInfoVersion = 11030;
 inline constexpr int kLocationVersion = 12020;
 inline constexpr int kOldAdviceVersion = 8000;
 

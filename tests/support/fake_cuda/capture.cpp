@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture, as far as others must notice it: what is forbidden meanwhile, and what spoils it. The graph is empty.
+// Stream capture: what is recorded, what is forbidden meanwhile, and what spoils it.
 #include "stream.h"
 
 namespace fake {
@@ -13,10 +13,6 @@ namespace {
 
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 uint64_t next_capture = 1;
-std::set<CUgraph> &graphs() {
-  static auto *all = new std::set<CUgraph>;
-  return *all;
-}
 
 CUstreamCaptureStatus status_of(const Stream &stream) {
   return !stream.capture               ? CU_STREAM_CAPTURE_STATUS_NONE
@@ -30,13 +26,15 @@ CUresult look_up(CUstream handle, std::shared_ptr<Stream> *stream) {
   return find_stream(handle, context, stream);
 }
 
-CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
+CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph = nullptr) {
   if (!status) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
   if (CUresult wrong = look_up(handle, &stream)) return wrong;
   if (CUresult implicit = refuse_implicit(stream, false)) return implicit;  // asking spoils nothing
   *status = status_of(*stream);
-  if (id) *id = stream->capture ? stream->capture->id : 0;
+  if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;  // nothing else is set then
+  if (id) *id = stream->capture->id;
+  if (graph) *graph = handle_of(stream->capture->graph);
   return CUDA_SUCCESS;
 }
 
@@ -54,6 +52,16 @@ CUresult refuse_during_capture(Context *context) {
     bool mine = capture.thread == std::this_thread::get_id() && capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     bool global = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (!mine && !global) return;
+    capture.invalidated = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  });
+  return result;
+}
+
+CUresult refuse_capturing_context(Context *context) {
+  CUresult result = CUDA_SUCCESS;
+  for_captures([&](Capture &capture) {
+    if (capture.origin->context != context) return;
     capture.invalidated = true;
     result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   });
@@ -84,7 +92,8 @@ CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mo
   if (CUresult wrong = look_up(handle, &stream)) return wrong;
   if (stream->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
-  stream->capture = std::make_shared<Capture>(Capture{next_capture++, mode, std::this_thread::get_id(), stream.get()});
+  stream->capture = std::make_shared<Capture>(
+      Capture{next_capture++, mode, std::this_thread::get_id(), stream.get(), std::make_shared<Graph>()});
   return CUDA_SUCCESS;
 }
 
@@ -106,15 +115,13 @@ CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *out) {
     part->joined = false;
   }
   capture->origin = nullptr;
-  if (result) return result;
-  *out = reinterpret_cast<CUgraph>(capture->id << 4);
-  graphs().insert(*out);
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuGraphDestroy(CUgraph graph) {
-  FAKE_CUDA_ENTER(cuGraphDestroy);
-  return graphs().erase(graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  CUgraph graph = handle_of(capture->graph);
+  capture->graph = nullptr;  // events may keep the capture
+  if (result)
+    drop_graph(graph);
+  else
+    *out = graph;
+  return result;
 }
 
 CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
@@ -127,20 +134,20 @@ CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *
   return capture_info(handle, status, id);
 }
 
-// The graph of a running capture is not built here.
+// Nodes are not shown.
 CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
                                            CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v2);
-  if (graph || dependencies || count) return CUDA_ERROR_NOT_SUPPORTED;
-  return capture_info(handle, status, id);
+  if (dependencies || count) return CUDA_ERROR_NOT_SUPPORTED;
+  return capture_info(handle, status, id, graph);
 }
 
 CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
                                            CUgraph *graph, const CUgraphNode **dependencies,
                                            const CUgraphEdgeData **edges, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v3);
-  if (graph || dependencies || edges || count) return CUDA_ERROR_NOT_SUPPORTED;
-  return capture_info(handle, status, id);
+  if (dependencies || edges || count) return CUDA_ERROR_NOT_SUPPORTED;
+  return capture_info(handle, status, id, graph);
 }
 
 }  // extern "C"

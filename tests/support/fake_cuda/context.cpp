@@ -141,6 +141,7 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
 
 static CUresult synchronize(Context *context, std::unique_lock<std::mutex> &lock) {
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  if (CUresult capturing = refuse_capturing_context(context)) return capturing;
   wait_for_context(context, lock);
   return context->error;
 }

@@ -143,6 +143,8 @@ void fake_cuda_live(struct fake_cuda_live *out) {
   out->managed_bytes = managed_bytes();
   out->dropped = s.dropped;
   count_streams(&out->streams, &out->events);
+  out->graphs = live_graphs();
+  out->user_objects = UserObject::live();
 }
 
 }  // extern "C"

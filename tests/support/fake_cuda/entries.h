@@ -82,6 +82,14 @@
   X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, 1)                                  \
   X(cuStreamEndCapture, cuStreamEndCapture, 10000, 1)                                         \
   X(cuGraphDestroy, cuGraphDestroy, 10000, 1)                                                 \
+  X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000, 1)                                \
+  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 1)                                         \
+  X(cuGraphLaunch, cuGraphLaunch, 10000, 1)                                                   \
+  X(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030, 1)                               \
+  X(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, 1)                             \
+  X(cuUserObjectCreate, cuUserObjectCreate, 11030, 1)                                         \
+  X(cuUserObjectRetain, cuUserObjectRetain, 11030, 1)                                         \
+  X(cuUserObjectRelease, cuUserObjectRelease, 11030, 1)                                       \
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, 1)           \
   X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, 1)                                             \
   X(cuEventCreate, cuEventCreate, 2000, 1)                                                    \

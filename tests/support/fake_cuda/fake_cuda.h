@@ -25,6 +25,8 @@ typedef struct fake_cuda_live {
   uint64_t host_bytes;          // cuMemHostAlloc, registered memory and host-located physical memory
   uint64_t managed_bytes;       // cuMemAllocManaged
   uint64_t dropped;             // things that a context took along when its last reference went
+  uint64_t graphs;              // graphs, those that are being captured, and executable graphs
+  uint64_t user_objects;        // cuUserObjectCreate, until the destructor has returned
 } fake_cuda_live_t;
 
 // How often an entry was called, failures included. "cuMemAlloc" and "cuMemAlloc_v2" mean the same. NULL: all that

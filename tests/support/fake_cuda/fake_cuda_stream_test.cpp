@@ -226,6 +226,66 @@ CASE(capture_forbids_what_it_cannot_record, "") {
   IS(status, CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+CASE(a_graph_runs_what_was_captured_and_holds_its_objects, "") {
+  start();
+  CUstream stream;
+  CUgraph graph, same;
+  CUgraphExec executable;
+  CUuserObject object, unused;
+  CUdeviceptr d;
+  CUstreamCaptureStatus status;
+  cuuint64_t first = 0, second = 0;
+  unsigned char bytes[16] = {};
+  std::atomic<int> count{0}, gone{0};
+  std::atomic<bool> go{false};
+  fake_cuda_live_t live;
+  const auto eventually = [&](std::atomic<int> &value) {
+    for (int i = 0; i < 1000 && value == 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return value.load();
+  };
+  OK(cuMemAlloc_v2(&d, 4096));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuStreamGetCaptureInfo_v2(stream, &status, &first, &same, nullptr, nullptr));
+  OK(cuUserObjectCreate(&object, &gone, count_up, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  IS(cuUserObjectCreate(&unused, &gone, count_up, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  OK(cuGraphRetainUserObject(same, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  OK(cuMemsetD8Async(d, 7, 16, stream));
+  OK(cuLaunchHostFunc(stream, wait_until_set, &go));
+  OK(cuLaunchHostFunc(stream, count_up, &count));
+  OK(cuStreamEndCapture(stream, &graph));
+  IS(graph, same);
+  IS(count.load(), 0);  // captured, not run
+  OK(cuGraphInstantiateWithFlags(&executable, graph, 0));
+  OK(cuGraphDestroy(graph));
+  OK(cuGraphLaunch(executable, stream));
+  OK(cuGraphLaunch(executable, stream));
+  OK(cuGraphExecDestroy(executable));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  IS(gone.load(), 0);  // a launch is under way
+  go = true;
+  OK(cuStreamSynchronize(stream));
+  IS(count.load(), 2);
+  OK(cuMemcpyDtoH_v2(bytes, d, 16));
+  IS(bytes[15], 7);
+  IS(eventually(gone), 1);
+  fake_cuda_live(&live);
+  IS(live.graphs, uint64_t{0});
+  // Another capture has another number; one that fails lets go of its objects, and waiting for its context is what fails it.
+  gone = 0;
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuStreamGetCaptureInfo_v2(stream, &status, &second, &same, nullptr, nullptr));
+  IS(first == second, false);
+  OK(cuUserObjectCreate(&object, &gone, count_up, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  OK(cuGraphRetainUserObject(same, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+  IS(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+  IS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  IS(eventually(gone), 1);
+}
+
 CASE(a_capture_on_a_blocking_stream_closes_the_legacy_stream, "") {
   start();
   CUstream stream;

@@ -68,6 +68,7 @@ void work(std::shared_ptr<Stream> stream) {
 namespace fake {
 
 bool on_stream_worker() { return is_worker; }
+void forbid_the_driver() { is_worker = true; }
 
 CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out) {
   if (!handle || handle == CU_STREAM_LEGACY) {
@@ -94,7 +95,9 @@ CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()
                  std::vector<std::shared_ptr<Marker>> after, std::shared_ptr<Marker> *marker) {
   if (stream->capture) {
     stream->joined = false;
-    return stream->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    stream->capture->graph->work.push_back(std::move(run));
+    return CUDA_SUCCESS;
   }
   if (CUresult implicit = refuse_implicit(stream)) return implicit;
   // The legacy stream and the blocking streams of a context wait for each other.

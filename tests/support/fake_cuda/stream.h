@@ -9,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "graph.h"
 #include "state.h"
 
 namespace fake {
@@ -30,6 +31,7 @@ struct Capture {
   CUstreamCaptureMode mode;
   std::thread::id thread;
   Stream *origin;
+  std::shared_ptr<Graph> graph;  // null when the capture has ended
   bool invalidated = false;
 };
 
@@ -58,7 +60,7 @@ struct Event {
 // What a handle means for the calling thread: a created stream, or a default one of `context`.
 CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out);
 bool is_capturing(const std::shared_ptr<Stream> &stream);
-// Queues work, or drops it when the stream captures. `marker` may be null.
+// Queues work, or records it when the stream captures. `marker` may be null.
 CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()> run,
                  std::vector<std::shared_ptr<Marker>> after = {}, std::shared_ptr<Marker> *marker = nullptr);
 void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex> &lock);
@@ -71,6 +73,8 @@ void count_streams(uint64_t *streams, uint64_t *events);
 
 // The error of a call that capture forbids to the calling thread, which spoils the capture. `context` null: any.
 CUresult refuse_during_capture(Context *context);
+// Waiting for a whole context is wrong while one of its streams captures, whatever the mode.
+CUresult refuse_capturing_context(Context *context);
 // The error of a call on this very stream, when it captures.
 CUresult refuse_captured(const std::shared_ptr<Stream> &stream);
 // Work on the legacy stream would wait for blocking streams, which must not capture.
@@ -78,6 +82,8 @@ CUresult refuse_implicit(const std::shared_ptr<Stream> &stream, bool spoil = tru
 
 // The calling thread does a stream's work: it may not call the driver.
 bool on_stream_worker();
+// From here on the calling thread may not.
+void forbid_the_driver();
 
 }  // namespace fake
 #endif

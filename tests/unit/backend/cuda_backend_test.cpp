@@ -27,7 +27,8 @@ std::ostream &operator<<(std::ostream &out, const fake_cuda_live_t &live) {
              << live.handles << " mappings " << live.mappings << " registrations " << live.registrations << " streams "
              << live.streams << " events " << live.events << " imports " << live.imports << " contexts "
              << live.context_references << " device " << live.device_bytes << " host " << live.host_bytes << " managed "
-             << live.managed_bytes << " dropped " << live.dropped;
+             << live.managed_bytes << " dropped " << live.dropped << " graphs " << live.graphs << " user objects "
+             << live.user_objects;
 }
 
 namespace gmm::test {

@@ -136,9 +136,23 @@ class FailingBackend final : public Backend {
     return refuses("stream_synchronize") ? refusal("stream_synchronize") : inner_->stream_synchronize(device, stream);
   }
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override {
+    if (stream != nullptr && stream == captured.load()) {
+      *out = true;
+      return Status();
+    }
     if (refuses("stream_is_capturing")) return refusal("stream_is_capturing");
     *out = true;
     return capturing_ ? Status() : inner_->stream_is_capturing(device, stream, out);
+  }
+  // A stream that says it is being captured; and one that says so from its next event_record() on, as if another thread had begun.
+  std::atomic<gmm_stream> captured{nullptr}, captured_by_record{nullptr};
+  bool can_capture() const override { return inner_->can_capture(); }
+  bool may_be_capturing(Device device, gmm_stream stream) override { return inner_->may_be_capturing(device, stream); }
+  Status capture_of(Device device, gmm_stream stream, Capture *out) override {
+    return refuses("capture_of") ? refusal("capture_of") : inner_->capture_of(device, stream, out);
+  }
+  Status at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user) override {
+    return inner_->at_end_of_graph(device, graph, fn, user);
   }
   Status stream_query(Device device, gmm_stream stream, bool *idle) override {
     return refuses("stream_query") ? refusal("stream_query") : inner_->stream_query(device, stream, idle);
@@ -162,6 +176,10 @@ class FailingBackend final : public Backend {
     return refuses("event_destroy") ? refusal("event_destroy") : inner_->event_destroy(event);
   }
   Status event_record(NativeEvent event, Device device, gmm_stream stream) override {
+    if (stream != nullptr && stream == captured_by_record.load()) {
+      captured_by_record = nullptr;
+      captured = stream;
+    }
     return refuses("event_record") ? refusal("event_record") : inner_->event_record(event, device, stream);
   }
   Status event_synchronize(NativeEvent event) override {

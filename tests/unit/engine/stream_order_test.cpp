@@ -65,6 +65,71 @@ class StreamOrderTest : public testing::Test {
   StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
 };
 
+// Of memory that is freed now, what its streams are done with.
+uint64_t passed(StreamOrder &order, uint64_t bits, uint64_t stamp) {
+  order.ask(bits);
+  return order.done(bits, stamp);
+}
+
+TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  const uint64_t bits = order.bit_of(a);
+  ASSERT_TRUE(order.note_frees(a).ok());
+  const uint64_t stamp = order.stamp();
+  engine.backend->captured = a.stream;
+  const uint64_t records = engine.backend->count("event_record");
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  Vector<NativeEvent> events;
+  EXPECT_TRUE(order.collect_events(bits, &events).ok());
+  EXPECT_TRUE(events.empty());
+  EXPECT_TRUE(order.any_capturing());
+  EXPECT_EQ(engine.backend->count("event_record"), records);
+  EXPECT_EQ(engine.backend->count("event_query"), 0u);
+  EXPECT_EQ(engine.backend->count("stream_query"), 0u);
+  engine.backend->captured = b.stream;
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  engine.backend->captured = nullptr;
+  EXPECT_TRUE(order.put_behind(b, bits).ok());
+  EXPECT_TRUE(order.collect_events(bits, &events).ok());
+  EXPECT_EQ(events.size(), 1u);
+}
+
+TEST_F(StreamOrderTest, ACaptureThatBeginsAtTheRecordIsSeen) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);  // of an idle stream no event would be asked
+  const uint64_t bits = order.bit_of(a);
+  ASSERT_TRUE(order.note_frees(a).ok());
+  const uint64_t stamp = order.stamp();
+  engine.backend->captured_by_record = a.stream;
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(engine.backend->count("event_query"), 0u) << "a captured event was asked about";
+  engine.backend->captured = nullptr;
+  engine.backend->captured_by_record = a.stream;
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  EXPECT_EQ(engine.backend->count("stream_wait"), 0u) << "a stream would have joined the capture";
+  engine.backend->captured = nullptr;
+  barrier.open();
+  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, a.stream).ok());
+  for (int i = 0; i < 1000 && passed(order, bits, stamp) == 0; ++i) usleep(1000);
+  EXPECT_EQ(passed(order, bits, stamp), bits);
+}
+
+TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) {
+  const StreamKey mine{GMM_STREAM_PER_THREAD, 1}, b{engine.stream()};
+  const uint64_t bits = order.bit_of(mine);
+  engine.backend->captured = GMM_STREAM_PER_THREAD;
+  EXPECT_TRUE(order.note_frees(mine).ok());
+  const uint64_t stamp = order.stamp();
+  engine.backend->captured = nullptr;
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  EXPECT_TRUE(order.note_frees(mine).ok());
+  EXPECT_TRUE(order.put_behind(b, bits).ok());
+}
+
 TEST_F(StreamOrderTest, AStreamKeepsItsBit) {
   const StreamKey a{engine.stream()}, b{engine.stream()};
   EXPECT_EQ(order.bit_of(a), order.bit_of(a));

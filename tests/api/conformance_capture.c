@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation on streams that are being captured into a CUDA graph: the graph's memory is its own while it lives, and comes back after. A
+// backend without graphs has nothing to show here.
+#include "capture_support.h"
+
+#define MANY 64
+
+// Allocates and fills on a stream as any program does beside a graph. No block may be the graph's.
+typedef struct crowd {
+  uint8_t *blocks[MANY];
+  uint8_t value;
+} crowd;
+static void fill_crowd(crowd *all, gmm_stream stream, uint8_t value, const uint8_t *mine, uint64_t size) {
+  all->value = value;
+  for (unsigned i = 0; i < MANY; ++i) {
+    all->blocks[i] = ALLOC_STREAM(SIZE, stream);
+    REQUIRE(all->blocks[i] != NULL);
+    CHECK_MESSAGE(all->blocks[i] + SIZE <= mine || all->blocks[i] >= mine + size, "block %u is memory of the graph", i);
+    OK(gmm_fill(context, all->blocks[i], value, SIZE, stream));
+  }
+}
+static void check_crowd(const crowd *all, gmm_stream stream) {
+  for (unsigned i = 0; i < MANY; ++i)
+    CHECK_MESSAGE(holds(all->blocks[i], SIZE, all->value, stream), "the graph wrote into block %u", i);
+}
+static void free_crowd(crowd *all, gmm_stream stream) {
+  for (unsigned i = 0; i < MANY; ++i) OK(gmm_free(context, all->blocks[i], stream));
+}
+
+// A graph that fills a block of the capture, and copies it to `out`, which is none. The block is freed in the capture.
+static captured capture_temporary(uint8_t **temporary, void *out, uint8_t value, int mode) {
+  begin_capture(a, mode);
+  *temporary = ALLOC_STREAM(SIZE, a);
+  if (*temporary != NULL) {
+    OK(gmm_fill(context, *temporary, value, SIZE, a));
+    OK(gmm_copy(context, out, *temporary, SIZE, a));
+    OK(gmm_free(context, *temporary, a));
+  }
+  return end_capture(a);
+}
+
+static void memory_of_a_graph_is_its_own(void) {
+  for (int mode = CAPTURE_GLOBAL; mode <= CAPTURE_RELAXED; ++mode) {
+    begin();
+    void *out = ALLOC(SIZE);
+    REQUIRE(out != NULL);
+    uint8_t *temporary = NULL;
+    captured graph = capture_temporary(&temporary, out, 0x11, mode);
+    REQUIRE(temporary != NULL && graph.executable != NULL);
+    crowd on_a, on_b;
+    fill_crowd(&on_a, a, 0xaa, temporary, SIZE);
+    fill_crowd(&on_b, b, 0xbb, temporary, SIZE);
+    for (int i = 0; i < 3; ++i) {
+      OK(gmm_fill(context, out, 0, SIZE, a));
+      launch(&graph, a);
+      CHECK(holds(out, SIZE, 0x11, a));
+    }
+    check_crowd(&on_a, a);
+    check_crowd(&on_b, b);
+    free_crowd(&on_a, a);
+    free_crowd(&on_b, b);
+    OK(gmm_stream_synchronize(context, b));
+    destroy_graph(&graph);
+    OK(gmm_free(context, out, a));
+    end();
+    OK(gmm_trim(context, NULL, NULL));
+    COMES_BACK();
+  }
+}
+
+static void a_capture_uses_its_own_memory_again(void) {
+  begin();
+  begin_capture(a, CAPTURE_GLOBAL);
+  for (int i = 0; i < 200; ++i) {
+    void *block = ALLOC_STREAM(MIB, a), *large = ALLOC_STREAM(5 * MIB, a);
+    REQUIRE(block != NULL && large != NULL);
+    OK(gmm_fill(context, block, 1, MIB, a));
+    OK(gmm_free(context, block, a));
+    OK(gmm_free(context, large, a));
+  }
+  uint64_t reserved = stats().reserved_bytes - held_before;
+  CHECK_MESSAGE(reserved <= 16 * MIB, "%llu bytes for 6 MiB at a time", (unsigned long long)reserved);
+  captured graph = end_capture(a);
+  launch(&graph, a);
+  OK(gmm_stream_synchronize(context, a));
+  destroy_graph(&graph);
+  COMES_BACK();
+  end();
+}
+
+static void blocks_freed_after_the_capture_stay_the_graphs(void) {
+  begin();
+  begin_capture(a, CAPTURE_GLOBAL);
+  uint8_t *block = ALLOC_STREAM(SIZE, a);
+  REQUIRE(block != NULL);
+  OK(gmm_fill(context, block, 0x22, SIZE, a));
+  captured graph = end_capture(a);
+  launch(&graph, a);
+  CHECK(holds(block, SIZE, 0x22, a));
+  OK(gmm_free(context, block, a));
+  crowd all;
+  fill_crowd(&all, a, 0xcc, block, SIZE);
+  launch(&graph, a);
+  check_crowd(&all, a);
+  // The executable graph keeps the memory by itself.
+  CU(cuda.cuGraphDestroy(graph.graph));
+  graph.graph = NULL;
+  sleep_ms(50);
+  OK(gmm_trim(context, NULL, NULL));
+  launch(&graph, a);
+  OK(gmm_stream_synchronize(context, a));
+  check_crowd(&all, a);
+  free_crowd(&all, a);
+  destroy_graph(&graph);
+  end();
+  OK(gmm_trim(context, NULL, NULL));
+  COMES_BACK();
+}
+
+static void memory_comes_back_when_the_graph_goes(void) {
+  begin();
+  begin_capture(a, CAPTURE_GLOBAL);
+  void *small = ALLOC_STREAM(1000, a), *large = ALLOC_STREAM(20 * MIB, a);
+  REQUIRE(small != NULL && large != NULL);
+  OK(gmm_free(context, small, a));
+  OK(gmm_free(context, large, a));
+  captured graph = end_capture(a);
+  CHECK(stats().reserved_bytes >= held_before + 20 * MIB);
+  gmm_result trimmed = gmm_trim(context, NULL, NULL);
+  CHECK(trimmed >= 0);
+  CHECK_MESSAGE(stats().reserved_bytes >= held_before + 20 * MIB, "trim took memory of a graph");
+  destroy_graph(&graph);
+  COMES_BACK();
+  end();
+}
+
+static void blocks_outlive_their_graph(void) {
+  begin();
+  begin_capture(a, CAPTURE_THREAD_LOCAL);
+  void *kept = ALLOC_STREAM(3 * MIB, a), *freed = ALLOC_STREAM(9 * MIB, a);
+  REQUIRE(kept != NULL && freed != NULL);
+  OK(gmm_free(context, freed, a));
+  captured graph = end_capture(a);
+  write_pattern(kept, 3 * MIB, 5, a);
+  destroy_graph(&graph);
+  CHECK_MESSAGE(comes_back_to(held_before + 8 * MIB), "what no block is in did not come back");
+  CHECK_PATTERN(kept, 3 * MIB, 5);
+  CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
+  OK(gmm_free(context, kept, a));
+  COMES_BACK();
+  RESULT(gmm_free(context, kept, a), GMM_ERROR_UNKNOWN_POINTER);
+  end();
+}
+
+static void two_streams_of_one_capture(void) {
+  begin();
+  void *fork_event = NULL, *join_event = NULL;
+  CU(cuda.cuEventCreate(&fork_event, EVENT_WITHOUT_TIMING));
+  CU(cuda.cuEventCreate(&join_event, EVENT_WITHOUT_TIMING));
+  void *out_a = ALLOC(SIZE), *out_b = ALLOC(SIZE);
+  REQUIRE(out_a != NULL && out_b != NULL);
+  begin_capture(a, CAPTURE_GLOBAL);
+  CU(cuda.cuEventRecord(fork_event, a));
+  CU(cuda.cuStreamWaitEvent(b, fork_event, 0));
+  // Freed on one stream, wanted on the other: they run side by side, so it must be other memory.
+  for (int i = 0; i < 8; ++i) {
+    void *on_a = ALLOC_STREAM(SIZE + (uint64_t)i * 300000, a), *on_b = ALLOC_STREAM(SIZE + (uint64_t)i * 500000, b);
+    REQUIRE(on_a != NULL && on_b != NULL);
+    OK(gmm_fill(context, on_a, 0x31, SIZE, a));
+    OK(gmm_fill(context, on_b, 0x32, SIZE, b));
+    OK(gmm_copy(context, out_a, on_a, SIZE, a));
+    OK(gmm_copy(context, out_b, on_b, SIZE, b));
+    OK(gmm_free(context, on_b, b));
+    void *again = ALLOC_STREAM(SIZE + (uint64_t)i * 500000, a);
+    CHECK_MESSAGE(again != on_b, "memory freed on one stream of a capture came back on another");
+    OK(gmm_free(context, again, a));
+    OK(gmm_free(context, on_a, a));
+  }
+  // Used on both: kept apart until the graph goes.
+  void *shared = ALLOC_STREAM(SIZE, a);
+  REQUIRE(shared != NULL);
+  OK(gmm_record_use(context, shared, b));
+  OK(gmm_free(context, shared, a));
+  CU(cuda.cuEventRecord(join_event, b));
+  CU(cuda.cuStreamWaitEvent(a, join_event, 0));
+  captured graph = end_capture(a);
+  REQUIRE(graph.executable != NULL);
+  launch(&graph, a);
+  CHECK(holds(out_a, SIZE, 0x31, a));
+  CHECK(holds(out_b, SIZE, 0x32, a));
+  destroy_graph(&graph);
+  OK(gmm_free(context, out_a, a));
+  OK(gmm_free(context, out_b, a));
+  CU(cuda.cuEventDestroy_v2(fork_event));
+  CU(cuda.cuEventDestroy_v2(join_event));
+  end();
+  OK(gmm_trim(context, NULL, NULL));
+  COMES_BACK();
+}
+
+static void a_failed_capture_gives_its_memory_back(void) {
+  begin();
+  begin_capture(a, CAPTURE_GLOBAL);
+  void *block = ALLOC_STREAM(SIZE, a);
+  REQUIRE(block != NULL);
+  uint64_t address = 0;
+  CHECK_MESSAGE(cuda.cuMemAlloc_v2(&address, 4096) != 0, "the driver allows what gmm must avoid: this shows nothing");
+  void *refused = NULL;
+  gmm_alloc_desc desc = alloc_desc();
+  desc.stream = a;
+  RESULT(gmm_alloc(context, SIZE, &desc, &refused), GMM_ERROR_CAPTURING);
+  OK(gmm_free(context, block, a));
+  void *graph = NULL;
+  CHECK(cuda.cuStreamEndCapture(a, &graph) != 0);
+  CHECK(graph == NULL);
+  COMES_BACK();
+  block = ALLOC_STREAM(SIZE, a);
+  REQUIRE(block != NULL);
+  OK(gmm_fill(context, block, 1, SIZE, a));
+  CHECK(holds(block, SIZE, 1, a));
+  OK(gmm_free(context, block, a));
+  end();
+}
+
+static void a_paused_graph_keeps_its_addresses(void) {
+  begin();
+  gmm_tag tag = make_tag("graph", GMM_CONTENTS_HOST);
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  void *out = ALLOC(SIZE);
+  REQUIRE(out != NULL);
+  OK(gmm_tag_push(context, tag));
+  begin_capture(a, CAPTURE_GLOBAL);
+  uint8_t *kept = ALLOC_STREAM(SIZE, a), *large = ALLOC_STREAM(7 * MIB, a);
+  REQUIRE(kept != NULL && large != NULL);
+  OK(gmm_fill(context, large, 0x41, 7 * MIB, a));
+  OK(gmm_copy(context, out, large + 6 * MIB, SIZE, a));
+  OK(gmm_free(context, large, a));
+  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_CAPTURING);
+  captured graph = end_capture(a);
+  OK(gmm_tag_pop(context));
+  REQUIRE(graph.executable != NULL);
+  write_pattern(kept, SIZE, 9, a);
+  uint64_t bytes = 0;
+  OK(gmm_pause(context, &desc, &bytes));
+  CHECK(bytes >= 8 * MIB);
+  CHECK_EQUAL(query(kept).state, GMM_STATE_PAUSED);
+  OK(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(kept, SIZE, 9);
+  launch(&graph, a);
+  CHECK_MESSAGE(holds(out, SIZE, 0x41, a), "the graph's own block did not come back with the resume");
+  OK(gmm_free(context, kept, a));
+  // A graph that goes while its memory is paused.
+  OK(gmm_pause(context, &desc, &bytes));
+  destroy_graph(&graph);
+  sleep_ms(50);
+  CHECK(gmm_resume(context, &desc, NULL) >= 0);
+  OK(gmm_free(context, out, a));
+  OK(gmm_stream_synchronize(context, a));
+  OK(gmm_trim(context, NULL, NULL));
+  COMES_BACK();
+  CHECK_EQUAL(stats().paused_bytes, 0);
+  end();
+}
+
+static void trim_spoils_no_capture(void) {
+  begin();
+  void *elsewhere = ALLOC_STREAM(30 * MIB, b), *mine = ALLOC_STREAM(5 * MIB, a);
+  REQUIRE(elsewhere != NULL && mine != NULL);
+  OK(gmm_fill(context, elsewhere, 1, MIB, b));
+  OK(gmm_free(context, elsewhere, b));
+  OK(gmm_free(context, mine, a));  // on a stream that is captured from here on: it cannot be waited for
+  begin_capture(a, CAPTURE_GLOBAL);
+  void *block = ALLOC_STREAM(SIZE, a);
+  REQUIRE(block != NULL);
+  CHECK(gmm_trim(context, NULL, NULL) >= 0);
+  CHECK_MESSAGE(stats().reserved_bytes < held_before + 30 * MIB, "trim left memory of a stream that is not captured");
+  OK(gmm_free(context, block, a));
+  captured graph = end_capture(a);
+  CHECK(graph.graph != NULL);
+  destroy_graph(&graph);
+  end();
+  OK(gmm_trim(context, NULL, NULL));
+  COMES_BACK();
+}
+
+static void a_zeroed_block_is_zero_in_every_run(void) {
+  begin();
+  void *out = ALLOC(SIZE);
+  begin_capture(a, CAPTURE_GLOBAL);
+  gmm_alloc_desc desc = alloc_desc();
+  desc.stream = a;
+  desc.flags = GMM_ALLOC_ZERO;
+  void *block = NULL;
+  OK(gmm_alloc(context, SIZE, &desc, &block));
+  REQUIRE(block != NULL && out != NULL);
+  OK(gmm_copy(context, out, block, SIZE, a));
+  OK(gmm_fill(context, block, 0x51, SIZE, a));
+  captured graph = end_capture(a);
+  for (int i = 0; i < 3; ++i) {
+    OK(gmm_fill(context, out, 0xff, SIZE, a));
+    launch(&graph, a);
+    CHECK(holds(out, SIZE, 0, a));
+    CHECK(holds(block, SIZE, 0x51, a));
+  }
+  destroy_graph(&graph);
+  OK(gmm_free(context, block, a));
+  OK(gmm_free(context, out, a));
+  end();
+}
+
+static void the_per_thread_stream_is_captured_too(void) {
+  begin();
+  void *out = ALLOC(SIZE);
+  REQUIRE(out != NULL);
+  begin_capture(GMM_STREAM_PER_THREAD, CAPTURE_GLOBAL);
+  uint8_t *block = ALLOC_STREAM(SIZE, GMM_STREAM_PER_THREAD);
+  REQUIRE(block != NULL);
+  OK(gmm_fill(context, block, 0x61, SIZE, GMM_STREAM_PER_THREAD));
+  OK(gmm_copy(context, out, block, SIZE, GMM_STREAM_PER_THREAD));
+  OK(gmm_free(context, block, GMM_STREAM_PER_THREAD));
+  captured graph = end_capture(GMM_STREAM_PER_THREAD);
+  crowd all;
+  fill_crowd(&all, GMM_STREAM_PER_THREAD, 0xdd, block, SIZE);
+  launch(&graph, GMM_STREAM_PER_THREAD);
+  CHECK(holds(out, SIZE, 0x61, GMM_STREAM_PER_THREAD));
+  check_crowd(&all, GMM_STREAM_PER_THREAD);
+  free_crowd(&all, GMM_STREAM_PER_THREAD);
+  destroy_graph(&graph);
+  OK(gmm_free(context, out, GMM_STREAM_PER_THREAD));
+  end();
+  OK(gmm_trim(context, NULL, NULL));
+  COMES_BACK();
+}
+
+static void a_heap_of_its_own(void) {
+  begin();
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .limit = 8 * MIB};
+  gmm_heap *heap = NULL;
+  MUST(gmm_heap_create(context, &desc, &heap));
+  void *outside = NULL, *inside = NULL, *refused = NULL;
+  OK(gmm_heap_alloc(heap, SIZE, a, &outside));
+  OK(gmm_free(context, outside, a));
+  begin_capture(a, CAPTURE_GLOBAL);
+  OK(gmm_heap_alloc(heap, SIZE, a, &inside));
+  CHECK_MESSAGE(inside != outside, "a capture was given memory from outside");
+  RESULT(gmm_heap_alloc(heap, 7 * MIB, a, &refused), GMM_ERROR_LIMIT_EXCEEDED);
+  captured graph = end_capture(a);
+  RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
+  OK(gmm_free(context, inside, a));
+  OK(gmm_heap_destroy(heap));  // the graph keeps its memory
+  CHECK(stats().reserved_bytes > held_before);
+  launch(&graph, a);
+  OK(gmm_stream_synchronize(context, a));
+  destroy_graph(&graph);
+  COMES_BACK();
+  end();
+}
+
+static char *snapshot_text;
+static int32_t keep_snapshot(void *user, const char *text, uint64_t size) {
+  uint64_t *used = user;
+  snapshot_text = realloc(snapshot_text, *used + size + 1);
+  memcpy(snapshot_text + *used, text, size);
+  *used += size;
+  snapshot_text[*used] = 0;
+  return 0;
+}
+
+static void statistics_and_snapshot_know_it(void) {
+  begin();
+  gmm_tag tag = make_tag("captured", GMM_CONTENTS_DROP);
+  begin_capture(a, CAPTURE_GLOBAL);
+  gmm_alloc_desc desc = alloc_desc();
+  desc.stream = a;
+  desc.tag = tag;
+  void *block = NULL;
+  OK(gmm_alloc(context, 3 * MIB, &desc, &block));
+  REQUIRE(block != NULL);
+  CHECK_EQUAL(query(block).tag, tag);
+  CHECK_EQUAL(query(block).kind, kind);
+  CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_bytes, 3 * MIB);
+  CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND | GMM_SCOPE_DEVICE, device, tag, kind).reserved_bytes >= 3 * MIB);
+  uint64_t used = 0;
+  OK(gmm_snapshot(context, keep_snapshot, &used));
+  const char *at = strstr(snapshot_text, "\"tag\":\"captured\",\"capture\":");
+  bool shown = false;
+  for (; at != NULL && !shown; at = strstr(at + 1, "\"tag\":\"captured\",\"capture\":"))
+    shown = strtoull(at + strlen("\"tag\":\"captured\",\"capture\":"), NULL, 10) != 0;
+  CHECK_MESSAGE(shown, "no heap of the snapshot names a capture");
+  free(snapshot_text);
+  snapshot_text = NULL;
+  captured graph = end_capture(a);
+  OK(gmm_free(context, block, a));
+  uint64_t allocations = stats_of(GMM_SCOPE_TAG, 0, tag, 0).allocations;
+  destroy_graph(&graph);
+  COMES_BACK();
+  CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).allocations, allocations);
+  end();
+}
+
+static void a_graph_outlives_its_context(void) {
+  begin();
+  gmm_context *mine = context, *other = open_context(2);
+  context = other;
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  begin_capture(stream, CAPTURE_GLOBAL);
+  void *block = ALLOC_STREAM(SIZE, stream), *freed = ALLOC_STREAM(2 * SIZE, stream);
+  CHECK(block != NULL);
+  OK(gmm_free(context, freed, stream));
+  captured graph = end_capture(stream);
+  OK(gmm_stream_destroy(context, stream));
+  OK(gmm_context_release(other));
+  context = mine;
+  destroy_graph(&graph);
+  sleep_ms(50);
+  block = ALLOC_STREAM(SIZE, a);
+  OK(gmm_free(context, block, a));
+  end();
+}
+
+// What the flag promises to the program, and what it promises to gmm: no question at an allocation, so no heap for the capture.
+static void a_program_without_captures_is_not_asked(void) {
+  begin();
+  uint64_t (*count)(const char *) = NULL;
+  void *library = dlopen("libcuda.so.1", RTLD_NOW);
+  *(void **)(void *)&count = library == NULL ? NULL : dlsym(library, "fake_cuda_count");
+  gmm_context_desc desc = {.struct_size = sizeof desc, .flags = GMM_CONTEXT_NO_CAPTURE};
+  gmm_context *asking = context, *plain = NULL;
+  MUST(gmm_context_create(&desc, &plain));
+  for (int asks = 0; asks < 2; ++asks) {
+    context = asks ? asking : plain;
+    void *block = ALLOC_STREAM(SIZE, a);
+    OK(gmm_free(context, block, a));
+    uint64_t before = count != NULL ? count("cuStreamIsCapturing") : 0;
+    block = ALLOC_STREAM(SIZE, a);
+    OK(gmm_free(context, block, a));
+    if (count != NULL) CHECK_EQUAL(count("cuStreamIsCapturing") - before, (uint64_t)asks);
+    block = ALLOC(SIZE);
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    block = ALLOC(SIZE);
+    uint64_t warm = count != NULL ? count(NULL) : 0;
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    block = ALLOC(SIZE);
+    if (count != NULL) CHECK_EQUAL(count(NULL), warm);
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  }
+  context = asking;
+  OK(gmm_context_release(plain));
+  end();
+}
+
+int main(void) {
+  open_cuda();
+  KINDS(memory_of_a_graph_is_its_own, ALL_KINDS);
+  KINDS(a_capture_uses_its_own_memory_again, ALL_KINDS);
+  KINDS(blocks_freed_after_the_capture_stay_the_graphs, ALL_KINDS);
+  KINDS(memory_comes_back_when_the_graph_goes, ALL_KINDS);
+  KINDS(blocks_outlive_their_graph, ALL_KINDS);
+  KINDS(two_streams_of_one_capture, ALL_KINDS);
+  KINDS(a_failed_capture_gives_its_memory_back, ALL_KINDS);
+  KINDS(a_paused_graph_keeps_its_addresses, 1u << GMM_KIND_VMM);
+  KINDS(trim_spoils_no_capture, ALL_KINDS);
+  KINDS(a_zeroed_block_is_zero_in_every_run, ALL_KINDS);
+  KINDS(the_per_thread_stream_is_captured_too, ALL_KINDS);
+  KINDS(a_heap_of_its_own, ALL_KINDS);
+  PLAIN(a_program_without_captures_is_not_asked);
+  KINDS(statistics_and_snapshot_know_it, ALL_KINDS);
+  KINDS(a_graph_outlives_its_context, ALL_KINDS);
+  return check_finish();
+}

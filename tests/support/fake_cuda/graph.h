@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a capture records, and the objects that a graph keeps alive.
+#ifndef FAKE_CUDA_GRAPH_H
+#define FAKE_CUDA_GRAPH_H
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "state.h"
+
+namespace fake {
+
+// A counted thing of the program's whose destructor runs on a thread of the driver's, a while after the last reference went.
+class UserObject {
+ public:
+  UserObject(CUhostFn fn, void *user, unsigned references);
+  CUuserObject handle() const { return handle_; }
+  // Any thread, with or without the lock of State.
+  static bool retain(CUuserObject object, unsigned count);
+  static bool release(CUuserObject object, unsigned count);
+  static uint64_t live();  // whose destructor has not returned yet
+
+ private:
+  CUuserObject handle_;
+};
+
+// The pieces of work in the order of their capture, which fits every dependency among them. An executable graph is a copy: both hold
+// references, and so does each launch until it is done.
+struct Graph {
+  Graph() = default;
+  Graph(const Graph &other);
+  Graph &operator=(const Graph &) = delete;
+  ~Graph();
+  std::vector<std::function<CUresult()>> work;
+  std::map<CUuserObject, unsigned> objects;
+};
+
+// The handle of a graph, made at its first use; of a graph that is still being captured too.
+CUgraph handle_of(const std::shared_ptr<Graph> &graph);
+// Lets go of what the handle holds; whoever else holds the graph keeps it. False for a handle that is none.
+bool drop_graph(CUgraph graph);
+uint64_t live_graphs();  // and executable ones
+
+}  // namespace fake
+#endif
