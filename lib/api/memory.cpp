@@ -78,7 +78,7 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
                            size - 1 < kMaxSize && context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen,
                        1)) {
     Heap *heap = plain_heap(*context, *desc);
-    if (__builtin_expect(heap != nullptr, 1)) {
+    if (__builtin_expect(heap != nullptr && !may_be_captured(*heap, desc->stream), 1)) {
       const Status status = cached_alloc(*heap, size, 0, desc->stream, out);
       if (__builtin_expect(status.ok(), 1)) return status.code();
     }

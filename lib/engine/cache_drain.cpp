@@ -112,6 +112,23 @@ Status Heap::drain_caches(bool wait) {
   return Status();
 }
 
+Status Heap::drain_for_growth(uint64_t thread) {
+  {
+    LockGuard guard(caches_mutex);
+    uint64_t live = ended.live_bytes;
+    uint32_t others = 0;
+    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
+      live += cache->live_bytes.load(std::memory_order_relaxed);
+      others += cache->thread_id != thread && cache->cached_bytes.load(std::memory_order_relaxed) != 0;
+    }
+    note_peak(live);
+    LockGuard heap_guard(mutex);
+    if (others != 0 && !growth_.may_drain()) return Status();
+    growth_.drained(others);
+  }
+  return drain_caches(false);
+}
+
 // The sum over caches that are read one after the other: a block that one thread allocated and another freed may be
 // seen as freed only.
 void Heap::note_peak(uint64_t live) {

@@ -283,8 +283,12 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     // Everything that is free anywhere, after the work that may use it.
     uint64_t released = 0;
     gmm_scope everything = {};
-    if (trim(everything, &released).ok() && released != 0)
+    // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
+    constexpr uint32_t kTrims = 3;
+    for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
       status = try_allocate(heap, size, alignment, flags, stream, out);
+      if (released == 0) break;
+    }
     for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
       gmm_oom_info info = {};
       info.struct_size = sizeof info;
@@ -297,7 +301,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
       info.cause = status.code();
       if (!limits.ask(info)) break;
       status = try_allocate(heap, size, alignment, flags, stream, out);
-      if (!status.ok() && short_of_memory() && trim(everything, &released).ok() && released != 0)
+      if (!status.ok() && short_of_memory() && trim(everything, &released).ok())
         status = try_allocate(heap, size, alignment, flags, stream, out);
     }
     if (!status.ok()) {

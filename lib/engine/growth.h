@@ -26,9 +26,14 @@ class GrowthPolicy {
   void took(uint64_t bytes) {
     moves_.earn(32 + static_cast<int64_t>(bytes >> 16));
     questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
+    drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
   }
   void freed() { only_grew_ = false; }
   void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
+  // Whether other threads' caches may be emptied once more, and that so many were. Where one thread allocates and another frees,
+  // the heap rather grows by what their caches hold than that every block takes such a round.
+  bool may_drain() const { return drains_.left > 0; }
+  void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
   // Whether streams may be asked what they are done with, and that so many were.
   bool may_ask() const { return questions_.left > 0; }
   void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }
@@ -71,7 +76,7 @@ class GrowthPolicy {
   static constexpr uint64_t kLargeExtent = uint64_t{24} << 20, kLargestExtent = uint64_t{256} << 20;
   // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query 110 ns, and 64 KiB are
   // read in 14 ns.
-  static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120;
+  static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
   static constexpr uint64_t kBytesToMove = 4096;
   struct Budget {
     int64_t most, left;
@@ -83,7 +88,7 @@ class GrowthPolicy {
 
   static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
-  Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000};
+  Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000};
   uint64_t peak_live_ = 0;
   bool only_grew_ = true;
 };

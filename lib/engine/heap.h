@@ -115,6 +115,8 @@ class Heap {
   // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed, for
   // which nobody else can record an event: the device is waited for, which can fail.
   Status drain_caches(bool wait);
+  // Before the heap grows: the same without waiting, unless other threads' caches were emptied too often of late.
+  Status drain_for_growth(uint64_t thread);
   HeapTotals totals();
 
   void count_failure() {
