@@ -25,6 +25,7 @@ Heap::Heap(Core &core, const HeapOptions &options)
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
   end_caches(*this);
+  if (spare_ != nullptr) core_.spans.put(spare_);
   streams_.clear();
 }
 
@@ -218,6 +219,10 @@ uint64_t Heap::note_frees(StreamKey key) {
   const bool per_thread = key.stream == GMM_STREAM_PER_THREAD;
   if (per_thread && key.thread != current_thread_id()) return 0;
   const uint64_t bit = streams_.bit_of(key);
+  if (bit != 0 && !per_thread) {
+    streams_.note_frees(key).ignore();  // remembers it, and records nothing that could fail
+    return bit;
+  }
   MessageGuard keep;
   if (bit != 0 && streams_.note_frees(key).ok()) return bit;
   // No memory to remember the stream, or no event: wait for it once.

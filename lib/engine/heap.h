@@ -273,6 +273,7 @@ class Heap {
   Ledgers ledgers_;
   Ledger own_ledger_;
   FreeRuns free_;
+  Span *spare_ = nullptr;  // the span that ended last, for the next: blocks that come and go need one each time
   GrowthPolicy growth_;
   StreamOrder streams_;
   List<Region, HeapRegions> regions_;

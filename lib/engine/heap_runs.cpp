@@ -5,7 +5,8 @@
 namespace gmm {
 
 Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
-  Span *span = core_.spans.take();
+  Span *span = spare_ != nullptr ? spare_ : core_.spans.take();
+  spare_ = nullptr;
   if (span == nullptr) return nullptr;
   span->region = region;
   span->heap.store(this, std::memory_order_relaxed);
@@ -24,6 +25,8 @@ void Heap::end_span(Span *span) {
   span->streams = 0;
   if (span->is_slab_object)
     core_.slabs.put(static_cast<SlabSpan *>(span));
+  else if (spare_ == nullptr)
+    spare_ = span;
   else
     core_.spans.put(span);
 }

@@ -75,6 +75,12 @@ void PageMap::set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *
   }
   Table *table = reinterpret_cast<Table *>(entry - 1);
   const uint32_t first = granule_of(begin), past = granule_of(end - 1) + 1;
+  if (!each && begin != base && past == kTableSize) {
+    // A page in the midst of a large block.
+    table->first.store(span, std::memory_order_release);
+    for (auto &word : table->starts) word.store(0, std::memory_order_release);
+    return;
+  }
   // What follows the range and had no start of its own keeps its span.
   if (past < kTableSize && (table->starts[past / 64].load(std::memory_order_relaxed) >> past % 64 & 1) == 0) {
     table->spans[past].store(table->find(past), std::memory_order_release);
@@ -111,18 +117,6 @@ void PageMap::set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *sp
 
 void PageMap::set(uintptr_t base, uint64_t size, Span *span) { set_pages(base, base, base + size, span, false); }
 void PageMap::set_each(uintptr_t base, uint64_t size, Span *span) { set_pages(base, base, base + size, span, true); }
-
-void PageMap::set_ends(uintptr_t base, uint64_t size, Span *span) {
-  constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
-  const uintptr_t end = base + size;
-  const uintptr_t second = (base | (kPage - 1)) + 1, last = (end - 1) & ~(kPage - 1);
-  if (second >= last) {
-    set_pages(base, base, end, span, false);
-    return;
-  }
-  set_in_page(base, base, second, span, false);
-  set_in_page(base, last, end, span, false);
-}
 
 void PageMap::set_extent(uintptr_t base, uint64_t size, Extent *extent) {
   for (uintptr_t address = base; address < base + size; address += uintptr_t{1} << kPageShift)

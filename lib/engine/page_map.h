@@ -53,8 +53,11 @@ class PageMap {
   void set(uintptr_t base, uint64_t size, Span *span);
   // The same, with an entry a granule, for a range in which lookups come often.
   void set_each(uintptr_t base, uint64_t size, Span *span);
-  // Sets the first and the last page only: enough for coalescing, cheap for long runs.
-  void set_ends(uintptr_t base, uint64_t size, Span *span);
+  // Marks the first and the last granule only: enough for coalescing, and the price is the same for every length.
+  void set_ends(uintptr_t base, uint64_t size, Span *span) {
+    mark(base, span);
+    mark(base + size - kGranule, span);
+  }
   void set_extent(uintptr_t base, uint64_t size, Extent *extent);
 
  private:
@@ -99,6 +102,20 @@ class PageMap {
     return static_cast<uint32_t>((address >> kGranuleShift) % kTableSize);
   }
   bool add_table(uintptr_t address);
+  // The granule, or its page where that has no table and so belongs to one span.
+  void mark(uintptr_t address, Span *span) {
+    Page *page = writable_page(address);
+    const uintptr_t entry = page->span.load(std::memory_order_relaxed);
+    if ((entry & 1) == 0) {
+      page->span.store(reinterpret_cast<uintptr_t>(span), std::memory_order_release);
+      return;
+    }
+    Table *table = reinterpret_cast<Table *>(entry - 1);
+    const uint32_t granule = granule_of(address);
+    table->spans[granule].store(span, std::memory_order_release);
+    std::atomic<uint64_t> &word = table->starts[granule / 64];
+    word.store(word.load(std::memory_order_relaxed) | uint64_t{1} << granule % 64, std::memory_order_release);
+  }
   // The part of a range that lies in one page.
   void set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
   void set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);

@@ -16,17 +16,24 @@ StreamKey plain(StreamKey key) {
 
 uint64_t StreamOrder::bit_of(StreamKey key) {
   key = plain(key);
-  for (uint64_t i = 0; i < slots_.size(); ++i)
-    if (!slots_[i].retired && slots_[i].key == key) return uint64_t{1} << (i < kBits ? i : kBits - 1);
+  if (last_ < slots_.size() && slots_[last_].key == key && !slots_[last_].retired)
+    return uint64_t{1} << (last_ < kBits ? last_ : kBits - 1);
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].retired || !(slots_[i].key == key)) continue;
+    last_ = i;
+    return uint64_t{1} << (i < kBits ? i : kBits - 1);
+  }
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
     // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is done.
     if (!slot.retired && !(slot.ended && !slot.dirty && is_done(slot))) continue;
     put_event(slot.noted);
     slot = Slot{key};
+    last_ = i;
     return uint64_t{1} << (i < kBits ? i : kBits - 1);
   }
   if (!slots_.push_back(Slot{key})) return 0;
+  last_ = slots_.size() - 1;
   return uint64_t{1} << (slots_.size() <= kBits ? slots_.size() - 1 : kBits - 1);
 }
 
@@ -106,16 +113,12 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
 
 Status StreamOrder::note_frees(StreamKey key) {
   if (bit_of(key) == 0) return Status();
-  key = plain(key);
-  for (Slot &slot : slots_) {
-    if (slot.retired || !(slot.key == key)) continue;
-    slot.dirty = true;
-    if (key.stream != GMM_STREAM_PER_THREAD) return Status();
-    const Status status = bring_up_to_date(slot);
-    // Then only this stream may use the memory, until a later free of the thread finds no capture.
-    return status.code() == GMM_ERROR_CAPTURING ? Status() : status;
-  }
-  return Status();
+  Slot &slot = slots_[last_];
+  slot.dirty = true;
+  if (slot.key.stream != GMM_STREAM_PER_THREAD) return Status();
+  const Status status = bring_up_to_date(slot);
+  // Then only this stream may use the memory, until a later free of the thread finds no capture.
+  return status.code() == GMM_ERROR_CAPTURING ? Status() : status;
 }
 
 // Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.

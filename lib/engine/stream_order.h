@@ -92,6 +92,7 @@ class StreamOrder {
   Vector<NativeEvent> spare_;  // has room for every event that was made
   uint64_t events_ = 0;
   uint64_t recorded_ = 0;
+  uint64_t last_ = 0;  // the slot that bit_of() found last
   bool captures_ = false;
 };
 
