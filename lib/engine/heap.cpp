@@ -120,8 +120,6 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
   LockGuard guard(mutex);
   *out = nullptr;
   put_back_locked(back, back_count, key);
-  if (streams_.bit_of(key) == 0)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   Span *run = nullptr;
   GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
   if (run == nullptr) return Status();
@@ -220,7 +218,7 @@ uint64_t Heap::note_frees(StreamKey key) {
   if (per_thread && key.thread != current_thread_id()) return 0;
   const uint64_t bit = streams_.bit_of(key);
   if (bit != 0 && !per_thread) {
-    streams_.note_frees(key).ignore();  // remembers it, and records nothing that could fail
+    streams_.note_free_on_last();
     return bit;
   }
   MessageGuard keep;

@@ -162,8 +162,8 @@ Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
 }
 
 Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
-  const uint64_t bit = streams_.bit_of(key);
-  const uint64_t own = streams_.own_bit(key);
+  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
+  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   // What other streams are done with is as good as own, and merges with it.
   if (streams_.known_streams() > 1 && growth_.may_ask()) settle_free();
   if (Span *run = free_.best_fit(count, alignment, own)) return carve(run, count, alignment, out);

@@ -38,7 +38,10 @@ class StreamOrder {
   // memory to remember it.
   uint64_t bit_of(StreamKey key);
   // The bits that memory may carry to be given to a stream as it is: its own, and none when it shares the last one.
-  uint64_t own_bit(StreamKey key) { return bit_of(key) & ~kSharedBit; }
+  uint64_t own_bit(StreamKey key) { return own_of(bit_of(key)); }
+  static uint64_t own_of(uint64_t bit) { return bit & ~kSharedBit; }
+  // Memory was freed on the stream that bit_of() was just asked for, not a per-thread one: nothing is recorded yet.
+  void note_free_on_last() { slots_[last_].dirty = true; }
   // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph capture.
   Status put_behind(StreamKey waiter, uint64_t bits);
   // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.

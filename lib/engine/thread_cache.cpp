@@ -2,132 +2,13 @@
 #include "engine/thread_cache.h"
 
 #include <cinttypes>
-#include <cstdlib>
 
-#include "engine/cache_state.h"
+#include "engine/cache_owner.h"
 
 namespace gmm {
 namespace {
 
-// A stack of a class holds about this many bytes, and 4 to 64 blocks.
-constexpr uint64_t kStackBytes = uint64_t{256} << 10;
 constexpr uint32_t kBatch = 32;
-
-uint16_t stack_capacity(uint32_t index) {
-  const uint64_t fits = kStackBytes / small_class_size(index);
-  return static_cast<uint16_t>(fits > 64 ? 64 : fits < 4 ? 4 : fits);
-}
-
-// --- Who may touch a cache -----------------------------------------------------------------------------
-
-// Whether the owner may go on; leave() follows either way. The fast paths call nothing that comes back, so that they
-// save no registers: what needs attention is for the slow paths, which use enter().
-inline bool enter_at_once(HeapCache &cache) {
-  if constexpr (kThreadSanitizer) {
-    cache.busy.exchange(1, std::memory_order_seq_cst);
-    return cache.attention.load(std::memory_order_seq_cst) == 0;
-  }
-  cache.busy.store(1, std::memory_order_relaxed);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  return cache.attention.load(std::memory_order_acquire) == 0;
-}
-
-bool enter(HeapCache &cache) {
-  if (enter_at_once(cache)) return true;
-  if ((cache.attention.load(std::memory_order_relaxed) & kNeedsFence) != 0) __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  return (cache.attention.load(std::memory_order_acquire) & kRevoked) == 0;
-}
-
-inline void leave(HeapCache &cache) { cache.busy.store(0, std::memory_order_release); }
-
-// The owner met a revocation: wait until it is over.
-void wait_for_revoker(HeapCache &cache) {
-  leave(cache);
-  LockGuard guard(cache.heap->caches_mutex);
-}
-
-inline void add(std::atomic<uint64_t> &counter, uint64_t value) {
-  counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
-}
-
-// --- A thread's table -------------------------------------------------------------------------------------
-
-// The thread's cache of a heap, NULL when it has none.
-HeapCache *find_cache(const Heap &heap) {
-  const ThreadState *state = t_state;
-  if (state == nullptr || heap.fast.slot >= state->table_size) return nullptr;
-  const ThreadTableEntry &entry = state->table[heap.fast.slot];
-  if (entry.serial != heap.fast.serial) return nullptr;
-  t_last = entry;
-  return entry.cache;
-}
-
-HeapCache *make_cache(Heap &heap) {
-  ThreadState *state = t_state != nullptr ? t_state : make_thread_state();
-  if (state == nullptr) return nullptr;
-  if (heap.fast.slot >= state->table_size) {
-    const uint32_t size = (heap.fast.slot + 64) & ~63u;
-    void *table = std::realloc(state->table, size * sizeof(ThreadTableEntry));
-    if (table == nullptr) return nullptr;
-    state->table = static_cast<ThreadTableEntry *>(table);
-    for (uint32_t i = state->table_size; i < size; ++i) state->table[i] = ThreadTableEntry{};
-    state->table_size = size;
-  }
-  HeapCache *cache = heap.core().allocator.create<HeapCache>();
-  if (cache == nullptr) return nullptr;
-  cache->heap = &heap;
-  cache->thread_id = state->id;
-  if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
-  {
-    LockGuard guard(heap.caches_mutex);
-    heap.caches.push_back(cache);
-  }
-  state->table[heap.fast.slot] = ThreadTableEntry{heap.fast.serial, cache};
-  return cache;
-}
-
-// The bins of a stream, NULL without host memory. Inside enter().
-StreamBins *bins_of(HeapCache &cache, gmm_stream stream) {
-  if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
-  for (StreamBins *bins = cache.all; bins != nullptr; bins = bins->next)
-    if (bins->key.stream == stream) return cache.current = bins;
-  StreamBins *bins = cache.heap->core().allocator.create<StreamBins>();
-  if (bins == nullptr) return nullptr;
-  *bins = StreamBins{};
-  bins->key = StreamKey{stream, stream == GMM_STREAM_PER_THREAD ? cache.thread_id : 0};
-  bins->next = cache.all;
-  cache.all = bins;
-  return cache.current = bins;
-}
-
-Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index) {
-  Bin &bin = bins.bins[index];
-  if (bin.entries != nullptr) return &bin;
-  const uint16_t capacity = stack_capacity(index);
-  bin.entries = static_cast<CacheEntry *>(cache.heap->core().allocator.allocate(capacity * sizeof(CacheEntry), 64));
-  if (bin.entries == nullptr) return nullptr;
-  bin.capacity = capacity;
-  bin.block_bytes = static_cast<uint32_t>(small_class_size(index));
-  return &bin;
-}
-
-// A large block may be larger than what is asked for by less than a granule, or by this much.
-inline bool fits(uint64_t bytes, uint64_t size) {
-  return bytes >= size && (bytes - size < kGranule || bytes - size <= bytes / 64);
-}
-
-// All large blocks of a stream out of the cache; their number. Inside enter().
-uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out) {
-  const uint32_t count = bins.large_count;
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    out[i] = bins.large[i].entry;
-    bytes += bins.large[i].bytes;
-  }
-  bins.large_count = 0;
-  add(cache.cached_bytes, 0 - bytes);
-  return count;
-}
 
 inline void count_alloc(HeapCache &cache, uint64_t size) {
   add(cache.allocations, 1);
@@ -177,6 +58,27 @@ Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey ke
   return fail(GMM_ERROR_OUT_OF_MEMORY, "%" PRIu64 " bytes were asked for, and the heap could not grow.", size);
 }
 
+// None of the large blocks in the cache fits: they go back, so that they are merged before another run is split.
+Status slow_alloc_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, uint64_t alignment,
+                        void **out) {
+  Heap &heap = *cache.heap;
+  CacheEntry back[kLargeEntries];
+  const uint32_t count = take_large_entries(cache, bins, back);
+  for (StreamBins *other = cache.all; other != nullptr; other = other->next) {
+    CacheEntry others[kLargeEntries];
+    if (other->large_count != 0) heap.put_back(others, take_large_entries(cache, *other, others), other->key);
+  }
+  const StreamKey key = bins.key;
+  leave(cache);
+  std::atomic<uint64_t> *slot = nullptr;
+  GMM_TRY(central_alloc(heap, size, alignment, key, back, count, out, &slot));
+  slot->store(asked, std::memory_order_relaxed);
+  while (!enter(cache)) wait_for_revoker(cache);
+  count_alloc(cache, asked);
+  leave(cache);
+  return Status();
+}
+
 // The bin was empty. Fills it, outside of enter() so that a revoker never waits for a driver call.
 __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t asked, uint64_t alignment,
                                             gmm_stream stream, void **out) {
@@ -185,16 +87,9 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   if (cache == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
   while (!enter(*cache)) wait_for_revoker(*cache);
   StreamBins *bins = bins_of(*cache, stream);
-  const bool cacheable = bins != nullptr && size <= kMaxSmall && alignment <= kGranule;
+  if (bins != nullptr && size > kMaxSmall) return slow_alloc_large(*cache, *bins, size, asked, alignment, out);
+  const bool cacheable = bins != nullptr && alignment <= kGranule;
   Bin *bin = cacheable ? stack_of(*cache, *bins, small_class(size)) : nullptr;
-  CacheEntry back[kLargeEntries];
-  const uint32_t back_count = bins != nullptr && size > kMaxSmall ? take_large_entries(*cache, *bins, back) : 0;
-  if (size > kMaxSmall) {
-    for (StreamBins *other = cache->all; other != nullptr; other = other->next) {
-      CacheEntry others[kLargeEntries];
-      if (other->large_count != 0) heap.put_back(others, take_large_entries(*cache, *other, others), other->key);
-    }
-  }
   leave(*cache);
   if (bins == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
   const StreamKey key = bins->key;
@@ -207,7 +102,7 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   }
   std::atomic<uint64_t> *slot = nullptr;
   if (count == 0) {
-    GMM_TRY(central_alloc(heap, size, alignment, key, back, back_count, out, &slot));
+    GMM_TRY(central_alloc(heap, size, alignment, key, nullptr, 0, out, &slot));
   } else {
     --count;
     *out = batch[count].block;
@@ -233,20 +128,37 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
 
 }  // namespace
 
-// Another heap than last time, or another stream: the second try finds them at once.
-__attribute__((noinline)) static Status retry_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
-                                                    void **out) {
-  const uint64_t rounded = alignment > kUnit ? (size + alignment - 1) & ~(alignment - 1) : size;
-  HeapCache *cache = find_cache(heap);
-  if (cache == nullptr || !enter(*cache)) {
-    if (cache != nullptr) wait_for_revoker(*cache);
-    return slow_alloc(heap, rounded, size, alignment, stream, out);
+// A block of the cache, when one fits; then the cache is left. Inside enter().
+static inline bool take_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  if (size <= kMaxSmall) {
+    Bin &bin = bins.bins[small_class(size)];
+    if (__builtin_expect(bin.count == 0, 0)) return false;
+    const CacheEntry entry = bin.entries[--bin.count];
+    give_out(cache, entry, bin.block_bytes, asked);
+    *out = entry.block;
+    return true;
   }
-  const bool found = bins_of(*cache, stream) != nullptr;
+  for (uint32_t i = bins.large_count; i-- > 0;) {
+    const LargeEntry large = bins.large[i];
+    if (!fits(large.bytes, size)) continue;
+    bins.large[i] = bins.large[--bins.large_count];
+    give_out(cache, large.entry, large.bytes, asked);
+    *out = large.entry.block;
+    return true;
+  }
+  return false;
+}
+
+// Another heap than last time, or another stream, or something needs attention.
+__attribute__((noinline)) static Status find_and_alloc(Heap &heap, uint64_t size, uint64_t asked, uint64_t alignment,
+                                                       gmm_stream stream, void **out) {
+  HeapCache *cache = find_cache(heap);
+  if (cache == nullptr) return slow_alloc(heap, size, asked, alignment, stream, out);
+  while (!enter(*cache)) wait_for_revoker(*cache);
+  StreamBins *bins = bins_of(*cache, stream);
+  if (bins != nullptr && take_cached(*cache, *bins, size, asked, out)) return Status();
   leave(*cache);
-  if (!found || cache->attention.load(std::memory_order_relaxed) != 0)
-    return slow_alloc(heap, rounded, size, alignment, stream, out);
-  return cached_alloc(heap, size, alignment, stream, out);
+  return slow_alloc(heap, size, asked, alignment, stream, out);
 }
 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
@@ -258,32 +170,16 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
     size = (size + alignment - 1) & ~(alignment - 1);
   }
   // A serial is never used again, so the cache of a heap that ended is not found.
-  if (__builtin_expect(t_last.serial != heap.fast.serial, 0)) return retry_alloc(heap, asked, alignment, stream, out);
+  if (__builtin_expect(t_last.serial != heap.fast.serial, 0))
+    return find_and_alloc(heap, size, asked, alignment, stream, out);
   HeapCache *cache = t_last.cache;
   const bool entered = enter_at_once(*cache);
   StreamBins *bins = cache->current;
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
     leave(*cache);
-    return retry_alloc(heap, asked, alignment, stream, out);
+    return find_and_alloc(heap, size, asked, alignment, stream, out);
   }
-  if (size <= kMaxSmall) {
-    Bin &bin = bins->bins[small_class(size)];
-    if (__builtin_expect(bin.count != 0, 1)) {
-      const CacheEntry entry = bin.entries[--bin.count];
-      give_out(*cache, entry, bin.block_bytes, asked);
-      *out = entry.block;
-      return Status();
-    }
-  } else {
-    for (uint32_t i = bins->large_count; i-- > 0;) {
-      const LargeEntry large = bins->large[i];
-      if (!fits(large.bytes, size)) continue;
-      bins->large[i] = bins->large[--bins->large_count];
-      give_out(*cache, large.entry, large.bytes, asked);
-      *out = large.entry.block;
-      return Status();
-    }
-  }
+  if (__builtin_expect(take_cached(*cache, *bins, size, asked, out), 1)) return Status();
   leave(*cache);
   return slow_alloc(heap, size, asked, alignment, stream, out);
 }

@@ -31,7 +31,7 @@ constexpr char kUsageText[] =
     "  --json                          one object a row\n"
     "pair:\n"
     "  --size N,...                    bytes, or with K, M, G; default: 512,1K,64K,1M,4M,64M\n"
-    "  --threads N,...                 each with its own stream; default: 1\n"
+    "  --threads N,...                 several have a stream each; default: 1, on the default stream\n"
     "  --share                         also: one thread allocates, another frees on the allocating thread's stream\n"
     "  --cross                         also: the same, freed on the freeing thread's stream\n"
     "  --sample-us N                   length of a sample; default: 500, with several threads 2000\n"

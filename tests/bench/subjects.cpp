@@ -163,8 +163,10 @@ bool Instance::open(const gmm_bench_subject &subject, uint32_t kind, uint32_t st
   }
   threads_.assign(threads, nullptr);
   bool good = true;
+  // One thread uses the default stream, as most programs do; several have one each.
+  const uint32_t first = threads == 1 ? 0 : 1;
   workers_->run(
-      threads, [&](uint32_t i) { return subject.thread_begin(state_, i + 1, &threads_[i]) != 0; }, &good);
+      threads, [&](uint32_t i) { return subject.thread_begin(state_, first + i, &threads_[i]) != 0; }, &good);
   if (!good) error_ = subject.error(state_);
   return good;
 }
