@@ -146,6 +146,7 @@ class Heap {
   void attach(Region &region);
   // Extents of a paused region without a live block are given up. False when the region was dedicated and ended with them.
   bool drop_paused(Region &region);
+  void end_empty_regions();
   StreamOrder &streams() { return streams_; }
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
 

@@ -123,6 +123,18 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const Idl
   return Status();
 }
 
+// VMM: addresses that hold nothing go back too, else pauses, during which allocations go to new regions, would use them up.
+void Heap::end_empty_regions() {
+  if (options_.kind != Kind::kVmm) return;
+  for (Region *region = regions_.front(), *next; region != nullptr; region = next) {
+    next = regions_.next(region);
+    const uint64_t size = region->size.load(std::memory_order_relaxed);
+    if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 &&
+        span_at(region->base.load(std::memory_order_relaxed))->bytes() == size)
+      end_region(region);
+  }
+}
+
 bool Heap::drop_paused(Region &region) {
   // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
   Span *previous = nullptr;
@@ -155,7 +167,9 @@ Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   if (wait) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
   if (wait) settle_free();
-  return release_free_locked(at_most, released);
+  GMM_TRY(release_free_locked(at_most, released));
+  end_empty_regions();
+  return Status();
 }
 
 Status Heap::close(bool force) {

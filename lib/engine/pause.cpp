@@ -344,6 +344,7 @@ Status Pauser::resume(const gmm_tag *tags, uint32_t count, uint64_t *bytes) {
       heap->attach(*region);
     }
     if (!status.ok()) continue;
+    heap->end_empty_regions();
     for (uint64_t i = paused_.size(); i-- > 0;)
       if (paused_[i].heap == heap) {
         core_.allocator.destroy(paused_[i].backup);

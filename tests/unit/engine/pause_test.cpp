@@ -96,6 +96,25 @@ TEST(Pause, PhysicalMemoryGoesAndContentsComeBack) {
   }
 }
 
+// What is allocated during a pause lies in addresses of its own, which do not pile up.
+TEST(Pause, ManyPausesReserveNoMoreAddresses) {
+  Paused test;
+  const auto cycle = [&] {
+    uint64_t bytes = 0;
+    ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+    void *made = nullptr;
+    ASSERT_TRUE(cached_alloc(*test.owned[0], 5 << 20, 0, GMM_STREAM_DEFAULT, &made).ok());
+    ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok());
+    ASSERT_TRUE(cached_free(test.engine.core, made, GMM_STREAM_DEFAULT).ok());
+  };
+  for (int i = 0; i < 3; ++i) cycle();
+  FailingBackend &backend = *test.engine.backend;
+  const uint64_t before = backend.count("reserve") - backend.count("unreserve");
+  for (int i = 0; i < 20; ++i) cycle();
+  EXPECT_LE(backend.count("reserve") - backend.count("unreserve"), before);
+  test.check_heaps();
+}
+
 TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
   Paused test;
   uint64_t bytes = 0;
