@@ -94,6 +94,7 @@ class Context {
   void begin_trace();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
+  Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
   // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended

@@ -95,7 +95,13 @@ Status StreamOrder::note_frees(StreamKey key) {
   for (Slot &slot : slots_) {
     if (slot.retired || !(slot.key == key)) continue;
     slot.dirty = true;
-    return key.stream == GMM_STREAM_PER_THREAD ? bring_up_to_date(slot) : Status();
+    if (key.stream != GMM_STREAM_PER_THREAD) return Status();
+    const Status status = bring_up_to_date(slot);
+    if (status.ok() || !backend_->stream_synchronize(device_, key.stream).ok()) return status;
+    // Without an event the stream was waited for. Nobody else could do either later.
+    slot.dirty = slot.pending = false;
+    slot.done_stamps = ++recorded_;
+    return Status();
   }
   return Status();
 }
