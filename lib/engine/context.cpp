@@ -311,16 +311,28 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
   }
   if (!status.ok()) return status;
   if ((flags & GMM_ALLOC_ZERO) != 0) {
-    status = core.backend->fill(heap.options().device, stream, *out, 0, size);
-    if (!status.ok()) {
+    bool paused = false;
+    status = clear(heap, memory, size, stream, &paused);
+    if (!status.ok() || paused) {
       MessageGuard keep;
-      cached_free(core, *out, stream).ignore();  // the block was made just now
-      return status;
+      cached_free(core, memory, stream).ignore();  // the block was made just now
+      // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
+      return paused ? allocate(heap, size, alignment, flags, stream, result) : status;
     }
   }
   if (__builtin_expect(trace.running(), 0)) trace.allocated(heap, memory, size, alignment, flags, stream);
   *result = memory;
   return status;
+}
+
+// Under the heap's lock, a pause of the memory comes either before, and is seen, or after, and waits for the fill.
+Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused) {
+  Backend &backend = *core.backend;
+  if (heap.options().kind != Kind::kVmm) return backend.fill(heap.options().device, stream, memory, 0, size);
+  LockGuard guard(heap.mutex);
+  Block block;
+  *paused = find_block(core, memory, &block) && block.paused;
+  return *paused ? Status() : backend.fill(heap.options().device, stream, memory, 0, size);
 }
 
 // --- Giving back ---------------------------------------------------------------------------------------------------------

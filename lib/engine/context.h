@@ -125,6 +125,7 @@ class Context {
   void end_capture_heap(gmm_heap *heap);
   Status check_captures_of(const Heap &parent);
   void orphan_captures_of(const Heap &parent);
+  Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
   // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended

@@ -117,6 +117,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
   if (may_move)
     if (const uint64_t moves = growth_.to_move(held, window.bytes, peak); moves != 0) move_free_extents(&fill, moves);
   Status status;
+  uint64_t moved = fill.bytes;
   for (bool again = true; fill.bytes < window.bytes;) {
     const uint64_t need = window.bytes - fill.bytes;
     uint64_t wanted = growth_.to_take(held, need, peak, options_.minimum_extent);
@@ -128,13 +129,24 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     // Moving free memory is the way to serve the need without more; and a smaller step may do.
     if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;
     again = false;
+    const uint64_t so_far = fill.bytes;
     if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes);
+    moved += fill.bytes - so_far;
     if (fill.bytes >= window.bytes) status = Status();
     if (fill.bytes == before && wanted == need) break;
   }
   if (fill.hole != nullptr) make_hole(fill.hole);
   if (fill.filled == nullptr) {
     if (fresh != nullptr) end_region(fresh);
+    return status;
+  }
+  if (!status.ok()) {
+    // What was made goes back at once: others may need it. The driver's refusal of that only keeps it here.
+    MessageGuard keep;
+    uint64_t released = 0;
+    const uint64_t made = fill.bytes - moved;
+    list_run(fill.filled);
+    if (made != 0) release_run_extents(fill.filled, made, &released).ignore();
     return status;
   }
   // One run with both neighbours, where they are free for this stream.

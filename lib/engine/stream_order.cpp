@@ -118,7 +118,12 @@ Status StreamOrder::note_frees(StreamKey key) {
   if (slot.key.stream != GMM_STREAM_PER_THREAD) return Status();
   const Status status = bring_up_to_date(slot);
   // Then only this stream may use the memory, until a later free of the thread finds no capture.
-  return status.code() == GMM_ERROR_CAPTURING ? Status() : status;
+  if (status.code() == GMM_ERROR_CAPTURING) return Status();
+  if (status.ok() || !backend_->stream_synchronize(device_, slot.key.stream).ok()) return status;
+  // Without an event the stream was waited for. Nobody else could do either later.
+  slot.dirty = slot.pending = false;
+  slot.done_stamps = ++recorded_;
+  return Status();
 }
 
 // Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.

@@ -232,7 +232,7 @@ static void read_once(void) {
   uint64_t size = 0;
   gmm_statistics s = {.struct_size = sizeof s};
   gmm_pause_info info = {.struct_size = sizeof info};
-  switch (below(7)) {
+  switch (below(8)) {
     case 0:
       DO(gmm_trim(context, NULL, &size));
       break;
@@ -259,6 +259,9 @@ static void read_once(void) {
       DO(gmm_trim(context, &scope, NULL));
       break;
     }
+    case 6:
+      DO(gmm_set_decommit(context, one_in(3) ? GMM_DECOMMIT_NEVER : 1 + below(30)));
+      break;
     default:
       DO(gmm_stats(context, NULL, &s));
       if (s.live_blocks > 100000 || s.live_bytes > (uint64_t)1 << 40 || s.reserved_bytes > (uint64_t)1 << 40)
