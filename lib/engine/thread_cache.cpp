@@ -314,10 +314,9 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
   uint64_t bytes = span->block_size.load(std::memory_order_relaxed);
   uint32_t index = 0;
   if (bytes != 0) {
-    // A block of a slab starts where its number says.
-    if (__builtin_expect(offset >= span->bytes(), 0)) return free_error(core, span, block);
-    index = span->index_of(address);
-    if (__builtin_expect(index * bytes != offset || index == span->block_count.load(std::memory_order_relaxed), 0))
+    // A block of a slab starts where its number says; of an address outside of the slab no number says so.
+    index = static_cast<uint32_t>((offset / kUnit * span->reciprocal.load(std::memory_order_relaxed)) >> 24);
+    if (__builtin_expect(index * bytes != offset || index >= span->block_count.load(std::memory_order_relaxed), 0))
       return free_error(core, span, block);
   } else {
     bytes = span->bytes();
