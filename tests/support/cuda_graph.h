@@ -28,6 +28,7 @@ static struct {
   int (*cuEventDestroy_v2)(void *event);
   int (*cuEventRecord)(void *event, gmm_stream stream);
   int (*cuStreamWaitEvent)(gmm_stream stream, void *event, unsigned flags);
+  int (*cuThreadExchangeStreamCaptureMode)(int *mode);
 } cuda;
 
 // False without a driver, and then there is nothing to capture.
@@ -54,6 +55,7 @@ __attribute__((unused)) static bool find_cuda(void) {
   FIND(cuEventDestroy_v2);
   FIND(cuEventRecord);
   FIND(cuStreamWaitEvent);
+  FIND(cuThreadExchangeStreamCaptureMode);
 #undef FIND
   return true;
 }
@@ -80,6 +82,16 @@ __attribute__((unused)) static void exit_device(void) {
   CU(cuda.cuDevicePrimaryCtxRelease_v2(handle));
 }
 
+// What allocates or frees spoils another thread's capture in global mode, unless this thread says that it knows (CUDA driver API,
+// cuThreadExchangeStreamCaptureMode).
+#define RELAXED(call)                                        \
+  do {                                                       \
+    int check_mode = CAPTURE_RELAXED;                        \
+    CU(cuda.cuThreadExchangeStreamCaptureMode(&check_mode)); \
+    CU(call);                                                \
+    CU(cuda.cuThreadExchangeStreamCaptureMode(&check_mode)); \
+  } while (0)
+
 typedef struct captured {
   void *graph, *executable;
 } captured;
@@ -90,15 +102,15 @@ __attribute__((unused)) static void begin_capture(gmm_stream stream, int mode) {
 __attribute__((unused)) static captured end_capture(gmm_stream stream) {
   captured made = {NULL, NULL};
   CU(cuda.cuStreamEndCapture(stream, &made.graph));
-  if (made.graph != NULL) CU(cuda.cuGraphInstantiateWithFlags(&made.executable, made.graph, 0));
+  if (made.graph != NULL) RELAXED(cuda.cuGraphInstantiateWithFlags(&made.executable, made.graph, 0));
   return made;
 }
 __attribute__((unused)) static void launch(const captured *graph, gmm_stream stream) {
   if (graph->executable != NULL) CU(cuda.cuGraphLaunch(graph->executable, stream));
 }
 __attribute__((unused)) static void destroy_graph(captured *graph) {
-  if (graph->executable != NULL) CU(cuda.cuGraphExecDestroy(graph->executable));
-  if (graph->graph != NULL) CU(cuda.cuGraphDestroy(graph->graph));
+  if (graph->executable != NULL) RELAXED(cuda.cuGraphExecDestroy(graph->executable));
+  if (graph->graph != NULL) RELAXED(cuda.cuGraphDestroy(graph->graph));
   graph->executable = graph->graph = NULL;
 }
 

@@ -137,6 +137,7 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, u
   Graph *graph = find_graph(handle);
   if (!out || !graph || flags) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
+  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;  // it allocates
   *out = reinterpret_cast<CUgraphExec>(all_graphs().next++ << 4);
   all_graphs().executables[*out] = std::make_shared<Graph>(*graph);
   return CUDA_SUCCESS;
