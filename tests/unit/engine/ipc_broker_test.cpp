@@ -232,6 +232,7 @@ TEST_F(IpcBrokerTest, ARequestMayComeByteByByte) {
 }
 
 TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreNotKept) {
+  expect_service();  // it runs, and has opened what it needs; this connection may still be open, or not
   const int before = test::open_descriptors();
   for (int i = 0; i < 20; ++i) {
     const int fd = raw();
@@ -251,7 +252,7 @@ TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreNotKept) {
     EXPECT_EQ(::sendmsg(fd, &message, MSG_NOSIGNAL), 1);
     ::close(fd);
   }
-  EXPECT_TRUE(eventually([&] { return test::open_descriptors() == before; }));
+  EXPECT_TRUE(eventually([&] { return test::open_descriptors() <= before; }));
 }
 
 TEST_F(IpcBrokerTest, SilentPeersAreDroppedInTime) {
