@@ -91,13 +91,15 @@ def draw_lines(axes, subjects, points_of):
 
 
 def draw(rows, kind, size, title, path):
-    subjects = of_one_kind(rows, kind)
     threads = sorted({row["threads"] for row in rows})
     panels = 2 if len(threads) > 1 else 1
     figure, panes = pyplot.subplots(1, panels, figsize=(6.2 * panels, 4.6), squeeze=False, layout="constrained")
 
+    # Where several threads are compared each has its own stream, even a single one; over sizes it is the default stream.
+    threaded = {row.get("run") for row in rows if row["threads"] > 1}
+    alone = [row for row in rows if row.get("run") not in threaded] or rows
     left = panes[0][0]
-    draw_lines(left, subjects, lambda own: series(own, "size", threads=1))
+    draw_lines(left, of_one_kind(alone, kind), lambda own: series(own, "size", threads=1))
     left.set_xscale("log", base=2)
     left.set_yscale("log")
     left.xaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1,), numticks=9))
@@ -112,7 +114,8 @@ def draw(rows, kind, size, title, path):
         right = panes[0][1]
         sizes = sorted({row["size"] for row in rows if row["threads"] > 1})
         chosen = size if size in sizes else sizes[0]
-        draw_lines(right, subjects, lambda own: [(count, count / ns * 1e9) for count, ns in series(own, "threads", size=chosen)])
+        beside = of_one_kind([row for row in rows if row.get("run") in threaded], kind)
+        draw_lines(right, beside, lambda own: [(count, count / ns * 1e9) for count, ns in series(own, "threads", size=chosen)])
         right.set_yscale("log")
         right.set_xscale("log", base=2)
         right.xaxis.set_major_locator(ticker.FixedLocator(threads))
