@@ -73,7 +73,7 @@ fi
 
 if [ -n "$sanitize" ]; then
   # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
-  if setup_configure build-sanitize -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
+  if setup_configure build-sanitize -Dbench=false -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
     -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
