@@ -111,6 +111,12 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   });
 }
 
+// The stream was waited for.
+void StreamOrder::all_done(Slot &slot) {
+  slot.dirty = slot.pending = slot.refused = false;
+  slot.done_stamps = ++recorded_;
+}
+
 Status StreamOrder::note_frees(StreamKey key) {
   if (bit_of(key) == 0) return Status();
   Slot &slot = slots_[last_];
@@ -119,10 +125,11 @@ Status StreamOrder::note_frees(StreamKey key) {
   const Status status = bring_up_to_date(slot);
   // Then only this stream may use the memory, until a later free of the thread finds no capture.
   if (status.code() == GMM_ERROR_CAPTURING) return Status();
-  if (status.ok() || !backend_->stream_synchronize(device_, slot.key.stream).ok()) return status;
-  // Without an event the stream was waited for. Nobody else could do either later.
-  slot.dirty = slot.pending = false;
-  slot.done_stamps = ++recorded_;
+  if (status.ok()) return status;
+  // Without an event the stream is waited for. Nobody else could do either later, but wait for the device.
+  slot.refused = !backend_->stream_synchronize(device_, slot.key.stream).ok();
+  if (slot.refused) return status;
+  all_done(slot);
   return Status();
 }
 
@@ -134,7 +141,7 @@ Status StreamOrder::bring_up_to_date(Slot &slot) {
   slot.dirty = true;
   slot.pending = false;
   GMM_TRY(record(slot.noted, slot.key.stream));
-  slot.dirty = false;
+  slot.dirty = slot.refused = false;
   slot.pending = true;
   slot.noted_stamp = recorded_++;
   return Status();
@@ -180,6 +187,10 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
       const Status status = bring_up_to_date(slot);
       if (status.code() == GMM_ERROR_CAPTURING) return Status();
       GMM_TRY(status);
+    } else if (slot.refused) {
+      // No event says when it is done, and its thread may be gone.
+      GMM_TRY(backend_->synchronize(device_));
+      all_done(slot);
     }
     if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);
     return Status();

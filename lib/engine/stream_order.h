@@ -78,10 +78,12 @@ class StreamOrder {
     bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
     bool pending = false;  // `noted` was not seen to have passed
     bool retired = false;
-    bool ended = false;  // the thread of a per-thread stream is gone
+    bool refused = false;  // a per-thread stream that could neither be noted nor waited for
+    bool ended = false;    // the thread of a per-thread stream is gone
   };
   bool is_done(Slot &slot);
   void ask(Slot &slot);
+  void all_done(Slot &slot);
   Status bring_up_to_date(Slot &slot);
   Status record(NativeEvent event, gmm_stream stream);
   Status take_event(NativeEvent *out);

@@ -239,6 +239,28 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
   EXPECT_EQ(order.known_streams(), 2u);
 }
 
+// Found by the stress test: nobody else can record an event for that stream, and what it had freed stayed with the heap for ever.
+TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver) {
+  for (const bool waited_for : {true, false}) {
+    const StreamKey key{GMM_STREAM_PER_THREAD, waited_for ? 5u : 6u};
+    uint64_t bit = 0, stamp = 0;
+    std::thread([&] {
+      bit = order.bit_of(key);
+      stamp = free_on(key);
+      engine.backend->refuse(1, "event_record");
+      if (!waited_for) engine.backend->refuse_also(1, "stream_synchronize");
+      EXPECT_EQ(order.note_frees(key).ok(), waited_for);
+      engine.backend->refuse(0);
+      order.end_thread(key.thread);
+    }).join();
+    EXPECT_EQ(done(bit, stamp), waited_for ? bit : 0);
+    Vector<NativeEvent> events;
+    ASSERT_TRUE(order.collect_events(bit, &events).ok());
+    for (NativeEvent event : events) EXPECT_TRUE(engine.backend->event_synchronize(event).ok());
+    EXPECT_EQ(done(bit, stamp), bit);
+  }
+}
+
 TEST_F(StreamOrderTest, TheKthFailureIsReportedAndRetriedWell) {
   const StreamKey a{engine.stream()}, b{engine.stream()}, c{engine.stream()};
   const uint64_t bits = order.bit_of(a) | order.bit_of(b);
