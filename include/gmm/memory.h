@@ -57,7 +57,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  *
  * @param memory  exactly an address that gmm_alloc() or gmm_heap_alloc() gave.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INTERIOR_POINTER, INVALID_KIND (imported or pinned memory has its own
- * function), INVALID_HANDLE, FORKED. An error changes nothing.
+ * function), INVALID_HANDLE, DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered; the block stays live), FORKED. An error changes nothing.
  * Thread safety: any thread, whichever allocated it; freeing one block from two threads at once is the caller's race.
  * A thread keeps the blocks that it freed for its own next allocations: at most 128 MiB for each heap, and none above 64 MiB; they
  * go back when it ends, by gmm_trim(), when memory is short, and by themselves after gmm_set_decommit().
