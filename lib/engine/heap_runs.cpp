@@ -170,7 +170,7 @@ Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort 
   *out = nullptr;
   if (effort == Effort::kNoGrowth) return Status();
   if (streams_.known_streams() > 1 && settle_free())
-    if (Span *run = free_.best_fit(count, alignment, streams_.own_bit(key))) return carve(run, count, alignment, out);
+    if (Span *run = free_.best_fit(count, alignment, own)) return carve(run, count, alignment, out);
   for (uint32_t pass = 0; pass < 2; ++pass) {
     if (pass == 1) merge_all(true);
     Span *run = free_.best_fit(count, alignment, ~uint64_t{0});
