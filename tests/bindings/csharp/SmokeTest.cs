@@ -397,20 +397,46 @@ internal sealed class SmokeTest
         Need(device.CanExportFd, "file descriptors of memory");
         using (GmmBuffer buffer = context.Alloc(MiB, GmmKind.Vmm))
         {
-            int before = OpenDescriptors();
             GmmExportedFd exported = buffer.ExportFd();
-            Same(before + 1, OpenDescriptors(), "descriptors open");
             Check(exported.Fd >= 0 && exported.Size >= exported.Offset + MiB, "the allocation holds the block");
+            string file = FileOf(exported.Fd.ToString());
+            int open = file == null ? 0 : DescriptorsOf(file);
+            Check(file == null || open >= 1, "the descriptor is open");
             exported.Dispose();
             exported.Dispose();
-            Same(before, OpenDescriptors(), "descriptors open afterwards");
             Fails<ObjectDisposedException>(() => exported.Detach());
+            Need(file != null, "inodes in /proc/self/fdinfo");
+            Same(open - 1, DescriptorsOf(file), "descriptors of the memory open afterwards");
         }
     }
 
-    private static int OpenDescriptors()
+    // Of one file, as the runtime's own threads open and close descriptors at any time.
+    private static int DescriptorsOf(string file)
     {
-        return Directory.GetFileSystemEntries("/proc/self/fd").Length;
+        int open = 0;
+        foreach (string entry in Directory.GetFileSystemEntries("/proc/self/fd"))
+        {
+            open += FileOf(Path.GetFileName(entry)) == file ? 1 : 0;
+        }
+        return open;
+    }
+
+    // The device and inode of what a descriptor of this process refers to; null when it is not open.
+    private static string FileOf(string descriptor)
+    {
+        try
+        {
+            string inode = null;
+            foreach (string line in File.ReadAllLines("/proc/self/fdinfo/" + descriptor))
+            {
+                inode = line.StartsWith("ino:") ? line : inode;
+            }
+            return inode;
+        }
+        catch (IOException)
+        {
+            return null;
+        }
     }
 
     private void Limit()
