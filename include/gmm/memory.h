@@ -73,7 +73,9 @@ enum {
   GMM_STATE_PAUSED = 2,   /**< the address is kept, the memory is gone until gmm_resume() */
   GMM_STATE_FREE = 3,     /**< inside memory that gmm holds, in no live block */
   GMM_STATE_IMPORTED = 4, /**< another process's memory, from gmm_ipc_import() */
-  GMM_STATE_PINNED = 5    /**< the caller's own memory, from gmm_pin() */
+  GMM_STATE_PINNED = 5,   /**< the caller's own memory, from gmm_pin() */
+  GMM_STATE_PARTLY_PAUSED =
+      6 /**< of a block over several pieces of memory, or of a tag: some of it is usable, some paused */
 };
 
 /** Who can use an address, in SYCL's words. */

@@ -53,6 +53,8 @@ enum {
   GMM_OK = 0,
   /** Success: everything was as asked already (a second pause or resume); nothing changed. */
   GMM_UNCHANGED = 1,
+  /** Success: it has not ended yet, or the time to wait was over first. */
+  GMM_NOT_READY = 2,
 
   /* The caller's arguments. */
   GMM_ERROR_NULL_ARGUMENT = -1,      /**< a required argument is NULL */
@@ -83,11 +85,13 @@ enum {
   GMM_ERROR_NOT_SUPPORTED = -26,      /**< this backend, device or kind cannot do it */
   GMM_ERROR_NO_BACKEND = -27,         /**< the backend asked for has no driver or no device here */
   GMM_ERROR_FORKED = -28,             /**< the context belongs to the parent process */
+  GMM_ERROR_CANCELLED = -29,          /**< the program asked for the end of the operation, which was undone */
 
   /* The system below. gmm_last_native_code() has its own number. */
-  GMM_ERROR_DRIVER = -30, /**< the driver refused a call */
-  GMM_ERROR_SYSTEM = -31, /**< the operating system refused a call */
-  GMM_ERROR_IO = -32,     /**< a file could not be written or read whole */
+  GMM_ERROR_DRIVER = -30,  /**< the driver refused a call */
+  GMM_ERROR_SYSTEM = -31,  /**< the operating system refused a call */
+  GMM_ERROR_IO = -32,      /**< a file could not be written or read whole */
+  GMM_ERROR_CORRUPT = -33, /**< what was kept is not what was written: a checksum differs */
 
   /* Sharing. */
   GMM_ERROR_IPC_INVALID_HANDLE = -40, /**< these bytes are not a handle of gmm, or of another version */
