@@ -155,13 +155,28 @@ TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   EXPECT_TRUE(heap->close(true).ok());
 }
 
+// The first region, as the pauser leaves it.
+void pause(Engine &engine, Heap &heap) {
+  Region &region = *heap.regions().front();
+  heap.detach(region);
+  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) {
+    const uint64_t size = extent->size.load();
+    EXPECT_TRUE(engine.backend->unmap(reinterpret_cast<void *>(extent->base.load()), size).ok());
+    EXPECT_TRUE(engine.backend->release(std::exchange(extent->handle, PhysicalHandle{})).ok());
+    extent->mapped = extent->holds = false;
+    extent->away = true;
+    heap.ledgers().refund(size);
+    heap.count_paused(static_cast<int64_t>(size));
+  }
+}
+
 TEST(Heap, ADroppedPausedRegionIsEmptyAddressesAgain) {
   Engine engine;
   auto heap = make_heap(engine, Kind::kVmm);
   const CacheEntry a = taken(*heap, 1 << 20), b = taken(*heap, 5 << 20);
   {
     LockGuard guard(heap->mutex);
-    heap->detach(*heap->regions().front());
+    pause(engine, *heap);
   }
   put(*heap, a);
   put(*heap, b);
@@ -187,7 +202,7 @@ TEST(Heap, ADedicatedRegionThatIsDroppedEnds) {
   const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
   {
     LockGuard guard(heap->mutex);
-    heap->detach(*heap->regions().front());
+    pause(engine, *heap);
   }
   put(*heap, entry);
   {
