@@ -234,7 +234,7 @@ class Heap {
   void unmap_at_hole(Fill *fill, Span *place);
   void settle_extent(Fill *fill, Span *place, Extent *extent);
   Status add_extent(Fill *fill, uint64_t size);
-  Status add_extents(Fill *fill, uint64_t bytes);
+  Status add_extents(Fill *fill, uint64_t bytes, uint64_t block);
   Status move_extent(Extent *extent, Fill *fill);
   // Free extents, whose work is done, to the hole, up to `wanted` bytes or somewhat more. What cannot be moved stays.
   void move_free_extents(Fill *fill, uint64_t wanted);
