@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -97,11 +98,17 @@ Status BackupFile::open_current(const char *directory) {
 
 // With the lock held.
 Status BackupFile::extend(File &file, uint64_t bytes) {
-  int error = 0;
-  do {
+  // Past this limit the kernel would also send SIGXFSZ, which ends a program.
+  rlimit limit = {};
+  int error = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+                      (bytes > limit.rlim_cur || file.end > limit.rlim_cur - bytes)
+                  ? EFBIG
+                  : 0;
+  while (error == 0 || error == EINTR) {
     error = posix_fallocate(file.descriptor.load(std::memory_order_relaxed), static_cast<off_t>(file.end),
                             static_cast<off_t>(bytes));
-  } while (error == EINTR);
+    if (error != EINTR) break;
+  }
   if (error != 0) return prefix(folder_failed(directory_, error), "Reserving %" PRIu64 " bytes: ", bytes);
   if (!file.room->add(file.end, bytes)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a backup.");
   file.end += bytes;
