@@ -40,6 +40,7 @@ class Contents {
 
   Raw *raw_ = nullptr;
   char *pattern_ = nullptr, *got_ = nullptr;
+  bool locked_ = false;
   std::string error_;
 };
 
