@@ -34,7 +34,10 @@ if ! python3 tests/bench/plot.py --check; then
   setup_python matplotlib || { echo "no picture: $setup_reason"; exit 0; }
   python=$setup_venv/bin/python
 fi
+written="tests/bench/README.md, $rows"
 for bench in pair pause; do
+  grep -q "\"bench\": \"$bench\"" "$rows" || continue
   "$python" tests/bench/plot.py --bench $bench "$rows" -o "tests/bench/$bench-$backend.svg"
+  written+=", tests/bench/$bench-$backend.svg"
 done
-echo "written: tests/bench/README.md, $rows, tests/bench/pair-$backend.svg, tests/bench/pause-$backend.svg"
+echo "written: $written"

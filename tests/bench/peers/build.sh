@@ -120,9 +120,10 @@ else
 fi
 
 # --- torch_memory_saver -----------------------------------------------------------------------------------------
-# Its library for the CUDA runtime of the toolkit: PyTorch itself takes no part.
+# Its library for the CUDA runtime that is here: PyTorch itself takes no part.
 cudart=
-for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib"; do
+nvidia=$(package nvidia) # wheels bring a runtime too
+for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib" ${nvidia:+"$nvidia/cu13/lib" "$nvidia/cuda_runtime/lib"}; do
   for major in 13 12; do
     [ -n "$cudart" ] || [ ! -e "$folder/libcudart.so.$major" ] || cudart=$folder/libcudart.so.$major
   done
@@ -139,7 +140,7 @@ if [ -n "$cudart" ]; then
   fi
 fi
 if [ -z "$cudart" ]; then
-  missing[tms]="no libcudart.so.13 or .12 under $cuda; install the CUDA toolkit's runtime (cuda-cudart)"
+  missing[tms]="no libcudart.so.13 or .12 under $cuda or in ${python:-python3}'s packages; install the CUDA toolkit's runtime (cuda-cudart)"
 elif [ -z "$saver" ]; then
   missing[tms]="neither ${python:-python3} has torch_memory_saver with $name, nor is its wheel (torch-memory-saver) in $wheels"
 else
