@@ -48,7 +48,7 @@ def pause_commands(backend, quick):
     blocks, size, few = 16, "1G", []
     if backend == "host" or quick:
         size = "32M"
-    while size == "1G" and blocks > 1 and free_host_gib() < 4.5 * blocks:
+    while size == "1G" and blocks > 1 and free_host_gib() < 3 * blocks + 8:
         blocks //= 2
     if quick:
         few = ["--samples", "2"]

@@ -42,6 +42,9 @@ struct GmmPause {
     backup.struct_size = sizeof backup;
     if (options.mode == GMM_BENCH_PAUSE_PAGEABLE) backup.flags = GMM_BACKUP_NO_ARENA;
     backup.directory = options.directory;
+    // Not what the host can spare at the moment: the arena is to be measured.
+    if (options.mode == GMM_BENCH_PAUSE_WARM || options.mode == GMM_BENCH_PAUSE_COLD)
+      backup.arena_limit = 2 * options.blocks * options.size;
     gmm_tag_desc kept = {};
     kept.struct_size = sizeof kept;
     kept.contents = options.mode == GMM_BENCH_PAUSE_DROP   ? GMM_CONTENTS_DROP
