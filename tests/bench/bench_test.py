@@ -198,15 +198,15 @@ def test_replay(folder):
 BLOCKS, SIZE = 6, 4 << 20
 PAUSE = ["--blocks", str(BLOCKS), "--size", "4M", "--samples", "2"]
 PAUSE_KEYS = ["operation", "contents", "arena", "setting", "blocks", "bytes", "first_ns", "first_handles", "least_ns", "samples"]
-# What is asked for, the words of the rows, and gmm's peers in the process.
+# What is asked for, the words of the rows, gmm's peers in the process, and where its contents lie.
 PAUSE_MODES = [
-    (["--contents", "drop"], ("drop", "none"), {"one_handle", "raw_best"}), (["--contents", "host"], ("host", "warm"), {"pinned_memcpy"}),
-    (["--contents", "host", "--cold"], ("host", "cold"), {"host_alloc"}), (["--contents", "host", "--pageable"], ("host", "pageable"), {"pageable_memcpy"}),
-    (["--contents", "file"], ("file", "none"), {"direct_write"})]
+    (["--contents", "drop"], ("drop", "none"), {"one_handle", "raw_best"}, ""), (["--contents", "host"], ("host", "warm"), {"pinned_memcpy"}, "arena 100%"),
+    (["--contents", "host", "--cold"], ("host", "cold"), {"host_alloc"}, "arena 100%"), (["--contents", "host", "--pageable"], ("host", "pageable"), {"pageable_memcpy"}, "pageable 100%"),
+    (["--contents", "file"], ("file", "none"), {"direct_write"}, "file 100%")]
 
 
 def test_pause(folder, backend, fake=False):
-    for words, (contents, arena), peers in PAUSE_MODES:
+    for words, (contents, arena), peers, where in PAUSE_MODES:
         name = f"pause {' '.join(words)}, {backend}{' (fake)' if fake else ''}"
         rows, _ = rows_of(name, "pause", "--backend", backend, "--directory", folder, *words, *PAUSE, fake=fake)
         own = {"gmm", "gmm-prepared"} if arena == "cold" else {"gmm"}
@@ -216,7 +216,7 @@ def test_pause(folder, backend, fake=False):
                     (row["blocks"], row["size"], row["bytes"], row["samples"]) != (BLOCKS, SIZE, BLOCKS * SIZE, 2) or
                     (row["gbps"] is None) != (contents == "drop") or not row["first_ns"] > 0 or not row["least_ns"] > 0]
         problems += [str(row) for row in rows if row["gbps"] is not None and abs(row["gbps"] * row["ns"] / row["bytes"] - 1) > 1e-3]
-        problems += [str(row) for row in rows if row["subject"] in own and (set(row["over"]) != peers or not row["handles"] > 0 or
+        problems += [str(row) for row in rows if row["subject"] in own and (set(row["over"]) != peers or row["setting"] != where or not row["handles"] > 0 or
                                                                             row["handles"] > row["first_handles"])]
         tap.check(not problems, f"{name}: what the rows say", problems)
         # At the same time no file is left behind.
@@ -256,6 +256,8 @@ def test_pause_peers(folder):
     tap.check({row["subject"] for row in rows} == {"gmm"} and "a peer has ended the process" in err, "what was measured until then is printed", [str(rows), err])
     expect("nothing is left", [*arguments, "test-pause-missing"], 1, out="^$", err="no subject is left")
     expect("pause for reading", ["pause", "--backend", "host", *PAUSE], 0, r"6 blocks of 4 MiB, contents: drop\n(.*\n)*gmm +pause(.*\n)*raw_best: handles of")
+    expect("a folder for files that is not there", ["pause", "--backend", "host", "--contents", "file", "--directory", folder / "gone", *PAUSE], 1, out="^$",
+           err="gmm-bench: gmm: gmm_set_backup: GMM_ERROR_IO")
     expect("blocks that do not fit", ["pause", "--backend", "host", "--host-memory", "1", "--blocks", "3", "--size", "512M"], 1, err="gmm-bench: gmm: gmm_alloc: GMM_ERROR_OUT_OF_MEMORY")
 
 
