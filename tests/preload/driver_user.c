@@ -240,5 +240,25 @@ int main(int argc, char **argv) {
   RUN(free_waits_for_the_device);
   RUN(child_without_exec);
   RUN(context_of_gmm);
+  static const char *const entries[] = {"cuInit",
+                                        "cuMemAlloc",
+                                        "cuMemFree",
+                                        "cuMemAllocAsync",
+                                        "cuMemFreeAsync",
+                                        "cuMemAllocManaged",
+                                        "cuMemHostAlloc",
+                                        "cuMemFreeHost",
+                                        "cuMemCreate",
+                                        "cuMemMap",
+                                        "cuCtxSynchronize",
+                                        "cuCtxGetDevice",
+                                        "cuPointerGetAttributes",
+                                        "cuStreamCreate",
+                                        "cuStreamDestroy",
+                                        "cuEventCreate"};
+  printf("# calls all=%llu", (unsigned long long)count(NULL));
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i)
+    printf(" %s=%llu", entries[i], (unsigned long long)count(entries[i]));
+  printf("\n");
   return check_finish();
 }
