@@ -128,6 +128,9 @@ class Library:
     def __init__(self, path):
         self.path = path
         self.cdll = ctypes.CDLL(path)
+        missing = [name for name in _SIGNATURES if not hasattr(self.cdll, name)]
+        if missing:
+            raise RuntimeError(f"gmm: {path} is of another version than this package: it has no {', '.join(missing)}")
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self.cdll, name)
             function.restype = result

@@ -175,16 +175,24 @@ def configure_subprocess():
     if not torch_memory_saver._uses_preload():
         yield
         return
-    before = os.environ.get("LD_PRELOAD")
-    inside = ":".join(filter(None, [_preload.find_library(), before]))
-    os.environ["LD_PRELOAD"] = inside
+    preload = ":".join(filter(None, [_preload.find_library(), os.environ.get("LD_PRELOAD")]))
+    # PyTorch's pools belong to threads. What another thread allocates would lie under the region's tag, but in the pool of all other tensors.
+    scope = os.environ.get("GMM_PRELOAD_REGION_SCOPE") or "thread"
+    with _changed("LD_PRELOAD", preload), _changed("GMM_PRELOAD_REGION_SCOPE", scope):
+        yield
+
+
+@contextlib.contextmanager
+def _changed(name, value):
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
-        changed = os.environ.get("LD_PRELOAD") != inside
+        found = os.environ.get(name)
         if before is None:
-            os.environ.pop("LD_PRELOAD", None)
+            os.environ.pop(name, None)
         else:
-            os.environ["LD_PRELOAD"] = before
-        if changed:
-            raise AssertionError("LD_PRELOAD was changed inside configure_subprocess()")
+            os.environ[name] = before
+        if found != value:
+            raise AssertionError(f"{name} was changed inside configure_subprocess()")

@@ -51,11 +51,12 @@ saver.hook_mode = {mode!r}
 
 
 def library():
-    """The preload library; the test is left out where there is none, or no fake driver to run it on."""
+    """The preload library; the test is left out where there is none, or no fake driver and runtime to run it on."""
     try:
         ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
-    except (OSError, AttributeError):
-        pytest.skip("the fake CUDA driver is not in reach")
+        ctypes.CDLL("libcudart.so.13")
+    except (OSError, AttributeError) as error:
+        pytest.skip(f"the fake CUDA driver and runtime are not in reach: {error}")
     try:
         return _preload.find_library()
     except RuntimeError as error:
@@ -65,11 +66,12 @@ def library():
 def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     """Runs a program; fails when it does not end with 0. Returns what it printed."""
     path = library()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TMS_", "PYTORCH_")) and name != "LD_PRELOAD"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TMS_", "PYTORCH_", "GMM_PRELOAD")) and name != "LD_PRELOAD"}
     inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(FAKE_VLLM), inherited.get("PYTHONPATH", "")])
     inherited["GMM_PRELOAD_LIBRARY"] = path
     if preload:
         inherited["LD_PRELOAD"] = path
+        inherited["GMM_PRELOAD_REGION_SCOPE"] = "thread"  # as configure_subprocess() sets it
     inherited.update(environment)
     done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

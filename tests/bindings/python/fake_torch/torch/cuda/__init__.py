@@ -9,7 +9,8 @@ from . import memory
 
 _SEGMENT = 2 << 20
 _driver = ctypes.CDLL("libcuda.so.1")
-_program = ctypes.CDLL(None)  # where LD_PRELOAD puts cudaMalloc
+ctypes.CDLL("libcudart.so.13", ctypes.RTLD_GLOBAL)
+_runtime = ctypes.CDLL(None)  # as a program that is linked with the runtime: what LD_PRELOAD names comes first
 _contexts = {}
 _lock = threading.RLock()
 
@@ -38,6 +39,7 @@ def _enter(index):
             context = ctypes.c_void_p()
             _must(_driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), index), "cuDevicePrimaryCtxRetain")
             _contexts[index] = context
+    _must(_runtime.cudaSetDevice(index), "cudaSetDevice")
     _must(_driver.cuCtxSetCurrent(_contexts[index]), "cuCtxSetCurrent")
 
 
@@ -98,20 +100,13 @@ def _write(address, content, index=0):
 # --- The caching allocator ----------------------------------------------------------------------------------------------
 
 
-def _raw_alloc(size, index):
+def _raw_alloc(size):
     out = ctypes.c_void_p()
-    if hasattr(_program, "cudaMalloc"):
-        result = _program.cudaMalloc(ctypes.byref(out), ctypes.c_size_t(size))
-    else:
-        result = _driver.cuMemAlloc_v2(ctypes.byref(out), ctypes.c_size_t(size))
-    return out.value if result == 0 else None
+    return out.value if _runtime.cudaMalloc(ctypes.byref(out), ctypes.c_size_t(size)) == 0 else None
 
 
-def _raw_free(address, size, index):
-    if hasattr(_program, "cudaFree"):
-        _must(_program.cudaFree(ctypes.c_void_p(address)), "cudaFree")
-    else:
-        _must(_driver.cuMemFree_v2(ctypes.c_uint64(address)), "cuMemFree")
+def _raw_free(address):
+    _must(_runtime.cudaFree(ctypes.c_void_p(address)), "cudaFree")
 
 
 class _Pool:
@@ -128,7 +123,7 @@ class _Pool:
         else:
             segment = -(-size // _SEGMENT) * _SEGMENT
             with device(index):
-                address = self.allocator.malloc(segment, index, None) if self.allocator else _raw_alloc(segment, index)
+                address = self.allocator.malloc(segment, index, None) if self.allocator else _raw_alloc(segment)
             if not address:
                 raise OutOfMemoryError("CUDA out of memory")
             block = _Block(address, segment, index, self)
@@ -142,7 +137,7 @@ class _Pool:
                 if self.allocator:
                     self.allocator.free(block.address, block.size, block.index, None)
                 else:
-                    _raw_free(block.address, block.size, block.index)
+                    _raw_free(block.address)
 
 
 class _Block:
