@@ -36,9 +36,6 @@ struct Chunk {
 struct KeptContents {
   explicit KeptContents(const HostAllocator &allocator) : chunks(allocator) {}
   Vector<Chunk> chunks;
-  // Chunks of this range in one piece of host memory, for gmm_backup_map(); NULL when nobody asked.
-  char *view = nullptr;
-  ByteRange view_range;
 };
 
 // One extent on its way out or in.
@@ -88,9 +85,11 @@ class BackupStore {
   // Kept contents of the range, all of which chunks cover, to host memory; no device is touched. INVALID_VALUE when they do not.
   Status read(const KeptContents &kept, ByteRange range, void *out);
 
-  // The chunks go that overlap the range (all: everything, the view too), and their room is free.
+  // The chunks go that overlap the range, and their room is free.
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
+  // Whether the library was built with xxhash, which GMM_TAG_CHECKSUM needs.
+  static bool can_checksum();
   static BackupTotals totals(const KeptContents &kept);
 
   // Page-locked memory that holds nothing goes back to the system. For gmm_trim(); does not wait for a save under way.

@@ -197,6 +197,7 @@ Span *Heap::retire_slab(Span *slab) {
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) {
+    if (fast.careful.load(std::memory_order_relaxed) != 0) forget_freed(*span);
     --span->region->live_spans;
     order_behind(span, bit);
     free_run(span);

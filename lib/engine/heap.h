@@ -152,11 +152,18 @@ class Heap {
       fn(*span);
     }
   }
+
+  // --- For the pauser (heap_pause.cpp), with `mutex` held -------------------------------------------------------
   // Takes the free memory of a region out of use, or puts it back.
   void detach(Region &region);
   void attach(Region &region);
-  // Extents of a paused region without a live block are given up. False when the region was dedicated and ended with them.
+  // Paused extents without a live block are given up. False when the region was dedicated and ended with them.
   bool drop_paused(Region &region);
+  // Neighbours of a region that are paused without a handle become one, which the driver maps faster. Their blocks and what
+  // is kept stay; append(user, into, from) moves what is kept, and may refuse.
+  void merge_paused(Region &region, bool (*append)(void *user, Extent &into, Extent &from), void *user);
+  // While read-only contents are kept of active memory every free must look (FastFields::careful).
+  void set_retaining(bool retaining);
   void end_empty_regions();
   StreamOrder &streams() { return streams_; }
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
@@ -215,6 +222,11 @@ class Heap {
   };
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
   [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
+
+  // heap_pause.cpp
+  void end_extent(Extent *extent);
+  void forget_freed(const Span &span);
+  void drop_paused_in(Span *run);
 
   // heap_extents.cpp: extents come, move and go
   // Unbacked addresses that are being backed from their start.
@@ -309,6 +321,7 @@ class Heap {
   uint64_t look_ = 0;    // how often look_for_idle() looked
   LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
   uint64_t paused_ = 0;
+  bool retaining_ = false;
 };
 
 }  // namespace gmm

@@ -226,12 +226,12 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   const bool charged = extent->handle.value != 0;
   if (charged) core_.leftovers.release(*core_.backend, extent->handle);
   core_.page_map.set_extent(base, size, nullptr);
-  extent->region.store(nullptr, std::memory_order_relaxed);
   List<Extent, RegionExtents>::remove(extent);
-  if (charged) ledgers_.refund(size);
-  extent->handle = PhysicalHandle{};
-  core_.extents.put(extent);
-  --extent_count_;
+  if (charged)
+    ledgers_.refund(size);
+  else if (options_.kind == Kind::kVmm)
+    paused_ -= size;
+  end_extent(extent);
   make_hole(cut.extent);
   return Status();
 }

@@ -12,16 +12,20 @@ using namespace gmm::preload;
 
 namespace {
 
-// Calls the real function with the driver failing. `undo` takes back what it did where it did not ask the driver that way.
+constexpr size_t kImpossible = SIZE_MAX / 2;
+
+// Calls the real function with the driver failing. A runtime that found the driver's functions before there was a hook for them succeeds
+// all the same: `undo` takes that back, and for want of memory it is asked for more than there can be.
 template <class Call, class Undo>
-Code fail_in_runtime(Code code, Call call, Undo undo) {
+Code fail_in_runtime(Code code, size_t size, Call call, Undo undo) {
   Inside inside;
   t_thread.inject = code;
-  const Code answer = call();
+  Code answer = call(size);
   t_thread.inject = kSuccess;
   if (answer != kSuccess) return answer;
   undo();
-  return code;
+  if (code == kOutOfMemory && size != 0) answer = call(kImpossible);
+  return answer != kSuccess ? answer : code;
 }
 
 // The device that the runtime would allocate on. The first call of a thread starts the device and makes its context current, as any
@@ -47,12 +51,18 @@ Outcome take(Route route, Stream stream, uint64_t size, void **out) {
 }
 
 template <class Call, class Undo>
-Code answer_of(const Outcome &outcome, Call call, Undo undo) {
+Code answer_of(const Outcome &outcome, size_t size, Call call, Undo undo) {
   if (!outcome.done) {
     Inside inside;  // the driver's hooks need not ask again
-    return call();
+    return call(size);
   }
-  return outcome.code == kSuccess ? kSuccess : fail_in_runtime(outcome.code, call, undo);
+  return outcome.code == kSuccess ? kSuccess : fail_in_runtime(outcome.code, size, call, undo);
+}
+
+template <class Call>
+Code answer_of(const Outcome &outcome, Call call) {
+  return answer_of(
+      outcome, 0, [&](size_t) { return call(); }, [] {});
 }
 
 Stream of_thread(Stream stream) { return stream == nullptr ? kPerThreadStream : stream; }
@@ -60,67 +70,64 @@ Stream of_thread(Stream stream) { return stream == nullptr ? kPerThreadStream : 
 }  // namespace
 
 Code cudaMalloc(void **out, size_t size) {
+  auto *alloc = GMM_PRELOAD_REAL(cudaMalloc);
   return answer_of(
-      take(Route::kDevice, nullptr, size, out), [&] { return GMM_PRELOAD_REAL(cudaMalloc)(out, size); },
-      [&] { GMM_PRELOAD_REAL(cudaFree)
-            (*out); });
+      take(Route::kDevice, nullptr, size, out), size, [=](size_t bytes) { return alloc(out, bytes); },
+      [=] { cudaFree(*out); });
 }
 
 Code cudaFree(void *memory) {
-  return answer_of(
-      free_idle(memory, Free::kDevice), [&] { return GMM_PRELOAD_REAL(cudaFree)(memory); }, [] {});
+  auto *free = GMM_PRELOAD_REAL(cudaFree);
+  return answer_of(free_idle(memory, Free::kDevice), [=] { return free(memory); });
 }
 
 Code cudaMallocAsync(void **out, size_t size, Stream stream) {
+  auto *alloc = GMM_PRELOAD_REAL(cudaMallocAsync);
   return answer_of(
-      take(Route::kAsync, stream, size, out), [&] { return GMM_PRELOAD_REAL(cudaMallocAsync)(out, size, stream); },
-      [&] { GMM_PRELOAD_REAL(cudaFreeAsync)
-            (*out, stream); });
+      take(Route::kAsync, stream, size, out), size, [=](size_t bytes) { return alloc(out, bytes, stream); },
+      [=] { cudaFreeAsync(*out, stream); });
 }
 
 Code cudaMallocAsync_ptsz(void **out, size_t size, Stream stream) {
+  auto *alloc = GMM_PRELOAD_REAL(cudaMallocAsync_ptsz);
   return answer_of(
-      take(Route::kAsync, of_thread(stream), size, out),
-      [&] { return GMM_PRELOAD_REAL(cudaMallocAsync_ptsz)(out, size, stream); },
-      [&] { GMM_PRELOAD_REAL(cudaFreeAsync_ptsz)
-            (*out, stream); });
+      take(Route::kAsync, of_thread(stream), size, out), size, [=](size_t bytes) { return alloc(out, bytes, stream); },
+      [=] { cudaFreeAsync_ptsz(*out, stream); });
 }
 
 Code cudaFreeAsync(void *memory, Stream stream) {
-  return answer_of(
-      free_ordered(memory, stream), [&] { return GMM_PRELOAD_REAL(cudaFreeAsync)(memory, stream); }, [] {});
+  auto *free = GMM_PRELOAD_REAL(cudaFreeAsync);
+  return answer_of(free_ordered(memory, stream), [=] { return free(memory, stream); });
 }
 
 Code cudaFreeAsync_ptsz(void *memory, Stream stream) {
-  return answer_of(
-      free_ordered(memory, of_thread(stream)), [&] { return GMM_PRELOAD_REAL(cudaFreeAsync_ptsz)(memory, stream); },
-      [] {});
+  auto *free = GMM_PRELOAD_REAL(cudaFreeAsync_ptsz);
+  return answer_of(free_ordered(memory, of_thread(stream)), [=] { return free(memory, stream); });
 }
 
 Code cudaMallocManaged(void **out, size_t size, unsigned int flags) {
+  auto *alloc = GMM_PRELOAD_REAL(cudaMallocManaged);
   return answer_of(
-      flags == kAttachGlobal ? take(Route::kManaged, nullptr, size, out) : kReal,
-      [&] { return GMM_PRELOAD_REAL(cudaMallocManaged)(out, size, flags); }, [&] { GMM_PRELOAD_REAL(cudaFree)
-                                                                                   (*out); });
+      flags == kAttachGlobal ? take(Route::kManaged, nullptr, size, out) : kReal, size,
+      [=](size_t bytes) { return alloc(out, bytes, flags); }, [=] { cudaFree(*out); });
 }
 
 Code cudaMallocHost(void **out, size_t size) {
+  auto *alloc = GMM_PRELOAD_REAL(cudaMallocHost);
   return answer_of(
-      take(Route::kHost, nullptr, size, out), [&] { return GMM_PRELOAD_REAL(cudaMallocHost)(out, size); },
-      [&] { GMM_PRELOAD_REAL(cudaFreeHost)
-            (*out); });
+      take(Route::kHost, nullptr, size, out), size, [=](size_t bytes) { return alloc(out, bytes); },
+      [=] { cudaFreeHost(*out); });
 }
 
 Code cudaHostAlloc(void **out, size_t size, unsigned int flags) {
-  return answer_of((flags & kHostWriteCombined) == 0 ? take(Route::kHost, nullptr, size, out) : kReal,
-                   [&] { return GMM_PRELOAD_REAL(cudaHostAlloc)(out, size, flags); },
-                   [&] { GMM_PRELOAD_REAL(cudaFreeHost)
-                         (*out); });
+  auto *alloc = GMM_PRELOAD_REAL(cudaHostAlloc);
+  return answer_of((flags & kHostWriteCombined) == 0 ? take(Route::kHost, nullptr, size, out) : kReal, size,
+                   [=](size_t bytes) { return alloc(out, bytes, flags); }, [=] { cudaFreeHost(*out); });
 }
 
 Code cudaFreeHost(void *memory) {
-  return answer_of(
-      free_idle(memory, Free::kHost), [&] { return GMM_PRELOAD_REAL(cudaFreeHost)(memory); }, [] {});
+  auto *free = GMM_PRELOAD_REAL(cudaFreeHost);
+  return answer_of(free_idle(memory, Free::kHost), [=] { return free(memory); });
 }
 
 Code cudaStreamDestroy(Stream stream) {
