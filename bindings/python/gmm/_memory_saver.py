@@ -109,15 +109,12 @@ class MemorySaver:
 
     def _backup_pointer(self, address, nbytes):
         """The address of kept contents; None when the memory is active, or kept in a file as torch_memory_saver has it."""
-        pointer = self._binary_wrapper.cdll.tms_get_cpu_backup_pointer(address, nbytes)
-        if pointer:
-            return pointer
         info = self._library.query(address)
         if info.state == _preload.STATE_ACTIVE:
             return None
         if info.state == _preload.STATE_PAUSED and self._library.tag_info(info.tag).contents == _preload.CONTENTS_FILE:
             return None
-        return self._library.backup(address, nbytes)  # says what is wrong
+        return self._library.backup(address, nbytes)
 
     def get_cpu_backup(self, x, zero_copy=False):
         if not x.is_cuda:

@@ -74,7 +74,6 @@ _SIGNATURES = {
     "tms_pause": (ctypes.c_int, [ctypes.c_char_p]),
     "tms_resume": (ctypes.c_int, [ctypes.c_char_p]),
     "set_memory_margin_bytes": (None, [_u64]),
-    "tms_get_cpu_backup_pointer": (_pointer, [_pointer, _u64]),
     "tms_last_error": (ctypes.c_char_p, []),
     "tms_torch_malloc": (_pointer, [ctypes.c_ssize_t, ctypes.c_int, _pointer]),
     "tms_torch_free": (None, [_pointer, ctypes.c_ssize_t, ctypes.c_int, _pointer]),
@@ -128,11 +127,11 @@ class Library:
     def __init__(self, path):
         self.path = path
         self.cdll = ctypes.CDLL(path)
-        missing = [name for name in _SIGNATURES if not hasattr(self.cdll, name)]
-        if missing:
-            raise RuntimeError(f"gmm: {path} is of another version than this package: it has no {', '.join(missing)}")
         for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(self.cdll, name)
+            try:
+                function = getattr(self.cdll, name)
+            except AttributeError as error:
+                raise RuntimeError(f"gmm: {path} is of another version than this package: it has no {name}") from error
             function.restype = result
             function.argtypes = arguments
 
