@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "preload/backup_settings.h"
 #include "preload/preload.h"
 #include "preload/real.h"
 
@@ -29,6 +30,8 @@ gmm_context *make() {
   info.struct_size = sizeof info;
   if (result >= 0) result = gmm_context_get_info(made, &info);
   if (result >= 0) {
+    // A folder that cannot be written to is no reason to do without gmm: a pause that needs it will say so again.
+    if (apply_backup_settings(made) < 0) std::fprintf(stderr, "gmm preload: %s\n", t_thread.message);
     g_cuda.store(info.backend == GMM_BACKEND_CUDA, std::memory_order_relaxed);
     g_context.store(made, std::memory_order_release);
     return made;

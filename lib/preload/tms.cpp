@@ -2,6 +2,7 @@
 // torch_memory_saver's functions. No failure ends the process: see preload.h.
 #include <cstring>
 
+#include "preload/backup_settings.h"
 #include "preload/context.h"
 #include "preload/memory.h"
 #include "preload/preload.h"
@@ -82,6 +83,15 @@ void tms_set_cpu_backup_backend(const char *backend) GMM_NOEXCEPT {
 
 const char *tms_get_cpu_backup_backend(void) GMM_NOEXCEPT { return region_settings().pageable ? "mmap" : "pinned"; }
 
+void tms_set_disk_backup_dir(const char *directory) GMM_NOEXCEPT {
+  if (directory == nullptr || directory[0] == '\0') {
+    say("The folder for backups needs a name.");
+    return;
+  }
+  Inside inside;
+  (void)set_backup_directory(g_context.load(std::memory_order_acquire), directory);  // its message is kept
+}
+
 void tms_set_retain_cpu_backup(bool retain) GMM_NOEXCEPT { g_retain.store(retain, std::memory_order_relaxed); }
 
 bool tms_get_retain_cpu_backup(void) GMM_NOEXCEPT {
@@ -94,3 +104,17 @@ void set_memory_margin_bytes(uint64_t bytes) GMM_NOEXCEPT { g_margin.store(bytes
 int tms_pause(const char *tag) GMM_NOEXCEPT { return change(gmm_pause, "pause", tag); }
 
 int tms_resume(const char *tag) GMM_NOEXCEPT { return change(gmm_resume, "resume", tag); }
+
+uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT {
+  gmm_context *owner = g_context.load(std::memory_order_acquire);
+  if (owner == nullptr) {
+    say("%p: nothing was allocated by gmm yet.", static_cast<const void *>(memory));
+    return nullptr;
+  }
+  Inside inside;
+  const void *kept = nullptr;
+  const gmm_result result = gmm_backup_map(owner, memory, size, &kept);
+  if (result < 0) say_gmm(result, "backup");
+  // To read: the type is torch_memory_saver's.
+  return const_cast<uint8_t *>(static_cast<const uint8_t *>(kept));
+}

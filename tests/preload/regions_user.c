@@ -182,6 +182,58 @@ static void leave_for_a_while(void) {
   IS(cudaFree(inside), 0);
 }
 
+// What is kept of paused memory can be read while it is paused.
+static void kept_contents(void) {
+  uint8_t *(*kept)(const uint8_t *, uint64_t) = NULL;
+  *(void **)&kept = dlsym(RTLD_DEFAULT, "tms_get_cpu_backup_pointer");
+  region outer = enter("weights", true);
+  uint8_t *memory = allocate(30 * MIB, 4), *small = allocate(6912, 5);
+  leave(&outer);
+  outer = enter("weights", false);
+  uint8_t *dropped = allocate(3 * MIB, 6);
+  leave(&outer);
+  CHECK(kept(memory, 30 * MIB) == NULL);  // active
+  IS(library.pause("weights"), 0);
+  const uint8_t *bytes = kept(memory, 30 * MIB);
+  CHECK(bytes != NULL && holds(bytes, 30 * MIB, 4));
+  bytes = kept(memory + 4096 * 256, 4096);
+  CHECK(bytes != NULL && bytes[5] == (uint8_t)(5 * 31 + 256 + 28));
+  bytes = kept(small, 6912);
+  CHECK(bytes != NULL && holds(bytes, 6912, 5));
+  CHECK(kept(dropped, 3 * MIB) == NULL && strlen(library.last_error()) > 20);
+  CHECK(kept((const uint8_t *)&bytes, 8) == NULL && kept(memory, (uint64_t)1 << 50) == NULL);
+  IS(library.resume("weights"), 0);
+  CHECK(kept(memory, 30 * MIB) == NULL);
+  CHECK(holds(memory, 30 * MIB, 4) && holds(small, 6912, 5));
+  IS(cudaFree(memory), 0);
+  IS(cudaFree(small), 0);
+  IS(cudaFree(dropped), 0);
+}
+
+static void contents_in_files(void) {
+  void (*set_disk)(bool) = NULL, (*set_directory)(const char *) = NULL;
+  *(void **)&set_disk = dlsym(RTLD_DEFAULT, "tms_set_enable_disk_backup");
+  *(void **)&set_directory = dlsym(RTLD_DEFAULT, "tms_set_disk_backup_dir");
+  char folder[] = "/tmp/gmm-preload-XXXXXX";
+  REQUIRE(mkdtemp(folder) != NULL);
+  set_directory("");
+  CHECK(strstr(library.last_error(), "needs a name") != NULL);
+  set_directory(folder);
+  region outer = enter("disk", false);
+  set_disk(true);
+  void *memory = allocate(30 * MIB, 4);
+  set_disk(false);
+  leave(&outer);
+  const size_t before = used();
+  IS(library.pause("disk"), 0);
+  CHECK(used() + 30 * MIB <= before);
+  IS(library.resume("disk"), 0);
+  CHECK(holds(memory, 30 * MIB, 4));
+  IS(cudaFree(memory), 0);
+  CHECK(rmdir(folder) == 0);  // a file has no name, or went with the memory
+  set_directory("/tmp");
+}
+
 static void no_room_at_resume(void) {
   region outer = enter("weights", true);
   void *memory = allocate(512 * MIB, 3);
@@ -265,6 +317,8 @@ int main(void) {
   RUN(long_and_empty_names);
   RUN(threads);
   RUN(leave_for_a_while);
+  RUN(kept_contents);
+  RUN(contents_in_files);
   RUN(no_room_at_resume);
   RUN(torch_allocator);
   RUN(margin);
