@@ -3,11 +3,14 @@
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
 
 import torch
 
 from gmm import _pools, _preload
+
+_logger = logging.getLogger(__name__)
 
 
 def _preloaded_library():
@@ -32,7 +35,6 @@ class _BinaryWrapper:
 
     def __init__(self, library):
         self.cdll = library.cdll
-
         self.set_config = library.set_region
 
 
@@ -51,6 +53,9 @@ class MemorySaver:
         self._binary_wrapper = _BinaryWrapper(self._library)
         self._pools = _pools.Pools(torch, allocator)
         _check_settings()
+        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") != "thread":
+            _logger.warning("What other threads allocate while a region is active is paused with it, though PyTorch may use that memory for any tensor. "
+                            "Set GMM_PRELOAD_REGION_SCOPE=thread where the program is started, as configure_subprocess() does.")
         atexit.register(self._pools.clear)  # while PyTorch and the driver still answer
 
     @contextlib.contextmanager
@@ -67,7 +72,8 @@ class MemorySaver:
     def cuda_graph(self, cuda_graph, pool, stream, capture_error_mode, tag, enable_cpu_backup, cpu_backup_backend=None):
         if self._hook_mode != "preload":
             raise AssertionError("Only hook_mode=preload supports pauseable CUDA Graph currently")
-        with torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
+        outside = _pools.use(torch, [])  # of the pools of a region that is active: PyTorch would take them before the graph's
+        with outside, torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
             with _pools.autograd_stays(torch), self._library.region(
                     tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend):
                 yield

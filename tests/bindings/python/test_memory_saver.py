@@ -387,6 +387,14 @@ assert holds(inner, 3)
 with saver.cuda_graph(graph):
     pass
 assert graph.arguments == {"pool": None, "stream": None, "capture_error_mode": "global"}
+with saver.region(tag="around"):
+    with saver.cuda_graph(graph, tag="graph"):
+        inner = full(16, 4)
+    after = full(4, 5)
+assert graph.memory._pool.live == 1  # the graph's own pool, not that of the region around
+saver.pause("around")
+assert holds(inner, 4)
+saver.resume()
 """)
     run_saver("torch", """
 assert "preload" in str(raises(AssertionError, enter, saver.cuda_graph(torch.cuda.CUDAGraph())))
@@ -456,6 +464,18 @@ with saver.region():
     fits_now = full(64, 2)
 assert holds(fits, 1) and holds(fits_now, 2)
 """, {"FAKE_CUDA_MEMORY": str(280 << 20)})
+
+
+def test_scope_of_regions():
+    """Without the setting of configure_subprocess() there is a warning."""
+    for scope, warned in (("process", True), ("thread", False)):
+        out = run("""
+import logging
+logging.basicConfig(stream=sys.stdout)
+from gmm.memory_saver import torch_memory_saver as saver
+saver.pause()
+""", preload=True, environment={"GMM_PRELOAD_REGION_SCOPE": scope})
+        assert ("GMM_PRELOAD_REGION_SCOPE=thread" in out) == warned
 
 
 def test_several_savers():
