@@ -126,6 +126,23 @@ TEST(Heap, TrimGivesEverythingBackWhenNothingIsLive) {
   EXPECT_TRUE(heap->close(false).ok());
 }
 
+TEST(Heap, AModelThatIsLoadedFirstLiesInFewLargeExtents) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const uint64_t size = uint64_t{1536} << 20;
+  const CacheEntry model = taken(*heap, size);
+  EXPECT_EQ(heap->totals().extents, 2u);
+  EXPECT_EQ(heap->totals().held, size);
+  put(*heap, model);
+  uint64_t released = 0;
+  ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok()) << last_message();
+  EXPECT_EQ(released, size);
+  const CacheEntry later = taken(*heap, size);
+  EXPECT_GE(heap->totals().extents, 1536u / 24) << "what was freed once may have to be moved later";
+  put(*heap, later);
+  check_heap(engine, *heap);
+}
+
 // What a heap grew behind memory of another stream is ordered for the stream that grew it, and for no third.
 TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   Engine engine;
