@@ -118,7 +118,8 @@ static void *pause_or_resume(void *argument) {
   gmm_pause_desc desc = one_tag(&self->tag);
   while (atomic_load(&start_all) == 0) sleep_ms(0);
   self->bytes = 0;
-  self->result = self->block != NULL ? gmm_pause(context, &desc, &self->bytes) : gmm_resume(context, &desc, &self->bytes);
+  self->result =
+      self->block != NULL ? gmm_pause(context, &desc, &self->bytes) : gmm_resume(context, &desc, &self->bytes);
   return NULL;
 }
 
