@@ -147,7 +147,7 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|tests/api/|tests/unit/cuda_backend_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
+  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/unit/cuda_backend_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
@@ -193,6 +193,14 @@ if [ -f tests/bindings/python/run.py ]; then
   fi
 else
   row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
+fi
+
+# The drop-ins need PyTorch, and no fake driver is enough for it.
+if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
+  for check in memory_saver_check vllm_check colocated_loop; do
+    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+      python3 tests/gpu/$check.py
+  done
 fi
 
 # --- what is left behind ----------------------------------------------------------------------------------------
