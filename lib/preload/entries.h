@@ -6,39 +6,51 @@
 #include <cstdint>
 
 // X(symbol, name for cuGetProcAddress, the CUDA version that made the symbol what the name means, which default stream a null stream is)
-#define GMM_PRELOAD_DRIVER(X)                                     \
-  X(cuMemAlloc_v2, "cuMemAlloc", 3020, kEither)                   \
-  X(cuMemFree_v2, "cuMemFree", 3020, kEither)                     \
-  X(cuMemAllocManaged, "cuMemAllocManaged", 6000, kEither)        \
-  X(cuMemAllocAsync, "cuMemAllocAsync", 11020, kLegacy)           \
-  X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, kPerThread)   \
-  X(cuMemFreeAsync, "cuMemFreeAsync", 11020, kLegacy)             \
-  X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, kPerThread)     \
-  X(cuMemAllocHost_v2, "cuMemAllocHost", 3020, kEither)           \
-  X(cuMemHostAlloc, "cuMemHostAlloc", 2020, kEither)              \
-  X(cuMemFreeHost, "cuMemFreeHost", 2000, kEither)                \
-  X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, kEither)         \
-  X(cuGetProcAddress, "cuGetProcAddress", 11030, kLegacy)         \
-  X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, kLegacy)      \
-  X(cuGetProcAddress_ptsz, "cuGetProcAddress", 11030, kPerThread) \
+#define GMM_PRELOAD_DRIVER(X)                                                           \
+  X(cuMemAlloc_v2, "cuMemAlloc", 3020, kEither)                                         \
+  X(cuMemFree_v2, "cuMemFree", 3020, kEither)                                           \
+  X(cuMemAllocManaged, "cuMemAllocManaged", 6000, kEither)                              \
+  X(cuMemAllocAsync, "cuMemAllocAsync", 11020, kLegacy)                                 \
+  X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, kPerThread)                         \
+  X(cuMemFreeAsync, "cuMemFreeAsync", 11020, kLegacy)                                   \
+  X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, kPerThread)                           \
+  X(cuMemAllocHost_v2, "cuMemAllocHost", 3020, kEither)                                 \
+  X(cuMemHostAlloc, "cuMemHostAlloc", 2020, kEither)                                    \
+  X(cuMemFreeHost, "cuMemFreeHost", 2000, kEither)                                      \
+  X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, kEither)                               \
+  X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, kLegacy)                    \
+  X(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, kPerThread)            \
+  X(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, kLegacy)         \
+  X(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, kPerThread) \
+  X(cuStreamEndCapture, "cuStreamEndCapture", 10000, kLegacy)                           \
+  X(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, kPerThread)                   \
+  X(cuGetProcAddress, "cuGetProcAddress", 11030, kLegacy)                               \
+  X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, kLegacy)                            \
+  X(cuGetProcAddress_ptsz, "cuGetProcAddress", 11030, kPerThread)                       \
   X(cuGetProcAddress_v2_ptsz, "cuGetProcAddress", 12000, kPerThread)
 
 // X(symbol)
-#define GMM_PRELOAD_RUNTIME(X)        \
-  X(cudaMalloc)                       \
-  X(cudaFree)                         \
-  X(cudaMallocAsync)                  \
-  X(cudaMallocAsync_ptsz)             \
-  X(cudaFreeAsync)                    \
-  X(cudaFreeAsync_ptsz)               \
-  X(cudaMallocManaged)                \
-  X(cudaMallocHost)                   \
-  X(cudaHostAlloc)                    \
-  X(cudaFreeHost)                     \
-  X(cudaStreamDestroy)                \
-  X(cudaGetDriverEntryPoint)          \
-  X(cudaGetDriverEntryPoint_ptsz)     \
-  X(cudaGetDriverEntryPointByVersion) \
+#define GMM_PRELOAD_RUNTIME(X)          \
+  X(cudaMalloc)                         \
+  X(cudaFree)                           \
+  X(cudaMallocAsync)                    \
+  X(cudaMallocAsync_ptsz)               \
+  X(cudaFreeAsync)                      \
+  X(cudaFreeAsync_ptsz)                 \
+  X(cudaMallocManaged)                  \
+  X(cudaMallocHost)                     \
+  X(cudaHostAlloc)                      \
+  X(cudaFreeHost)                       \
+  X(cudaStreamDestroy)                  \
+  X(cudaStreamBeginCapture)             \
+  X(cudaStreamBeginCapture_ptsz)        \
+  X(cudaStreamBeginCaptureToGraph)      \
+  X(cudaStreamBeginCaptureToGraph_ptsz) \
+  X(cudaStreamEndCapture)               \
+  X(cudaStreamEndCapture_ptsz)          \
+  X(cudaGetDriverEntryPoint)            \
+  X(cudaGetDriverEntryPoint_ptsz)       \
+  X(cudaGetDriverEntryPointByVersion)   \
   X(cudaGetDriverEntryPointByVersion_ptsz)
 
 namespace gmm::preload {

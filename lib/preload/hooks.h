@@ -22,6 +22,14 @@ GMM_PRELOAD_CODE cuMemAllocHost_v2(void **out, size_t size);
 GMM_PRELOAD_CODE cuMemHostAlloc(void **out, size_t size, unsigned int flags);
 GMM_PRELOAD_CODE cuMemFreeHost(void *memory);
 GMM_PRELOAD_CODE cuStreamDestroy_v2(gmm::preload::Stream stream);
+GMM_PRELOAD_CODE cuStreamBeginCapture_v2(gmm::preload::Stream stream, int mode);
+GMM_PRELOAD_CODE cuStreamBeginCaptureToGraph(gmm::preload::Stream stream, void *graph, const void *nodes,
+                                             const void *edges, size_t count, int mode);
+GMM_PRELOAD_CODE cuStreamEndCapture(gmm::preload::Stream stream, void **graph);
+GMM_PRELOAD_CODE cuStreamBeginCapture_v2_ptsz(gmm::preload::Stream stream, int mode);
+GMM_PRELOAD_CODE cuStreamBeginCaptureToGraph_ptsz(gmm::preload::Stream stream, void *graph, const void *nodes,
+                                                  const void *edges, size_t count, int mode);
+GMM_PRELOAD_CODE cuStreamEndCapture_ptsz(gmm::preload::Stream stream, void **graph);
 GMM_PRELOAD_CODE cuGetProcAddress(const char *name, void **out, int version, uint64_t flags);
 GMM_PRELOAD_CODE cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status);
 GMM_PRELOAD_CODE cuGetProcAddress_ptsz(const char *name, void **out, int version, uint64_t flags);
@@ -38,6 +46,14 @@ GMM_PRELOAD_CODE cudaMallocHost(void **out, size_t size);
 GMM_PRELOAD_CODE cudaHostAlloc(void **out, size_t size, unsigned int flags);
 GMM_PRELOAD_CODE cudaFreeHost(void *memory);
 GMM_PRELOAD_CODE cudaStreamDestroy(gmm::preload::Stream stream);
+GMM_PRELOAD_CODE cudaStreamBeginCapture(gmm::preload::Stream stream, int mode);
+GMM_PRELOAD_CODE cudaStreamBeginCaptureToGraph(gmm::preload::Stream stream, void *graph, const void *nodes,
+                                               const void *edges, size_t count, int mode);
+GMM_PRELOAD_CODE cudaStreamEndCapture(gmm::preload::Stream stream, void **graph);
+GMM_PRELOAD_CODE cudaStreamBeginCapture_ptsz(gmm::preload::Stream stream, int mode);
+GMM_PRELOAD_CODE cudaStreamBeginCaptureToGraph_ptsz(gmm::preload::Stream stream, void *graph, const void *nodes,
+                                                    const void *edges, size_t count, int mode);
+GMM_PRELOAD_CODE cudaStreamEndCapture_ptsz(gmm::preload::Stream stream, void **graph);
 GMM_PRELOAD_CODE cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags, int *status);
 GMM_PRELOAD_CODE cudaGetDriverEntryPoint_ptsz(const char *name, void **out, unsigned long long flags, int *status);
 GMM_PRELOAD_CODE cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned int version,

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "preload/captures.h"
 #include "preload/context.h"
 #include "preload/real.h"
 
@@ -55,8 +56,8 @@ bool is_ordered(const void *memory) {
 }
 
 // --- Waiting for a device --------------------------------------------------------------------------------------
-// A thread that captures in the relaxed mode may free; waiting for the device would spoil the capture. Such memory is freed later, by a
-// thread that may wait.
+// While a stream is captured, other threads may free, and a thread in the relaxed mode too; waiting for the device would spoil the
+// capture. Such memory is freed later, when it may be waited for.
 struct Postponed {
   void *memory;
   Postponed *next;
@@ -70,6 +71,7 @@ void postpone(Postponed *last, Postponed *first) {
 }
 
 bool may_wait(const Driver &entries) {
+  if (any_capture()) return false;
   int mode = kCaptureModeRelaxed;
   if (entries.cuThreadExchangeStreamCaptureMode(&mode) != kSuccess) return true;
   if (mode == kCaptureModeRelaxed) return false;
@@ -164,8 +166,6 @@ bool has_margin(uint64_t size) {
 
 }  // namespace
 
-constinit std::atomic<uint64_t> g_margin{0};
-
 Label *wanted(Route route) {
   const Config &asked = config();
   const bool regions = asked.region || g_regions.load(std::memory_order_relaxed);
@@ -242,6 +242,7 @@ Outcome free_ordered(void *memory, Stream stream) {
 }
 
 void forget_stream(Stream stream) {
+  capture_gone(stream);
   if (!g_ordered_used.load(std::memory_order_relaxed) || t_thread.depth != 0) return;
   Inside inside;
   // A stream that is lost or being captured cannot be waited for: the real function says what it thinks of it.

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE  // dlvsym
 #include <cuda.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "../support/check.h"
@@ -22,10 +23,13 @@ static CUresult (*mem_alloc_managed)(CUdeviceptr *, size_t, unsigned int);
 static CUresult (*mem_host_alloc)(void **, size_t, unsigned int);
 static CUresult (*mem_free_host)(void *);
 static CUresult (*stream_destroy)(CUstream);
+static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
+static CUresult (*end_capture)(CUstream, CUgraph *);
 
 static uint64_t (*count)(const char *);
 static int (*fail_next)(const char *, uint64_t, int);
 static bool taken;  // by gmm
+static CUcontext context;
 
 #define MUST_BE(call, expected)                                                                         \
   do {                                                                                                  \
@@ -60,6 +64,8 @@ static void look_up_all(const char *mode) {
     mem_host_alloc = cuMemHostAlloc;
     mem_free_host = cuMemFreeHost;
     stream_destroy = cuStreamDestroy_v2;
+    begin_capture = cuStreamBeginCapture_v2;
+    end_capture = cuStreamEndCapture;
     return;
   }
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -71,6 +77,8 @@ static void look_up_all(const char *mode) {
   *(void **)&mem_host_alloc = find(mode, library, "cuMemHostAlloc", "cuMemHostAlloc", 2020);
   *(void **)&mem_free_host = find(mode, library, "cuMemFreeHost", "cuMemFreeHost", 2000);
   *(void **)&stream_destroy = find(mode, library, "cuStreamDestroy_v2", "cuStreamDestroy", 4000);
+  *(void **)&begin_capture = find(mode, library, "cuStreamBeginCapture_v2", "cuStreamBeginCapture", 10010);
+  *(void **)&end_capture = find(mode, library, "cuStreamEndCapture", "cuStreamEndCapture", 10000);
 }
 
 static void fill_and_check(CUdeviceptr memory, size_t size, CUstream stream) {
@@ -193,6 +201,49 @@ static void free_waits_for_the_device(void) {
   MUST_BE(stream_destroy(stream), 0);
 }
 
+static void *free_it(void *user) {
+  const CUdeviceptr *memory = user;
+  MUST_BE(cuCtxSetCurrent(context), 0);
+  MUST_BE(mem_free(*memory), 0);
+  return NULL;
+}
+
+// A capture goes on while other threads free memory, and while its own does in the relaxed mode; the memory goes back afterwards.
+static void free_during_a_capture(void) {
+  CUstream stream = NULL;
+  CUgraph graph = NULL;
+  CUdeviceptr kept = 0, memory[3] = {0};
+  MUST_BE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), 0);
+  MUST_BE(mem_alloc(&kept, 1 << 20), 0);
+  for (int i = 0; i < 3; ++i) MUST_BE(mem_alloc(&memory[i], 96 << 20), 0);
+  for (int round = 0; round < 2; ++round) {
+    MUST_BE(begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    MUST_BE(cuMemsetD8Async(kept, 1, 1 << 20, stream), 0);
+    if (round == 0) {
+      pthread_t thread;
+      pthread_create(&thread, NULL, free_it, &memory[0]);
+      pthread_join(thread, NULL);
+    }
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    MUST_BE(cuThreadExchangeStreamCaptureMode(&mode), 0);
+    MUST_BE(mem_free(memory[1 + round]), 0);
+    CUdeviceptr fresh = 0;
+    MUST_BE(mem_alloc(&fresh, 1 << 20), 0);
+    MUST_BE(mem_free(fresh), 0);
+    MUST_BE(cuThreadExchangeStreamCaptureMode(&mode), 0);
+    MUST_BE(end_capture(stream, &graph), 0);
+    CHECK(graph != NULL);
+    MUST_BE(cuGraphDestroy(graph), 0);
+  }
+  // All of it can be had again: the device has 8 GiB.
+  CUdeviceptr most = 0;
+  MUST_BE(mem_alloc(&most, (size_t)7900 << 20), 0);
+  MUST_BE(mem_free(most), 0);
+  for (int i = 0; i < 3; ++i) MUST_BE(mem_free(memory[i]), CUDA_ERROR_INVALID_VALUE);
+  MUST_BE(mem_free(kept), 0);
+  MUST_BE(stream_destroy(stream), 0);
+}
+
 // CUDA does not work in a child without exec, and gmm neither: the child gets CUDA's answer, and ends as it likes.
 static void child_without_exec(void) {
   CUdeviceptr memory = 0;
@@ -224,7 +275,6 @@ int main(int argc, char **argv) {
   *(void **)&fail_next = dlsym(library, "fake_cuda_fail");
   look_up_all(argv[1]);
   CUdevice device = 0;
-  CUcontext context = NULL;
   CUdeviceptr early = 0;
   int early_code = (int)mem_alloc(&early, 4096);
   if (cuInit(0) != CUDA_SUCCESS || cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
@@ -238,6 +288,7 @@ int main(int argc, char **argv) {
   RUN(wrong_arguments);
   if (taken) RUN(driver_failures);
   RUN(free_waits_for_the_device);
+  RUN(free_during_a_capture);
   RUN(child_without_exec);
   RUN(context_of_gmm);
   static const char *const entries[] = {"cuInit",

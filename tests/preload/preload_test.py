@@ -24,7 +24,7 @@ TMS = """tms_set_current_tag tms_get_current_tag tms_set_interesting_region tms_
 tms_get_enable_cpu_backup tms_set_cpu_backup_backend tms_get_cpu_backup_backend tms_set_enable_disk_backup tms_get_enable_disk_backup
 tms_set_disk_backup_dir tms_pause tms_resume set_memory_margin_bytes tms_set_retain_cpu_backup tms_get_retain_cpu_backup
 tms_get_cpu_backup_pointer tms_torch_malloc tms_torch_free cudaMalloc cudaFree""".split()
-EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|StreamDestroy_v2|GetProcAddress)\w*|cuda(Malloc|Free|HostAlloc|StreamDestroy|GetDriverEntryPoint)\w*|" \
+EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCapture|EndCapture)|GetProcAddress)\w*|cuda(Malloc|Free|HostAlloc|StreamDestroy|Stream(Begin|End)Capture|GetDriverEntryPoint)\w*|" \
            r"gmm_preload_\w+|gmm_torch_\w+|tms_\w+|set_memory_margin_bytes"
 
 
