@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <thread>
 
 #include "cuda_backend_test.h"
@@ -27,6 +28,8 @@ void expect_done_or_not_supported(Backend &backend) {
       continue;
     }
     EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, status);
+    // Nobody asks beforehand who can look for zeros: without it nothing is taken for zero.
+    if (std::string_view(operation.name) == "find_zeros") continue;
     EXPECT_FALSE(possible(backend, operation)) << "the device said that it can: " << last_message();
   }
 }
