@@ -61,6 +61,11 @@ struct Core {
   void (*before_growth)(void *user) = nullptr;
   void *before_growth_user = nullptr;
 
+  // What is kept of an extent's contents (Extent::kept) is wrong or wanted no more: of a range, or, with size 0, all of it. Called with
+  // the heap's lock held.
+  void (*forget_contents)(void *user, Extent &extent, uintptr_t base, uint64_t size) = nullptr;
+  void *forget_contents_user = nullptr;
+
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }
 };

@@ -65,7 +65,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
   slab->streams = run->streams;
   slab->stamp = run->stamp;
-  slab->is_slab_object = true;
+  if (!slab->is_slab_object) slab->is_slab_object = true;  // the free of a stale pointer may read it meanwhile
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
@@ -197,6 +197,7 @@ Span *Heap::retire_slab(Span *slab) {
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) {
+    if (fast.careful.load(std::memory_order_relaxed) != 0) forget_freed(*span);
     --span->region->live_spans;
     order_behind(span, bit);
     free_run(span);

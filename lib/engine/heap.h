@@ -13,12 +13,14 @@
 #include <cstdint>
 
 #include "base/lock.h"
+#include "engine/cache_entry.h"
 #include "engine/core.h"
 #include "engine/free_runs.h"
 #include "engine/growth.h"
 #include "engine/ledger.h"
 #include "engine/low_water.h"
 #include "engine/stream_order.h"
+#include "engine/transfer_cache.h"
 
 namespace gmm {
 
@@ -32,12 +34,6 @@ struct HeapOptions {
   uint64_t minimum_extent = 0;
   uint32_t peers = 0;
   uint64_t capture = 0;  // the graph capture that the heap serves (engine/capture.h); 0: none
-};
-
-// A free block on its way: its slot is 0, and no list of the heap knows it.
-struct CacheEntry {
-  void *block;
-  std::atomic<uint64_t> *slot;
 };
 
 enum class Effort { kNoGrowth, kGrow };
@@ -112,7 +108,7 @@ class Heap {
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
   // --- Thread caches ----------------------------------------------------------------------------------
-  // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed, for
+  // Empties every thread's cache of this heap, and what is between them, into the heap. wait: also what per-thread streams of other threads freed, for
   // which nobody else can record an event: the device is waited for, which can fail.
   Status drain_caches(bool wait);
   // Before the heap grows: the same without waiting, unless other threads' caches were emptied too often of late.
@@ -137,6 +133,7 @@ class Heap {
   Mutex caches_mutex;  // before mutex
   List<HeapCache, HeapCaches> caches;
   HeapTotals ended;  // counters of caches that are gone; under caches_mutex
+  TransferCache transfers{*this};
   Mutex mutex;
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
@@ -152,11 +149,18 @@ class Heap {
       fn(*span);
     }
   }
+
+  // --- For the pauser (heap_pause.cpp), with `mutex` held -------------------------------------------------------
   // Takes the free memory of a region out of use, or puts it back.
   void detach(Region &region);
   void attach(Region &region);
-  // Extents of a paused region without a live block are given up. False when the region was dedicated and ended with them.
+  // Paused extents without a live block are given up. False when the region was dedicated and ended with them.
   bool drop_paused(Region &region);
+  // Neighbours of a region that are paused without a handle become one, which the driver maps faster. Their blocks and what
+  // is kept stay; append(user, into, from) moves what is kept, and may refuse.
+  void merge_paused(Region &region, bool (*append)(void *user, Extent &into, Extent &from), void *user);
+  // While read-only contents are kept of active memory every free must look (FastFields::careful).
+  void set_retaining(bool retaining);
   void end_empty_regions();
   StreamOrder &streams() { return streams_; }
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
@@ -216,6 +220,11 @@ class Heap {
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
   [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
 
+  // heap_pause.cpp
+  void end_extent(Extent *extent);
+  void forget_freed(const Span &span);
+  void drop_paused_in(Span *run);
+
   // heap_extents.cpp: extents come, move and go
   // Unbacked addresses that are being backed from their start.
   struct Fill {
@@ -234,7 +243,7 @@ class Heap {
   void unmap_at_hole(Fill *fill, Span *place);
   void settle_extent(Fill *fill, Span *place, Extent *extent);
   Status add_extent(Fill *fill, uint64_t size);
-  Status add_extents(Fill *fill, uint64_t bytes);
+  Status add_extents(Fill *fill, uint64_t bytes, uint64_t block);
   Status move_extent(Extent *extent, Fill *fill);
   // Free extents, whose work is done, to the hole, up to `wanted` bytes or somewhat more. What cannot be moved stays.
   void move_free_extents(Fill *fill, uint64_t wanted);
@@ -309,6 +318,7 @@ class Heap {
   uint64_t look_ = 0;    // how often look_for_idle() looked
   LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
   uint64_t paused_ = 0;
+  bool retaining_ = false;
 };
 
 }  // namespace gmm

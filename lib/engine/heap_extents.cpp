@@ -111,10 +111,10 @@ Status Heap::add_extent(Fill *fill, uint64_t size) {
   return status;
 }
 
-// New memory for `bytes`, in extents that are not too large to be moved later. Charged by the caller; what was not
-// made is refunded.
-Status Heap::add_extents(Fill *fill, uint64_t bytes) {
-  const uint64_t largest = GrowthPolicy::largest_extent(own_ledger_.held());
+// New memory of `bytes` for a block, in extents that are not too large to be moved later. Charged by the caller; what was
+// not made is refunded.
+Status Heap::add_extents(Fill *fill, uint64_t bytes, uint64_t block) {
+  const uint64_t largest = growth_.largest_extent(own_ledger_.held(), block);
   const uint64_t count = (bytes + largest - 1) / largest;
   const uint64_t each = (bytes / count + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
   while (bytes != 0) {
@@ -226,12 +226,12 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   const bool charged = extent->handle.value != 0;
   if (charged) core_.leftovers.release(*core_.backend, extent->handle);
   core_.page_map.set_extent(base, size, nullptr);
-  extent->region.store(nullptr, std::memory_order_relaxed);
   List<Extent, RegionExtents>::remove(extent);
-  if (charged) ledgers_.refund(size);
-  extent->handle = PhysicalHandle{};
-  core_.extents.put(extent);
-  --extent_count_;
+  if (charged)
+    ledgers_.refund(size);
+  else if (options_.kind == Kind::kVmm)
+    paused_ -= size;
+  end_extent(extent);
   make_hole(cut.extent);
   return Status();
 }

@@ -42,9 +42,7 @@ Status Heap::release_plain_region(Region *region) {
     return status;
   }
   List<Extent, RegionExtents>::remove(extent);
-  extent->region.store(nullptr, std::memory_order_relaxed);
-  core_.extents.put(extent);
-  --extent_count_;
+  end_extent(extent);
   ledgers_.refund(size);
   forget_region(region, span);
   return Status();
@@ -136,35 +134,6 @@ void Heap::end_empty_regions() {
   }
 }
 
-bool Heap::drop_paused(Region &region) {
-  if (kept_for_graph_) return true;
-  // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
-  Span *previous = nullptr;
-  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
-                 end = at + region.size.load(std::memory_order_relaxed);
-       at < end;) {
-    Span *span = span_at(at);
-    if (span->is(SpanState::kFree)) {
-      span->streams = 0;
-      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
-    }
-    previous = span;
-    at = span->end();
-  }
-  // First the list, as released runs merge with the addresses around them.
-  Vector<Span *> runs(core_.allocator);
-  for_each_span(region, [&](Span &span) {
-    if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // it is only kept longer
-  });
-  uint64_t dropped = 0;
-  for (Span *run : runs) release_run_extents(run, UINT64_MAX, &dropped).ignore();  // what stays is only kept longer
-  if (!region.dedicated || !region.extents.empty()) return true;
-  region.paused.store(0, std::memory_order_relaxed);
-  fast.careful.fetch_sub(1, std::memory_order_seq_cst);
-  end_region(&region);
-  return false;
-}
-
 Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   if (wait) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
@@ -208,11 +177,8 @@ Status Heap::close(bool force) {
         if (extent->handle.value != 0) core_.leftovers.release(*core_.backend, extent->handle);
       }
       if (extent->mapped || extent->handle.value != 0) ledgers_.refund(bytes);
-      extent->handle = PhysicalHandle{};
       core_.page_map.set_extent(reinterpret_cast<uintptr_t>(address), bytes, nullptr);
-      extent->region.store(nullptr, std::memory_order_relaxed);
-      core_.extents.put(extent);
-      --extent_count_;
+      end_extent(extent);
     }
     // All spans go, whatever they are; the one that is left at the base ends with the region.
     Span *first_span = span_at(base);

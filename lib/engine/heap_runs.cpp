@@ -186,36 +186,4 @@ Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort 
   return carve(run, count, alignment, out);
 }
 
-// --- Pause: free memory of a region out of use and back ------------------------------------------------
-
-void Heap::detach(Region &region) {
-  region.paused.store(1, std::memory_order_relaxed);
-  fast.careful.fetch_add(1, std::memory_order_seq_cst);
-  for_each_span(region, [&](Span &span) {
-    if (span.is(SpanState::kFree)) {
-      unlist_run(&span);
-    } else if (span.is(SpanState::kSlab)) {
-      slab_tails_ -= slab_tail(span);
-      if (!span.listed) return;
-      List<Span, SpanOrder>::remove(&span);
-      span.listed = false;
-    }
-  });
-}
-
-void Heap::attach(Region &region) {
-  region.paused.store(0, std::memory_order_relaxed);
-  fast.careful.fetch_sub(1, std::memory_order_seq_cst);
-  for_each_span(region, [&](Span &span) {
-    if (span.is(SpanState::kFree)) {
-      list_run(&span);
-    } else if (span.is(SpanState::kSlab)) {
-      slab_tails_ += slab_tail(span);
-      if (span.free_blocks == 0) return;
-      slabs_[span.class_index].push_front(&span);
-      span.listed = true;
-    }
-  });
-}
-
 }  // namespace gmm

@@ -29,8 +29,17 @@ bool find_block(const Core &core, const void *address, Block *out) {
   out->reserved = span->block_bytes();
   out->extent = core.page_map.find_extent(reinterpret_cast<void *>(out->base));
   if (out->extent == nullptr || out->heap == nullptr) return false;
-  const Region *region = out->extent->region.load(std::memory_order_acquire);
-  out->paused = region != nullptr && region->paused.load(std::memory_order_relaxed) != 0;
+  out->paused = out->partly = false;
+  // Only while something is paused are there extents that are away.
+  if (out->heap->fast.careful.load(std::memory_order_acquire) == 0) return true;
+  bool active = false;
+  for (uintptr_t next = out->base, end = next + out->reserved; next < end;) {
+    const Extent *extent = core.page_map.find_extent(reinterpret_cast<void *>(next));
+    if (extent == nullptr) break;
+    (extent->away.load(std::memory_order_acquire) ? out->paused : active) = true;
+    next = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+  }
+  out->partly = out->paused && active;
   return true;
 }
 

@@ -16,7 +16,8 @@ struct Block {
   uintptr_t base = 0;
   uint64_t asked = 0;  // bytes; 0: not live
   uint64_t reserved = 0;
-  bool paused = false;
+  bool paused = false;  // some of it cannot be used
+  bool partly = false;  // and some can
 };
 
 // Finds the live block around an address. UNKNOWN_POINTER or ALREADY_FREED, with `operation` in the message. No lock.

@@ -23,6 +23,7 @@ namespace gmm {
 class Heap;
 struct Region;
 
+struct KeptContents;  // engine/backup.h
 struct RegionExtents;
 struct HeapRegions;
 struct SpanOrder;  // free runs by size, slabs by class
@@ -35,9 +36,13 @@ struct Extent : Link<RegionExtents> {
   PhysicalHandle handle;                   // VMM; 0 when paused
   std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};
-  bool mapped = true;         // VMM: the handle is mapped at `base`
-  bool fresh = false;         // during a resume: the handle was made by it
-  bool newly_mapped = false;  // during a resume: mapped by it
+  // Of VMM memory, for engine/pause.h; under the heap's lock, but for readers of `away`.
+  std::atomic<bool> away{false};  // paused, or on the way there or back: blocks in it cannot be used
+  bool mapped = true;             // the handle is mapped at `base`
+  bool holds = true;              // the handle's pages have the contents
+  bool fresh = false;             // during a resume: the handle was made by it
+  bool told = false;              // during a resume: somebody was told that it is ready; under the pauser's ready lock
+  KeptContents *kept = nullptr;   // contents of paused memory, or what a read-only tag keeps for the next pause
   // For engine/heap_idle.cpp: when it was first seen free, in which of the heap's looks it was last, and its id then.
   uint64_t free_since = 0, seen_look = 0, seen_id = 0;
 };

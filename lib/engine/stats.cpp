@@ -83,8 +83,10 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   writer.print("],\"blocks\":[");
   first = true;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
-    const bool paused = region->paused.load(std::memory_order_relaxed) != 0;
-    heap.for_each_span(*region, [&](Span &span) { write_span(writer, span, paused, &first); });
+    heap.for_each_span(*region, [&](Span &span) {
+      const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+      write_span(writer, span, extent != nullptr && extent->away.load(std::memory_order_relaxed), &first);
+    });
   }
   writer.print("]}");
 }

@@ -15,6 +15,22 @@ Status unknown_tag(gmm_tag tag) {
   return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag);
 }
 
+Status check_desc(const gmm_tag_desc &desc) {
+  if (desc.contents > GMM_CONTENTS_FILE)
+    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.", desc.contents);
+  constexpr uint32_t kKnown = GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM;
+  if ((desc.flags & ~kKnown) != 0)
+    return fail(GMM_ERROR_INVALID_FLAGS, "gmm_tag_desc.flags = 0x%x has unknown bits; pass GMM_TAG_* only.",
+                desc.flags);
+  return Status();
+}
+
+void set(Tag &tag, const gmm_tag_desc &desc) {
+  tag.contents.store(desc.contents, std::memory_order_relaxed);
+  tag.priority.store(desc.priority, std::memory_order_relaxed);
+  tag.flags.store(desc.flags, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 TagTable::TagTable(const HostAllocator &allocator)
@@ -44,19 +60,19 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   if (length == 0 || length >= sizeof(Tag::name))
     return fail(GMM_ERROR_INVALID_VALUE, "A tag's name has 1 to 63 bytes; this one has %s.",
                 length == 0 ? "none" : "more");
-  if (desc != nullptr && desc->contents > GMM_CONTENTS_FILE)
-    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.",
-                desc->contents);
+  if (desc != nullptr) GMM_TRY(check_desc(*desc));
   LockGuard guard(mutex_);
   const uint32_t tags = count();
   for (gmm_tag tag = 1; tag <= tags; ++tag) {
     Tag *known = get(tag);
     if (std::strcmp(known->name, name) != 0) continue;
-    if (desc != nullptr && (desc->contents != known->contents || desc->priority != known->priority))
-      return fail(
-          GMM_ERROR_INVALID_VALUE,
-          "The tag \"%s\" exists with contents %u and priority %d, not %u and %d; use the same or another name.", name,
-          known->contents, known->priority, desc->contents, desc->priority);
+    if (desc != nullptr &&
+        (desc->contents != known->contents || desc->priority != known->priority || desc->flags != known->flags))
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "The tag \"%s\" exists with contents %u, priority %d and flags 0x%x, not %u, %d and 0x%x; use the "
+                  "same, another name, or gmm_tag_update().",
+                  name, known->contents.load(), known->priority.load(), known->flags.load(), desc->contents,
+                  desc->priority, desc->flags);
     *out = tag;
     return Status();
   }
@@ -65,13 +81,19 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   Tag *made = allocator_.create<Tag>();
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the tag \"%s\".", name);
   std::memcpy(made->name, name, length);
-  if (desc != nullptr) {
-    made->contents = desc->contents;
-    made->priority = desc->priority;
-  }
+  if (desc != nullptr) set(*made, *desc);
   tags_[tags + 1].store(made, std::memory_order_release);
   count_.store(tags + 1, std::memory_order_release);
   *out = tags + 1;
+  return Status();
+}
+
+Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
+  Tag *known = get(tag);
+  if (known == nullptr) return unknown_tag(tag);
+  GMM_TRY(check_desc(desc));
+  LockGuard guard(mutex_);
+  set(*known, desc);
   return Status();
 }
 

@@ -15,8 +15,9 @@ namespace gmm {
 
 struct Tag {
   char name[64] = {};
-  gmm_contents contents = GMM_CONTENTS_DROP;
-  int32_t priority = 0;
+  std::atomic<gmm_contents> contents{GMM_CONTENTS_DROP};
+  std::atomic<int32_t> priority{0};
+  std::atomic<uint32_t> flags{0};  // GMM_TAG_*
   Ledger held;
   Ledger held_on[kMaxDevices];
   std::atomic<Heap *> heaps[kKindCount][kMaxDevices] = {};  // the shared heaps; user heaps are not here
@@ -35,6 +36,7 @@ class TagTable {
   Status init();
 
   Status create(const char *name, const gmm_tag_desc *desc, gmm_tag *out);
+  Status update(gmm_tag tag, const gmm_tag_desc &desc);
   Status find(const char *name, gmm_tag *out);
   // NULL for a number that is no tag.
   Tag *get(gmm_tag tag) const { return tag < kMaxTags ? tags_[tag].load(std::memory_order_acquire) : nullptr; }

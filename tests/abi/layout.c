@@ -102,16 +102,18 @@ SIZE(gmm_tag_desc, 16);
 OFFSET(gmm_tag_desc, struct_size, 0);
 OFFSET(gmm_tag_desc, contents, 4);
 OFFSET(gmm_tag_desc, priority, 8);
-OFFSET(gmm_tag_desc, reserved, 12);
+OFFSET(gmm_tag_desc, flags, 12);
 
-SIZE(gmm_pause_desc, 24);
+SIZE(gmm_pause_desc, 40);
 OFFSET(gmm_pause_desc, struct_size, 0);
 OFFSET(gmm_pause_desc, flags, 4);
 OFFSET(gmm_pause_desc, tags, 8);
 OFFSET(gmm_pause_desc, tag_count, 16);
 OFFSET(gmm_pause_desc, reserved, 20);
+OFFSET(gmm_pause_desc, progress, 24);
+OFFSET(gmm_pause_desc, progress_user, 32);
 
-SIZE(gmm_pause_info, 120);
+SIZE(gmm_pause_info, 152);
 OFFSET(gmm_pause_info, struct_size, 0);
 OFFSET(gmm_pause_info, tag, 4);
 OFFSET(gmm_pause_info, contents, 8);
@@ -122,6 +124,41 @@ OFFSET(gmm_pause_info, backup_host_bytes, 32);
 OFFSET(gmm_pause_info, backup_file_bytes, 40);
 OFFSET(gmm_pause_info, pauses, 48);
 OFFSET(gmm_pause_info, name, 56);
+OFFSET(gmm_pause_info, backup_pinned_bytes, 120);
+OFFSET(gmm_pause_info, backup_zero_bytes, 128);
+OFFSET(gmm_pause_info, retained_bytes, 136);
+OFFSET(gmm_pause_info, flags, 144);
+OFFSET(gmm_pause_info, state, 148);
+
+SIZE(gmm_backup_info, 72);
+OFFSET(gmm_backup_info, struct_size, 0);
+OFFSET(gmm_backup_info, reserved, 4);
+OFFSET(gmm_backup_info, arena_bytes, 8);
+OFFSET(gmm_backup_info, arena_used, 16);
+OFFSET(gmm_backup_info, arena_limit, 24);
+OFFSET(gmm_backup_info, pageable_bytes, 32);
+OFFSET(gmm_backup_info, file_bytes, 40);
+OFFSET(gmm_backup_info, zero_bytes, 48);
+OFFSET(gmm_backup_info, copied_bytes, 56);
+OFFSET(gmm_backup_info, skipped_bytes, 64);
+
+SIZE(gmm_backup_desc, 40);
+OFFSET(gmm_backup_desc, struct_size, 0);
+OFFSET(gmm_backup_desc, flags, 4);
+OFFSET(gmm_backup_desc, arena_limit, 8);
+OFFSET(gmm_backup_desc, pageable_limit, 16);
+OFFSET(gmm_backup_desc, directory, 24);
+OFFSET(gmm_backup_desc, threads, 32);
+OFFSET(gmm_backup_desc, reserved, 36);
+
+SIZE(gmm_ticket_info, 40);
+OFFSET(gmm_ticket_info, struct_size, 0);
+OFFSET(gmm_ticket_info, done, 4);
+OFFSET(gmm_ticket_info, result, 8);
+OFFSET(gmm_ticket_info, reserved, 12);
+OFFSET(gmm_ticket_info, bytes, 16);
+OFFSET(gmm_ticket_info, copied_bytes, 24);
+OFFSET(gmm_ticket_info, total_bytes, 32);
 
 SIZE(gmm_ipc_handle, 192);
 OFFSET(gmm_ipc_handle, bytes, 0);

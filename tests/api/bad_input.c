@@ -21,6 +21,9 @@ static struct {
   uint8_t after_pointer_info_long[16];
   gmm_pause_info pause_info, pause_info_short;
   gmm_statistics statistics, statistics_short;
+  gmm_ticket *ticket;
+  gmm_ticket_info ticket_info;
+  gmm_backup_info backup_info, backup_info_short;
 } marked, marked_before;
 
 static char *block;  // live, kind VMM where the device has it, 5,000 bytes
@@ -61,6 +64,7 @@ typedef struct newer_scope {
 #define MOVE_WITH(...) (&(gmm_move_desc){.struct_size = sizeof(gmm_move_desc), __VA_ARGS__})
 #define PAUSE_WITH(...) (&(gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), __VA_ARGS__})
 #define TAG_WITH(...) (&(gmm_tag_desc){.struct_size = sizeof(gmm_tag_desc), __VA_ARGS__})
+#define BACKUP_WITH(...) (&(gmm_backup_desc){.struct_size = sizeof(gmm_backup_desc), __VA_ARGS__})
 #define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
 #define SCOPE_WITH(...) (&(gmm_scope){.struct_size = sizeof(gmm_scope), __VA_ARGS__})
 #define OUT (&marked.pointer)
@@ -176,6 +180,9 @@ static void prepare(void) {
   marked.statistics.struct_size = sizeof marked.statistics;
   marked.context_info_short.struct_size = marked.device_info_short.struct_size = marked.pointer_info_short.struct_size =
       3;
+  marked.ticket_info.struct_size = sizeof marked.ticket_info;
+  marked.backup_info.struct_size = sizeof marked.backup_info;
+  marked.backup_info_short.struct_size = 3;
   marked.pause_info_short.struct_size = marked.statistics_short.struct_size = 3;
   for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);
   kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_DEVICE;

@@ -9,6 +9,14 @@
 namespace gmm::test {
 namespace {
 
+PauseRequest request(const gmm_tag *tags, uint32_t count, uint32_t flags = 0) {
+  PauseRequest made;
+  made.tags = tags;
+  made.count = count;
+  made.flags = flags;
+  return made;
+}
+
 // Heaps of one tag that keeps contents, with small, large and dedicated blocks that carry a pattern.
 class Paused {
  public:
@@ -79,20 +87,20 @@ TEST(Pause, PhysicalMemoryGoesAndContentsComeBack) {
     Paused test(contents);
     const uint64_t held = test.info().active_bytes;
     uint64_t bytes = 0;
-    ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok()) << last_message();
+    ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok()) << last_message();
     EXPECT_EQ(bytes, held);
     EXPECT_EQ(test.info().active_bytes, 0u);
     EXPECT_EQ(test.info().paused_bytes, held);
     test.check_heaps();
-    EXPECT_EQ(test.pauser.pause(&test.tag, 1, 0, &bytes).code(), GMM_UNCHANGED);
-    ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << last_message();
+    EXPECT_EQ(test.pauser.pause(request(&test.tag, 1, 0), &bytes).code(), GMM_UNCHANGED);
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
     EXPECT_EQ(bytes, held);
     EXPECT_EQ(test.info().active_bytes, held);
     EXPECT_EQ(test.info().paused_bytes, 0u);
     EXPECT_EQ(test.info().backup_host_bytes + test.info().backup_file_bytes, 0u);
     test.check_heaps();
     test.check_contents();
-    EXPECT_EQ(test.pauser.resume(&test.tag, 1, &bytes).code(), GMM_UNCHANGED);
+    EXPECT_EQ(test.pauser.resume(request(&test.tag, 1), &bytes).code(), GMM_UNCHANGED);
   }
 }
 
@@ -101,10 +109,10 @@ TEST(Pause, ManyPausesReserveNoMoreAddresses) {
   Paused test;
   const auto cycle = [&] {
     uint64_t bytes = 0;
-    ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+    ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
     void *made = nullptr;
     ASSERT_TRUE(cached_alloc(*test.owned[0], 5 << 20, 0, GMM_STREAM_DEFAULT, &made).ok());
-    ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok());
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok());
     ASSERT_TRUE(cached_free(test.engine.core, made, GMM_STREAM_DEFAULT).ok());
   };
   for (int i = 0; i < 3; ++i) cycle();
@@ -118,7 +126,7 @@ TEST(Pause, ManyPausesReserveNoMoreAddresses) {
 TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
   Paused test;
   uint64_t bytes = 0;
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   std::vector<Paused::Block> kept;
   for (size_t i = 0; i < test.blocks.size(); ++i) {
     if (i % 3 == 0)
@@ -132,10 +140,10 @@ TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
   kept.push_back({static_cast<uint8_t *>(made), 5 << 20, 99, Kind::kVmm});
   test.check_heaps();
   // A second pause takes what was made meanwhile.
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   EXPECT_GE(bytes, 5u << 20);
   test.check_heaps();
-  ASSERT_TRUE(test.pauser.resume(nullptr, 0, &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.resume(request(nullptr, 0), &bytes).ok()) << last_message();
   test.blocks = kept;
   test.check_heaps();
   test.check_contents();
@@ -157,14 +165,14 @@ TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
   Heap other(test.engine.core, options);
   ASSERT_TRUE(other.init().ok());
   uint64_t bytes = 0;
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   ASSERT_TRUE(cached_free(test.engine.core, freed, GMM_STREAM_DEFAULT).ok());
   test.engine.backend->before("stream_create", [&] {
     test.engine.backend->reserve_next_at(freed);
     ASSERT_TRUE(dedicated_alloc(other, kSize, &taken).ok()) << last_message();
     std::memset(taken, 77, kSize);
   });
-  ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
   ASSERT_EQ(taken, freed);
   for (uint64_t at = 0; at < kSize; at += 4096) ASSERT_EQ(static_cast<uint8_t *>(taken)[at], 77) << "at " << at;
   test.check_contents();
@@ -174,10 +182,10 @@ TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
 TEST(Pause, EverythingFreedMeanwhileGoesBackAtTheResume) {
   Paused test;
   uint64_t bytes = 0;
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   for (const Paused::Block &block : test.blocks)
     ASSERT_TRUE(cached_free(test.engine.core, block.at, GMM_STREAM_DEFAULT).ok());
-  ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok());
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok());
   EXPECT_EQ(bytes, 0u);
   test.check_heaps();
   EXPECT_EQ(test.info().active_bytes, 0u);
@@ -196,7 +204,7 @@ TEST(Pause, TheKthFailureOfAPauseChangesNothing) {
       const gmm_pause_info before = test.info();
       uint64_t bytes = 0;
       test.engine.backend->refuse(k);
-      const Status status = test.pauser.pause(&test.tag, 1, 0, &bytes);
+      const Status status = test.pauser.pause(request(&test.tag, 1, 0), &bytes);
       const bool failed = test.engine.backend->refused() != 0;
       test.engine.backend->refuse(0);
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
@@ -205,9 +213,9 @@ TEST(Pause, TheKthFailureOfAPauseChangesNothing) {
         EXPECT_EQ(test.info().active_bytes, before.active_bytes) << k;
         EXPECT_EQ(test.info().paused_bytes, 0u) << k;
         EXPECT_EQ(test.info().backup_host_bytes + test.info().backup_file_bytes, 0u) << k;
-        ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok()) << k;
+        ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok()) << k;
       }
-      ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << k << last_message();
+      ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << k << last_message();
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
       if (contents != GMM_CONTENTS_DROP) {
         ASSERT_NO_FATAL_FAILURE(test.check_contents()) << k;
@@ -225,10 +233,10 @@ TEST(Pause, TheKthFailureOfAResumeChangesNothing) {
       Paused test(contents);
       const gmm_pause_info active = test.info();
       uint64_t bytes = 0;
-      ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+      ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
       const gmm_pause_info before = test.info();
       test.engine.backend->refuse(k);
-      const Status status = test.pauser.resume(&test.tag, 1, &bytes);
+      const Status status = test.pauser.resume(request(&test.tag, 1), &bytes);
       const bool failed = test.engine.backend->refused() != 0;
       test.engine.backend->refuse(0);
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
@@ -237,7 +245,7 @@ TEST(Pause, TheKthFailureOfAResumeChangesNothing) {
         EXPECT_EQ(test.info().active_bytes, before.active_bytes) << k;
         EXPECT_EQ(test.info().paused_bytes, before.paused_bytes) << k;
         EXPECT_EQ(test.info().backup_host_bytes, before.backup_host_bytes) << k;
-        ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << k << last_message();
+        ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << k << last_message();
       }
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
       ASSERT_NO_FATAL_FAILURE(test.check_contents()) << k;
@@ -256,16 +264,16 @@ TEST(Pause, AFailureThatCannotBeUndoneIsMendedByAResume) {
   // The second extent stays mapped, the first cannot be mapped again.
   test.engine.backend->refuse(2, "unmap");
   test.engine.backend->refuse_also(1, "map");
-  ASSERT_FALSE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_FALSE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   test.engine.backend->refuse(0);
   ASSERT_NO_FATAL_FAILURE(test.check_heaps());
-  EXPECT_EQ(test.pauser.pause(&test.tag, 1, 0, &bytes).code(), GMM_ERROR_BUSY) << "contents without a backup would go";
-  ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << last_message();
+  EXPECT_EQ(test.pauser.pause(request(&test.tag, 1, 0), &bytes).code(), GMM_ERROR_BUSY) << "contents without a backup would go";
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
   test.check_heaps();
   test.check_contents();
   EXPECT_EQ(test.info().active_bytes, held);
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok()) << last_message();
-  ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
   test.check_contents();
 }
 
@@ -273,13 +281,13 @@ TEST(Pause, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
   Paused test(GMM_CONTENTS_DROP);
   uint64_t bytes = 0;
   test.engine.backend->refuse(1, "release", true);
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   EXPECT_EQ(bytes, 0u);
   test.engine.backend->refuse(0);
   test.check_heaps();
   for (const Paused::Block &block : test.blocks)
     ASSERT_TRUE(cached_free(test.engine.core, block.at, GMM_STREAM_DEFAULT).ok());
-  ASSERT_TRUE(test.pauser.resume(&test.tag, 1, &bytes).ok());
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok());
   EXPECT_EQ(test.owned[0]->own_ledger().held(), 0u);
   test.check_heaps();
 }
@@ -287,7 +295,7 @@ TEST(Pause, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
 TEST(Pause, AForgottenHeapStartsAnew) {
   Paused test;
   uint64_t bytes = 0;
-  ASSERT_TRUE(test.pauser.pause(&test.tag, 1, 0, &bytes).ok());
+  ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   for (auto &heap : test.owned) {
     ASSERT_TRUE(heap->reset().ok());
     test.pauser.forget(*heap);
@@ -299,7 +307,7 @@ TEST(Pause, AForgottenHeapStartsAnew) {
   void *block = nullptr;
   ASSERT_TRUE(cached_alloc(*test.owned[0], 1000, 0, GMM_STREAM_DEFAULT, &block).ok());
   std::memset(block, 1, 1000);
-  EXPECT_EQ(test.pauser.resume(&test.tag, 1, &bytes).code(), GMM_UNCHANGED);
+  EXPECT_EQ(test.pauser.resume(request(&test.tag, 1), &bytes).code(), GMM_UNCHANGED);
 }
 
 }  // namespace
