@@ -60,7 +60,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * function), INVALID_HANDLE, DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered; the block stays live), FORKED. An error changes nothing.
  * Thread safety: any thread, whichever allocated it; freeing one block from two threads at once is the caller's race.
  * A thread keeps the blocks that it freed for its own next allocations: at most 128 MiB for each heap, and none above 64 MiB; they
- * go back when it ends, by gmm_trim(), when memory is short, and by themselves after gmm_set_decommit().
+ * go back when it ends, by gmm_trim(), when memory is short, and by themselves after gmm_set_decommit(). Of what threads free that other threads
+ * allocated, as much again waits for those, once for each heap, and goes back in the same cases.
  * Paused memory may be freed. Since: 0.1
  */
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;

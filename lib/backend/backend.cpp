@@ -16,6 +16,7 @@ void Backend::driver_version(char *text, uint64_t size) const {
 }
 uint32_t Backend::device_count() const { return 0; }
 Status Backend::device_info(Device, gmm_device_info *) { return lacks("devices"); }
+int32_t Backend::host_numa_node(Device) { return -1; }
 
 Status Backend::allocate(Kind, Device, uint64_t, Allocation *) { return lacks("memory of this kind"); }
 Status Backend::deallocate(const Allocation &) { return lacks("memory of this kind"); }
@@ -62,6 +63,7 @@ Status Backend::stream_query(Device, gmm_stream, bool *) { return lacks("streams
 Status Backend::stream_call(Device, gmm_stream, void (*)(void *), void *) { return lacks("calls on streams"); }
 Status Backend::copy(Device, gmm_stream, void *, const void *, uint64_t) { return lacks("copies"); }
 Status Backend::fill(Device, gmm_stream, void *, uint8_t, uint64_t) { return lacks("fills"); }
+Status Backend::find_zeros(Device, gmm_stream, ZeroRange *, uint64_t) { return lacks("search for zeros"); }
 Status Backend::synchronize(Device) { return lacks("devices"); }
 Status Backend::event_create(Device, NativeEvent *) { return lacks("events"); }
 Status Backend::event_destroy(NativeEvent) { return lacks("events"); }

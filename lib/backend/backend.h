@@ -72,6 +72,15 @@ struct Capture {
   void *graph = nullptr;  // good until the capture ends
 };
 
+// A range of device memory, and whether any byte of it is not zero. The device's code knows this layout.
+struct ZeroRange {
+  uint64_t base;
+  uint64_t size;
+  uint32_t nonzero;  // comes in as 0
+  uint32_t reserved;
+};
+static_assert(sizeof(ZeroRange) == 24);
+
 inline constexpr uint64_t kLegacyHandleSize = 64;
 
 class Backend {
@@ -89,6 +98,8 @@ class Backend {
   virtual uint32_t device_count() const;
   // Fills everything but struct_size. The device is valid.
   virtual Status device_info(Device device, gmm_device_info *out);
+  // The NUMA node of the host's memory that is nearest to the device; -1: unknown.
+  virtual int32_t host_numa_node(Device device);
 
   // --- Plain allocations: kDevice, kHost, kManaged ----------------------------------------------------
   // `size` is a multiple of kExtentAlignment; `base` comes back aligned to it. kHost memory is page-locked, zeroed by the
@@ -134,6 +145,8 @@ class Backend {
   virtual Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user);
   virtual Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size);
   virtual Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size);
+  // Fills in `nonzero` of each range, in the stream's order. `ranges` is where the device sees page-locked memory: pin() told. At most 65,535.
+  virtual Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count);
   virtual Status synchronize(Device device);  // everything queued on the device, on any stream
   virtual bool can_capture() const;           // false: no stream is ever captured
   // Asked at every allocation on a stream: false must be cheap. True: capture_of() knows more.

@@ -23,6 +23,8 @@ int command_info(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
 int command_trace(const struct options *options);
+/* The words after `run`. Does not return when the program starts. */
+int command_run(int count, char **words);
 
 const char *kind_name(gmm_kind kind);
 

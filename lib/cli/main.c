@@ -13,6 +13,7 @@ static const char usage[] =
     "  gmm replay TRACE...             runs traces of allocations (of gmm or text, also gzip) and prints what they "
     "took\n"
     "  gmm trace TRACE...              prints traces as text\n"
+    "  gmm run -- PROGRAM [ARGUMENT...]   starts a program whose CUDA allocations go to gmm; gmm run --help\n"
     "  gmm snapshot [TRACE]            prints the state of all memory as JSON, after the operations of a trace\n"
     "  gmm --version\n"
     "\n"
@@ -85,6 +86,7 @@ static int is_option(const char *text) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2); /* its options are its own */
   struct options options = {
       .context = {.struct_size = sizeof options.context}, .kind = GMM_KIND_VMM, .operations = UINT64_MAX};
   char **rest = calloc((size_t)argc + 1, sizeof *rest);

@@ -1,118 +1,136 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup.h"
 
-#include <cstdlib>
-#include <cstring>
+#include <cinttypes>
+
+#include "engine/backup_checksum.h"
+#include "engine/backup_plan.h"
+#include "engine/backup_restore.h"
+#include "engine/backup_save.h"
 
 namespace gmm {
 
-BackupStore::BackupStore(Core &core) : core_(core) {}
-BackupStore::~BackupStore() = default;
-Status BackupStore::configure(const gmm_backup_desc &) { return Status(); }
-Status BackupStore::prepare(Device, uint64_t) { return Status(); }
-bool BackupStore::can_checksum() { return false; }
-void BackupStore::drop_all(KeptContents &kept) { drop(kept, ByteRange{0, UINTPTR_MAX}); }
-void BackupStore::clear() {}
-uint64_t BackupStore::trim() { return 0; }
-void BackupStore::query(gmm_backup_info *) {}
+bool BackupStore::can_checksum() { return has_backup_checksum(); }
 
-BackupTotals BackupStore::totals(const KeptContents &kept) {
-  BackupTotals all;
-  for (const Chunk &chunk : kept.chunks) all.pageable += chunk.size;
-  return all;
+Status BackupStore::configure(const gmm_backup_desc &desc) { return tiers_.settings.set(desc); }
+
+// With the lock held.
+Status BackupStore::begin() {
+  if (const uint32_t wanted = tiers_.settings.threads(); wanted != threads_) {
+    tiers_.threads.set_count(wanted);
+    threads_ = wanted;
+  }
+  return Status();
 }
 
-void BackupStore::drop(KeptContents &kept, ByteRange range) {
-  for (uint64_t i = kept.chunks.size(); i-- > 0;) {
-    const Chunk chunk = kept.chunks[i];
-    if (chunk.base >= range.end() || chunk.base + chunk.size <= range.base) continue;
-    std::free(reinterpret_cast<void *>(chunk.where));
-    kept.chunks.erase(i);
-  }
-}
-
-Status BackupStore::save(Device device, gmm_contents, uint32_t, const BackupPart *parts, uint64_t count,
-                         const BackupSteps &steps) {
-  gmm_stream stream = nullptr;
-  GMM_TRY(core_.backend->stream_create(device, &stream));
-  Vector<Chunk> before(core_.allocator);
-  uint64_t done = 0, part = 0;
-  Status status = steps.progress == nullptr ? Status() : steps.progress(steps.user, 0);
-  Vector<Chunk> added(core_.allocator);
-  for (; part < count && status.ok(); ++part) {
-    for (uint64_t i = 0; i < parts[part].range_count && status.ok(); ++i) {
-      const ByteRange range = parts[part].ranges[i];
-      bool there = false;
-      for (const Chunk &chunk : parts[part].kept->chunks) there = there || (chunk.base <= range.base && chunk.base + chunk.size >= range.end());
-      if (there) continue;
-      drop(*parts[part].kept, range);
-      Chunk chunk;
-      chunk.base = range.base;
-      chunk.size = range.size;
-      chunk.tier = Tier::kPageable;
-      void *room = std::malloc(range.size);
-      chunk.where = reinterpret_cast<uint64_t>(room);
-      status = core_.backend->copy(device, stream, room, reinterpret_cast<void *>(range.base), range.size);
-      if (status.ok()) status = core_.backend->stream_synchronize(device, stream);
-      if (!status.ok()) {
-        core_.backend->synchronize(device).ignore();
-        std::free(room);
-        break;
-      }
-      uint64_t at = 0;
-      while (at < parts[part].kept->chunks.size() && parts[part].kept->chunks[at].base < chunk.base) ++at;
-      if (!parts[part].kept->chunks.insert(at, chunk) || !added.push_back(chunk)) std::abort();
-      done += range.size;
-      if (steps.progress != nullptr) status = steps.progress(steps.user, done);
-    }
-    if (status.ok() && steps.after != nullptr) status = steps.after(steps.user, part);
-  }
+Status BackupStore::prepare(Device device, uint64_t bytes) {
+  LockGuard guard(work_mutex_);
+  GMM_TRY(begin());
+  BackupLimits limits;
+  GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits));
+  Status status;
+  if (!tiers_.arena.plan_free(bytes, limits.arena))
+    status =
+        fail(GMM_ERROR_LIMIT_EXCEEDED,
+             "%" PRIu64 " bytes of page-locked memory for contents: the limit is %" PRIu64 " with %" PRIu64
+             " in use; raise it by gmm_set_backup() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
+             bytes, limits.arena, tiers_.held[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
+  if (status.ok()) status = tiers_.arena.make_all_ready(device);
   MessageGuard keep;
-  if (!status.ok())
-    for (uint64_t i = 0; i < count; ++i)
-      for (const Chunk &chunk : added) drop(*parts[i].kept, ByteRange{chunk.base, chunk.size});
-  core_.backend->stream_destroy(stream).ignore();
+  if (!status.ok()) tiers_.arena.cancel_planned();
   return status;
+}
+
+Status BackupStore::save(Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts, uint64_t count,
+                         const BackupSteps &steps) {
+  if ((flags & GMM_TAG_CHECKSUM) != 0 && !can_checksum())
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "Checksums of contents: gmm was built without xxhash.h; build it with the xxhash library, or leave out "
+                "GMM_TAG_CHECKSUM.");
+  LockGuard guard(work_mutex_);
+  GMM_TRY(begin());
+  return BackupSave(tiers_, device, steps, contents, flags).run(parts, count);
 }
 
 Status BackupStore::restore(Device device, const BackupPart *parts, uint64_t count, const BackupSteps &steps) {
-  gmm_stream stream = nullptr;
-  GMM_TRY(core_.backend->stream_create(device, &stream));
-  uint64_t done = 0;
-  Status status = steps.progress == nullptr ? Status() : steps.progress(steps.user, 0);
-  for (uint64_t part = 0; part < count && status.ok(); ++part) {
-    for (uint64_t i = 0; i < parts[part].range_count && status.ok(); ++i) {
-      const ByteRange range = parts[part].ranges[i];
-      if (steps.before != nullptr) status = steps.before(steps.user, part);
-      for (const Chunk &chunk : parts[part].kept->chunks) {
-        const uintptr_t from = chunk.base > range.base ? chunk.base : range.base;
-        const uintptr_t to = chunk.base + chunk.size < range.end() ? chunk.base + chunk.size : range.end();
-        if (from >= to || !status.ok()) continue;
-        status = core_.backend->copy(device, stream, reinterpret_cast<void *>(from),
-                                     reinterpret_cast<void *>(chunk.where + (from - chunk.base)), to - from);
-        if (status.ok()) status = core_.backend->stream_synchronize(device, stream);
-      }
-      done += range.size;
-      if (status.ok() && steps.progress != nullptr) status = steps.progress(steps.user, done);
-    }
-    if (status.ok() && steps.after != nullptr) status = steps.after(steps.user, part);
-  }
-  MessageGuard keep;
-  if (!status.ok()) core_.backend->synchronize(device).ignore();
-  core_.backend->stream_destroy(stream).ignore();
-  return status;
+  LockGuard guard(work_mutex_);
+  GMM_TRY(begin());
+  return BackupRestore(tiers_, device, steps).run(parts, count);
 }
 
-Status BackupStore::read(const KeptContents &kept, ByteRange range, void *out) {
-  uintptr_t at = range.base;
+void BackupStore::drop(KeptContents &kept, ByteRange range) {
+  uint64_t stay = first_chunk_behind(kept, range.base);
+  uint64_t i = stay;
+  for (; i < kept.chunks.size() && kept.chunks[i].base < range.end(); ++i) tiers_.give(kept.chunks[i], true);
+  if (i == stay) return;
+  while (i < kept.chunks.size()) kept.chunks[stay++] = kept.chunks[i++];
+  kept.chunks.truncate(stay);
+}
+
+void BackupStore::drop_all(KeptContents &kept) {
+  for (const Chunk &chunk : kept.chunks) tiers_.give(chunk, true);
+  kept.chunks.clear();
+}
+
+BackupTotals BackupStore::totals(const KeptContents &kept) {
+  BackupTotals totals;
   for (const Chunk &chunk : kept.chunks) {
-    if (chunk.base > at || chunk.base + chunk.size <= at) continue;
-    const uintptr_t to = chunk.base + chunk.size < range.end() ? chunk.base + chunk.size : range.end();
-    std::memcpy(static_cast<char *>(out) + (at - range.base), reinterpret_cast<void *>(chunk.where + (at - chunk.base)), to - at);
-    at = to;
-    if (at == range.end()) return Status();
+    switch (chunk.tier) {
+      case Tier::kZero:
+        totals.zero += chunk.size;
+        break;
+      case Tier::kArena:
+        totals.arena += chunk.size;
+        break;
+      case Tier::kPageable:
+        totals.pageable += chunk.size;
+        break;
+      case Tier::kFile:
+        totals.file += chunk.size;
+        break;
+    }
   }
-  return fail(GMM_ERROR_INVALID_VALUE, "Not kept.");
+  return totals;
+}
+
+uint64_t BackupStore::trim() {
+  uint64_t bytes = tiers_.arena.trim();
+  // A save under way may be using the ring.
+  if (work_mutex_.try_lock()) {
+    bytes += tiers_.ring.close() + tiers_.probes.close();
+    work_mutex_.unlock();
+  }
+  return bytes;
+}
+
+void BackupStore::query(gmm_backup_info *out) {
+  const auto held = [this](Tier tier) {
+    return tiers_.held[static_cast<uint32_t>(tier)].load(std::memory_order_relaxed);
+  };
+  out->arena_bytes = tiers_.arena.bytes();
+  out->arena_used = held(Tier::kArena);
+  out->pageable_bytes = held(Tier::kPageable);
+  out->file_bytes = held(Tier::kFile);
+  out->zero_bytes = held(Tier::kZero);
+  out->copied_bytes = tiers_.copied.load(std::memory_order_relaxed);
+  out->skipped_bytes = tiers_.skipped.load(std::memory_order_relaxed);
+  BackupLimits limits;
+  MessageGuard keep;
+  // A wrong environment is the next save's to tell; there is no limit that holds then.
+  tiers_.settings.limits(out->arena_bytes, tiers_.pageable.bytes(), &limits).ignore();
+  out->arena_limit = limits.arena;
+}
+
+void BackupStore::clear() {
+  LockGuard guard(work_mutex_);
+  tiers_.arena.clear();
+  tiers_.pageable.clear();
+  tiers_.file.clear();
+  tiers_.ring.close();
+  tiers_.probes.close();
+  tiers_.threads.stop();
+  threads_ = UINT32_MAX;
+  for (std::atomic<uint64_t> &held : tiers_.held) held.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace gmm

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the contents of paused memory wait, and how they get there and back.
 //
-// What is kept of one extent is a list of chunks, by address. A chunk lies in one of the tiers: the page-locked arena, pageable
-// memory, a file, or nowhere when it is all zero. A save takes the first tier that has room: arena, pageable, file.
+// What is kept of one extent is a list of chunks, by address, of 4 MiB at most. A chunk lies in one of the tiers: the page-locked arena,
+// pageable memory, a file, or nowhere when it is all zero. A save takes the first tier that has room: arena, pageable, file.
 // Chunks of an earlier save that are still true are not copied again.
+//
+// backup_plan cuts ranges into chunks; backup_save and backup_restore are one operation each, over the window of copies of
+// backup_transfer; backup_arena, backup_pageable and backup_file are the tiers, whose room backup_room counts; backup_threads
+// copy, touch, check, read and write.
 #ifndef GMM_ENGINE_BACKUP_H
 #define GMM_ENGINE_BACKUP_H
 
@@ -11,6 +15,7 @@
 
 #include "base/lock.h"
 #include "base/vector.h"
+#include "engine/backup_tiers.h"
 #include "engine/core.h"
 
 namespace gmm {
@@ -48,11 +53,12 @@ struct BackupPart {
 // What the store asks and tells during a save or restore, on the calling thread.
 struct BackupSteps {
   void *user = nullptr;
-  // Restore: before the first copy into the part. A failure ends it. Never called for a part after one that failed. May be NULL.
+  // Restore: before the first copy into the part, and before its after(); once for each part, in order, also for one without contents. A
+  // failure ends it. Never called for a part after one that failed. May be NULL. A save does not call it.
   Status (*before)(void *user, uint64_t part) = nullptr;
   // All of the part's contents are out (or in), in the order of the parts; also for a part without ranges. May be NULL.
   Status (*after)(void *user, uint64_t part) = nullptr;
-  // At least every 64 MiB, and once before the first copy: not OK (CANCELLED) ends it. Bytes of the ranges, also those that need no copy. May be NULL.
+  // At least every 64 MiB, and once before the first copy: not OK (CANCELLED) ends it. All bytes of the ranges so far in this call, also those that need no copy; of a restore, those that are kept. May be NULL.
   Status (*progress)(void *user, uint64_t bytes) = nullptr;
 };
 
@@ -60,17 +66,17 @@ struct BackupTotals {
   uint64_t arena = 0, pageable = 0, file = 0, zero = 0;  // bytes of contents
 };
 
-class BackupArena;
-class BackupFile;
-
 // One for a context. Any thread; one save or restore at a time is the caller's to see to.
 class BackupStore {
  public:
-  explicit BackupStore(Core &core);
-  ~BackupStore();
+  explicit BackupStore(Core &core) : core_(core), tiers_(core) {}
+  ~BackupStore() { clear(); }
   BackupStore(const BackupStore &) = delete;
   BackupStore &operator=(const BackupStore &) = delete;
 
+  // Whether GMM_TAG_CHECKSUM can be had; else save() refuses it with NOT_SUPPORTED.
+  static bool can_checksum();
+  // From the next save on; what is kept stays where it is. IO: no such folder. INVALID_VALUE: its name is too long.
   Status configure(const gmm_backup_desc &desc);
   // gmm_backup_prepare(): the arena has this much room that is unused.
   Status prepare(Device device, uint64_t bytes);
@@ -88,8 +94,6 @@ class BackupStore {
   // The chunks go that overlap the range, and their room is free.
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
-  // Whether the library was built with xxhash, which GMM_TAG_CHECKSUM needs.
-  static bool can_checksum();
   static BackupTotals totals(const KeptContents &kept);
 
   // Page-locked memory that holds nothing goes back to the system. For gmm_trim(); does not wait for a save under way.
@@ -99,8 +103,15 @@ class BackupStore {
   void clear();
 
  private:
+  Status begin();
+  Status check_covered(const KeptContents &kept, ByteRange range) const;
+  Status read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer);
+
   Core &core_;
-  // The rest is the implementation's.
+  // A save, restore or prepare under way. Before the locks of the tiers and threads, which stand alone.
+  Mutex work_mutex_;
+  uint32_t threads_ = UINT32_MAX;  // as set in tiers_.threads
+  BackupTiers tiers_;
 };
 
 }  // namespace gmm

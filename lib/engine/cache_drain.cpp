@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "engine/cache_state.h"
+#include "engine/cache_owner.h"
 
 namespace gmm {
 namespace {
@@ -15,7 +15,8 @@ void free_bins(HeapCache &cache) {
   while (cache.all != nullptr) {
     StreamBins *bins = cache.all;
     cache.all = bins->next;
-    for (Bin &bin : bins->bins) allocator.deallocate(bin.entries, bin.capacity * sizeof(CacheEntry));
+    for (Bin &bin : bins->bins)
+      if (bin.entries != nullptr) allocator.deallocate(bin.entries, stack_room(bin.block_bytes));
     allocator.destroy(bins);
   }
   cache.current = nullptr;
@@ -91,6 +92,7 @@ Status Heap::drain_caches(bool wait) {
       empty_revoked(*cache, wait ? &per_thread : nullptr);
       live += cache->live_bytes.load(std::memory_order_relaxed);
     }
+    transfers.drain();
     note_peak(live);
   }
   if (wait) {
@@ -122,6 +124,7 @@ Status Heap::drain_for_growth(uint64_t thread) {
       others += cache->thread_id != thread && cache->cached_bytes.load(std::memory_order_relaxed) != 0;
     }
     note_peak(live);
+    transfers.drain();  // costs no barrier
     LockGuard heap_guard(mutex);
     if (others != 0 && !growth_.may_drain()) return Status();
     growth_.drained(others);
@@ -154,6 +157,7 @@ HeapTotals Heap::totals() {
       totals.frees += cache->frees.load(std::memory_order_relaxed);
       totals.free_bytes += cache->cached_bytes.load(std::memory_order_relaxed);
     }
+    totals.free_bytes += transfers.bytes();
     if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
     totals.live_blocks = totals.allocations - totals.frees - totals.forgotten;
     if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;

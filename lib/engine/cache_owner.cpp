@@ -6,12 +6,36 @@
 namespace gmm {
 namespace {
 
-// A stack of a class holds about this many bytes, and 4 to 64 blocks.
-constexpr uint64_t kStackBytes = uint64_t{256} << 10;
+// A stack of a class holds about this many bytes, and 4 to 64 blocks; where blocks go from thread to thread, so many.
+constexpr uint64_t kStackBytes = uint64_t{256} << 10, kSharedStackBytes = uint64_t{1} << 20;
 
-uint16_t stack_capacity(uint32_t index) {
-  const uint64_t fits = kStackBytes / small_class_size(index);
-  return static_cast<uint16_t>(fits > 64 ? 64 : fits < 4 ? 4 : fits);
+uint16_t stack_capacity(uint64_t block_bytes, uint64_t stack_bytes) {
+  const uint64_t fits = stack_bytes / block_bytes;
+  return static_cast<uint16_t>(fits > TransferCache::kMaxBatch ? TransferCache::kMaxBatch : fits < 4 ? 4 : fits);
+}
+
+// Whether the blocks that it frees are rather other threads'. Those of its own it will want again, and what it does not is to be merged.
+bool frees_for_others(const HeapCache &cache) {
+  return cache.frees.load(std::memory_order_relaxed) > cache.allocations.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+uint64_t stack_room(uint64_t block_bytes) {
+  return stack_capacity(block_bytes, kSharedStackBytes) * sizeof(CacheEntry);
+}
+
+namespace {
+
+uint32_t large_batch(uint64_t block_bytes) {
+  const uint64_t fits = TransferCache::kMaxBatchBytes / block_bytes;
+  return static_cast<uint32_t>(fits < kLargeEntries ? fits : kLargeEntries);
+}
+
+// Memory that was paused meanwhile must not enter a cache.
+bool may_take_over(const HeapCache &cache, uint64_t bytes) {
+  return cache.heap->transfers.bytes() != 0 && cache.heap->fast.careful.load(std::memory_order_relaxed) == 0 &&
+         cache.cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget;
 }
 
 }  // namespace
@@ -68,6 +92,7 @@ StreamBins *bins_of(HeapCache &cache, gmm_stream stream) {
   if (bins == nullptr) return nullptr;
   *bins = StreamBins{};
   bins->key = StreamKey{stream, stream == GMM_STREAM_PER_THREAD ? cache.thread_id : 0};
+  bins->large_capacity = kFewLargeEntries;
   bins->next = cache.all;
   cache.all = bins;
   return cache.current = bins;
@@ -76,11 +101,11 @@ StreamBins *bins_of(HeapCache &cache, gmm_stream stream) {
 Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index) {
   Bin &bin = bins.bins[index];
   if (bin.entries != nullptr) return &bin;
-  const uint16_t capacity = stack_capacity(index);
-  bin.entries = static_cast<CacheEntry *>(cache.heap->core().allocator.allocate(capacity * sizeof(CacheEntry), 64));
+  const uint64_t bytes = small_class_size(index);
+  bin.entries = static_cast<CacheEntry *>(cache.heap->core().allocator.allocate(stack_room(bytes), 64));
   if (bin.entries == nullptr) return nullptr;
-  bin.capacity = capacity;
-  bin.block_bytes = static_cast<uint32_t>(small_class_size(index));
+  bin.capacity = stack_capacity(bytes, kStackBytes);
+  bin.block_bytes = static_cast<uint32_t>(bytes);
   return &bin;
 }
 
@@ -94,6 +119,77 @@ uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out)
   bins.large_count = 0;
   add(cache.cached_bytes, 0 - bytes);
   return count;
+}
+
+bool take_over(HeapCache &cache, const StreamBins &bins, Bin &bin) {
+  if (bin.count != 0 || !may_take_over(cache, kSharedStackBytes)) return false;
+  const uint32_t count = cache.heap->transfers.take(bins.key, bin.block_bytes, bin.entries);
+  if (count == 0) return false;
+  bin.capacity = stack_capacity(bin.block_bytes, kSharedStackBytes);
+  bin.count = static_cast<uint16_t>(count);
+  add(cache.cached_bytes, count * uint64_t{bin.block_bytes});
+  return true;
+}
+
+bool take_over_large(HeapCache &cache, StreamBins &bins, uint64_t size) {
+  const uint64_t bytes = granules(size) * kGranule;
+  if (bins.large_count != 0 || bytes > TransferCache::kMaxBatchBytes ||
+      !may_take_over(cache, large_batch(bytes) * bytes))
+    return false;
+  CacheEntry entries[kLargeEntries];
+  const uint32_t count = cache.heap->transfers.take(bins.key, bytes, entries);
+  if (count == 0) return false;
+  for (uint32_t i = 0; i < count; ++i) bins.large[i] = LargeEntry{entries[i], bytes};
+  bins.large_count = count;
+  bins.large_capacity = kLargeEntries;
+  add(cache.cached_bytes, count * bytes);
+  return true;
+}
+
+void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
+  if (bins.key.stream != GMM_STREAM_PER_THREAD && frees_for_others(cache)) {
+    const uint16_t capacity = stack_capacity(block_bytes, kSharedStackBytes);
+    if (bin.capacity < capacity) {
+      bin.capacity = capacity;
+      return;
+    }
+    if (cache.heap->transfers.put(bins.key, block_bytes, bin.entries, bin.count)) {
+      add(cache.cached_bytes, 0 - bin.count * block_bytes);
+      bin.count = 0;
+      return;
+    }
+  }
+  const uint16_t count = static_cast<uint16_t>((bin.count + 1) / 2);
+  // The oldest lie at the bottom: they are the coldest.
+  cache.heap->put_back(bin.entries, count, bins.key);
+  for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
+  bin.count = static_cast<uint16_t>(bin.count - count);
+  add(cache.cached_bytes, 0 - count * block_bytes);
+}
+
+bool hand_over_large(HeapCache &cache, StreamBins &bins) {
+  const uint64_t bytes = bins.large[0].bytes;
+  if (bins.key.stream == GMM_STREAM_PER_THREAD || bytes > TransferCache::kMaxBatchBytes / 2 || !frees_for_others(cache))
+    return false;
+  CacheEntry entries[kLargeEntries];
+  for (uint32_t i = 0; i < bins.large_count; ++i) {
+    if (bins.large[i].bytes != bytes) return false;
+    entries[i] = bins.large[i].entry;
+  }
+  if (bins.large_capacity < kLargeEntries) {
+    bins.large_capacity = kLargeEntries;
+    return true;
+  }
+  uint32_t left = bins.large_count;
+  while (left != 0) {
+    const uint32_t count = left < large_batch(bytes) ? left : large_batch(bytes);
+    if (!cache.heap->transfers.put(bins.key, bytes, entries + left - count, count)) break;
+    left -= count;
+  }
+  const bool any = left != bins.large_count;
+  add(cache.cached_bytes, 0 - (bins.large_count - left) * bytes);
+  bins.large_count = left;
+  return any;
 }
 
 }  // namespace gmm

@@ -43,8 +43,18 @@ HeapCache *make_cache(Heap &heap);
 StreamBins *bins_of(HeapCache &cache, gmm_stream stream);
 // The stack of a small class with room for its blocks; NULL without host memory. Inside enter().
 Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index);
+// Bytes of a stack's array.
+uint64_t stack_room(uint64_t block_bytes);
 // All large blocks of a stream out of the cache; their number, up to kLargeEntries. Inside enter().
 uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out);
+
+// Room in a full stack: where this thread frees what others allocate it grows or goes to whoever wants such blocks, else half of it goes to the heap. Inside enter(), as the next ones.
+void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes);
+// What other threads freed on this stream becomes the empty stack; false when there is nothing, or memory is paused.
+bool take_over(HeapCache &cache, const StreamBins &bins, Bin &bin);
+// The same for large blocks, if all are of one size; false: there is no room.
+bool hand_over_large(HeapCache &cache, StreamBins &bins);
+bool take_over_large(HeapCache &cache, StreamBins &bins, uint64_t size);
 
 }  // namespace gmm
 #endif

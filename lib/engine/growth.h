@@ -10,7 +10,8 @@
 // With nothing left the heap grows past the allowance instead. Asking which streams are done has such a budget too.
 //
 // Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is
-// freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good.
+// freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good. Before anything
+// was freed, a very large block gets few large extents: such are a model's weights, which stay, and are paused handle by handle.
 #ifndef GMM_ENGINE_GROWTH_H
 #define GMM_ENGINE_GROWTH_H
 
@@ -28,7 +29,7 @@ class GrowthPolicy {
     questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
     drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
   }
-  void freed() { only_grew_ = false; }
+  void freed() { only_grew_ = never_freed_ = false; }
   void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
   // Whether other threads' caches may be emptied once more, and that so many were. Where one thread allocates and another frees,
   // the heap rather grows by what their caches hold than that every block takes such a round.
@@ -71,9 +72,14 @@ class GrowthPolicy {
     const uint64_t size = round(held / 96);
     return size < kLargeExtent ? kLargeExtent : size > kLargestExtent ? kLargestExtent : size;
   }
+  // The same, for a block of this many bytes.
+  uint64_t largest_extent(uint64_t held, uint64_t block) const {
+    return never_freed_ && block >= kVeryLargeBlock ? kVeryLargeExtent : largest_extent(held);
+  }
 
  private:
   static constexpr uint64_t kLargeExtent = uint64_t{24} << 20, kLargestExtent = uint64_t{256} << 20;
+  static constexpr uint64_t kVeryLargeBlock = uint64_t{256} << 20, kVeryLargeExtent = uint64_t{1} << 30;
   // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query 110 ns, and 64 KiB are
   // read in 14 ns.
   static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
@@ -90,7 +96,7 @@ class GrowthPolicy {
 
   Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000};
   uint64_t peak_live_ = 0;
-  bool only_grew_ = true;
+  bool only_grew_ = true, never_freed_ = true;
 };
 
 }  // namespace gmm

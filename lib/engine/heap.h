@@ -13,12 +13,14 @@
 #include <cstdint>
 
 #include "base/lock.h"
+#include "engine/cache_entry.h"
 #include "engine/core.h"
 #include "engine/free_runs.h"
 #include "engine/growth.h"
 #include "engine/ledger.h"
 #include "engine/low_water.h"
 #include "engine/stream_order.h"
+#include "engine/transfer_cache.h"
 
 namespace gmm {
 
@@ -32,12 +34,6 @@ struct HeapOptions {
   uint64_t minimum_extent = 0;
   uint32_t peers = 0;
   uint64_t capture = 0;  // the graph capture that the heap serves (engine/capture.h); 0: none
-};
-
-// A free block on its way: its slot is 0, and no list of the heap knows it.
-struct CacheEntry {
-  void *block;
-  std::atomic<uint64_t> *slot;
 };
 
 enum class Effort { kNoGrowth, kGrow };
@@ -112,7 +108,7 @@ class Heap {
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
   // --- Thread caches ----------------------------------------------------------------------------------
-  // Empties every thread's cache of this heap into the heap. wait: also what per-thread streams of other threads freed, for
+  // Empties every thread's cache of this heap, and what is between them, into the heap. wait: also what per-thread streams of other threads freed, for
   // which nobody else can record an event: the device is waited for, which can fail.
   Status drain_caches(bool wait);
   // Before the heap grows: the same without waiting, unless other threads' caches were emptied too often of late.
@@ -137,6 +133,7 @@ class Heap {
   Mutex caches_mutex;  // before mutex
   List<HeapCache, HeapCaches> caches;
   HeapTotals ended;  // counters of caches that are gone; under caches_mutex
+  TransferCache transfers{*this};
   Mutex mutex;
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
@@ -181,7 +178,9 @@ class Heap {
   Span *neighbour_before(const Span *span);
   Span *neighbour_after(const Span *span);
   bool split(Span *run, uint64_t first_bytes, Span **rest);
+  Span *join(Span *first, Span *second);
   Span *merge(Span *first, Span *second);
+  Span *cut_front(Span *run, uint64_t bytes);
   Span *free_run(Span *run);
   void merge_all(bool any_streams);
   void merge_region(Region &region, bool any_streams);
@@ -246,7 +245,7 @@ class Heap {
   void unmap_at_hole(Fill *fill, Span *place);
   void settle_extent(Fill *fill, Span *place, Extent *extent);
   Status add_extent(Fill *fill, uint64_t size);
-  Status add_extents(Fill *fill, uint64_t bytes);
+  Status add_extents(Fill *fill, uint64_t bytes, uint64_t block);
   Status move_extent(Extent *extent, Fill *fill);
   // Free extents, whose work is done, to the hole, up to `wanted` bytes or somewhat more. What cannot be moved stays.
   void move_free_extents(Fill *fill, uint64_t wanted);

@@ -111,10 +111,10 @@ Status Heap::add_extent(Fill *fill, uint64_t size) {
   return status;
 }
 
-// New memory for `bytes`, in extents that are not too large to be moved later. Charged by the caller; what was not
-// made is refunded.
-Status Heap::add_extents(Fill *fill, uint64_t bytes) {
-  const uint64_t largest = GrowthPolicy::largest_extent(own_ledger_.held());
+// New memory of `bytes` for a block, in extents that are not too large to be moved later. Charged by the caller; what was
+// not made is refunded.
+Status Heap::add_extents(Fill *fill, uint64_t bytes, uint64_t block) {
+  const uint64_t largest = growth_.largest_extent(own_ledger_.held(), block);
   const uint64_t count = (bytes + largest - 1) / largest;
   const uint64_t each = (bytes / count + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
   while (bytes != 0) {

@@ -124,7 +124,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     if (wanted > fill.hole->bytes() || !again) wanted = need;
     const uint64_t before = fill.bytes;
     status = charge(need, &wanted);
-    if (status.ok()) status = add_extents(&fill, wanted);
+    if (status.ok()) status = add_extents(&fill, wanted, bytes);
     if (status.ok()) break;
     // Moving free memory is the way to serve the need without more; and a smaller step may do.
     if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;

@@ -25,14 +25,13 @@ uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
       any = true;
     }
   }
-  if (!any) return 0;
-  pass_barrier();
+  if (any) pass_barrier();
   uint64_t before = 0, after = 0;
   {
     LockGuard heap_guard(mutex);
     before = free_.releasable();
   }
-  uint64_t cached = 0;
+  uint64_t cached = transfers.drain_idle(now, age);
   for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
     if ((cache->attention.load(std::memory_order_relaxed) & kRevoked) == 0) continue;
     cached += cache->cached_bytes.load(std::memory_order_relaxed);

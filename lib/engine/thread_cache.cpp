@@ -23,6 +23,42 @@ inline void give_out(HeapCache &cache, const CacheEntry &entry, uint64_t bytes, 
   leave(cache);
 }
 
+// A block of the cache, when one fits; then the cache is left. Inside enter().
+inline bool take_small_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  Bin &bin = bins.bins[small_class(size)];
+  if (__builtin_expect(bin.count == 0, 0)) return false;
+  const CacheEntry entry = bin.entries[--bin.count];
+  give_out(cache, entry, bin.block_bytes, asked);
+  *out = entry.block;
+  return true;
+}
+
+// The same for a large block, if the one that was freed last fits.
+inline bool take_last_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  const uint32_t count = bins.large_count;
+  if (__builtin_expect(count == 0, 0)) return false;
+  const LargeEntry &large = bins.large[count - 1];
+  const uint64_t bytes = large.bytes;
+  if (__builtin_expect(!fits(bytes, size), 0)) return false;
+  *out = large.entry.block;
+  bins.large_count = count - 1;
+  give_out(cache, large.entry, bytes, asked);
+  return true;
+}
+
+bool take_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  if (size <= kMaxSmall) return take_small_cached(cache, bins, size, asked, out);
+  for (uint32_t i = bins.large_count; i-- > 0;) {
+    const LargeEntry large = bins.large[i];
+    if (!fits(large.bytes, size)) continue;
+    bins.large[i] = bins.large[--bins.large_count];
+    give_out(cache, large.entry, large.bytes, asked);
+    *out = large.entry.block;
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 // --- Alloc -------------------------------------------------------------------------------------------------
@@ -69,6 +105,10 @@ Status slow_alloc_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint6
     if (other->large_count != 0) heap.put_back(others, take_large_entries(cache, *other, others), other->key);
   }
   const StreamKey key = bins.key;
+  if (alignment <= kGranule && take_over_large(cache, bins, size)) {
+    if (count != 0) heap.put_back(back, count, key);
+    if (take_cached(cache, bins, size, asked, out)) return Status();
+  }
   leave(cache);
   std::atomic<uint64_t> *slot = nullptr;
   GMM_TRY(central_alloc(heap, size, alignment, key, back, count, out, &slot));
@@ -90,6 +130,7 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   if (bins != nullptr && size > kMaxSmall) return slow_alloc_large(*cache, *bins, size, asked, alignment, out);
   const bool cacheable = bins != nullptr && alignment <= kGranule;
   Bin *bin = cacheable ? stack_of(*cache, *bins, small_class(size)) : nullptr;
+  if (bin != nullptr && take_over(*cache, *bins, *bin) && take_cached(*cache, *bins, size, asked, out)) return Status();
   leave(*cache);
   if (bins == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
   const StreamKey key = bins->key;
@@ -128,27 +169,6 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
 
 }  // namespace
 
-// A block of the cache, when one fits; then the cache is left. Inside enter().
-static inline bool take_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
-  if (size <= kMaxSmall) {
-    Bin &bin = bins.bins[small_class(size)];
-    if (__builtin_expect(bin.count == 0, 0)) return false;
-    const CacheEntry entry = bin.entries[--bin.count];
-    give_out(cache, entry, bin.block_bytes, asked);
-    *out = entry.block;
-    return true;
-  }
-  for (uint32_t i = bins.large_count; i-- > 0;) {
-    const LargeEntry large = bins.large[i];
-    if (!fits(large.bytes, size)) continue;
-    bins.large[i] = bins.large[--bins.large_count];
-    give_out(cache, large.entry, large.bytes, asked);
-    *out = large.entry.block;
-    return true;
-  }
-  return false;
-}
-
 // Another heap than last time, or another stream, or something needs attention.
 __attribute__((noinline)) static Status find_and_alloc(Heap &heap, uint64_t size, uint64_t asked, uint64_t alignment,
                                                        gmm_stream stream, void **out) {
@@ -161,27 +181,36 @@ __attribute__((noinline)) static Status find_and_alloc(Heap &heap, uint64_t size
   return slow_alloc(heap, size, asked, alignment, stream, out);
 }
 
+// Apart, so that the common path has one size only.
+__attribute__((noinline)) static Status aligned_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
+                                                      void **out) {
+  if (alignment > kGranule) return slow_alloc(heap, size, size, alignment, stream, out);
+  // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
+  // Beyond a granule the heap places a run of just the size.
+  return find_and_alloc(heap, (size + alignment - 1) & ~(alignment - 1), size, alignment, stream, out);
+}
+
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
-  const uint64_t asked = size;
-  if (__builtin_expect(alignment > kUnit, 0)) {
-    if (alignment > kGranule) return slow_alloc(heap, size, asked, alignment, stream, out);
-    // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
-    // Beyond a granule the heap places a run of just the size.
-    size = (size + alignment - 1) & ~(alignment - 1);
-  }
+  if (__builtin_expect(alignment > kUnit, 0)) return aligned_alloc(heap, size, alignment, stream, out);
   // A serial is never used again, so the cache of a heap that ended is not found.
   if (__builtin_expect(t_last.serial != heap.fast.serial, 0))
-    return find_and_alloc(heap, size, asked, alignment, stream, out);
+    return find_and_alloc(heap, size, size, alignment, stream, out);
   HeapCache *cache = t_last.cache;
   const bool entered = enter_at_once(*cache);
   StreamBins *bins = cache->current;
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
     leave(*cache);
-    return find_and_alloc(heap, size, asked, alignment, stream, out);
+    return find_and_alloc(heap, size, size, alignment, stream, out);
   }
-  if (__builtin_expect(take_cached(*cache, *bins, size, asked, out), 1)) return Status();
+  // Calls stand last only, so that no register is saved for them.
+  if (size <= kMaxSmall) {
+    if (__builtin_expect(take_small_cached(*cache, *bins, size, size, out), 1)) return Status();
+    leave(*cache);
+    return slow_alloc(heap, size, size, alignment, stream, out);
+  }
+  if (__builtin_expect(take_last_large(*cache, *bins, size, size, out), 1)) return Status();
   leave(*cache);
-  return slow_alloc(heap, size, asked, alignment, stream, out);
+  return find_and_alloc(heap, size, size, alignment, stream, out);
 }
 
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
@@ -222,16 +251,6 @@ __attribute__((noinline, cold)) Status free_error(Core &core, const Span *span, 
               "gmm_free(%p): this context did not give out the address; pass only what gmm_alloc() gave.", block);
 }
 
-// Half of a full stack goes to the heap.
-void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
-  const uint16_t count = static_cast<uint16_t>((bin.count + 1) / 2);
-  // The oldest lie at the bottom: they are the coldest.
-  cache.heap->put_back(bin.entries, count, bins.key);
-  for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
-  bin.count = static_cast<uint16_t>(bin.count - count);
-  add(cache.cached_bytes, 0 - count * block_bytes);
-}
-
 // The block is checked and its slot is 0 already; `asked` are its bytes. kept: the heap keeps it aside, only count it.
 __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
                                            uint64_t asked, gmm_stream stream, bool kept) {
@@ -260,7 +279,8 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
     if (cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) empty_cache(*cache, true, nullptr);
     StreamBins *bins = bins_of(*cache, stream);
     if (bins != nullptr && !span->is_slab_object) {
-      if (bins->large_count == kLargeEntries) back_count = take_large_entries(*cache, *bins, back);
+      if (bins->large_count == bins->large_capacity && !hand_over_large(*cache, *bins))
+        back_count = take_large_entries(*cache, *bins, back);
       bins->large[bins->large_count++] = LargeEntry{entry, bytes};
       cached = true;
     } else if (bins != nullptr) {
@@ -299,7 +319,7 @@ inline bool keep(StreamBins &bins, const Span &span, const CacheEntry &entry, ui
     bin.entries[bin.count++] = entry;
     return true;
   }
-  if (bins.large_count == kLargeEntries || bytes > kMaxCached || span.region->dedicated) return false;
+  if (bins.large_count == bins.large_capacity || bytes > kMaxCached || span.region->dedicated) return false;
   bins.large[bins.large_count++] = LargeEntry{entry, bytes};
   return true;
 }

@@ -3,7 +3,8 @@
 //
 // A thread has, for each heap it used, a HeapCache, and in it, for each stream, a stack of free blocks a class. A block goes into the
 // cache of the thread and stream that freed it; full stacks go back to the heap by halves, empty ones are filled
-// by batches, so a producer and a consumer on two threads pass the lock once a batch. Of large blocks a stream keeps the last few.
+// by batches. A thread that frees what others allocate gives full stacks to them as they are (engine/transfer_cache.h). Of large blocks a
+// stream keeps the last few.
 //
 // Another thread may empty a cache (trim, out of memory, pause): it sets `revoked`, makes every running thread pass a
 // full barrier (membarrier, so that the owner needs none), and waits until the owner is not `busy`. This is Dekker's mutual
@@ -31,7 +32,7 @@ struct Bin {
 
 // Large blocks that were freed last. They are few, and go back to the heap as soon as none of them fits, so that what is free
 // is merged before another run is split for want of it.
-inline constexpr uint32_t kLargeEntries = 8;
+inline constexpr uint32_t kFewLargeEntries = 8, kLargeEntries = 16;  // the latter where blocks go from thread to thread
 struct LargeEntry {
   CacheEntry entry;
   uint64_t bytes;
@@ -41,6 +42,7 @@ struct alignas(64) StreamBins {
   StreamKey key;
   StreamBins *next;
   uint32_t large_count;
+  uint32_t large_capacity;
   LargeEntry large[kLargeEntries];
   Bin bins[kSmallClasses];
 };

@@ -49,7 +49,7 @@ def rows_of(name, *arguments, code=0, **options):
             problems.append(f"fields: {row}")
         if row["subject"] in GMM and (row["kind"] not in KINDS or row["handles"] is None):
             problems.append(f"a row of gmm without kind or count: {row}")
-        if any(not value > 0 for value in row["over"].values()) or (row["over"] and row["subject"] not in GMM + PEER_NAMES):
+        if any(not value > 0 for value in row["over"].values()) or (row["over"] and row["subject"] not in [*GMM, "gmm-prepared", *PEER_NAMES]):
             problems.append(f"ratios: {row}")
     if code == 0 and not rows:
         problems.append("no rows")
@@ -81,6 +81,16 @@ def test_words():
             ("an option without a value", ["pair", "--size"], "--size wants a value"),
             ("an option of another command", ["mixed", "--share"], "mixed does not take --share"),
             ("a word too many", ["pair", "more"], "pair does not take 'more'"),
+            ("a block that is not whole 2 MiB", ["pause", "--size", "1M"], "pause wants a --size of whole 2M"),
+            ("two sizes", ["pause", "--size", "2M,4M"], "pause takes one --size"),
+            ("unknown contents", ["pause", "--contents", "paper"], "--contents does not take 'paper'"),
+            ("a cold arena without contents", ["pause", "--cold"], "--cold and --pageable go with --contents host"),
+            ("a pageable file", ["pause", "--contents", "file", "--pageable"], "--cold and --pageable go with --contents host"),
+            ("cold and pageable", ["pause", "--contents", "host", "--cold", "--pageable"], "pause takes one of --cold and --pageable"),
+            ("a kind, for pause", ["pause", "--kind", "vmm"], "pause does not take --kind"),
+            ("0 blocks", ["pause", "--blocks", "0"], "--blocks does not take '0'"),
+            ("contents of another command", ["mixed", "--contents", "drop"], "mixed does not take --contents"),
+            ("an unknown subject of pause", ["pause", "--backend", "host", "--subject", "gmm,mimalloc"], "no subject 'mimalloc'; there are: gmm, gmm-prepared, "),
             ("no trace", ["replay"], "replay wants a trace"),
             ("an unknown subject", ["pair", "--backend", "host", "--subject", "gmm,abacus"], "no subject 'abacus'; there are: gmm, ")]:
         expect(name, arguments, 2, err=message)
@@ -185,6 +195,72 @@ def test_replay(folder):
            err=r"gmm \(vmm\): operation \d+, allocate: \w+")
 
 
+BLOCKS, SIZE = 6, 4 << 20
+PAUSE = ["--blocks", str(BLOCKS), "--size", "4M", "--samples", "2"]
+PAUSE_KEYS = ["operation", "contents", "arena", "setting", "blocks", "bytes", "first_ns", "first_handles", "least_ns", "samples"]
+# What is asked for, the words of the rows, gmm's peers in the process, and where its contents lie.
+PAUSE_MODES = [
+    (["--contents", "drop"], ("drop", "none"), {"one_handle", "raw_best"}, ""), (["--contents", "host"], ("host", "warm"), {"pinned_memcpy"}, "arena 100%"),
+    (["--contents", "host", "--cold"], ("host", "cold"), {"host_alloc"}, "arena 100%"), (["--contents", "host", "--pageable"], ("host", "pageable"), {"pageable_memcpy"}, "pageable 100%"),
+    (["--contents", "file"], ("file", "none"), {"direct_write"}, "file 100%")]
+
+
+def test_pause(folder, backend, fake=False):
+    for words, (contents, arena), peers, where in PAUSE_MODES:
+        name = f"pause {' '.join(words)}, {backend}{' (fake)' if fake else ''}"
+        rows, _ = rows_of(name, "pause", "--backend", backend, "--directory", folder, *words, *PAUSE, fake=fake)
+        own = {"gmm", "gmm-prepared"} if arena == "cold" else {"gmm"}
+        tap.check({(row["subject"], row["operation"]) for row in rows} == {(subject, operation) for subject in own | peers for operation in ("pause", "resume")},
+                  f"{name}: gmm and its peers pause and resume", [str(rows)])
+        problems = [str(row) for row in rows if list(row)[len(KEYS):-1] != PAUSE_KEYS or (row["contents"], row["arena"]) != (contents, arena) or
+                    (row["blocks"], row["size"], row["bytes"], row["samples"]) != (BLOCKS, SIZE, BLOCKS * SIZE, 2) or
+                    (row["gbps"] is None) != (contents == "drop") or not row["first_ns"] > 0 or not row["least_ns"] > 0]
+        problems += [str(row) for row in rows if row["gbps"] is not None and abs(row["gbps"] * row["ns"] / row["bytes"] - 1) > 1e-3]
+        problems += [str(row) for row in rows if row["subject"] in own and (set(row["over"]) != peers or row["setting"] != where or not row["handles"] > 0 or
+                                                                            row["handles"] > row["first_handles"])]
+        tap.check(not problems, f"{name}: what the rows say", problems)
+        # At the same time no file is left behind.
+        tap.check(not list(pathlib.Path(folder).glob("gmm-bench-*")), f"{name}: no file is left")
+        expected = {"one_handle": (2 * BLOCKS, (3 if fake else 2) * BLOCKS)}
+        for row in rows:
+            if row["subject"] in expected:
+                tap.check(row["handles"] == expected[row["subject"]][row["operation"] == "resume"], f"{name}: {row['subject']} makes its calls for each block", [str(row)])
+            if row["subject"] == "raw_best":
+                tap.check(re.match("handles of [0-9]+ MiB", row["setting"]) and row["handles"] <= 4, f"{name}: raw_best says its handles", [str(row)])
+
+
+def test_pause_calls(backend, fake=False):
+    """A figure that no machine changes: 1,000 blocks of 2 MiB under a tag go in few calls, also the first time."""
+    rows, _ = rows_of(f"pause of 1,000 blocks, {backend}", "pause", "--backend", backend, "--subject", "gmm", "--samples", "2", fake=fake)
+    row = next(row for row in rows if row["operation"] == "pause")
+    tap.check((row["blocks"], row["size"]) == (1000, 2 << 20) and max(row["handles"], row["first_handles"]) <= 100, "it makes at most 100 calls", [str(row)])
+
+
+def test_pause_peers(folder):
+    arguments = ["pause", "--backend", "host", "--peers", PEERS, "--contents", "host", *PAUSE, "--subject"]
+    PEER_NAMES.append("test-pausing")
+    rows, err = rows_of("pause with a peer from a file", *arguments, "gmm,test-pausing")
+    found = {row["operation"]: row for row in rows if row["subject"] == "test-pausing"}
+    tap.check([found[name]["handles"] for name in ("pause", "resume")] == [3, 5] and found["pause"]["setting"] == "as set", "its counts and words are shown", [str(found)])
+    tap.check(all(list(row["over"]) == ["test-pausing"] for row in rows if row["subject"] == "gmm"), "gmm is held against it")
+    tap.check("is of ABI" in err and "build it anew" in err, "a pausing peer of another ABI is told", err.splitlines())
+    rows, _ = rows_of("a sample", *arguments, "gmm,test-pausing", "--samples", "1")
+    one, other = (next(row for row in rows if (row["subject"], row["operation"]) == (subject, "pause")) for subject in ("gmm", "test-pausing"))
+    tap.check(abs(one["over"]["test-pausing"] * other["ns"] / one["ns"] - 1) < 1e-3, "of one sample the ratio is that of the times", [str(one), str(other)])
+    for subject, message in [("test-pause-missing", "its library is not here"), ("test-pause-failing", "resume: not a second time"),
+                             ("test-pause-forgetting", r"the contents of block 5 are wrong after the resume, from byte 4097 on")]:
+        rows, err = rows_of(f"pause beside {subject}", *arguments, f"gmm,{subject}")
+        tap.check({row["subject"] for row in rows} == {"gmm"} and re.search(f"left out: {subject}: {message}", err) is not None, f"{subject} is left out and told",
+                  [str(rows), *err.splitlines()])
+    rows, err = rows_of("pause beside a peer that ends the process", *arguments, "gmm,test-pause-ending", code=3)
+    tap.check({row["subject"] for row in rows} == {"gmm"} and "a peer has ended the process" in err, "what was measured until then is printed", [str(rows), err])
+    expect("nothing is left", [*arguments, "test-pause-missing"], 1, out="^$", err="no subject is left")
+    expect("pause for reading", ["pause", "--backend", "host", *PAUSE], 0, r"6 blocks of 4 MiB, contents: drop\n(.*\n)*gmm +pause(.*\n)*raw_best: handles of")
+    expect("a folder for files that is not there", ["pause", "--backend", "host", "--contents", "file", "--directory", folder / "gone", *PAUSE], 1, out="^$",
+           err="gmm-bench: gmm: gmm_set_backup: GMM_ERROR_IO")
+    expect("blocks that do not fit", ["pause", "--backend", "host", "--host-memory", "1", "--blocks", "3", "--size", "512M"], 1, err="gmm-bench: gmm: gmm_alloc: GMM_ERROR_OUT_OF_MEMORY")
+
+
 def test_peers(folder):
     peers = ["--peers", PEERS, "--backend", "host"]
     PEER_NAMES.extend(["test-working", "test-failing"])
@@ -208,7 +284,7 @@ def test_peers(folder):
            err="warning: --peers .*No such file")
 
 
-def test_fake_cuda():
+def test_fake_cuda(folder):
     if FAKE_CUDA is None:
         tap.skip("the fake CUDA driver", "this build has no CUDA backend")
         return
@@ -221,6 +297,10 @@ def test_fake_cuda():
     rows, _ = rows_of("replay on the fake driver", "replay", ROOT / "tests/bench/traces/streams_mixed.trace.gz", "--backend", "cuda", "--samples", "1",
                       "--subject", "gmm", fake=True, environment={"FAKE_CUDA_MEMORY": str(16 << 30)})
     tap.check(len(rows) == 1 and rows[0]["reserved_over_requested"] >= 1, "what is held covers what was asked for", [str(rows)])
+    test_pause(folder, "cuda", fake=True)
+    test_pause_calls("cuda", fake=True)
+    got = bench("pause", "--backend", "cuda", "--subject", "gmm", *PAUSE, fake=True)
+    tap.check("the peer torch_memory_saver is missing" in got[2] and "THE DRIVER IS THE FAKE ONE" in got[1], "torch_memory_saver is said to be missing", [*got[1:]])
 
 
 def test_figures(folder):
@@ -248,6 +328,22 @@ def test_figures(folder):
               "the tables are put between the marks", [*text.splitlines(), done.stderr])
     done = figures("write", "Fake CUDA device for tests")
     tap.check(done.returncode == 1 and "no figures" in done.stderr and readme.read_text() == text, "rows of the fake driver are no figures", [done.stderr])
+    rows.append(dict(row("gmm", 2 << 20, handles=9, first_handles=99, over={}), run="pause-small", bench="pause", operation="pause", blocks=1000, first_ns=None, setting=""))
+    about["commands"]["pause-small"] = "gmm-bench pause"
+    lines = [line for line in figures("show").stdout.splitlines() if line.startswith("| 1,000 x 2 MiB dropped: calls")]
+    tap.check(lines == ["| 1,000 x 2 MiB dropped: calls of a pause, also the first | at most 100 | 99 (pause, 1000 blocks, 2 MiB) | - | `pause-small` |"], "a figure of pause", lines)
+    del rows[:-1], about["commands"]["small"]
+    about["date"] = "later"
+    newer, merged = folder / "newer.json", folder / "merged.json"
+    before = path.read_text()
+    figures("show")
+    path.rename(newer)
+    path.write_text(before.replace('"first_handles": 99', '"first_handles": 1'))
+    done = subprocess.run([sys.executable, ROOT / "tests/bench/figures.py", "merge", path, newer, "-o", merged], capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in merged.read_text().splitlines()] if done.returncode == 0 else []
+    tap.check(done.returncode == 0 and lines[0]["older"] == {"d, m": ["small"]} and [line["run"] for line in lines[1:]] == ["small"] * 4 + ["pause-small"] and
+              lines[-1]["first_handles"] == 99 and list(lines[0]["commands"]) == ["small", "pause-small"], "of two runs the newer rows count, and the older ones are told",
+              [done.stderr, *map(str, lines)])
     readme.write_text("no marks\n")
     done = figures("write")
     tap.check(done.returncode == 1 and "has no marks" in done.stderr, "a README without the marks is left alone", [done.stderr])
@@ -264,6 +360,10 @@ def test_picture(folder):
     done = subprocess.run([sys.executable, script, folder / "rows.json", "-o", folder / "picture.svg"], capture_output=True, text=True, check=False)
     picture = folder / "picture.svg"
     tap.check(done.returncode == 0 and picture.exists() and "<svg" in picture.read_text(), "the picture is drawn", done.stderr.splitlines())
+    (folder / "rows.json").write_text(rows + bench("pause", "--backend", "host", "--json", *PAUSE)[1] + bench("pause", "--backend", "host", "--contents", "host", "--json", *PAUSE)[1])
+    done = subprocess.run([sys.executable, script, "--bench", "pause", folder / "rows.json", "-o", folder / "pause.svg"], capture_output=True, text=True, check=False)
+    picture = folder / "pause.svg"
+    tap.check(done.returncode == 0 and picture.exists() and picture.read_text().count("one_handle") > 0, "the picture of pauses is drawn", done.stderr.splitlines())
     (folder / "none.json").write_text("")
     done = subprocess.run([sys.executable, script, folder / "none.json", "-o", folder / "none.svg"], capture_output=True, text=True, check=False)
     tap.check(done.returncode == 1 and "no rows" in done.stderr, "no picture of nothing", done.stderr.splitlines())
@@ -276,9 +376,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test_replay(pathlib.Path(folder))
         test_peers(pathlib.Path(folder))
+        test_pause(pathlib.Path(folder), "host")
+        test_pause_calls("host")
+        test_pause_peers(pathlib.Path(folder))
         test_figures(pathlib.Path(folder))
         test_picture(pathlib.Path(folder))
-    test_fake_cuda()
+        test_fake_cuda(pathlib.Path(folder))
     tap.finish()
 
 

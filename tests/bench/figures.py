@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the commands behind the figures of gmm's benchmarks, judges them, and writes both into tests/bench/README.md.
 
-Usage: figures.py run   --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers DIR] [--quick]
+Usage: figures.py run   --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers DIR] [--quick] [--only NAME,...]
        figures.py write ROWS [--readme FILE]         puts the tables of these rows between the marks of their backend
        figures.py show  ROWS                         prints the same
+       figures.py merge OLD NEW -o ROWS              what NEW did not run is taken from OLD, and the tables say so
 
 `run` needs only Python, so that rows made on another machine can be written here. The rows are what gmm-bench printed, each with its command.
 """
@@ -23,11 +24,48 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRACES = ["gpt_train", "graph_train", "streams_mixed"]
 SMALL, LARGE = "512,1K,4K,16K,64K,256K,1M", "2M,4M,16M,64M"
+SUBJECTS = ("gmm", "gmm-heap")
 EXIT_GOOD, EXIT_FAILED = 0, 1
 
 
+def free_host_gib():
+    """Host memory that a run may take: what is free, and what the control group allows."""
+    lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    for folder, limit, used in (("/sys/fs/cgroup", "memory.max", "memory.current"),
+                                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")):
+        try:
+            words = [(pathlib.Path(folder) / name).read_text(encoding="ascii").strip() for name in (limit, used)]
+        except OSError:
+            continue
+        if all(word.isdigit() for word in words):
+            free = min(free, int(words[0]) - int(words[1]))
+    return free / 2**30
+
+
+def pause_commands(backend, quick):
+    """gmm and two peers each keep all contents in host memory at once."""
+    blocks, size, few = 16, "1G", []
+    if backend == "host" or quick:
+        size = "32M"
+    while size == "1G" and blocks > 1 and free_host_gib() < 3 * blocks + 8:
+        blocks //= 2
+    if quick:
+        few = ["--samples", "2"]
+    large = ["pause", "--blocks", str(blocks), "--size", size]
+    part = ["pause", "--blocks", str(max(blocks // 4, 1)), "--size", size]
+    return {
+        "pause-small": ["pause", "--blocks", "1000", "--size", "2M", *few],
+        "pause-large": [*large, *few],
+        "pause-warm": [*large, "--contents", "host", *few],
+        "pause-cold": [*large, "--contents", "host", "--cold", *few],
+        "pause-pageable": ["pause", "--blocks", str(max(blocks // 2, 1)), "--size", size, "--contents", "host", "--pageable", *few],
+        "pause-file": [*part, "--contents", "file", *few],
+    }
+
+
 def commands(backend, quick):
-    """What is run, by name; the same for everybody but for the threads."""
+    """What is run, by name; the same for everybody but for the threads, and for the memory that is paused."""
     threads = "1,2" if backend == "host" else "1,2,4,8"
     short = ["--samples", "5", "--sample-us", "100"] if quick else []
     few = ["--samples", "2"] if quick else []
@@ -39,7 +77,14 @@ def commands(backend, quick):
         "mixed": ["mixed", *few],
         "mixed-uniform": ["mixed", "--sizes", "uniform", *few],
         "replay": ["replay", *(f"tests/bench/traces/{name}.trace.gz" for name in TRACES), *few],
+        **pause_commands(backend, quick),
     }
+
+
+def chosen(all_commands, only):
+    """Those that `only` names, by whole names or by what they begin with; all without it."""
+    words = [word for word in (only or "").split(",") if word]
+    return {name: command for name, command in all_commands.items() if not words or any(name.startswith(word) for word in words)}
 
 
 def is_gmm(row):
@@ -61,8 +106,9 @@ def number(name):
 
 
 class Figure:
-    def __init__(self, words, run, value, goal, most, backends=("host", "cuda"), keep=lambda row: True):
+    def __init__(self, words, run, value, goal, most, backends=("host", "cuda"), keep=lambda row: True, subjects=SUBJECTS):
         self.words, self.run, self.value, self.goal, self.most, self.backends, self.keep = words, run, value, goal, most, backends, keep
+        self.subjects = subjects
 
     def judge(self, rows, subject):
         """(worst value, its row), or None when no row has the value."""
@@ -73,6 +119,33 @@ class Figure:
 
 def on_threads(count):
     return lambda row: row["threads"] == count and row.get("mode") == "local"
+
+
+def most_calls(row):
+    return max(row["handles"], row["first_handles"]) if row["handles"] is not None else None
+
+
+def operation(name):
+    return lambda row: row["operation"] == name
+
+
+def pause_figures():
+    gpu = ("cuda",)
+
+    def figure(words, run, value, goal, most, backends=gpu, keep=lambda row: True):
+        return Figure(words, run, value, goal, most, backends, keep, SUBJECTS[:1])
+
+    return [
+        figure("1,000 x 2 MiB dropped: calls of a pause, also the first", "pause-small", most_calls, 100, True, ("host", "cuda"), operation("pause")),
+        figure("1,000 x 2 MiB dropped: faster than one handle a block", "pause-small", faster("one_handle"), 10, False),
+        figure("1,000 x 2 MiB dropped: faster than torch_memory_saver", "pause-small", faster("torch_memory_saver"), 10, False),
+        figure("16 blocks dropped: of the raw calls at their best", "pause-large", over("raw_best"), 1.2, True),
+        figure("kept, arena warm: of pinned memcpy's bandwidth", "pause-warm", faster("pinned_memcpy"), 0.95, False),
+        figure("kept, arena cold, pause: faster than cuMemHostAlloc for each use", "pause-cold", faster("host_alloc"), 5, False, keep=operation("pause")),
+        figure("kept, arena cold, pause: faster than torch_memory_saver", "pause-cold", faster("torch_memory_saver"), 5, False, keep=operation("pause")),
+        figure("kept, pageable: GB/s", "pause-pageable", number("gbps"), 25, False),
+        figure("kept in a file: of O_DIRECT's bandwidth", "pause-file", faster("direct_write"), 0.8, False),
+    ]
 
 
 def figures(backend):
@@ -92,18 +165,19 @@ def figures(backend):
         Figure("pair to 1 MiB: faster than cudaMallocAsync", "small", faster("cudaMallocAsync"), 25, False, gpu),
         Figure("pair to 1 MiB: faster than RMM's pool", "small", faster("rmm-pool"), 5, False, gpu),
         Figure("pair above 1 MiB: faster than PyTorch", "large", faster("pytorch"), 4, False, gpu),
+        *pause_figures(),
     ] if backend in figure.backends]
 
 
 def size_text(size):
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024 or unit == "MiB":
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
             return f"{size:g} {unit}"
         size /= 1024
 
 
 def time_text(ns):
-    return f"{ns:.1f} ns" if ns < 1000 else f"{ns / 1000:.2f} us" if ns < 1e6 else f"{ns / 1e6:.2f} ms"
+    return f"{ns:.1f} ns" if ns < 1000 else f"{ns / 1000:.2f} us" if ns < 1e6 else f"{ns / 1e6:.2f} ms" if ns < 1e9 else f"{ns / 1e9:.2f} s"
 
 
 def round_text(value):
@@ -111,7 +185,7 @@ def round_text(value):
 
 
 def where(row):
-    words = [row["kind"]]
+    words = [row["kind"]] if "operation" not in row else [row["operation"], f"{row['blocks']} blocks"]
     if row["size"] is not None:
         words.append(size_text(row["size"]))
     if row["threads"] > 1:
@@ -135,7 +209,10 @@ def judged(rows, backend):
     lines = []
     for figure in figures(backend):
         line = [figure.words, f"{'at most' if figure.most else 'at least'} {figure.goal:g}"]
-        for subject in ("gmm", "gmm-heap"):
+        for subject in SUBJECTS:
+            if subject not in figure.subjects:
+                line.append("-")
+                continue
             worst = figure.judge(rows, subject)
             if worst is None:
                 line.append("not measured")
@@ -166,9 +243,22 @@ def printed_held(rows):
     return table(["subject", "kind", "of", "an operation", "first pass", "peak requested", "peak reserved", "ratio", "steady", "calls"], lines)
 
 
+def printed_pauses(rows):
+    peers = []
+    for row in rows:
+        peers += [name for name in row["over"] if name not in peers]
+    lines = [[row["subject"], row["operation"], time_text(row["ns"]), "-" if row["first_ns"] is None else time_text(row["first_ns"]), time_text(row["least_ns"]),
+              "-" if row["gbps"] is None else f"{row['gbps']:.1f}", "-" if row["handles"] is None else str(row["handles"]), row["setting"] or "-",
+              *(round_text(row["over"].get(name)) for name in peers)] for row in rows]
+    return table(["subject", "operation", "time", "first", "least", "GB/s", "calls", "setting", *(f"over {name}" for name in peers)], lines)
+
+
 def printed_instructions(rows):
     return table(["subject", "kind", "size", "instructions a pair"],
                  [[row["subject"], row["kind"], row["size"], f"{row['instructions']:.0f}"] for row in rows])
+
+
+PRINTED = {"tests/bench/instructions.sh": printed_instructions, "gmm-bench pair": printed_pairs, "gmm-bench pause": printed_pauses}
 
 
 def document(text):
@@ -180,11 +270,14 @@ def document(text):
         out.append(f"- {warning}")
     if about["warnings"]:
         out.append("")
+    for words, names in about.get("older", {}).items():
+        out += [f"Of an older run, {words}: {', '.join(f'`{name}`' for name in names)}.", ""]
     out += judged(rows, about["backend"])
     for name, command in about["commands"].items():
         own = [row for row in rows if row["run"] == name]
         out += [f"<details><summary><code>{name}</code>: <code>{command}</code></summary>", ""]
-        out += printed_instructions(own) if name == "instructions" else printed_pairs(own) if command.startswith("gmm-bench pair") else printed_held(own)
+        printed = next((function for start, function in PRINTED.items() if command.startswith(start)), printed_held)
+        out += printed(own)
         out += ["</details>", ""]
     return about, "\n".join(out)
 
@@ -202,7 +295,7 @@ def run(arguments):
     about = {"backend": arguments.backend, "machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "quick": arguments.quick,
              "commands": {}, "warnings": [], "device": None}
     rows = []
-    for name, words in commands(arguments.backend, arguments.quick).items():
+    for name, words in chosen(commands(arguments.backend, arguments.quick), arguments.only).items():
         command = [*words, "--backend", arguments.backend, *(["--peers", arguments.peers] if arguments.peers else [])]
         shown = shlex.join(["gmm-bench", *words, "--backend", arguments.backend])
         print(f"{name}: {shown}", file=sys.stderr, flush=True)
@@ -216,8 +309,11 @@ def run(arguments):
             return EXIT_FAILED
         about["commands"][name] = shown
         rows += [dict(json.loads(line), run=name) for line in done.stdout.splitlines()]
+    if not rows:
+        print("figures.py: --only names no command; there are: " + ", ".join(commands(arguments.backend, arguments.quick)), file=sys.stderr)
+        return EXIT_FAILED
     about["device"] = rows[0]["device"]
-    if arguments.backend == "host":
+    if arguments.backend == "host" and chosen({"instructions": []}, arguments.only):
         script = [str(ROOT / "tests/bench/instructions.sh"), str(pathlib.Path(arguments.bench).resolve())]
         done = subprocess.run(script, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -247,6 +343,27 @@ def write(arguments):
     return EXIT_GOOD
 
 
+def merge(arguments):
+    old, new = ([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()] for path in (arguments.old, arguments.new))
+    about = dict(new[0])
+    if old[0]["backend"] != about["backend"]:
+        print("figures.py: the rows are of two backends", file=sys.stderr)
+        return EXIT_FAILED
+    kept = [name for name in old[0]["commands"] if name not in about["commands"]]
+    of = {name: words for words, names in old[0].get("older", {}).items() for name in names}
+    older = {}
+    for name in kept:
+        older.setdefault(of.get(name, f"{old[0]['date']}, {old[0]['machine']}"), []).append(name)
+    about["older"] = older
+    order = list(dict.fromkeys([*old[0]["commands"], *about["commands"]]))
+    about["commands"] = {name: (old[0]["commands"] if name in kept else new[0]["commands"])[name] for name in order}
+    about["warnings"] = list(dict.fromkeys([*about["warnings"], *(old[0]["warnings"] if kept else [])]))
+    rows = [row for row in old[1:] if row["run"] in kept] + new[1:]
+    rows.sort(key=lambda row: order.index(row["run"]))
+    arguments.output.write_text("\n".join(json.dumps(line) for line in [about, *rows]) + "\n", encoding="utf-8")
+    return EXIT_GOOD
+
+
 def main():
     parser = argparse.ArgumentParser(description="The figures of gmm's benchmarks.")
     parts = parser.add_subparsers(dest="part", required=True)
@@ -255,7 +372,12 @@ def main():
     running.add_argument("--bench", default="build/tests/bench/gmm-bench")
     running.add_argument("--peers")
     running.add_argument("--quick", action="store_true")
+    running.add_argument("--only", help="commands by name, or by how their names begin")
     running.add_argument("-o", "--output", type=pathlib.Path, required=True)
+    merging = parts.add_parser("merge")
+    merging.add_argument("old", type=pathlib.Path)
+    merging.add_argument("new", type=pathlib.Path)
+    merging.add_argument("-o", "--output", type=pathlib.Path, required=True)
     for name in ("write", "show"):
         part = parts.add_parser(name)
         part.add_argument("rows", type=pathlib.Path)
@@ -263,6 +385,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.part == "run":
         return run(arguments)
+    if arguments.part == "merge":
+        return merge(arguments)
     if arguments.part == "write":
         return write(arguments)
     print(document(arguments.rows.read_text(encoding="utf-8"))[1])

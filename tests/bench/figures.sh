@@ -5,6 +5,7 @@
 # Usage: tests/bench/figures.sh [host|cuda] [BUILD]      default: host build
 #   PEERS=DIR   where gmm_bench_*.so are; default: beside gmm-bench
 #   QUICK=1     few and short samples, to try it
+#   ONLY=NAMES  only the commands whose names begin so, by commas: pause. The rest stays as it was
 # The rows stay in tests/bench/results/BACKEND.json. Made on another machine, `tests/bench/figures.py write FILE` writes them here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -19,12 +20,24 @@ setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
 setup_tool valgrind valgrind || echo "   without valgrind: $setup_reason"
 
 rows=tests/bench/results/$backend.json
-python3 tests/bench/figures.py run --backend "$backend" --bench "$build/tests/bench/gmm-bench" ${PEERS:+--peers "$PEERS"} ${QUICK:+--quick} -o "$rows"
+python3 tests/bench/figures.py run --backend "$backend" --bench "$build/tests/bench/gmm-bench" ${PEERS:+--peers "$PEERS"} ${QUICK:+--quick} ${ONLY:+--only "$ONLY"} \
+  -o "$rows.new"
+if [ -n "${ONLY:-}" ] && [ -f "$rows" ]; then
+  python3 tests/bench/figures.py merge "$rows" "$rows.new" -o "$rows"
+  rm "$rows.new"
+else
+  mv "$rows.new" "$rows"
+fi
 python3 tests/bench/figures.py write "$rows"
 python=python3
 if ! python3 tests/bench/plot.py --check; then
   setup_python matplotlib || { echo "no picture: $setup_reason"; exit 0; }
   python=$setup_venv/bin/python
 fi
-"$python" tests/bench/plot.py "$rows" -o "tests/bench/pair-$backend.svg"
-echo "written: tests/bench/README.md, $rows, tests/bench/pair-$backend.svg"
+written="tests/bench/README.md, $rows"
+for bench in pair pause; do
+  grep -q "\"bench\": \"$bench\"" "$rows" || continue
+  "$python" tests/bench/plot.py --bench $bench "$rows" -o "tests/bench/$bench-$backend.svg"
+  written+=", tests/bench/$bench-$backend.svg"
+done
+echo "written: $written"

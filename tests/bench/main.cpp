@@ -19,6 +19,7 @@ constexpr char kUsageText[] =
     "  gmm-bench replay TRACE...       recorded allocations\n"
     "  gmm-bench trace [FILE...]       what an event costs while it is recorded; default: /dev/null, /dev/shm and "
     "/tmp\n"
+    "  gmm-bench pause                 the memory of many blocks given back to the driver, and taken again\n"
     "\n"
     "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
     "  --device N                      default: 0\n"
@@ -42,7 +43,14 @@ constexpr char kUsageText[] =
     "  --blocks N                      live blocks; default: 256\n"
     "  --sizes log|uniform             how sizes are spread; default: log\n"
     "  --iterations N                  replacements a sample; default: 1024\n"
-    "  --seed N                        default: 1\n";
+    "  --seed N                        default: 1\n"
+    "pause:\n"
+    "  --blocks N, --size S            default: 1000 of 2M\n"
+    "  --contents drop|host|file       what becomes of them; default: drop\n"
+    "  --cold                          host: each sample is the first pause of a new context; default: of one that has "
+    "paused before\n"
+    "  --pageable                      host: in memory that is not page-locked\n"
+    "  --directory DIR                 for files; default: GMM_BACKUP_DIR, or /tmp\n";
 
 // jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so at the start.
 void make_room_for_thread_variables(char **argv) {
@@ -74,6 +82,7 @@ int main(int argc, char **argv) {
   Platform platform;
   if (!open_platform(options, &platform)) return kFailed;
   std::vector<const gmm_bench_subject *> subjects;
+  if (options.command == "pause") return run_pause({options, platform, subjects});
   if (!find_subjects(options, platform, &subjects)) return kUsage;
   const Run run = {options, platform, subjects};
   if (options.command == "pair") return run_pair(run);

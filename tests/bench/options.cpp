@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 
 #include "subject.h"
 #include "workers.h"
@@ -92,7 +94,7 @@ struct Flag {
   const char *name;
   std::function<bool(const std::string &, Options *)> take;
   bool has_value = true;
-  const char *commands = "pair mixed replay trace";
+  const char *commands = "pair mixed replay trace pause";
 };
 
 const std::vector<Flag> &flags() {
@@ -109,14 +111,15 @@ const std::vector<Flag> &flags() {
          o->host_memory <<= 30;
          return true;
        }},
-      {"--kind", [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }},
+      {"--kind", [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }, true,
+       "pair mixed replay trace"},
       {"--subject", [](const std::string &text, Options *o) { return names(text, &o->names); }},
       {"--peers", [](const std::string &text, Options *o) { return o->peers = text, !text.empty(); }},
       {"--samples", [](const std::string &text, Options *o) { return one(text, 1, 100000, &o->samples); }},
       {"--json", [](const std::string &, Options *o) { return o->json = true; }, false},
       {"--size",
        [](const std::string &text, Options *o) { return numbers(text, 1, uint64_t{1} << 40, &o->sizes, true); }, true,
-       "pair trace"},
+       "pair trace pause"},
       {"--threads", [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); },
        true, "pair"},
       {"--recorded-threads", [](const std::string &, Options *o) { return o->recorded_threads = true; }, false,
@@ -131,7 +134,17 @@ const std::vector<Flag> &flags() {
       {"--sizes", [](const std::string &text, Options *o) { return choice(text, "log", "uniform", &o->uniform); }, true,
        "mixed"},
       {"--blocks", [](const std::string &text, Options *o) { return one(text, 1, 1000000, &o->blocks); }, true,
-       "mixed"},
+       "mixed pause"},
+      {"--contents",
+       [](const std::string &text, Options *o) {
+         o->contents = text == "host" ? GMM_CONTENTS_HOST : text == "file" ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
+         return text == "host" || text == "file" || text == "drop";
+       },
+       true, "pause"},
+      {"--cold", [](const std::string &, Options *o) { return o->cold = true; }, false, "pause"},
+      {"--pageable", [](const std::string &, Options *o) { return o->pageable = true; }, false, "pause"},
+      {"--directory", [](const std::string &text, Options *o) { return o->directory = text, !text.empty(); }, true,
+       "pause"},
       {"--seed", [](const std::string &text, Options *o) { return one(text, 0, UINT64_MAX, &o->seed); }, true, "mixed"},
   };
   return all;
@@ -140,6 +153,15 @@ const std::vector<Flag> &flags() {
 ExitCode wrong(const std::string &what) {
   std::fprintf(stderr, "gmm-bench: %s; `gmm-bench --help` says what there is\n", what.c_str());
   return kUsage;
+}
+
+ExitCode check_pause(const Options &options) {
+  if (options.sizes.size() > 1) return wrong("pause takes one --size");
+  if (!options.sizes.empty() && options.sizes[0] % (2u << 20) != 0) return wrong("pause wants a --size of whole 2M");
+  if (options.cold && options.pageable) return wrong("pause takes one of --cold and --pageable");
+  if ((options.cold || options.pageable) && options.contents != GMM_CONTENTS_HOST)
+    return wrong("--cold and --pageable go with --contents host");
+  return kGood;
 }
 
 }  // namespace
@@ -164,7 +186,8 @@ ExitCode parse(int argc, char **argv, Options *out) {
   }
   if (words.empty()) return wrong("no command");
   out->command = words[0];
-  if (out->command != "pair" && out->command != "mixed" && out->command != "replay" && out->command != "trace")
+  const char *const commands[] = {"pair", "mixed", "replay", "trace", "pause"};
+  if (std::find(std::begin(commands), std::end(commands), out->command) == std::end(commands))
     return wrong("there is no command '" + out->command + "'");
   out->files.assign(words.begin() + 1, words.end());
   if (out->command == "replay" && out->files.empty()) return wrong("replay wants a trace");
@@ -173,7 +196,8 @@ ExitCode parse(int argc, char **argv, Options *out) {
   for (const Flag *flag : given)
     if ((std::string(" ") + flag->commands + " ").find(" " + out->command + " ") == std::string::npos)
       return wrong(out->command + " does not take " + flag->name);
-  return kGood;
+  if (out->blocks == 0) out->blocks = out->command == "pause" ? 1000 : 256;
+  return out->command == "pause" ? check_pause(*out) : kGood;
 }
 
 const char *kind_name(uint32_t kind) { return kind < sizeof kKinds / sizeof *kKinds ? kKinds[kind] : "unknown"; }

@@ -27,10 +27,14 @@ struct Options {
   uint32_t samples = 0;            // 0: the command's own
   uint64_t sample_us = 0;          // 0: the command's own
   uint64_t iterations = 0;         // a sample; 0: as many as fill sample_us
-  uint32_t blocks = 256;
+  uint32_t blocks = 0;             // 0: the command's own
   uint64_t seed = 1;
   bool uniform = false;
   bool recorded_threads = false;
+  gmm_contents contents = GMM_CONTENTS_DROP;
+  std::string directory;  // for files; empty: GMM_BACKUP_DIR, or /tmp
+  bool cold = false;
+  bool pageable = false;
   bool share = false;
   bool cross = false;
   bool json = false;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws rows of `gmm-bench pair --json`: the price of a pair over sizes, and pairs a second over threads, gmm beside its peers.
+"""Draws rows of `gmm-bench pair --json`: the price of a pair over sizes, and pairs a second over threads, gmm beside its peers;
+or with --bench pause those of `gmm-bench pause --json`: a bar for each subject's pause and resume, a panel for each run.
 
-Usage: plot.py ROWS.json... -o PICTURE.svg [--kind vmm] [--size 1024] [--title TEXT]
+Usage: plot.py ROWS.json... -o PICTURE.svg [--bench pair|pause] [--kind vmm] [--size 1024] [--title TEXT]
        plot.py --check      exit code 3 when matplotlib is missing (Debian: python3-matplotlib; PyPI: matplotlib)
 
 Reads the rows as they are: one object a line. Of several rows of the same subject, kind, size and threads the last one counts.
@@ -26,10 +27,13 @@ STYLES = {
     "mimalloc": ("#0072b2", "^", "-"), "jemalloc": ("#56b4e9", "D", "-"), "cudaMalloc": ("#4d4d4d", "X", "-"),
     "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"), "pytorch-expandable": ("#e69f00", ">", "--"),
     "cupy": ("#cc79a7", "h", "-"), "rmm-pool": ("#7a5195", "p", "-"), "rmm-arena": ("#7a5195", "*", "--"),
+    "gmm-prepared": ("#e0736f", "s", "--"), "raw_best": ("#4d4d4d", "X", "-"), "one_handle": ("#0072b2", "^", "-"),
+    "torch_memory_saver": ("#e69f00", "<", "-"), "torch_memory_saver-retain": ("#e69f00", ">", "--"), "pinned_memcpy": ("#4d4d4d", "X", "-"),
+    "host_alloc": ("#0072b2", "^", "-"), "pageable_memcpy": ("#0072b2", "^", "-"), "direct_write": ("#4d4d4d", "X", "-"),
 }
 
 
-def read(paths):
+def read(paths, bench):
     rows = []
     for path in paths:
         for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -39,7 +43,7 @@ def read(paths):
                 row = json.loads(line)
             except ValueError as error:
                 sys.exit(f"plot.py: {path}:{number}: {error}")
-            if row.get("bench") == "pair" and row.get("mode") == "local" and row.get("subject") != "control":
+            if row.get("bench") == bench and (bench == "pause" or row.get("mode") == "local") and row.get("subject") != "control":
                 rows.append(row)
     return rows
 
@@ -65,8 +69,8 @@ def size_text(size, _=None):
 
 
 def time_text(ns, _=None):
-    for unit in ("ns", "µs", "ms"):
-        if ns < 1000 or unit == "ms":
+    for unit in ("ns", "µs", "ms", "s"):
+        if ns < 1000 or unit == "s":
             return f"{ns:g} {unit}"
         ns /= 1000
 
@@ -135,12 +139,60 @@ def draw(rows, kind, size, title, path):
     figure.savefig(path, dpi=160, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
+def pause_panels(rows):
+    """What was measured -> subject -> operation -> row. In the order of the rows; gmm first."""
+    panels = {}
+    for row in rows:
+        what = f"{row['blocks']} × {size_text(row['size'])}, " + {"drop": "dropped", "file": "kept in a file"}.get(row["contents"], f"kept in memory, {row['arena']}")
+        panels.setdefault(what, {}).setdefault(row["subject"], {})[row["operation"]] = row
+    return {what: dict(sorted(subjects.items(), key=lambda pair: not pair[0].startswith("gmm"))) for what, subjects in panels.items()}
+
+
+def draw_pause(rows, title, path):
+    panels = pause_panels(rows)
+    across = min(len(panels), 3)
+    down = -(-len(panels) // across)
+    figure, panes = pyplot.subplots(down, across, figsize=(4.4 * across, 3.1 * down), squeeze=False, layout="constrained")
+    for pane in panes.flat[len(panels):]:
+        pane.remove()
+    for pane, (what, subjects) in zip(panes.flat, panels.items()):
+        names = list(subjects)
+        for at, name in enumerate(names):
+            color = STYLES.get(name, ("#999999",))[0]
+            for shift, operation, alpha in ((-0.2, "pause", 1), (0.2, "resume", 0.55)):
+                row = subjects[name].get(operation)
+                if row is None:
+                    continue
+                pane.barh(at + shift, row["ns"], 0.38, color=color, alpha=alpha)
+                words = time_text(float(f"{row['ns']:.3g}")) + (f", {row['gbps']:.3g} GB/s" if row["gbps"] is not None else "")
+                pane.annotate(f"{operation} {words}", (row["ns"], at + shift), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
+        pane.set_yticks(range(len(names)), names, fontsize=8)
+        pane.invert_yaxis()
+        pane.set_xscale("log")
+        times = [row["ns"] for both in subjects.values() for row in both.values()]
+        # Room for the words at the longest bar.
+        pane.set_xlim(min(times) / 3, max(times) * (max(times) / min(times) * 3) ** 0.9)
+        pane.xaxis.set_major_locator(ticker.LogLocator(base=10, numticks=6))
+        pane.xaxis.set_major_formatter(time_text)
+        pane.xaxis.set_minor_formatter(ticker.NullFormatter())
+        pane.tick_params(axis="x", labelsize=7)
+        pane.grid(True, axis="x", which="major", color="#e3e3e3", linewidth=0.8)
+        pane.set_axisbelow(True)
+        for side in ("top", "right"):
+            pane.spines[side].set_visible(False)
+        pane.set_title(what, fontsize=9)
+    devices = sorted({f"{row['backend']} backend, {row['device']}" for row in rows})
+    figure.suptitle(title or f"pause and resume, gmm beside others (less is better): {'; '.join(devices)}", fontsize=11)
+    figure.savefig(path, dpi=160, metadata={"Date": None} if str(path).endswith(".svg") else None)
+
+
 def main():
     if sys.argv[1:] == ["--check"]:
         return 0 if pyplot else 3
-    parser = argparse.ArgumentParser(description="Draws rows of `gmm-bench pair --json`.")
+    parser = argparse.ArgumentParser(description="Draws rows of `gmm-bench pair --json` or `gmm-bench pause --json`.")
     parser.add_argument("rows", nargs="+")
     parser.add_argument("-o", "--output", required=True, type=pathlib.Path)
+    parser.add_argument("--bench", choices=["pair", "pause"], default="pair")
     parser.add_argument("--kind", default="vmm")
     parser.add_argument("--size", type=int, default=1024, help="of the picture over threads")
     parser.add_argument("--title")
@@ -148,11 +200,14 @@ def main():
     if pyplot is None:
         print("plot.py: matplotlib is missing: apt-get install python3-matplotlib, or pip install matplotlib", file=sys.stderr)
         return 3
-    rows = read(arguments.rows)
+    rows = read(arguments.rows, arguments.bench)
     if not rows:
-        print("plot.py: there are no rows of `gmm-bench pair` in " + ", ".join(arguments.rows), file=sys.stderr)
+        print(f"plot.py: there are no rows of `gmm-bench {arguments.bench}` in " + ", ".join(arguments.rows), file=sys.stderr)
         return 1
     matplotlib.rcParams["svg.hashsalt"] = "gmm"  # the same rows, the same file
+    if arguments.bench == "pause":
+        draw_pause(rows, arguments.title, arguments.output)
+        return 0
     draw(rows, arguments.kind, arguments.size, arguments.title, arguments.output)
     return 0
 

@@ -40,21 +40,35 @@ std::filesystem::path program_folder() {
   return std::filesystem::path(std::string(path, static_cast<size_t>(length))).parent_path();
 }
 
-void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject *> *out) {
-  // Never closed: allocators leave threads and exit handlers behind.
-  void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (object == nullptr) return warn("the peer " + path.string() + " cannot be opened: " + dlerror());
-  const auto subjects = reinterpret_cast<gmm_bench_subjects_fn>(dlsym(object, GMM_BENCH_SUBJECTS));
-  if (subjects == nullptr) return warn(path.string() + " has no " GMM_BENCH_SUBJECTS "()");
+// Adds what the file exports by `symbol`, when it has that. Whether it has.
+template <typename Subject>
+bool add_subjects(void *object, const char *symbol, uint32_t abi, const std::string &path,
+                  std::vector<const Subject *> *out) {
+  using Function = const Subject *const *(*)(uint32_t *);
+  const auto subjects = reinterpret_cast<Function>(dlsym(object, symbol));
+  if (subjects == nullptr) return false;
   uint32_t count = 0;
-  const gmm_bench_subject *const *all = subjects(&count);
+  const Subject *const *all = subjects(&count);
   for (uint32_t i = 0; i < count; ++i) {
-    if (all[i]->abi != GMM_BENCH_ABI || all[i]->struct_size != sizeof(gmm_bench_subject))
-      warn("a peer in " + path.string() + " is of ABI " + std::to_string(all[i]->abi) + ", this is " +
-           std::to_string(GMM_BENCH_ABI) + ": build it anew");
+    if (all[i]->abi != abi || all[i]->struct_size != sizeof(Subject))
+      warn("a peer in " + path + " is of ABI " + std::to_string(all[i]->abi) + ", this is " + std::to_string(abi) +
+           ": build it anew");
     else
       out->push_back(all[i]);
   }
+  return true;
+}
+
+// Of the kind that is wanted; the other is NULL.
+void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject *> *out,
+          std::vector<const gmm_bench_pause_subject *> *pausing) {
+  // Never closed: allocators leave threads and exit handlers behind.
+  void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) return warn("the peer " + path.string() + " cannot be opened: " + dlerror());
+  if (out != nullptr && !add_subjects(object, GMM_BENCH_SUBJECTS, GMM_BENCH_ABI, path.string(), out) &&
+      dlsym(object, GMM_BENCH_PAUSE_SUBJECTS) == nullptr)
+    warn(path.string() + " has no " GMM_BENCH_SUBJECTS "()");
+  if (pausing != nullptr) add_subjects(object, GMM_BENCH_PAUSE_SUBJECTS, GMM_BENCH_PAUSE_ABI, path.string(), pausing);
 }
 
 std::vector<std::filesystem::path> peer_files(const Options &options) {
@@ -107,7 +121,7 @@ std::string describe(const Platform &platform) {
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out) {
   std::vector<const gmm_bench_subject *> all = {gmm_subject(), gmm_heap_subject(), malloc_subject(), mimalloc_subject(),
                                                 jemalloc_subject()};
-  for (const auto &path : peer_files(options)) load(path, &all);
+  for (const auto &path : peer_files(options)) load(path, &all, nullptr);
   std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda != 0 && !platform.cuda(); });
   for (const Expected &expected : kExpected) {
     if (expected.cuda && !platform.cuda()) continue;
@@ -146,6 +160,15 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
   });
   *out = all;
   return true;
+}
+
+void find_pause_peers(const Options &options, const Platform &platform,
+                      std::vector<const gmm_bench_pause_subject *> *out) {
+  for (const auto &path : peer_files(options)) load(path, nullptr, out);
+  if (platform.cuda() && std::none_of(out->begin(), out->end(),
+                                      [](auto *subject) { return std::string(subject->name) == "torch_memory_saver"; }))
+    warn("the peer torch_memory_saver is missing: no gmm_bench_tms.so in " +
+         (options.peers.empty() ? program_folder().string() : options.peers));
 }
 
 bool Instance::open(const gmm_bench_subject &subject, uint32_t kind, uint32_t stream_count, Workers *workers,

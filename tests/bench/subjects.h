@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "options.h"
+#include "pause_subject.h"
 #include "subject.h"
 #include "workers.h"
 
@@ -42,6 +43,10 @@ std::string describe(const Platform &platform);
 // All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there. False after
 // saying that --subject names one that does not exist.
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out);
+
+// Adds the subjects of `gmm-bench pause` that --peers brings; warns of torch_memory_saver on CUDA when it is not there.
+void find_pause_peers(const Options &options, const Platform &platform,
+                      std::vector<const gmm_bench_pause_subject *> *out);
 
 // A subject that is open for one kind, with a context for each thread that measures.
 class Instance {

@@ -3,14 +3,15 @@
 # Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a figure.
 #
 # Usage: tests/gpu/bench.sh
-#   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md and pair-cuda.svg go; default tests/gpu/out
-#   GMM_GPU_SECONDS=N     how long the whole may take; default 400
+#   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go; default tests/gpu/out
+#   GMM_GPU_SECONDS=N     how long the whole may take; default 520
+#   GMM_BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause. `figures.py merge` puts them beside an older run's
 #   GMM_GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
 #   BUILD=FOLDER          a build folder to use and keep; default: a new one
 #   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
 #
-# Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM, mimalloc, jemalloc and
-# zlib; a peer that is missing is told in the summary. cuda.json goes into the README by `tests/bench/figures.py write cuda.json`.
+# Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM, torch_memory_saver,
+# mimalloc, jemalloc and zlib; a peer that is missing is told in the summary. cuda.json goes into the README by `tests/bench/figures.py write cuda.json`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 root=$PWD
@@ -22,7 +23,7 @@ build=${BUILD:-$work/build}
 peers=$work/peers
 fake=${GMM_GPU_RUN_FAKE:-}
 patience=${fake:+8} # a rehearsal may run on a small machine
-deadline=$((SECONDS + ${GMM_GPU_SECONDS:-400} * ${patience:-1}))
+deadline=$((SECONDS + ${GMM_GPU_SECONDS:-520} * ${patience:-1}))
 python=${PYTHON:-python3}
 : >"$log"
 exec > >(tee "$out/summary.txt") 2>&1
@@ -129,13 +130,18 @@ if [ -n "$fake" ]; then
   export FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} # the traces want more than the fake has by itself
 fi
 echo
+# What is paused with its contents needs 56 GiB of host memory, and a virtual machine may get memory only as it is used.
+if [ -z "$fake" ] && [[ ${GMM_BENCH_ONLY:-pause} == *pause* ]] && step 'host memory' 45 "$python" tests/gpu/grow_memory.py 72 40; then cat "$work/step.log"; fi
 left=$((deadline - SECONDS - 30))
 "$python" tests/gpu/bench_runs.py --bench "$build/tests/bench/gmm-bench" --peers "$peers" --out "$out" --seconds "$left" \
-  --patience "${patience:-1}" ${fake:+--quick} 2>>"$log"
+  --patience "${patience:-1}" ${fake:+--quick} ${GMM_BENCH_ONLY:+--only "$GMM_BENCH_ONLY"} 2>>"$log"
 status=$?
 echo
 if [ -f "$out/cuda.json" ] && "$python" tests/bench/plot.py --check >/dev/null 2>&1; then
-  step 'picture' 30 "$python" tests/bench/plot.py "$out/cuda.json" -o "$out/pair-cuda.svg"
+  for bench in pair pause; do
+    ! grep -q "\"bench\": \"$bench\"" "$out/cuda.json" ||
+      step "picture of $bench" 30 "$python" tests/bench/plot.py --bench $bench "$out/cuda.json" -o "$out/$bench-cuda.svg"
+  done
 fi
 step 'driver costs' 60 "$build/tests/driver_costs" $((fake ? 1000 : 4)) && cat "$work/step.log"
 echo

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs gmm-bench on a GPU: every command of tests/bench/figures.py, and those that compare with PyTorch's expandable segments.
 
-Usage: bench_runs.py --bench GMM_BENCH --peers DIR --out DIR [--seconds N] [--patience F] [--quick]
+Usage: bench_runs.py --bench GMM_BENCH --peers DIR --out DIR [--seconds N] [--patience F] [--quick] [--only NAME,...]
 
 Writes DIR/cuda.json, the rows as figures.py writes and reads them, and DIR/figures.md, its tables. Prints one line a figure:
 `ok` or MISSED, the worst value of gmm and of gmm-heap with its row, and the goal. A command that fails or takes too long does not end
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests/bench"))
 import figures  # noqa: E402
 
 EXPANDABLE = "pytorch-expandable"
-LIMITS = {"threads": 90, "replay": 90}  # seconds; else LIMIT
+LIMITS = {"threads": 90, "replay": 90, "pause": 90}  # seconds; else LIMIT
 LIMIT = 60
 
 
@@ -97,7 +97,7 @@ def run_one(name, words, arguments, left):
 
 def line_of(figure, rows):
     parts, good = [], True
-    for subject in ("gmm", "gmm-heap"):
+    for subject in figure.subjects:
         worst = figure.judge(rows, subject)
         if worst is None:
             parts.append(f"{subject}: not measured")
@@ -119,13 +119,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=300, help="how long all commands may take together")
     parser.add_argument("--patience", type=float, default=1, help="each command's limit times this")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", help="commands by name, or by how their names begin; figures of others are not judged")
     arguments = parser.parse_args()
     arguments.peers = arguments.peers.resolve()
     deadline = time.monotonic() + arguments.seconds
     about = {"backend": "cuda", "machine": figures.machine(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
              "quick": arguments.quick, "commands": {}, "warnings": [], "device": None}
     rows = []
-    for name, words in commands(arguments.quick).items():
+    for name, words in figures.chosen(commands(arguments.quick), arguments.only).items():
         begin = time.monotonic()
         own, problem, errors = run_one(name, words, arguments, deadline - begin)
         shown = shlex.join(["gmm-bench", *words, "--backend", "cuda"])
@@ -148,7 +149,8 @@ def main():
     (arguments.out / "figures.md").write_text(figures.document(whole)[1] + "\n", encoding="utf-8")
     print()
     for figure in all_figures():
-        print(line_of(figure, rows))
+        if figures.chosen({figure.run: []}, arguments.only):
+            print(line_of(figure, rows))
     return 0
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of PyPI, and
 # GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For tests/gpu/bench.sh: the wheels
-# of RMM's library and its logger, and this machine's mimalloc, jemalloc and zlib. The benchmark says which peers it misses, so
+# of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc, jemalloc and zlib. The benchmark says which peers it misses, so
 # of those only the wheels are insisted on.
 #
 # Usage: tests/gpu/pack.sh
@@ -23,6 +23,7 @@ fetch() {
 fetch swig swig
 fetch librmm_cu13 librmm-cu13
 fetch rapids_logger 'rapids-logger==0.3.*'
+fetch torch_memory_saver 'torch-memory-saver==0.0.10'
 
 # library NAME PACKAGE: as the benchmark opens it.
 mkdir -p .gpu/lib .gpu/zlib

@@ -4,7 +4,7 @@
 #
 # Usage: tests/gpu/run.sh
 #   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
-#   GMM_GPU_SECONDS=N   how long the whole may take; default 350
+#   GMM_GPU_SECONDS=N   how long the whole may take; default 540
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
 # Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network: what such
@@ -24,7 +24,7 @@ fake=${GMM_GPU_RUN_FAKE:-}
 patience=${fake:+8} # a rehearsal may run on a small machine
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
-deadline=$((SECONDS + ${GMM_GPU_SECONDS:-350} * ${patience:-1}))
+deadline=$((SECONDS + ${GMM_GPU_SECONDS:-540} * ${patience:-1}))
 rows=()
 failed=0
 : >"$log"
@@ -147,7 +147,7 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|tests/api/|tests/unit/cuda_backend_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
+  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/unit/cuda_backend_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
@@ -193,6 +193,14 @@ if [ -f tests/bindings/python/run.py ]; then
   fi
 else
   row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
+fi
+
+# The drop-ins need PyTorch, and no fake driver is enough for it.
+if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
+  for check in memory_saver_check vllm_check colocated_loop; do
+    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+      python3 tests/gpu/$check.py
+  done
 fi
 
 # --- what is left behind ----------------------------------------------------------------------------------------

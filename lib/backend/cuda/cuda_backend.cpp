@@ -127,7 +127,13 @@ void CudaBackend::destroy() {
   const bool own = process_ == getpid();
   if (own && driver_.cuMemRelease != nullptr) drop_kept_references();
   for (uint32_t i = 0; i < device_count_; ++i) {
-    if (!own || devices_[i].primary.load(std::memory_order_acquire) == nullptr) continue;
+    CUcontext primary = own ? devices_[i].primary.load(std::memory_order_acquire) : nullptr;
+    if (primary == nullptr) continue;
+    if (devices_[i].module != nullptr) {
+      // What the driver does not unload goes with the context.
+      ContextGuard guard(driver_, log_);
+      if (guard.enter(primary).ok()) (void)driver_.cuModuleUnload(devices_[i].module);
+    }
     const CUresult result = driver_.cuDevicePrimaryCtxRelease(devices_[i].handle);
     // At process exit the driver may be gone before us, and the context with it.
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_NOT_INITIALIZED)

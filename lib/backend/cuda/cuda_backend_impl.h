@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend's class; its operations are in cuda_backend.cpp (identity), cuda_context.cpp, cuda_memory.cpp,
-// cuda_vmm.cpp, cuda_ipc.cpp, cuda_residency.cpp, cuda_stream.cpp and cuda_capture.cpp.
+// cuda_vmm.cpp, cuda_ipc.cpp, cuda_residency.cpp, cuda_stream.cpp, cuda_zeros.cpp and cuda_capture.cpp.
 #ifndef GMM_BACKEND_CUDA_CUDA_BACKEND_IMPL_H
 #define GMM_BACKEND_CUDA_CUDA_BACKEND_IMPL_H
 
@@ -28,7 +28,9 @@ struct DeviceState {
   bool pin_same_address = false;
   bool pageable = false;
   bool legacy_ipc = false;
-  std::atomic<CUcontext> primary{nullptr};  // retained when first needed, released by destroy()
+  std::atomic<CUcontext> primary{nullptr};      // retained when first needed, released by destroy()
+  std::atomic<CUfunction> find_zeros{nullptr};  // of `module`, which was loaded when first needed
+  CUmodule module = nullptr;
 };
 
 class CudaBackend final : public Backend {
@@ -42,6 +44,7 @@ class CudaBackend final : public Backend {
   void driver_version(char *text, uint64_t size) const override;
   uint32_t device_count() const override { return device_count_; }
   Status device_info(Device device, gmm_device_info *out) override;
+  int32_t host_numa_node(Device device) override;
 
   Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
   Status deallocate(const Allocation &allocation) override;
@@ -75,6 +78,7 @@ class CudaBackend final : public Backend {
   Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override;
   Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) override;
   Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override;
+  Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) override;
   Status synchronize(Device device) override;
   bool can_capture() const override { return true; }
   bool may_be_capturing(Device device, gmm_stream stream) override;
@@ -121,6 +125,9 @@ class CudaBackend final : public Backend {
   bool is_host_memory(const void *address) const;
   Status copy_on_host(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size);
 
+  // cuda_zeros.cpp
+  Status zeros_function(Device device, CUfunction *out);
+
   // cuda_residency.cpp
   Status managed_location(const char *what, Device location, DeviceState **out);
 
@@ -128,7 +135,7 @@ class CudaBackend final : public Backend {
   DeviceState *devices_ = nullptr;
   uint32_t device_count_ = 0;
   int32_t process_ = 0;
-  Mutex mutex_;  // guards the retaining of primary contexts; no other lock is taken under it
+  Mutex mutex_;  // guards the retaining of primary contexts and the loading of modules; no other lock is taken under it
   // Whether VMM memory of this backend may lie on the host: only then set_access() has to look.
   std::atomic<bool> host_pages_{false};
   static constexpr uint32_t kKeptReferences = 16;

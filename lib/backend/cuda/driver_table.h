@@ -76,7 +76,11 @@
   X(cuUserObjectCreate, 11030)                     \
   X(cuUserObjectRelease, 11030)                    \
   X(cuGraphRetainUserObject, 11030)                \
-  X(cuThreadExchangeStreamCaptureMode, 10010)
+  X(cuThreadExchangeStreamCaptureMode, 10010)      \
+  X(cuModuleLoadData, 2000)                        \
+  X(cuModuleGetFunction, 2000)                     \
+  X(cuModuleUnload, 2000)                          \
+  X(cuLaunchKernel, 4000)
 
 namespace gmm::cuda {
 

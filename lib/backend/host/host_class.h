@@ -55,6 +55,7 @@ class HostBackend final : public Backend {
   Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override;
   Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) override;
   Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override;
+  Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) override;
   Status synchronize(Device device) override;
   Status event_create(Device device, NativeEvent *out) override;
   Status event_destroy(NativeEvent event) override;

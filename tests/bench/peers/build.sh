@@ -7,7 +7,7 @@
 #   CXX        the compiler; c++
 #   CUDA_HOME  the CUDA toolkit; where nvcc is, else /usr/local/cuda
 #   PYTHON     the interpreter with PyTorch, CuPy and, if it is there, gmm; python3
-#   WHEELS     a folder with the wheels of librmm and rapids-logger, for a Python without them; .gpu/wheels
+#   WHEELS     a folder with the wheels of librmm, rapids-logger and torch-memory-saver, for a Python without them; .gpu/wheels
 #   JOBS       how many compilers at a time; 4
 set -uo pipefail
 [ $# = 1 ] || {
@@ -119,6 +119,34 @@ else
     "${runtime[@]}"
 fi
 
+# --- torch_memory_saver -----------------------------------------------------------------------------------------
+# Its library for the CUDA runtime that is here: PyTorch itself takes no part.
+cudart=
+nvidia=$(package nvidia) # wheels bring a runtime too
+for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib" ${nvidia:+"$nvidia/cu13/lib" "$nvidia/cuda_runtime/lib"}; do
+  for major in 13 12; do
+    [ -n "$cudart" ] || [ ! -e "$folder/libcudart.so.$major" ] || cudart=$folder/libcudart.so.$major
+  done
+done
+saver=
+if [ -n "$cudart" ]; then
+  name=torch_memory_saver_hook_mode_torch_cu${cudart##*.}.abi3.so
+  if found=$(package torch_memory_saver) && [ -f "$found/../$name" ]; then
+    saver=$(cd "$found/.." && pwd)/$name
+  elif ls "$wheels"/torch_memory_saver-*.whl >/dev/null 2>&1; then
+    rm -rf "$out/tms"
+    "$python" -m zipfile -e "$(ls "$wheels"/torch_memory_saver-*.whl | tail -n 1)" "$out/tms"
+    [ ! -f "$out/tms/$name" ] || saver=$out/tms/$name
+  fi
+fi
+if [ -z "$cudart" ]; then
+  missing[tms]="no libcudart.so.13 or .12 under $cuda or in ${python:-python3}'s packages; install the CUDA toolkit's runtime (cuda-cudart)"
+elif [ -z "$saver" ]; then
+  missing[tms]="neither ${python:-python3} has torch_memory_saver with $name, nor is its wheel (torch-memory-saver) in $wheels"
+else
+  start tms "-DGMM_BENCH_TMS=\"$saver\"" "-DGMM_BENCH_CUDART=\"$cudart\"" -ldl
+fi
+
 # --- Python's own -----------------------------------------------------------------------------------------------
 if [ -z "$python" ]; then
   missing[cupy]="no ${PYTHON:-python3}"
@@ -150,7 +178,7 @@ done
 if [ -f "$out/gmm_bench_cupy.so" ] && ! package cupy >/dev/null; then
   echo "warning: the peer cupy will not run: $python has no module cupy"
 fi
-for name in cuda pytorch rmm cupy; do
+for name in cuda pytorch rmm tms cupy; do
   if [ -f "$out/gmm_bench_$name.so" ]; then
     echo "built:   gmm_bench_$name.so"
   else

@@ -9,24 +9,30 @@ import sys
 import pytest
 
 import gmm
+import gmm.memory_saver
+import gmm.vllm
 
 pytest.importorskip("mypy")
 
 
 def test_stubs(tmp_path):
-    """Only the stub file is given: the private modules are no part of the interface."""
+    """Only the stub files are given: the private modules are no part of the interface."""
     package = pathlib.Path(gmm.__file__).parent
     (tmp_path / "gmm").mkdir()
-    shutil.copy(package / "__init__.pyi", tmp_path / "gmm")
+    for stub in package.glob("*.pyi"):
+        shutil.copy(stub, tmp_path / "gmm")
+    assert {path.name for path in (tmp_path / "gmm").iterdir()} == {"__init__.pyi", "memory_saver.pyi", "vllm.pyi"}
     environment = {**os.environ, "MYPYPATH": str(tmp_path), "PYTHONPATH": str(package.parent)}
     done = subprocess.run([sys.executable, "-m", "mypy.stubtest", "gmm"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no issues found" in done.stdout
 
 
-def test_every_public_name_has_a_docstring():
-    for name in gmm.__all__:
-        value = getattr(gmm, name)
+@pytest.mark.parametrize("module", [gmm, gmm.memory_saver, gmm.vllm], ids=lambda module: module.__name__)
+def test_every_public_name_has_a_docstring(module):
+    assert module.__doc__
+    for name in module.__all__:
+        value = getattr(module, name)
         if not isinstance(value, type) and not callable(value):
             continue
         assert value.__doc__, name

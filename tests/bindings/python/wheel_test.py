@@ -14,6 +14,11 @@ import pathlib, sys
 import gmm
 installed = pathlib.Path(gmm.__file__).parent
 assert installed.is_relative_to(sys.prefix), installed
+import gmm.memory_saver, gmm.vllm
+from gmm import _preload
+preload = _preload.load(_preload.find_library())
+assert preload.path == str(installed / "libgmm_preload.so"), preload.path
+assert not preload.cdll.gmm_preload_active()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the package
 with gmm.Context("host") as context, context.alloc(100) as buffer:

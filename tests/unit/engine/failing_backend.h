@@ -166,6 +166,10 @@ class FailingBackend final : public Backend {
   Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override {
     return refuses("fill") ? refusal("fill") : inner_->fill(device, stream, destination, value, size);
   }
+  Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) override {
+    return refuses("find_zeros") ? refusal("find_zeros") : inner_->find_zeros(device, stream, ranges, count);
+  }
+  int32_t host_numa_node(Device device) override { return inner_->host_numa_node(device); }
   Status synchronize(Device device) override {
     return refuses("synchronize") ? refusal("synchronize") : inner_->synchronize(device);
   }

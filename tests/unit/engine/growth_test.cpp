@@ -73,6 +73,17 @@ TEST(Growth, ManyBlocksComeInFewExtents) {
   EXPECT_LE(held, live + 24 * kMiB);
 }
 
+TEST(Growth, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
+  GrowthPolicy policy;
+  EXPECT_EQ(policy.largest_extent(0, 256 * kMiB), 1024 * kMiB);
+  policy.grew();
+  EXPECT_EQ(policy.largest_extent(4096 * kMiB, 4096 * kMiB), 1024 * kMiB) << "growing does not end it";
+  EXPECT_EQ(policy.largest_extent(4096 * kMiB, 255 * kMiB), GrowthPolicy::largest_extent(4096 * kMiB));
+  policy.freed();
+  policy.grew();
+  EXPECT_EQ(policy.largest_extent(0, 4096 * kMiB), 24 * kMiB) << "what is free may have to be moved";
+}
+
 TEST(Growth, ThePeakIsRemembered) {
   GrowthPolicy policy;
   EXPECT_EQ(policy.peak(10, 5), 10u);

@@ -126,6 +126,23 @@ TEST(Heap, TrimGivesEverythingBackWhenNothingIsLive) {
   EXPECT_TRUE(heap->close(false).ok());
 }
 
+TEST(Heap, AModelThatIsLoadedFirstLiesInFewLargeExtents) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const uint64_t size = uint64_t{1536} << 20;
+  const CacheEntry model = taken(*heap, size);
+  EXPECT_EQ(heap->totals().extents, 2u);
+  EXPECT_EQ(heap->totals().held, size);
+  put(*heap, model);
+  uint64_t released = 0;
+  ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok()) << last_message();
+  EXPECT_EQ(released, size);
+  const CacheEntry later = taken(*heap, size);
+  EXPECT_GE(heap->totals().extents, 1536u / 24) << "what was freed once may have to be moved later";
+  put(*heap, later);
+  check_heap(engine, *heap);
+}
+
 // What a heap grew behind memory of another stream is ordered for the stream that grew it, and for no third.
 TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   Engine engine;
@@ -155,13 +172,28 @@ TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   EXPECT_TRUE(heap->close(true).ok());
 }
 
+// The first region, as the pauser leaves it.
+void pause(Engine &engine, Heap &heap) {
+  Region &region = *heap.regions().front();
+  heap.detach(region);
+  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) {
+    const uint64_t size = extent->size.load();
+    EXPECT_TRUE(engine.backend->unmap(reinterpret_cast<void *>(extent->base.load()), size).ok());
+    EXPECT_TRUE(engine.backend->release(std::exchange(extent->handle, PhysicalHandle{})).ok());
+    extent->mapped = extent->holds = false;
+    extent->away = true;
+    heap.ledgers().refund(size);
+    heap.count_paused(static_cast<int64_t>(size));
+  }
+}
+
 TEST(Heap, ADroppedPausedRegionIsEmptyAddressesAgain) {
   Engine engine;
   auto heap = make_heap(engine, Kind::kVmm);
   const CacheEntry a = taken(*heap, 1 << 20), b = taken(*heap, 5 << 20);
   {
     LockGuard guard(heap->mutex);
-    heap->detach(*heap->regions().front());
+    pause(engine, *heap);
   }
   put(*heap, a);
   put(*heap, b);
@@ -187,7 +219,7 @@ TEST(Heap, ADedicatedRegionThatIsDroppedEnds) {
   const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
   {
     LockGuard guard(heap->mutex);
-    heap->detach(*heap->regions().front());
+    pause(engine, *heap);
   }
   put(*heap, entry);
   {

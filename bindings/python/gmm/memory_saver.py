@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch_memory_saver's interface over gmm: give the memory of PyTorch tensors back for a while and keep their addresses.
+
+    from gmm.memory_saver import torch_memory_saver
+
+    with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):
+        model = make_model().cuda()
+    torch_memory_saver.pause("weights")
+    torch_memory_saver.resume("weights")
+
+What ends the process there raises gmm.Error here, with everything as it was: the call may be tried again.
+"""
+import contextlib
+import os
+
+from gmm import _preload
+
+__all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
+
+_TAG_DEFAULT = "default"
+_hook_modes = {}
+
+
+class HookModeError(AssertionError, AttributeError, RuntimeError):
+    """The hook mode was set after the first use. The versions of torch_memory_saver raise one each of these."""
+
+
+def register_hook_mode(name, factory, *, uses_preload=True):
+    """Makes `hook_mode = name` known: factory() gives an object with region, cuda_graph, pause and resume."""
+    if name in _hook_modes:
+        raise ValueError(f"Hook mode {name!r} is already registered")
+    _hook_modes[name] = (factory, uses_preload)
+
+
+def _make(hook_mode):
+    from gmm._memory_saver import MemorySaver  # pylint: disable=import-outside-toplevel # PyTorch is imported at the first use only
+
+    return MemorySaver(hook_mode)
+
+
+register_hook_mode("preload", lambda: _make("preload"))
+register_hook_mode("torch", lambda: _make("torch"))
+
+
+class TorchMemorySaver:
+    """Pauses and resumes the memory of the tensors that were made inside its regions."""
+
+    def __init__(self):
+        self._hook_mode = "preload"
+        self._impl = None
+
+    @contextlib.contextmanager
+    def region(self, tag=_TAG_DEFAULT, enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
+        """In its with block tensors are made pausable, under a tag. Regions nest; the innermost counts.
+
+        enable_cpu_backup: contents are kept in host memory while paused, else they are lost. enable_disk_backup: they are kept in a file, in
+        the folder of set_disk_backup_dir() or TMS_DISK_BACKUP_DIR. cpu_backup_backend: "pinned" or "mmap" (not page-locked).
+        """
+        self._check_backend(enable_cpu_backup, cpu_backup_backend)
+        self._ensure_initialized()
+        if enable_cpu_backup and enable_disk_backup:
+            raise AssertionError("enable_cpu_backup and enable_disk_backup are mutually exclusive")
+        arguments = {"tag": tag, "enable_cpu_backup": enable_cpu_backup}
+        if enable_disk_backup:  # a registered hook mode need not know the newer ones
+            arguments["enable_disk_backup"] = enable_disk_backup
+        if cpu_backup_backend is not None:
+            arguments["cpu_backup_backend"] = cpu_backup_backend
+        with self._impl.region(**arguments):
+            yield
+
+    @contextlib.contextmanager
+    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_TAG_DEFAULT, enable_cpu_backup=False,
+                   cpu_backup_backend=None):
+        """As torch.cuda.graph(), with the graph's own memory pausable. Hook mode preload only."""
+        self._check_backend(enable_cpu_backup, cpu_backup_backend)
+        self._ensure_initialized()
+        arguments = {"cuda_graph": cuda_graph, "pool": pool, "stream": stream, "capture_error_mode": capture_error_mode, "tag": tag,
+                     "enable_cpu_backup": enable_cpu_backup}
+        if cpu_backup_backend is not None:
+            arguments["cpu_backup_backend"] = cpu_backup_backend
+        with self._impl.cuda_graph(**arguments):
+            yield
+
+    @contextlib.contextmanager
+    def disable(self):
+        """Leaves the active region for its with block; what was allocated there and freed goes back at its end."""
+        self._ensure_initialized()
+        with self._impl.disable():
+            yield
+
+    def pause(self, tag=None):
+        """Gives the memory of a tag back, or of all of them (None or ""). A tag that nobody uses and one that is paused already change nothing."""
+        self._ensure_initialized()
+        self._impl.pause(tag=tag)
+
+    def resume(self, tag=None):
+        """Brings the memory of a tag back to its addresses, or of all of them. On gmm.OutOfMemoryError everything stays paused and kept."""
+        self._ensure_initialized()
+        self._impl.resume(tag=tag)
+
+    @property
+    def enabled(self):
+        """True."""
+        return True
+
+    @property
+    def hook_mode(self):
+        """How memory is reached: "preload" (the library in LD_PRELOAD; the default) or "torch" (PyTorch's pluggable allocator). Only to be set, before first use."""
+        raise AttributeError("hook_mode can only be set")
+
+    @hook_mode.setter
+    def hook_mode(self, hook_mode):
+        if self._impl is not None:
+            raise HookModeError("Cannot configure after initialization")
+        if hook_mode not in _hook_modes:
+            raise ValueError(f"Unknown hook mode {hook_mode!r}; there are {', '.join(_hook_modes)}")
+        self._hook_mode = hook_mode
+
+    @property
+    def memory_margin_bytes(self):
+        """Bytes of the device that allocations in regions leave free. Only to be set."""
+        raise NotImplementedError("Only setter is supported")
+
+    @memory_margin_bytes.setter
+    def memory_margin_bytes(self, value):
+        self._ensure_initialized()
+        self._impl.set_memory_margin_bytes(value)
+
+    @property
+    def retain_cpu_backup(self):
+        """Whether host memory for contents stays allocated after a resume, for the next pause."""
+        self._ensure_initialized()
+        return self._impl.get_retain_cpu_backup()
+
+    @retain_cpu_backup.setter
+    def retain_cpu_backup(self, value):
+        self._ensure_initialized()
+        self._impl.set_retain_cpu_backup(value)
+
+    def get_cpu_backup(self, x, zero_copy=False):
+        """The kept contents of a paused CUDA tensor as a CPU tensor; None when it is active. zero_copy: good until the resume only."""
+        self._ensure_initialized()
+        return self._impl.get_cpu_backup(x, zero_copy=zero_copy)
+
+    def set_disk_backup_dir(self, path):
+        """Sets the folder for kept contents in files, of the whole process; it is made when it is not there."""
+        self._ensure_initialized()
+        os.makedirs(path, exist_ok=True)
+        self._impl.set_disk_backup_dir(path)
+
+    @staticmethod
+    def _check_backend(enable_cpu_backup, cpu_backup_backend):
+        if cpu_backup_backend is None:
+            return
+        if not enable_cpu_backup:
+            raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
+        if cpu_backup_backend not in ("mmap", "pinned"):
+            raise ValueError(f"cpu_backup_backend={cpu_backup_backend!r}: there are 'mmap' and 'pinned'")
+
+    def _ensure_initialized(self):
+        if self._impl is None:
+            self._impl = _hook_modes[self._hook_mode][0]()
+
+    def _uses_preload(self):
+        return _hook_modes[self._hook_mode][1]
+
+
+#: The one of the process.
+torch_memory_saver = TorchMemorySaver()
+
+
+@contextlib.contextmanager
+def configure_subprocess():
+    """In its with block the environment makes programs that are started use the preload library. For hook mode preload."""
+    if not torch_memory_saver._uses_preload():
+        yield
+        return
+    preload = ":".join(filter(None, [_preload.find_library(), os.environ.get("LD_PRELOAD")]))
+    # PyTorch's pools belong to threads. What another thread allocates would lie under the region's tag, but in the pool of all other tensors.
+    scope = os.environ.get("GMM_PRELOAD_REGION_SCOPE") or "thread"
+    with _changed("LD_PRELOAD", preload), _changed("GMM_PRELOAD_REGION_SCOPE", scope):
+        yield
+
+
+@contextlib.contextmanager
+def _changed(name, value):
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        found = os.environ.get(name)
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+        if found != value:
+            raise AssertionError(f"{name} was changed inside configure_subprocess()")

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gmm run: starts a program with libgmm_preload.so in front of CUDA. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+#define LIBRARY "libgmm_preload.so"
+
+/* What a shell answers for a program that it cannot start. */
+enum { EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+static const char usage[] =
+    "gmm run: starts a program whose CUDA allocations go to gmm, and can be paused\n"
+    "\n"
+    "  gmm run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
+    "\n"
+    "  --tag NAME                     the tag that allocations go under; default: preload\n"
+    "  --contents drop|host|file      what a pause does with their contents; default: host\n"
+    "  --kind vmm|device              what device memory becomes; device cannot be paused; default: vmm\n"
+    "  --no-device, --no-async,       leaves cudaMalloc, cudaMallocAsync, cudaMallocManaged, or\n"
+    "  --no-managed, --no-host        cudaMallocHost and their kin to CUDA\n"
+    "  --regions                      takes only what the program asks for in regions (torch_memory_saver)\n"
+    "  --no-peers                     device memory is not made visible to other GPUs\n"
+    "  --off                          starts the program with nothing changed\n"
+    "  --library FILE                 the " LIBRARY
+    " to use; default: the one beside this command\n"
+    "  --print                        prints the variables that it would set, and starts nothing\n"
+    "\n"
+    "The options set GMM_PRELOAD and its kin and LD_PRELOAD, which the program's children inherit. The program takes "
+    "the place of\n"
+    "this command: its exit code is the program's, 127 when there is no such program, 126 when it cannot be started.\n";
+
+struct run {
+  const char *library;
+  const char *tag;
+  const char *contents;
+  const char *kind;
+  int without[4]; /* device, async, managed, host */
+  int regions, no_peers, off, print;
+};
+
+static const char *const calls[] = {"device", "async", "managed", "host"};
+
+static int one_of(const char *text, const char *const *words, int count) {
+  for (int i = 0; i < count; ++i)
+    if (strcmp(text, words[i]) == 0) return 1;
+  return 0;
+}
+
+static int refuse(const char *option, const char *value) {
+  fprintf(stderr, "gmm run: %s does not take '%s'; `gmm run --help` lists what it takes\n", option, value);
+  return EXIT_USAGE;
+}
+
+/* Reads one option and its value; returns how many words it was, 0 when it is no option, or -1 after a message. */
+static int read_option(int count, char **words, struct run *run) {
+  static const char *const contents[] = {"drop", "host", "file"};
+  static const char *const kinds[] = {"vmm", "device"};
+  const char *name = words[0];
+  const char *value = count > 1 ? words[1] : "";
+  for (int i = 0; i < 4; ++i)
+    if (strncmp(name, "--no-", 5) == 0 && strcmp(name + 5, calls[i]) == 0) return run->without[i] = 1;
+  if (strcmp(name, "--regions") == 0) return run->regions = 1;
+  if (strcmp(name, "--no-peers") == 0) return run->no_peers = 1;
+  if (strcmp(name, "--off") == 0) return run->off = 1;
+  if (strcmp(name, "--print") == 0) return run->print = 1;
+  if (strcmp(name, "--tag") == 0) {
+    run->tag = value;
+    if (value[0] == '\0') return refuse(name, value), -1;
+  } else if (strcmp(name, "--contents") == 0) {
+    run->contents = value;
+    if (!one_of(value, contents, 3)) return refuse(name, value), -1;
+  } else if (strcmp(name, "--kind") == 0) {
+    run->kind = value;
+    if (!one_of(value, kinds, 2)) return refuse(name, value), -1;
+  } else if (strcmp(name, "--library") == 0) {
+    run->library = value;
+    if (value[0] == '\0') return refuse(name, value), -1;
+  } else {
+    return 0;
+  }
+  return 2;
+}
+
+/* Beside the command, as in the tree it was built in, or where it was installed to. */
+static char *find_library(void) {
+  static const char *const places[] = {LIBRARY, "../preload/" LIBRARY, GMM_PRELOAD_FROM_BIN "/" LIBRARY};
+  char command[4096];
+  const ssize_t length = readlink("/proc/self/exe", command, sizeof command - 1);
+  if (length <= 0) return NULL;
+  command[length] = '\0';
+  *strrchr(command, '/') = '\0';
+  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
+    char path[8192];
+    snprintf(path, sizeof path, "%s/%s", command, places[i]);
+    char *real = realpath(path, NULL);
+    if (real != NULL) return real;
+  }
+  fprintf(stderr,
+          "gmm run: there is no " LIBRARY " in %s, %s/../preload or %s/" GMM_PRELOAD_FROM_BIN
+          "; name it by --library\n",
+          command, command, command);
+  return NULL;
+}
+
+static int set(const struct run *run, const char *name, const char *value) {
+  if (run->print) printf("%s=%s\n", name, value);
+  if (run->print || setenv(name, value, 1) == 0) return 0;
+  fprintf(stderr, "gmm run: %s cannot be set: %s\n", name, strerror(errno));
+  return EXIT_FAILED;
+}
+
+static int set_preload(const struct run *run, const char *library) {
+  const char *others = getenv("LD_PRELOAD");
+  if (others == NULL || others[0] == '\0') return set(run, "LD_PRELOAD", library);
+  const size_t size = strlen(library) + strlen(others) + 2;
+  char *both = malloc(size);
+  if (both == NULL) return fprintf(stderr, "gmm run: no memory\n"), EXIT_FAILED;
+  snprintf(both, size, "%s:%s", library, others);
+  const int code = set(run, "LD_PRELOAD", both);
+  free(both);
+  return code;
+}
+
+static int set_up(const struct run *run) {
+  char list[64] = "";
+  for (int i = 0; i < 4; ++i) {
+    if (run->without[i] || run->regions) continue;
+    if (list[0] != '\0') strcat(list, ",");
+    strcat(list, calls[i]);
+  }
+  if (run->regions) strcpy(list, "regions");
+  if (run->off || list[0] == '\0') strcpy(list, "off");
+  int code = set(run, "GMM_PRELOAD", list);
+  if (code == 0 && run->tag != NULL) code = set(run, "GMM_PRELOAD_TAG", run->tag);
+  if (code == 0 && run->contents != NULL) code = set(run, "GMM_PRELOAD_CONTENTS", run->contents);
+  if (code == 0 && run->kind != NULL) code = set(run, "GMM_PRELOAD_KIND", run->kind);
+  if (code == 0 && run->no_peers) code = set(run, "GMM_PRELOAD_PEERS", "none");
+  if (code != 0) return code;
+  char *library = run->library != NULL ? realpath(run->library, NULL) : find_library();
+  if (library == NULL) {
+    if (run->library != NULL) fprintf(stderr, "gmm run: --library %s: %s\n", run->library, strerror(errno));
+    return EXIT_FAILED;
+  }
+  /* The dynamic linker takes both for the end of a name. */
+  if (strpbrk(library, " :") != NULL) {
+    fprintf(stderr, "gmm run: LD_PRELOAD cannot name %s, as it has a blank or colon; move or link it elsewhere\n",
+            library);
+    code = EXIT_FAILED;
+  } else {
+    code = set_preload(run, library);
+  }
+  free(library);
+  return code;
+}
+
+int command_run(int count, char **words) {
+  struct run run = {0};
+  int at = 0;
+  while (at < count && words[at][0] == '-') {
+    if (strcmp(words[at], "--") == 0) {
+      ++at;
+      break;
+    }
+    if (strcmp(words[at], "--help") == 0 || strcmp(words[at], "-h") == 0) return fputs(usage, stdout), EXIT_GOOD;
+    const int taken = read_option(count - at, words + at, &run);
+    if (taken < 0) return EXIT_USAGE;
+    if (taken == 0) return refuse("gmm run", words[at]);
+    at += taken;
+  }
+  if (at >= count && !run.print) {
+    fputs(usage, stderr);
+    return EXIT_USAGE;
+  }
+  const int code = set_up(&run);
+  if (code != 0 || run.print) return code;
+  execvp(words[at], words + at);
+  const int missing = errno == ENOENT;
+  fprintf(stderr, "gmm run: %s: %s\n", words[at], missing ? "there is no such program" : strerror(errno));
+  return missing ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tiers together, and which of them a chunk goes to.
+#ifndef GMM_ENGINE_BACKUP_TIERS_H
+#define GMM_ENGINE_BACKUP_TIERS_H
+
+#include "engine/backup_arena.h"
+#include "engine/backup_buffer.h"
+#include "engine/backup_file.h"
+#include "engine/backup_pageable.h"
+#include "engine/backup_settings.h"
+#include "engine/backup_threads.h"
+
+namespace gmm {
+
+struct Chunk;
+enum class Tier : uint32_t;
+
+struct BackupTiers {
+  explicit BackupTiers(Core &core)
+      : core(core), threads(core.log), arena(core, threads), pageable(core), file(core), ring(core), probes(core) {}
+
+  // In host memory, and a copy of the backend may touch it there: no staging.
+  bool is_direct(Tier tier) const;
+  // Where a chunk of a tier in host memory lies.
+  char *address(const Chunk &chunk) const;
+  // The room of a chunk is free again; `counted`: it was kept.
+  void give(const Chunk &chunk, bool counted);
+  void count(const Chunk &chunk);
+
+  Core &core;
+  BackupSettings settings;
+  BackupThreads threads;
+  BackupArena arena;
+  BackupPageable pageable;
+  BackupFile file;
+  BackupBuffer ring;    // slots of a chunk each, for what is not direct
+  BackupBuffer probes;  // what the devices are asked about zeros
+
+  std::atomic<uint64_t> held[4] = {};  // bytes of kept contents, by tier
+  std::atomic<uint64_t> copied{0}, skipped{0};
+  std::atomic<bool> cannot_find_zeros{false};  // said so already
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Full stacks of free blocks between the caches of threads (the name is TCMalloc's): where one thread frees what another allocates,
+// they go over as they are, without the heap's lock, slabs, merging or best fit.
+//
+// A batch is held by whoever swapped its state to kHeld, inside enter() of its own cache, or is emptied by a drain with caches_mutex
+// held. A drain comes after the caches of all threads were emptied: with Heap::fast.careful set no owner moves a batch any
+// more by then, so that nothing of a paused region is left.
+#ifndef GMM_ENGINE_TRANSFER_CACHE_H
+#define GMM_ENGINE_TRANSFER_CACHE_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/host_allocator.h"
+#include "engine/cache_entry.h"
+#include "engine/size_class.h"
+#include "engine/stream_order.h"
+
+namespace gmm {
+
+class Heap;
+
+class TransferCache {
+ public:
+  static constexpr uint32_t kMaxBatch = 64;
+  // Bytes of a batch, and of all at most: as much as one more thread's cache. include/gmm/memory.h promises it.
+  static constexpr uint64_t kMaxBatchBytes = uint64_t{32} << 20, kBudget = uint64_t{128} << 20;
+
+  explicit TransferCache(Heap &heap) : heap_(heap) {}
+  ~TransferCache();
+  TransferCache(const TransferCache &) = delete;
+  TransferCache &operator=(const TransferCache &) = delete;
+
+  // Blocks that were freed on a stream, not a per-thread one, each of `block_bytes`. False: there is no room. Other blocks may go to the
+  // heap to make some.
+  bool put(StreamKey key, uint64_t block_bytes, const CacheEntry *entries, uint32_t count);
+  // As many as one put() brought, in the same order; 0 when there are none.
+  uint32_t take(StreamKey key, uint64_t block_bytes, CacheEntry *out);
+
+  // Everything to the heap. With caches_mutex held, as the next one.
+  void drain();
+  // Those that nobody put there or took since a look at least `age` ago; returns their bytes.
+  uint64_t drain_idle(uint64_t now, uint64_t age);
+  uint64_t bytes() const {
+    const Batches *all = batches_.load(std::memory_order_acquire);
+    return all == nullptr ? 0 : all->bytes.load(std::memory_order_relaxed);
+  }
+
+ private:
+  // Blocks of one size and stream lie in one set. The places are many as a thread that waits for a processor catches up on many batches.
+  static constexpr uint32_t kSets = 4, kWays = 16, kBatches = kSets * kWays;
+  // States; any other value is the tag of a full batch.
+  static constexpr uint64_t kEmpty = 0, kHeld = 1;
+
+  struct alignas(64) Batch {
+    uint32_t count = 0;
+    StreamKey key;
+    uint64_t block_bytes = 0;
+    std::atomic<uint64_t> fills{0};
+    uint64_t seen_fills = 0, idle_since = 0;  // of drain_idle()
+    CacheEntry entries[kMaxBatch];
+    uint64_t bytes() const { return count * block_bytes; }
+  };
+  // The states apart, so that few lines of the processor's cache are searched.
+  struct alignas(64) Batches {
+    std::atomic<uint64_t> states[kBatches] = {};
+    alignas(64) std::atomic<uint64_t> bytes{0};
+    Batch batch[kBatches];
+  };
+
+  static uint64_t tag_of(StreamKey key, uint64_t block_bytes) {
+    const uint64_t mixed =
+        (reinterpret_cast<uintptr_t>(key.stream) + block_bytes * 0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93;
+    return (mixed ^ mixed >> 32) | 2;
+  }
+  static uint32_t first_way(uint64_t tag) { return (tag >> 2) % kSets * kWays; }
+  static bool is_full(uint64_t state) { return state != kEmpty && state != kHeld; }
+  static bool hold(Batches &all, uint32_t index, uint64_t state) {
+    return all.states[index].compare_exchange_strong(state, kHeld, std::memory_order_acquire,
+                                                     std::memory_order_relaxed);
+  }
+  bool hold_room(Batches &all, uint32_t first, uint32_t count, uint64_t tag, uint32_t *index);
+  void empty(Batches &all, uint32_t index);
+  Batches *make();
+
+  Heap &heap_;
+  std::atomic<Batches *> batches_{nullptr};  // made at the first put()
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/backup_settings.h"
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "preload/config.h"
+#include "preload/context.h"
+
+namespace gmm::preload {
+namespace {
+
+constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit char *g_directory = nullptr;  // NULL: the environment's
+
+// g_mutex is held.
+gmm_result apply(gmm_context *context, const char *directory) {
+  const Config &start = config();
+  gmm_backup_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.directory = directory != nullptr ? directory : start.disk_directory;
+  desc.flags = start.pageable ? GMM_BACKUP_NO_ARENA : 0;
+  if (desc.directory == nullptr && desc.flags == 0) return GMM_OK;
+  const gmm_result result = gmm_set_backup(context, &desc);
+  if (result < 0) say_gmm(result, "backups");
+  return result;
+}
+
+}  // namespace
+
+gmm_result set_backup_directory(gmm_context *context, const char *directory) {
+  char *copy = strdup(directory);
+  if (copy == nullptr) {
+    say("No host memory for the name of a folder.");
+    return GMM_ERROR_OUT_OF_HOST_MEMORY;
+  }
+  pthread_mutex_lock(&g_mutex);
+  const gmm_result result = context != nullptr ? apply(context, copy) : GMM_OK;
+  char *unused = copy;
+  if (result >= 0) {
+    unused = g_directory;
+    g_directory = copy;
+  }
+  pthread_mutex_unlock(&g_mutex);
+  std::free(unused);
+  return result;
+}
+
+gmm_result apply_backup_settings(gmm_context *context) {
+  pthread_mutex_lock(&g_mutex);
+  const gmm_result result = apply(context, g_directory);
+  pthread_mutex_unlock(&g_mutex);
+  return result;
+}
+
+}  // namespace gmm::preload

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/captures.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "preload/hooks.h"
+#include "preload/real.h"
+#include "preload/thread.h"
+
+namespace gmm::preload {
+namespace {
+
+constexpr uint32_t kMost = 256;  // at once; further ones are not known of
+
+constinit std::atomic<uint32_t> g_count{0};
+constinit Stream g_streams[kMost] = {};
+constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+}  // namespace
+
+bool any_capture() { return g_count.load(std::memory_order_acquire) != 0; }
+
+// The per-thread default stream has one name in every thread, so it may be there more than once.
+void capture_begun(Stream stream) {
+  pthread_mutex_lock(&g_mutex);
+  const uint32_t count = g_count.load(std::memory_order_relaxed);
+  if (count < kMost) {
+    g_streams[count] = stream;
+    g_count.store(count + 1, std::memory_order_release);
+  }
+  pthread_mutex_unlock(&g_mutex);
+}
+
+void capture_gone(Stream stream) {
+  if (!any_capture()) return;
+  pthread_mutex_lock(&g_mutex);
+  const uint32_t count = g_count.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (g_streams[i] != stream) continue;
+    g_streams[i] = g_streams[count - 1];
+    g_count.store(count - 1, std::memory_order_release);
+    break;
+  }
+  pthread_mutex_unlock(&g_mutex);
+}
+
+}  // namespace gmm::preload
+
+using namespace gmm::preload;
+
+namespace {
+
+Code begin(Stream stream, Code result) {
+  if (result == kSuccess && t_thread.depth == 0) capture_begun(stream);
+  return result;
+}
+
+// An end that fails has ended the capture, unless the stream was none that is captured.
+Code end(Stream stream, Code result) {
+  if (t_thread.depth == 0) capture_gone(stream);
+  return result;
+}
+
+}  // namespace
+
+Code cuStreamBeginCapture_v2(Stream stream, int mode) {
+  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+Code cuStreamBeginCapture_v2_ptsz(Stream stream, int mode) {
+  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+}
+Code cuStreamBeginCaptureToGraph(Stream stream, void *graph, const void *nodes, const void *edges, size_t count,
+                                 int mode) {
+  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+}
+Code cuStreamBeginCaptureToGraph_ptsz(Stream stream, void *graph, const void *nodes, const void *edges, size_t count,
+                                      int mode) {
+  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode));
+}
+Code cuStreamEndCapture(Stream stream, void **graph) {
+  return end(stream, GMM_PRELOAD_REAL(cuStreamEndCapture)(stream, graph));
+}
+Code cuStreamEndCapture_ptsz(Stream stream, void **graph) {
+  return end(stream, GMM_PRELOAD_REAL(cuStreamEndCapture_ptsz)(stream, graph));
+}
+
+// The runtime's, of which those of the driver that it calls are a part.
+namespace {
+
+template <class Call>
+Code inside(Call call) {
+  Inside guard;
+  return call();
+}
+
+}  // namespace
+
+Code cudaStreamBeginCapture(Stream stream, int mode) {
+  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCapture);
+  return begin(stream, inside([=] { return real_begin(stream, mode); }));
+}
+Code cudaStreamBeginCapture_ptsz(Stream stream, int mode) {
+  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCapture_ptsz);
+  return begin(stream, inside([=] { return real_begin(stream, mode); }));
+}
+Code cudaStreamBeginCaptureToGraph(Stream stream, void *graph, const void *nodes, const void *edges, size_t count,
+                                   int mode) {
+  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCaptureToGraph);
+  return begin(stream, inside([=] { return real_begin(stream, graph, nodes, edges, count, mode); }));
+}
+Code cudaStreamBeginCaptureToGraph_ptsz(Stream stream, void *graph, const void *nodes, const void *edges, size_t count,
+                                        int mode) {
+  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCaptureToGraph_ptsz);
+  return begin(stream, inside([=] { return real_begin(stream, graph, nodes, edges, count, mode); }));
+}
+Code cudaStreamEndCapture(Stream stream, void **graph) {
+  auto *real_end = GMM_PRELOAD_REAL(cudaStreamEndCapture);
+  return end(stream, inside([=] { return real_end(stream, graph); }));
+}
+Code cudaStreamEndCapture_ptsz(Stream stream, void **graph) {
+  auto *real_end = GMM_PRELOAD_REAL(cudaStreamEndCapture_ptsz);
+  return end(stream, inside([=] { return real_end(stream, graph); }));
+}

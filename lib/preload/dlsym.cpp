@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// dlsym and dlvsym as the program calls them: a CUDA function that the library stands in front of is given as its hook.
+//
+// What RTLD_NEXT, RTLD_DEFAULT and the namespace mean depends on who calls, which the system's dlsym sees by its return
+// address. So the functions here look at the question, leave the stack as it was, and jump: the system's function returns to the caller.
+#include <dlfcn.h>
+#include <gmm/version.h>
+
+#include <cstring>
+
+#include "preload/config.h"
+#include "preload/libc.h"
+#include "preload/real.h"
+
+namespace gmm::preload {
+namespace {
+
+constinit std::atomic<uintptr_t> g_gmm_begin{0};
+constinit std::atomic<uintptr_t> g_gmm_end{0};
+
+// gmm opens the driver for itself and must get the driver.
+bool is_gmm(const void *caller) {
+  CodeRange range{g_gmm_begin.load(std::memory_order_acquire), g_gmm_end.load(std::memory_order_relaxed)};
+  if (range.begin == 0) {
+    range = code_around(reinterpret_cast<const void *>(&gmm_version));
+    g_gmm_end.store(range.end, std::memory_order_relaxed);
+    g_gmm_begin.store(range.begin, std::memory_order_release);
+  }
+  return range.contains(caller);
+}
+
+bool is_cuda(const void *address) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  const char *slash = std::strrchr(info.dli_fname, '/');
+  const char *file = slash != nullptr ? slash + 1 : info.dli_fname;
+  return std::strncmp(file, "libcuda.so", 10) == 0 || std::strncmp(file, "libcudart", 9) == 0;
+}
+
+// Two registers: where to go, and whether that is the answer (0) or a function to jump to (1).
+struct Target {
+  void *address;
+  uint64_t jump;
+};
+
+// What the question for a CUDA function comes to; `found` is what the system answers.
+Target replace(Entry entry, void *found, void *system) {
+  const Target as_the_system_says{system, 1};
+  if (found == nullptr) return as_the_system_says;
+  // A scope that begins with us. Without us it would hold the real function, or nothing.
+  if (is_hook(found)) return find_loaded_real(entry) != nullptr ? as_the_system_says : Target{nullptr, 0};
+  if (!config().hooks || !is_cuda(found)) return as_the_system_says;
+  remember_real(entry, found);
+  return {entry_info(entry).hook, 0};
+}
+
+// In every process with the library: what the driver and runtime are asked for begins with "cu".
+bool concerns(void *handle, const char *name, const void *caller) {
+  return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT && !is_gmm(caller);
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("hidden"))) Target gmm_preload_dlsym(void *handle, const char *name, const void *caller);
+__attribute__((visibility("hidden"))) Target gmm_preload_dlvsym(void *handle, const char *name, const char *version,
+                                                                const void *caller);
+
+Target gmm_preload_dlsym(void *handle, const char *name, const void *caller) {
+  const DlsymFn system = system_dlsym();
+  if (__builtin_expect(concerns(handle, name, caller), 0)) {
+    const Entry entry = find_symbol(name);
+    // RTLD_DEFAULT means the global scope here as there, which we are part of.
+    if (entry != Entry::kCount) return replace(entry, system(handle, name), reinterpret_cast<void *>(system));
+  }
+  return {reinterpret_cast<void *>(system), 1};
+}
+
+Target gmm_preload_dlvsym(void *handle, const char *name, const char *version, const void *caller) {
+  const DlvsymFn system = system_dlvsym();
+  if (__builtin_expect(concerns(handle, name, caller), 0)) {
+    const Entry entry = find_symbol(name);
+    if (entry != Entry::kCount) return replace(entry, system(handle, name, version), reinterpret_cast<void *>(system));
+  }
+  return {reinterpret_cast<void *>(system), 1};
+}
+}
+
+}  // namespace gmm::preload
+
+// dlsym(handle, name) and dlvsym(handle, name, version). The arguments are kept over the question; what is on the stack is unchanged at the jump.
+#if defined(__x86_64__)
+#define GMM_PRELOAD_LOOK_UP(function, caller_register)                                     \
+  asm(".text\n.globl " #function "\n.type " #function ",@function\n.p2align 4\n" #function \
+      ":\n"                                                                                \
+      ".cfi_startproc\n"                                                                   \
+      "endbr64\n"                                                                          \
+      "push %rdi\n.cfi_adjust_cfa_offset 8\n"                                              \
+      "push %rsi\n.cfi_adjust_cfa_offset 8\n"                                              \
+      "push %rdx\n.cfi_adjust_cfa_offset 8\n"                                              \
+      "mov 24(%rsp), %" caller_register                                                    \
+      "\n"                                                                                 \
+      "call gmm_preload_" #function                                                        \
+      "\n"                                                                                 \
+      "mov %rdx, %rcx\n"                                                                   \
+      "pop %rdx\n.cfi_adjust_cfa_offset -8\n"                                              \
+      "pop %rsi\n.cfi_adjust_cfa_offset -8\n"                                              \
+      "pop %rdi\n.cfi_adjust_cfa_offset -8\n"                                              \
+      "test %rcx, %rcx\n"                                                                  \
+      "jz 1f\n"                                                                            \
+      "jmp *%rax\n"                                                                        \
+      "1: ret\n"                                                                           \
+      ".cfi_endproc\n.size " #function ", .-" #function "\n")
+GMM_PRELOAD_LOOK_UP(dlsym, "rdx");
+GMM_PRELOAD_LOOK_UP(dlvsym, "rcx");
+#elif defined(__aarch64__)
+#define GMM_PRELOAD_LOOK_UP(function, caller_register)                                                \
+  asm(".text\n.globl " #function "\n.type " #function ",%function\n.p2align 4\n" #function            \
+      ":\n"                                                                                           \
+      ".cfi_startproc\n"                                                                              \
+      "hint #34\n" /* bti c */                                                                        \
+      "stp x29, x30, [sp, #-48]!\n.cfi_def_cfa_offset 48\n.cfi_offset 29, -48\n.cfi_offset 30, -40\n" \
+      "mov x29, sp\n"                                                                                 \
+      "stp x0, x1, [sp, #16]\n"                                                                       \
+      "str x2, [sp, #32]\n"                                                                           \
+      "mov " caller_register                                                                          \
+      ", x30\n"                                                                                       \
+      "bl gmm_preload_" #function                                                                     \
+      "\n"                                                                                            \
+      "mov x16, x0\n"                                                                                 \
+      "mov x17, x1\n"                                                                                 \
+      "ldp x0, x1, [sp, #16]\n"                                                                       \
+      "ldr x2, [sp, #32]\n"                                                                           \
+      "ldp x29, x30, [sp], #48\n.cfi_def_cfa_offset 0\n.cfi_restore 29\n.cfi_restore 30\n"            \
+      "cbnz x17, 1f\n"                                                                                \
+      "mov x0, x16\n"                                                                                 \
+      "ret\n"                                                                                         \
+      "1: br x16\n"                                                                                   \
+      ".cfi_endproc\n.size " #function ", .-" #function "\n")
+GMM_PRELOAD_LOOK_UP(dlsym, "x2");
+GMM_PRELOAD_LOOK_UP(dlvsym, "x3");
+#else
+#error "dlsym() is not interposed on this machine: configure with -Dpreload=disabled or write its look-up"
+#endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that the library stands in front of.
+#ifndef GMM_PRELOAD_ENTRIES_H
+#define GMM_PRELOAD_ENTRIES_H
+
+#include <cstdint>
+
+// X(symbol, name for cuGetProcAddress, the CUDA version that made the symbol what the name means, which default stream a null stream is)
+#define GMM_PRELOAD_DRIVER(X)                                                           \
+  X(cuMemAlloc_v2, "cuMemAlloc", 3020, kEither)                                         \
+  X(cuMemFree_v2, "cuMemFree", 3020, kEither)                                           \
+  X(cuMemAllocManaged, "cuMemAllocManaged", 6000, kEither)                              \
+  X(cuMemAllocAsync, "cuMemAllocAsync", 11020, kLegacy)                                 \
+  X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, kPerThread)                         \
+  X(cuMemFreeAsync, "cuMemFreeAsync", 11020, kLegacy)                                   \
+  X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, kPerThread)                           \
+  X(cuMemAllocHost_v2, "cuMemAllocHost", 3020, kEither)                                 \
+  X(cuMemHostAlloc, "cuMemHostAlloc", 2020, kEither)                                    \
+  X(cuMemFreeHost, "cuMemFreeHost", 2000, kEither)                                      \
+  X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, kEither)                               \
+  X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, kLegacy)                    \
+  X(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, kPerThread)            \
+  X(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, kLegacy)         \
+  X(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, kPerThread) \
+  X(cuStreamEndCapture, "cuStreamEndCapture", 10000, kLegacy)                           \
+  X(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, kPerThread)                   \
+  X(cuGetProcAddress, "cuGetProcAddress", 11030, kLegacy)                               \
+  X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, kLegacy)                            \
+  X(cuGetProcAddress_ptsz, "cuGetProcAddress", 11030, kPerThread)                       \
+  X(cuGetProcAddress_v2_ptsz, "cuGetProcAddress", 12000, kPerThread)
+
+// X(symbol)
+#define GMM_PRELOAD_RUNTIME(X)          \
+  X(cudaMalloc)                         \
+  X(cudaFree)                           \
+  X(cudaMallocAsync)                    \
+  X(cudaMallocAsync_ptsz)               \
+  X(cudaFreeAsync)                      \
+  X(cudaFreeAsync_ptsz)                 \
+  X(cudaMallocManaged)                  \
+  X(cudaMallocHost)                     \
+  X(cudaHostAlloc)                      \
+  X(cudaFreeHost)                       \
+  X(cudaStreamDestroy)                  \
+  X(cudaStreamBeginCapture)             \
+  X(cudaStreamBeginCapture_ptsz)        \
+  X(cudaStreamBeginCaptureToGraph)      \
+  X(cudaStreamBeginCaptureToGraph_ptsz) \
+  X(cudaStreamEndCapture)               \
+  X(cudaStreamEndCapture_ptsz)          \
+  X(cudaGetDriverEntryPoint)            \
+  X(cudaGetDriverEntryPoint_ptsz)       \
+  X(cudaGetDriverEntryPointByVersion)   \
+  X(cudaGetDriverEntryPointByVersion_ptsz)
+
+namespace gmm::preload {
+
+enum class Entry : uint32_t {
+#define X(symbol, ...) k_##symbol,
+  GMM_PRELOAD_DRIVER(X) GMM_PRELOAD_RUNTIME(X)
+#undef X
+      kCount
+};
+inline constexpr uint32_t kEntryCount = static_cast<uint32_t>(Entry::kCount);
+
+enum class NullStream : uint8_t { kEither, kLegacy, kPerThread };
+
+struct EntryInfo {
+  const char *symbol;
+  const char *name;  // for cuGetProcAddress; NULL: a function of the runtime
+  int version;
+  NullStream null_stream;
+  void *hook;
+};
+const EntryInfo &entry_info(Entry entry);
+inline bool is_runtime(Entry entry) { return entry >= Entry::k_cudaMalloc; }
+
+// Entry::kCount when there is none.
+Entry find_symbol(const char *symbol);
+Entry find_name(const char *name, int version, bool per_thread);
+bool is_hook(const void *address);
+
+}  // namespace gmm::preload
+#endif

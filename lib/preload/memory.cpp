@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/memory.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+#include "preload/captures.h"
+#include "preload/context.h"
+#include "preload/real.h"
+
+namespace gmm::preload {
+namespace {
+
+// --- How a block was allocated -----------------------------------------------------------------------------------
+// A byte for each 2 MiB of addresses, as no two heaps share one: whether the heap is ordered by streams. 64 MiB of addresses, of which what is touched
+// takes memory.
+constexpr uint32_t kPageShift = 21;
+constexpr uint32_t kAddressBits = 47;
+constinit std::atomic<std::atomic<uint8_t> *> g_pages{nullptr};
+constinit std::atomic<bool> g_ordered_used{false};
+constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+std::atomic<uint8_t> *pages() {
+  std::atomic<uint8_t> *known = g_pages.load(std::memory_order_acquire);
+  if (known != nullptr) return known;
+  pthread_mutex_lock(&g_mutex);
+  known = g_pages.load(std::memory_order_relaxed);
+  if (known == nullptr) {
+    void *memory = mmap(nullptr, uint64_t{1} << (kAddressBits - kPageShift), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) {
+      known = static_cast<std::atomic<uint8_t> *>(memory);
+      g_pages.store(known, std::memory_order_release);
+    }
+  }
+  pthread_mutex_unlock(&g_mutex);
+  return known;
+}
+
+void mark(const void *memory, bool ordered) {
+  const uintptr_t page = reinterpret_cast<uintptr_t>(memory) >> kPageShift;
+  if (page >> (kAddressBits - kPageShift) != 0) return;
+  std::atomic<uint8_t> *table = ordered || g_ordered_used.load(std::memory_order_relaxed) ? pages() : nullptr;
+  if (table == nullptr) return;
+  if (table[page].load(std::memory_order_relaxed) != ordered) table[page].store(ordered, std::memory_order_relaxed);
+}
+
+// In doubt it is not: the free waits then.
+bool is_ordered(const void *memory) {
+  const uintptr_t page = reinterpret_cast<uintptr_t>(memory) >> kPageShift;
+  std::atomic<uint8_t> *table = g_pages.load(std::memory_order_acquire);
+  return table != nullptr && page >> (kAddressBits - kPageShift) == 0 &&
+         table[page].load(std::memory_order_relaxed) != 0;
+}
+
+// --- Waiting for a device --------------------------------------------------------------------------------------
+// While a stream is captured, other threads may free, and a thread in the relaxed mode too; waiting for the device would spoil the
+// capture. Such memory is freed later, when it may be waited for.
+struct Postponed {
+  void *memory;
+  Postponed *next;
+};
+constinit std::atomic<Postponed *> g_postponed{nullptr};
+
+void postpone(Postponed *last, Postponed *first) {
+  last->next = g_postponed.load(std::memory_order_relaxed);
+  while (!g_postponed.compare_exchange_weak(last->next, first, std::memory_order_acq_rel)) {
+  }
+}
+
+bool may_wait(const Driver &entries) {
+  if (any_capture()) return false;
+  int mode = kCaptureModeRelaxed;
+  if (entries.cuThreadExchangeStreamCaptureMode(&mode) != kSuccess) return true;
+  if (mode == kCaptureModeRelaxed) return false;
+  entries.cuThreadExchangeStreamCaptureMode(&mode);
+  return true;
+}
+
+Code wait_for(const Driver &entries, int device) {
+  Context *now = nullptr;
+  int current = -1, handle = 0;
+  if (Code code = entries.cuDeviceGet(&handle, device); code != kSuccess) return code;
+  if (Code code = entries.cuCtxGetCurrent(&now); code != kSuccess) return code;
+  if (now != nullptr && entries.cuCtxGetDevice(&current) == kSuccess && current == handle)
+    return entries.cuCtxSynchronize();
+  Context *primary = nullptr;
+  if (Code code = entries.cuDevicePrimaryCtxRetain(&primary, handle); code != kSuccess) return code;
+  Code code = entries.cuCtxPushCurrent(primary);
+  if (code == kSuccess) {
+    code = entries.cuCtxSynchronize();
+    Context *popped = nullptr;
+    const Code back = entries.cuCtxPopCurrent(&popped);
+    if (code == kSuccess) code = back;
+  }
+  entries.cuDevicePrimaryCtxRelease(handle);
+  return code;
+}
+
+Code free_now(gmm_context *owner, void *memory, Stream stream) {
+  const gmm_result result = gmm_free(owner, memory, static_cast<gmm_stream>(stream));
+  if (result >= 0) return kSuccess;
+  say_gmm(result, "free");
+  return code_of(result);
+}
+
+gmm_pointer_info ask(gmm_context *owner, const void *memory) {
+  gmm_pointer_info info = {};
+  info.struct_size = sizeof info;
+  if (gmm_query(owner, memory, &info) < 0)
+    info.state = GMM_STATE_UNKNOWN;  // a child after fork: the real function says it
+  return info;
+}
+
+void free_postponed(gmm_context *owner, const Driver &entries) {
+  if (g_postponed.load(std::memory_order_relaxed) == nullptr || !may_wait(entries)) return;
+  Postponed *list = g_postponed.exchange(nullptr, std::memory_order_acq_rel);
+  while (list != nullptr) {
+    Postponed *next = list->next;
+    const gmm_pointer_info info = ask(owner, list->memory);
+    const Code waited = wait_for(entries, info.device);
+    const Code freed = waited == kSuccess ? free_now(owner, list->memory, nullptr) : waited;
+    if (freed == kSuccess || freed == kInvalidValue) {  // freed twice by the program: the first time counts
+      std::free(list);
+    } else {
+      postpone(list, list);
+    }
+    list = next;
+  }
+}
+
+// Ours, at its start, and of the kind that the function frees.
+Outcome check_free(const gmm_pointer_info &info, const void *memory, Free kind) {
+  if (info.state != GMM_STATE_ACTIVE && info.state != GMM_STATE_PAUSED && info.state != GMM_STATE_PARTLY_PAUSED &&
+      info.state != GMM_STATE_FREE)
+    return kReal;
+  const bool host = info.kind == GMM_KIND_HOST;
+  if (info.state != GMM_STATE_FREE && info.base == memory && host == (kind == Free::kHost)) return {true, kSuccess};
+  say("%p cannot be freed by this function: %s.", memory,
+      info.state == GMM_STATE_FREE ? "it was freed before"
+      : info.base != memory        ? "it is inside a block"
+                                   : "it is memory of another kind");
+  return {true, kInvalidValue};
+}
+
+Outcome fail(gmm_result result, const char *what) {
+  // A child after fork can do nothing with gmm, and little with CUDA, which says so itself.
+  if (result == GMM_ERROR_FORKED) return kReal;
+  say_gmm(result, what);
+  return {true, code_of(result)};
+}
+
+bool has_margin(uint64_t size) {
+  const uint64_t margin = g_margin.load(std::memory_order_relaxed);
+  const Driver *entries = margin != 0 ? driver() : nullptr;
+  size_t left = 0, total = 0;
+  if (entries == nullptr || entries->cuMemGetInfo(&left, &total) != kSuccess) return true;
+  if (left >= size && left - size >= margin) return true;
+  say("%llu bytes would leave less than the margin of %llu bytes on the device, which has %llu free.",
+      static_cast<unsigned long long>(size), static_cast<unsigned long long>(margin),
+      static_cast<unsigned long long>(left));
+  return false;
+}
+
+}  // namespace
+
+Label *wanted(Route route) {
+  const Config &asked = config();
+  const bool regions = asked.region || g_regions.load(std::memory_order_relaxed);
+  if (__builtin_expect(asked.routes == 0 && !regions, 1)) return nullptr;
+  if (t_thread.depth != 0) return nullptr;
+  const bool in_program = (asked.routes & static_cast<uint32_t>(route)) != 0;
+  if (regions && (in_program || route == Route::kDevice || route == Route::kAsync))
+    if (Label *label = current_region(); label != nullptr) return label;
+  return in_program ? label_of(asked.tag, asked.contents) : nullptr;
+}
+
+Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream stream, void **out) {
+  gmm_context *owner = context(false);
+  if (owner == nullptr) return kReal;
+  Inside inside;
+  if (const Driver *entries = driver(); entries != nullptr && context_is_cuda()) free_postponed(owner, *entries);
+  const bool on_device = route == Route::kDevice || route == Route::kAsync;
+  gmm_kind kind = config().kind;
+  if (route == Route::kHost) kind = GMM_KIND_HOST;
+  if (route == Route::kManaged) kind = GMM_KIND_MANAGED;
+  const bool ordered = route == Route::kAsync;
+  if (ordered) g_ordered_used.store(true, std::memory_order_relaxed);
+  if (on_device && !has_margin(size)) return {true, kOutOfMemory};
+  gmm_heap *heap = nullptr;
+  if (gmm_result result = heap_of(label, device, kind, ordered, &heap); result < 0) return fail(result, "allocation");
+  void *memory = nullptr;
+  if (gmm_result result = gmm_heap_alloc(heap, size, static_cast<gmm_stream>(ordered ? stream : nullptr), &memory);
+      result < 0)
+    return fail(result, "allocation");
+  mark(memory, ordered);
+  *out = memory;
+  return {true, kSuccess};
+}
+
+Outcome free_idle(void *memory, Free kind) {
+  gmm_context *owner = g_context.load(std::memory_order_acquire);
+  if (owner == nullptr || memory == nullptr || t_thread.depth != 0) return kReal;
+  Inside inside;
+  const gmm_pointer_info info = ask(owner, memory);
+  const Outcome outcome = check_free(info, memory, kind);
+  if (!outcome.done || outcome.code != kSuccess) return outcome;
+  const Driver *entries = context_is_cuda() ? driver() : nullptr;
+  if (entries != nullptr && !is_ordered(memory)) {
+    if (!may_wait(*entries)) {
+      auto *entry = static_cast<Postponed *>(std::malloc(sizeof(Postponed)));
+      if (entry == nullptr) return {true, kOutOfMemory};
+      entry->memory = memory;
+      postpone(entry, entry);
+      return outcome;
+    }
+    if (Code code = wait_for(*entries, info.device); code != kSuccess) {
+      say("The free of %p could not wait for the device: the driver answered %d.", memory, code);
+      return {true, code};
+    }
+    free_postponed(owner, *entries);
+  }
+  return {true, free_now(owner, memory, nullptr)};
+}
+
+Outcome free_ordered(void *memory, Stream stream) {
+  gmm_context *owner = g_context.load(std::memory_order_acquire);
+  if (owner == nullptr || memory == nullptr || t_thread.depth != 0) return kReal;
+  Inside inside;
+  const Outcome outcome = check_free(ask(owner, memory), memory, Free::kDevice);
+  if (!outcome.done || outcome.code != kSuccess) return outcome;
+  if (!is_ordered(memory)) {
+    // Only what no stream uses may go back to the heap that it is from.
+    const Driver *entries = context_is_cuda() ? driver() : nullptr;
+    if (entries != nullptr)
+      if (Code code = entries->cuStreamSynchronize(stream); code != kSuccess) return {true, code};
+    stream = nullptr;
+  }
+  return {true, free_now(owner, memory, stream)};
+}
+
+void forget_stream(Stream stream) {
+  capture_gone(stream);
+  if (!g_ordered_used.load(std::memory_order_relaxed) || t_thread.depth != 0) return;
+  Inside inside;
+  // A stream that is lost or being captured cannot be waited for: the real function says what it thinks of it.
+  const gmm_result result =
+      gmm_stream_forget(g_context.load(std::memory_order_acquire), static_cast<gmm_stream>(stream));
+  if (result < 0) say_gmm(result, "stream");
+}
+
+Code current_device(int *out) {
+  const Driver *entries = driver();
+  return entries != nullptr ? entries->cuCtxGetDevice(out) : kNotInitialized;
+}
+
+Code stream_device(Stream stream, int *out) {
+  const Driver *entries = driver();
+  if (entries == nullptr) return kNotInitialized;
+  Context *own = nullptr, *now = nullptr;
+  if (reinterpret_cast<uintptr_t>(stream) <= 2) return entries->cuCtxGetDevice(out);
+  if (Code code = entries->cuStreamGetCtx(stream, &own); code != kSuccess) return code;
+  if (Code code = entries->cuCtxGetCurrent(&now); code != kSuccess) return code;
+  if (own == now) return entries->cuCtxGetDevice(out);
+  if (Code code = entries->cuCtxPushCurrent(own); code != kSuccess) return code;
+  const Code code = entries->cuCtxGetDevice(out);
+  entries->cuCtxPopCurrent(&now);
+  return code;
+}
+
+}  // namespace gmm::preload

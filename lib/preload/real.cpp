@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/real.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <cstdlib>
+
+#include "preload/libc.h"
+
+namespace gmm::preload {
+namespace {
+
+constexpr const char *kDriverLibrary = "libcuda.so.1";
+
+// A library that is loaded already, by its name or, for one of several versions, by the beginning of its file's name.
+void *loaded(const char *name, const char *stem) {
+  void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+  char path[4096];
+  if (library == nullptr && find_loaded(stem, path, sizeof path)) library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  return library;
+}
+
+const char *driver_file() {
+  const char *path = std::getenv("GMM_CUDA_DRIVER");  // the same that gmm opens
+  return path != nullptr && path[0] != '\0' ? path : kDriverLibrary;
+}
+
+// Answers for a function that is nowhere. With fewer parameters than any of them, which the calling conventions allow.
+Code not_found() { return kNotFound; }
+
+constinit Driver g_driver_entries = {};
+constinit std::atomic<int> g_driver_state{0};  // 1: there, -1: not
+constinit pthread_mutex_t g_driver_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit std::atomic<GetDeviceFn *> g_get_device{nullptr};
+
+bool open_driver() {
+  void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);  // never closed, as gmm's
+  if (library == nullptr) return false;
+  bool complete = true;
+  const auto take = [&](auto *slot, const char *name) {
+    void *address = system_dlsym()(library, name);
+    *slot = reinterpret_cast<std::remove_pointer_t<decltype(slot)>>(address);
+    complete = complete && address != nullptr;
+  };
+  take(&g_driver_entries.cuCtxGetCurrent, "cuCtxGetCurrent");
+  take(&g_driver_entries.cuCtxPushCurrent, "cuCtxPushCurrent_v2");
+  take(&g_driver_entries.cuCtxPopCurrent, "cuCtxPopCurrent_v2");
+  take(&g_driver_entries.cuCtxGetDevice, "cuCtxGetDevice");
+  take(&g_driver_entries.cuCtxSynchronize, "cuCtxSynchronize");
+  take(&g_driver_entries.cuDeviceGet, "cuDeviceGet");
+  take(&g_driver_entries.cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer");
+  take(&g_driver_entries.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+  take(&g_driver_entries.cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
+  take(&g_driver_entries.cuMemGetInfo, "cuMemGetInfo_v2");
+  take(&g_driver_entries.cuStreamGetCtx, "cuStreamGetCtx");
+  take(&g_driver_entries.cuStreamSynchronize, "cuStreamSynchronize");
+  take(&g_driver_entries.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
+  return complete;
+}
+
+}  // namespace
+
+void *find_loaded_real(Entry entry) {
+  auto &slot = g_real[static_cast<uint32_t>(entry)];
+  if (void *known = slot.load(std::memory_order_acquire); known != nullptr) return known;
+  const EntryInfo &info = entry_info(entry);
+  void *address = system_dlsym()(RTLD_NEXT, info.symbol);  // what the program would have found without us
+  if (address == nullptr) {
+    void *library = is_runtime(entry) ? loaded("libcudart.so", "libcudart.so") : loaded(driver_file(), "libcuda.so");
+    if (library != nullptr) address = system_dlsym()(library, info.symbol);
+  }
+  if (address != nullptr && !is_hook(address)) remember_real(entry, address);
+  return slot.load(std::memory_order_acquire);
+}
+
+void *find_real(Entry entry) {
+  void *found = find_loaded_real(entry);
+  if (found != nullptr || is_runtime(entry)) return found;
+  if (void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL); library != nullptr)
+    if (void *address = system_dlsym()(library, entry_info(entry).symbol); address != nullptr)
+      remember_real(entry, address);
+  return g_real[static_cast<uint32_t>(entry)].load(std::memory_order_acquire);
+}
+
+void remember_real(Entry entry, void *address) {
+  void *none = nullptr;
+  g_real[static_cast<uint32_t>(entry)].compare_exchange_strong(none, address, std::memory_order_acq_rel);
+}
+
+void *find_callable(Entry entry) {
+  void *found = find_real(entry);
+  return found != nullptr ? found : reinterpret_cast<void *>(not_found);
+}
+
+const Driver *driver() {
+  int state = g_driver_state.load(std::memory_order_acquire);
+  if (__builtin_expect(state == 0, 0)) {
+    pthread_mutex_lock(&g_driver_mutex);
+    state = g_driver_state.load(std::memory_order_relaxed);
+    if (state == 0) {
+      state = open_driver() ? 1 : -1;
+      g_driver_state.store(state, std::memory_order_release);
+    }
+    pthread_mutex_unlock(&g_driver_mutex);
+  }
+  return state > 0 ? &g_driver_entries : nullptr;
+}
+
+GetDeviceFn *runtime_get_device() {
+  GetDeviceFn *known = g_get_device.load(std::memory_order_relaxed);
+  if (known != nullptr) return known;
+  void *address = system_dlsym()(RTLD_NEXT, "cudaGetDevice");
+  if (address == nullptr)
+    if (void *library = loaded("libcudart.so", "libcudart.so"); library != nullptr)
+      address = system_dlsym()(library, "cudaGetDevice");
+  known = reinterpret_cast<GetDeviceFn *>(address);
+  g_get_device.store(known, std::memory_order_relaxed);
+  return known;
+}
+
+}  // namespace gmm::preload

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/region.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace gmm::preload {
+namespace {
+
+constexpr const char *kStartName = "default";
+constexpr uint64_t kLongestName = 48;  // of a tag of gmm, before what says the contents
+
+constinit std::atomic<Label *> g_labels{nullptr};
+constinit pthread_mutex_t g_label_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+// The region of threads that are in none: that of the thread which entered last, until it leaves.
+constinit std::atomic<Label *> g_process_region{nullptr};
+constinit pthread_mutex_t g_region_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit const ThreadState *g_region_owner = nullptr;
+constinit std::atomic<bool> g_started{false};
+
+Label *look_up(const char *name, gmm_contents contents) {
+  for (Label *label = labels(); label != nullptr; label = label->next)
+    if (label->contents == contents && std::strcmp(label->name, name) == 0) return label;
+  return nullptr;
+}
+
+gmm_contents contents_of(bool cpu, bool disk) {
+  return cpu ? GMM_CONTENTS_HOST : disk ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
+}
+
+Label *start_region() {
+  const Config &start = config();
+  return start.region ? label_of(kStartName, contents_of(start.cpu_backup, start.disk_backup)) : nullptr;
+}
+
+// TMS_INIT_ENABLE: every thread begins in a region.
+void start() {
+  if (__builtin_expect(g_started.load(std::memory_order_acquire), 1)) return;
+  Label *first = start_region();
+  pthread_mutex_lock(&g_region_mutex);
+  if (!g_started.load(std::memory_order_relaxed)) {
+    g_process_region.store(first, std::memory_order_relaxed);
+    if (first != nullptr) g_regions.store(true, std::memory_order_relaxed);
+    g_started.store(true, std::memory_order_release);
+  }
+  pthread_mutex_unlock(&g_region_mutex);
+}
+
+}  // namespace
+
+Label *labels() { return g_labels.load(std::memory_order_acquire); }
+
+Label *label_of(const char *name, gmm_contents contents) {
+  if (Label *known = look_up(name, contents); known != nullptr) return known;
+  pthread_mutex_lock(&g_label_mutex);
+  Label *label = look_up(name, contents);
+  if (label == nullptr) {
+    char *copy = strdup(name);
+    void *memory = copy != nullptr ? std::calloc(1, sizeof(Label)) : nullptr;
+    if (memory != nullptr) {
+      label = ::new (memory) Label{copy, contents, {0}, {nullptr}, labels()};
+      g_labels.store(label, std::memory_order_release);
+    } else {
+      std::free(copy);
+      say("No host memory for the tag \"%.63s\".", name);
+    }
+  }
+  pthread_mutex_unlock(&g_label_mutex);
+  return label;
+}
+
+void tag_name(const char *name, gmm_contents contents, char out[64]) {
+  static const char *const kSuffix[] = {"", "#host", "#file"};
+  const char *suffix = kSuffix[contents <= GMM_CONTENTS_FILE ? contents : 0];
+  const uint64_t length = std::strlen(name);
+  if (length <= kLongestName) {
+    std::snprintf(out, 64, "%s%s", name, suffix);
+    return;
+  }
+  uint64_t hash = 14695981039346656037ull;  // FNV-1a
+  for (uint64_t i = 0; i < length; ++i) hash = (hash ^ static_cast<unsigned char>(name[i])) * 1099511628211ull;
+  std::snprintf(out, 64, "%.31s~%016llx%s", name, static_cast<unsigned long long>(hash), suffix);
+}
+
+Label *current_region() {
+  start();
+  const ThreadState &thread = t_thread;
+  if (thread.own) return thread.interesting ? thread.label : nullptr;
+  return g_process_region.load(std::memory_order_acquire);
+}
+
+ThreadState &region_settings() {
+  ThreadState &thread = t_thread;
+  if (!thread.configured) {
+    start();
+    const Config &start = config();
+    thread.configured = true;
+    thread.interesting = start.region;
+    thread.cpu_backup = start.cpu_backup;
+    thread.disk_backup = start.disk_backup;
+    thread.pageable = start.pageable;
+    thread.name = kStartName;
+  }
+  return thread;
+}
+
+void region_changed() {
+  ThreadState &thread = region_settings();
+  const Config &start = config();
+  const gmm_contents contents = contents_of(thread.cpu_backup, thread.disk_backup);
+  thread.own = thread.interesting != start.region || std::strcmp(thread.name, kStartName) != 0 ||
+               contents != contents_of(start.cpu_backup, start.disk_backup);
+  thread.label = thread.interesting ? label_of(thread.name, contents) : nullptr;
+  if (thread.interesting) g_regions.store(true, std::memory_order_relaxed);
+  if (!start.process_regions) return;
+  Label *first = start_region();
+  pthread_mutex_lock(&g_region_mutex);
+  if (thread.own && thread.interesting) {
+    g_region_owner = &thread;
+    g_process_region.store(thread.label, std::memory_order_release);
+  } else if (g_region_owner == &thread) {
+    g_region_owner = nullptr;
+    g_process_region.store(first, std::memory_order_release);
+  }
+  pthread_mutex_unlock(&g_region_mutex);
+}
+
+}  // namespace gmm::preload

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch_memory_saver's functions. No failure ends the process: see preload.h.
+#include <cstring>
+
+#include "preload/backup_settings.h"
+#include "preload/context.h"
+#include "preload/memory.h"
+#include "preload/preload.h"
+
+using namespace gmm::preload;
+
+namespace {
+
+constinit std::atomic<int> g_retain{-1};  // -1: as the environment says
+
+using Change = gmm_result (*)(gmm_context *, const gmm_pause_desc *, uint64_t *);
+
+// All tags of a name: one for each kind of contents that its regions had.
+int change(Change operation, const char *what, const char *name) {
+  gmm_context *owner = g_context.load(std::memory_order_acquire);
+  if (owner == nullptr) return 0;  // nothing was allocated
+  Inside inside;
+  gmm_tag tags[GMM_CONTENTS_FILE + 1];
+  gmm_pause_desc desc = {};
+  desc.struct_size = sizeof desc;
+  const bool all = name == nullptr || name[0] == '\0';
+  for (Label *label = all ? nullptr : labels(); label != nullptr; label = label->next) {
+    const gmm_tag tag = label->tag.load(std::memory_order_acquire);
+    if (tag != 0 && std::strcmp(label->name, name) == 0) tags[desc.tag_count++] = tag;
+  }
+  if (!all && desc.tag_count == 0) return 0;  // an unknown tag, or one without memory
+  desc.tags = all ? nullptr : tags;
+  const gmm_result result = operation(owner, &desc, nullptr);
+  if (result >= 0) return 0;
+  say_gmm(result, what);
+  return result;
+}
+
+}  // namespace
+
+void tms_set_interesting_region(bool interesting) GMM_NOEXCEPT {
+  region_settings().interesting = interesting;
+  region_changed();
+}
+
+bool tms_get_interesting_region(void) GMM_NOEXCEPT { return region_settings().interesting; }
+
+void tms_set_current_tag(const char *tag) GMM_NOEXCEPT {
+  // The name of a label lives for ever.
+  const Label *label = tag != nullptr && tag[0] != '\0' ? label_of(tag, GMM_CONTENTS_DROP) : nullptr;
+  if (label == nullptr) {
+    if (tag == nullptr || tag[0] == '\0') say("A region's tag needs a name.");
+    return;
+  }
+  region_settings().name = label->name;
+  region_changed();
+}
+
+const char *tms_get_current_tag(void) GMM_NOEXCEPT { return region_settings().name; }
+
+void tms_set_enable_cpu_backup(bool enable) GMM_NOEXCEPT {
+  region_settings().cpu_backup = enable;
+  region_changed();
+}
+
+bool tms_get_enable_cpu_backup(void) GMM_NOEXCEPT { return region_settings().cpu_backup; }
+
+void tms_set_enable_disk_backup(bool enable) GMM_NOEXCEPT {
+  region_settings().disk_backup = enable;
+  region_changed();
+}
+
+bool tms_get_enable_disk_backup(void) GMM_NOEXCEPT { return region_settings().disk_backup; }
+
+void tms_set_cpu_backup_backend(const char *backend) GMM_NOEXCEPT {
+  const bool pageable = backend != nullptr && std::strcmp(backend, "mmap") == 0;
+  if (!pageable && (backend == nullptr || std::strcmp(backend, "pinned") != 0)) {
+    say("The backend of a backup is \"mmap\" or \"pinned\", not \"%.63s\".", backend != nullptr ? backend : "");
+    return;
+  }
+  region_settings().pageable = pageable;
+}
+
+const char *tms_get_cpu_backup_backend(void) GMM_NOEXCEPT { return region_settings().pageable ? "mmap" : "pinned"; }
+
+void tms_set_disk_backup_dir(const char *directory) GMM_NOEXCEPT {
+  if (directory == nullptr || directory[0] == '\0') {
+    say("The folder for backups needs a name.");
+    return;
+  }
+  Inside inside;
+  (void)set_backup_directory(g_context.load(std::memory_order_acquire), directory);  // its message is kept
+}
+
+void tms_set_retain_cpu_backup(bool retain) GMM_NOEXCEPT { g_retain.store(retain, std::memory_order_relaxed); }
+
+bool tms_get_retain_cpu_backup(void) GMM_NOEXCEPT {
+  const int set = g_retain.load(std::memory_order_relaxed);
+  return set >= 0 ? set != 0 : config().retain;
+}
+
+void set_memory_margin_bytes(uint64_t bytes) GMM_NOEXCEPT { g_margin.store(bytes, std::memory_order_relaxed); }
+
+int tms_pause(const char *tag) GMM_NOEXCEPT { return change(gmm_pause, "pause", tag); }
+
+int tms_resume(const char *tag) GMM_NOEXCEPT { return change(gmm_resume, "resume", tag); }
+
+uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT {
+  gmm_context *owner = g_context.load(std::memory_order_acquire);
+  if (owner == nullptr) {
+    say("%p: nothing was allocated by gmm yet.", static_cast<const void *>(memory));
+    return nullptr;
+  }
+  Inside inside;
+  const void *kept = nullptr;
+  const gmm_result result = gmm_backup_map(owner, memory, size, &kept);
+  if (result < 0) say_gmm(result, "backup");
+  // To read: the type is torch_memory_saver's.
+  return const_cast<uint8_t *>(static_cast<const uint8_t *>(kept));
+}

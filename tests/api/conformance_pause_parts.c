@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// pause.h: parts, waiting, what becomes of contents, and what is kept.
+#include "pause_support.h"
+
+static gmm_state state_of(const void *address) { return query(address).state; }
+
+static void a_range_comes_back_alone(void) {
+  gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
+  char *blocks_[3];
+  for (int i = 0; i < 3; ++i) {
+    gmm_alloc_desc alloc = alloc_desc();
+    alloc.tag = tag;
+    alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
+    MUST(gmm_alloc(context, 6 * MIB, &alloc, (void **)&blocks_[i]));
+    write_pattern(blocks_[i], 6 * MIB, 10 + i, GMM_STREAM_DEFAULT);
+  }
+  MUST(gmm_pause(context, NULL, NULL));
+  uint64_t bytes = 0;
+  OK(gmm_resume_range(context, blocks_[1] + MIB, 100, &bytes));
+  CHECK_EQUAL(bytes, 6 * MIB);
+  CHECK_EQUAL(state_of(blocks_[0]), GMM_STATE_PAUSED);
+  CHECK_EQUAL(state_of(blocks_[1]), GMM_STATE_ACTIVE);
+  CHECK_EQUAL(state_of(blocks_[2]), GMM_STATE_PAUSED);
+  CHECK_EQUAL(pause_info(tag).state, GMM_STATE_PARTLY_PAUSED);
+  CHECK_PATTERN(blocks_[1], 6 * MIB, 11);
+  RESULT(gmm_resume_range(context, blocks_[1], 6 * MIB, &bytes), GMM_UNCHANGED);
+  CHECK_EQUAL(bytes, 0);
+  // What came back may change, and be paused again.
+  write_pattern(blocks_[1], 6 * MIB, 77, GMM_STREAM_DEFAULT);
+  OK(gmm_pause(context, NULL, &bytes));
+  CHECK_EQUAL(bytes, 6 * MIB);
+  OK(gmm_resume(context, NULL, &bytes));
+  CHECK_EQUAL(bytes, 18 * MIB);
+  CHECK_PATTERN(blocks_[0], 6 * MIB, 10);
+  CHECK_PATTERN(blocks_[1], 6 * MIB, 77);
+  CHECK_PATTERN(blocks_[2], 6 * MIB, 12);
+  for (int i = 0; i < 3; ++i) OK(gmm_free(context, blocks_[i], GMM_STREAM_DEFAULT));
+}
+
+static void a_part_of_the_pool_comes_back_and_is_freed(void) {
+  gmm_tag tag = make_tag("pool", GMM_CONTENTS_HOST);
+  allocate_blocks(tag, 50);
+  MUST(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume_range(context, blocks[39], block_size(39), NULL));
+  CHECK_EQUAL(state_of(blocks[39]), GMM_STATE_ACTIVE);
+  CHECK_PATTERN(blocks[39], block_size(39), 50 + 39);
+  OK(gmm_free(context, blocks[39], GMM_STREAM_DEFAULT));
+  blocks[39] = ALLOC_TAG(block_size(39), tag);
+  REQUIRE(blocks[39] != NULL);
+  write_pattern(blocks[39], block_size(39), 50 + 39, GMM_STREAM_DEFAULT);
+  OK(gmm_free(context, blocks[3], GMM_STREAM_DEFAULT));
+  blocks[3] = NULL;
+  OK(gmm_resume(context, NULL, NULL));
+  check_blocks(50);
+  free_blocks();
+}
+
+static void what_happens_to_contents_can_be_chosen_each_time(void) {
+  gmm_tag tag = make_tag("weights", GMM_CONTENTS_DROP);
+  allocate_blocks(tag, 200);
+  gmm_pause_desc pause = one_tag(&tag);
+  pause.flags = GMM_PAUSE_KEEP_HOST;
+  OK(gmm_pause(context, &pause, NULL));
+  gmm_pause_info info = pause_info(tag);
+  CHECK(info.backup_host_bytes > 0 && info.backup_file_bytes == 0);
+  CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
+  OK(gmm_resume(context, NULL, NULL));
+  check_blocks(200);
+  pause.flags = GMM_PAUSE_KEEP_FILE;
+  OK(gmm_pause(context, &pause, NULL));
+  info = pause_info(tag);
+  CHECK(info.backup_file_bytes > 0 && info.backup_host_bytes == 0);
+  OK(gmm_resume(context, NULL, NULL));
+  check_blocks(200);
+  gmm_tag_desc keeps = {.struct_size = sizeof keeps, .contents = GMM_CONTENTS_HOST, .priority = 3};
+  OK(gmm_tag_update(context, tag, &keeps));
+  CHECK_EQUAL(pause_info(tag).priority, 3);
+  pause.flags = GMM_PAUSE_DROP;
+  OK(gmm_pause(context, &pause, NULL));
+  info = pause_info(tag);
+  CHECK_EQUAL(info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes, 0);
+  uint8_t byte = 0;
+  RESULT(gmm_backup_read(context, blocks[0], 1, &byte), GMM_ERROR_INVALID_VALUE);
+  OK(gmm_resume(context, NULL, NULL));
+  free_blocks();
+}
+
+static void kept_contents_can_be_read_and_forgotten(void) {
+  gmm_tag tag = make_tag("kept", GMM_CONTENTS_HOST);
+  allocate_blocks(tag, 300);
+  OK(gmm_pause(context, NULL, NULL));
+  const uint64_t size = block_size(38);
+  uint8_t *read = malloc(size), *expected = malloc(size);
+  REQUIRE(read != NULL && expected != NULL);
+  for (uint64_t i = 0; i < size; ++i) expected[i] = pattern_at(i, 300 + 38);
+  OK(gmm_backup_read(context, blocks[38], size, read));
+  CHECK(memcmp(read, expected, size) == 0);
+  OK(gmm_backup_read(context, (char *)blocks[38] + 12345, 1000, read));
+  CHECK(memcmp(read, expected + 12345, 1000) == 0);
+  const void *view = NULL, *again = NULL;
+  OK(gmm_backup_map(context, blocks[38], size, &view));
+  CHECK(view != NULL && memcmp(view, expected, size) == 0);
+  OK(gmm_backup_map(context, (char *)blocks[38] + 100, 1, &again));
+  CHECK(again == (const char *)view + 100);
+  RESULT(gmm_backup_read(context, blocks[38], size + 1, read), GMM_ERROR_INVALID_SIZE);
+  CHECK_EQUAL(state_of(blocks[38]), GMM_STATE_PAUSED);
+  uint64_t bytes = 0;
+  OK(gmm_backup_discard(context, NULL, &bytes));
+  CHECK(bytes >= size);
+  RESULT(gmm_backup_discard(context, NULL, &bytes), GMM_UNCHANGED);
+  CHECK_EQUAL(bytes, 0);
+  CHECK_EQUAL(pause_info(tag).backup_host_bytes, 0);
+  RESULT(gmm_backup_read(context, blocks[38], 1, read), GMM_ERROR_INVALID_VALUE);
+  OK(gmm_resume(context, NULL, NULL));
+  write_pattern(blocks[38], size, 5, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(blocks[38], size, 5);
+  free(read);
+  free(expected);
+  free_blocks();
+}
+
+static gmm_backup_info backup_info(void) {
+  gmm_backup_info info = {.struct_size = sizeof info};
+  OK(gmm_backup_query(context, &info));
+  return info;
+}
+
+static void read_only_contents_are_copied_once(void) {
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
+  gmm_tag tag = 0;
+  MUST(gmm_tag_create(context, "constant", &desc, &tag));
+  gmm_alloc_desc alloc = alloc_desc();
+  alloc.tag = tag;
+  char *kept = NULL, *replaced = NULL;
+  MUST(gmm_alloc(context, 20 * MIB, &alloc, (void **)&kept));
+  MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&replaced));
+  write_pattern(kept, 20 * MIB, 1, GMM_STREAM_DEFAULT);
+  write_pattern(replaced, 10 * MIB, 2, GMM_STREAM_DEFAULT);
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK(pause_info(tag).retained_bytes >= 30 * MIB);
+  // Another block at the same address is another block.
+  OK(gmm_free(context, replaced, GMM_STREAM_DEFAULT));
+  char *successor = NULL;
+  MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&successor));
+  CHECK(successor == replaced);  // else this shows nothing
+  write_pattern(successor, 10 * MIB, 3, GMM_STREAM_DEFAULT);
+  uint64_t skipped = backup_info().skipped_bytes;
+  OK(gmm_pause(context, NULL, NULL));
+  CHECK(backup_info().skipped_bytes - skipped >= 16 * MIB);
+  CHECK(backup_info().skipped_bytes - skipped <= 20 * MIB + 64 * KIB);
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(kept, 20 * MIB, 1);
+  CHECK_PATTERN(successor, 10 * MIB, 3);
+  // No longer read-only: changes are kept too.
+  desc.flags = 0;
+  OK(gmm_tag_update(context, tag, &desc));
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_EQUAL(pause_info(tag).retained_bytes, 0);
+  write_pattern(kept, 20 * MIB, 9, GMM_STREAM_DEFAULT);
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(kept, 20 * MIB, 9);
+  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, successor, GMM_STREAM_DEFAULT));
+}
+
+static uint64_t calls, total_told;
+static int32_t stop_at(void *user, uint64_t done, uint64_t total) {
+  CHECK(done <= total);
+  total_told = total;
+  return ++calls == *(uint64_t *)user;
+}
+
+static void a_program_may_end_it_at_any_call(void) {
+  gmm_tag tag = make_tag("stopped", GMM_CONTENTS_HOST);
+  allocate_blocks(tag, 400);
+  gmm_pause_desc desc = one_tag(&tag);
+  uint64_t k = 0;
+  desc.progress = stop_at;
+  desc.progress_user = &k;
+  for (int pausing = 1; pausing >= 0; --pausing) {
+    gmm_result result = GMM_ERROR_CANCELLED;
+    for (k = 1; result != GMM_OK && k < 1000; ++k) {
+      calls = 0;
+      uint64_t bytes = 9;
+      result = pausing ? gmm_pause(context, &desc, &bytes) : gmm_resume(context, &desc, &bytes);
+      if (result == GMM_OK) break;
+      RESULT(result, GMM_ERROR_CANCELLED);
+      CHECK_EQUAL(bytes, 9);
+      for (unsigned i = 0; i < BLOCKS; ++i)
+        CHECK_EQUAL(state_of(blocks[i]), pausing ? GMM_STATE_ACTIVE : GMM_STATE_PAUSED);
+      if (pausing) check_blocks(400);
+    }
+    CHECK_EQUAL(result, GMM_OK);
+    CHECK(k > 1);
+    CHECK(total_told > 1000000);
+  }
+  check_blocks(400);
+  free_blocks();
+}
+
+typedef struct waiter {
+  pthread_t thread;
+  void *block;
+  gmm_result result;
+} waiter;
+static void *wait_for_block(void *argument) {
+  waiter *self = argument;
+  self->result = gmm_resume_wait(context, self->block, 100, 20000);
+  return NULL;
+}
+
+static void a_thread_waits_for_its_block(void) {
+  gmm_tag tag = make_tag("awaited", GMM_CONTENTS_HOST);
+  allocate_blocks(tag, 500);
+  OK(gmm_resume_wait(context, blocks[0], 100, 0));
+  MUST(gmm_pause(context, NULL, NULL));
+  RESULT(gmm_resume_wait(context, blocks[0], 100, 0), GMM_NOT_READY);
+  RESULT(gmm_resume_wait(context, blocks[0], 100, 20), GMM_NOT_READY);
+  waiter waiters[3];
+  for (int i = 0; i < 3; ++i) {
+    waiters[i].block = blocks[i * 19];
+    REQUIRE(pthread_create(&waiters[i].thread, NULL, wait_for_block, &waiters[i]) == 0);
+  }
+  OK(gmm_resume(context, NULL, NULL));
+  for (int i = 0; i < 3; ++i) {
+    pthread_join(waiters[i].thread, NULL);
+    CHECK_EQUAL(waiters[i].result, GMM_OK);
+  }
+  check_blocks(500);
+  free_blocks();
+  int foreign = 0;
+  RESULT(gmm_resume_wait(context, &foreign, 4, 0), GMM_ERROR_UNKNOWN_POINTER);
+}
+
+static void pauses_take_few_calls(void) {
+  enum { COUNT = 1000 };
+  gmm_context_release(context);
+  gmm_context_desc own = {.struct_size = sizeof own, .host_memory = 4096 * MIB, .host_devices = 2};
+  context = NULL;
+  MUST(gmm_context_create(&own, &context));
+  read_device(device);
+  gmm_tag tag = make_tag("many", GMM_CONTENTS_DROP);
+  void *many[COUNT];
+  if (free_device_bytes() < 2 * COUNT * MIB) SKIP("the device has too little memory");
+  for (int i = 0; i < COUNT; ++i) {
+    gmm_alloc_desc alloc = alloc_desc();
+    alloc.tag = tag;
+    MUST(gmm_alloc(context, 2 * MIB, &alloc, &many[i]));
+  }
+  for (int round = 0; round < 3; ++round) {
+    uint64_t before = stats().backend_calls, bytes = 0;
+    MUST(gmm_pause(context, NULL, &bytes));
+    uint64_t calls_of_pause = stats().backend_calls - before;
+    CHECK(bytes >= 2 * COUNT * MIB);
+    CHECK_MESSAGE(calls_of_pause <= 100, "%llu calls to pause", (unsigned long long)calls_of_pause);
+    before = stats().backend_calls;
+    MUST(gmm_resume(context, NULL, &bytes));
+    uint64_t calls_of_resume = stats().backend_calls - before;
+    CHECK_MESSAGE(calls_of_resume <= 100, "%llu calls to resume", (unsigned long long)calls_of_resume);
+  }
+  for (int i = 0; i < COUNT; ++i) OK(gmm_free(context, many[i], GMM_STREAM_DEFAULT));
+}
+
+int main(void) {
+  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
+  KINDS(a_range_comes_back_alone, vmm);
+  KINDS(a_part_of_the_pool_comes_back_and_is_freed, vmm);
+  KINDS(what_happens_to_contents_can_be_chosen_each_time, vmm);
+  KINDS(kept_contents_can_be_read_and_forgotten, vmm);
+  KINDS(read_only_contents_are_copied_once, vmm);
+  KINDS(a_program_may_end_it_at_any_call, vmm);
+  KINDS(a_thread_waits_for_its_block, vmm);
+  KINDS(pauses_take_few_calls, vmm);
+  return check_finish();
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm's pause as its users call it: blocks under a tag, and the public interface.
+#include <cstdio>
+#include <cstring>
+
+#include "pause_command.h"
+#include "pause_subject_of.h"
+
+namespace gmm_bench {
+namespace {
+
+gmm_backend backend = GMM_BACKEND_AUTO;
+uint64_t host_memory = 0;
+
+struct GmmPause {
+  static constexpr const char *kName = "gmm";
+  static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_DROP | 1u << GMM_BENCH_PAUSE_WARM |
+                                     1u << GMM_BENCH_PAUSE_COLD | 1u << GMM_BENCH_PAUSE_PAGEABLE |
+                                     1u << GMM_BENCH_PAUSE_FILE;
+  static constexpr bool kNeedsCuda = false;
+
+  gmm_context *context = nullptr;
+  gmm_tag tag = 0;
+  std::vector<void *> blocks;
+  uint64_t bytes = 0;
+  std::string failure;
+
+  // What is unchanged did not pause or resume.
+  bool good(gmm_result result, const char *what) {
+    if (result == GMM_OK) return true;
+    failure = std::string(what) + ": " + gmm_result_name(result);
+    if (result < 0) failure += std::string(": ") + gmm_last_error_message();
+    return false;
+  }
+
+  bool open(const gmm_bench_pause_options &options) {
+    gmm_context_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.backend = backend;
+    desc.host_memory = host_memory;
+    gmm_backup_desc backup = {};
+    backup.struct_size = sizeof backup;
+    if (options.mode == GMM_BENCH_PAUSE_PAGEABLE) backup.flags = GMM_BACKUP_NO_ARENA;
+    backup.directory = options.directory;
+    // Not what the host can spare at the moment: the arena is to be measured.
+    if (options.mode == GMM_BENCH_PAUSE_WARM || options.mode == GMM_BENCH_PAUSE_COLD)
+      backup.arena_limit = 2 * options.blocks * options.size;
+    gmm_tag_desc kept = {};
+    kept.struct_size = sizeof kept;
+    kept.contents = options.mode == GMM_BENCH_PAUSE_DROP   ? GMM_CONTENTS_DROP
+                    : options.mode == GMM_BENCH_PAUSE_FILE ? GMM_CONTENTS_FILE
+                                                           : GMM_CONTENTS_HOST;
+    if (!good(gmm_context_create(&desc, &context), "gmm_context_create") ||
+        !good(gmm_set_backup(context, &backup), "gmm_set_backup") ||
+        !good(gmm_tag_create(context, "bench", &kept, &tag), "gmm_tag_create") ||
+        !good(gmm_tag_push(context, tag), "gmm_tag_push"))
+      return false;
+    gmm_alloc_desc block = {};
+    block.struct_size = sizeof block;
+    block.kind = GMM_KIND_VMM;
+    block.device = options.device;
+    bytes = options.blocks * options.size;
+    for (uint64_t i = 0; i < options.blocks; ++i)
+      if (!good(gmm_alloc(context, options.size, &block, &blocks.emplace_back()), "gmm_alloc")) return false;
+    return good(gmm_tag_pop(context), "gmm_tag_pop");
+  }
+  void close() {
+    if (context == nullptr) return;
+    if (!good(gmm_reset(context), "gmm_reset") || !good(gmm_context_release(context), "gmm_context_release"))
+      std::fprintf(stderr, "gmm-bench: warning: %s\n", failure.c_str());
+  }
+
+  void *block(uint64_t index) { return blocks[index]; }
+
+  bool pause() { return change("gmm_pause", gmm_pause); }
+  bool resume() { return change("gmm_resume", gmm_resume); }
+  bool change(const char *name, decltype(&gmm_pause) function) {
+    gmm_pause_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.tags = &tag;
+    desc.tag_count = 1;
+    uint64_t changed = 0;
+    if (!good(function(context, &desc, &changed), name)) return false;
+    // More than the blocks: what the heap holds beside them goes too.
+    return changed >= bytes || (failure = std::string(name) + ": " + std::to_string(changed) + " bytes changed, of " +
+                                          std::to_string(bytes),
+                                false);
+  }
+
+  uint64_t calls() {
+    gmm_statistics out = {};
+    out.struct_size = sizeof out;
+    return gmm_stats(context, nullptr, &out) == GMM_OK ? out.backend_calls : GMM_BENCH_UNKNOWN;
+  }
+  std::string setting() {
+    gmm_pause_info info = {};
+    info.struct_size = sizeof info;
+    if (!good(gmm_pause_query(context, tag, &info), "gmm_pause_query")) return failure;
+    std::string text;
+    const auto add = [&](const char *name, uint64_t part) {
+      if (part == 0) return;
+      char percent[16];
+      std::snprintf(percent, sizeof percent, " %.3g%%", 100.0 * static_cast<double>(part) / static_cast<double>(bytes));
+      text += (text.empty() ? "" : ", ") + std::string(name) + percent;
+    };
+    add("arena", info.backup_pinned_bytes);
+    add("pageable", info.backup_host_bytes - info.backup_pinned_bytes);
+    add("file", info.backup_file_bytes);
+    return text;
+  }
+  std::string error() { return failure; }
+};
+
+struct GmmPrepared : GmmPause {
+  static constexpr const char *kName = "gmm-prepared";
+  static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_COLD;
+  bool open(const gmm_bench_pause_options &options) {
+    return GmmPause::open(options) &&
+           good(gmm_backup_prepare(context, options.device, options.blocks * options.size), "gmm_backup_prepare");
+  }
+};
+
+constexpr gmm_bench_pause_subject kGmm = make_pause_subject<GmmPause>();
+constexpr gmm_bench_pause_subject kGmmPrepared = make_pause_subject<GmmPrepared>();
+
+}  // namespace
+
+const gmm_bench_pause_subject *gmm_pause_subject() { return &kGmm; }
+const gmm_bench_pause_subject *gmm_prepared_subject() { return &kGmmPrepared; }
+
+void set_pause_backend(gmm_backend chosen, uint64_t memory) {
+  backend = chosen;
+  host_memory = memory;
+}
+
+}  // namespace gmm_bench

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs that use gmm.memory_saver or gmm.vllm: each in an interpreter of its own, on a fake of PyTorch over the fake CUDA driver."""
+import ctypes
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from gmm import _preload
+
+HERE = pathlib.Path(__file__).parent
+FAKE_TORCH = HERE / "fake_torch"
+FAKE_VLLM = HERE / "fake_vllm"
+
+PRELUDE = """
+import contextlib, os, sys, threading
+import torch
+import gmm
+
+MIB = 1 << 20
+
+def full(mib, value, device="cuda"):
+    return torch.full((mib * MIB,), value, dtype=torch.uint8, device=device)
+
+def used():  # MiB of the device
+    free, total = torch.cuda.mem_get_info()
+    return (total - free) // MIB
+
+def holds(tensor, value):
+    content = tensor._bytes()
+    return content == bytes([value]) * len(content)
+
+def raises(kind, function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        return error
+    raise SystemExit(f"no {kind.__name__} by {function}")
+
+def enter(manager):
+    with manager:
+        pass
+"""
+
+SAVER = """
+from gmm.memory_saver import TorchMemorySaver, configure_subprocess, register_hook_mode, torch_memory_saver as saver
+saver.hook_mode = {mode!r}
+"""
+
+
+def library():
+    """The preload library; the test is left out where there is none, or no fake driver and runtime to run it on."""
+    try:
+        ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
+        ctypes.CDLL("libcudart.so.13")
+    except (OSError, AttributeError) as error:
+        pytest.skip(f"the fake CUDA driver and runtime are not in reach: {error}")
+    try:
+        return _preload.find_library()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
+    """Runs a program; fails when it does not end with 0. Returns what it printed."""
+    path = library()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TMS_", "PYTORCH_", "GMM_PRELOAD")) and name != "LD_PRELOAD"}
+    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(FAKE_VLLM), inherited.get("PYTHONPATH", "")])
+    inherited["GMM_PRELOAD_LIBRARY"] = path
+    if preload:
+        inherited["LD_PRELOAD"] = path
+        inherited["GMM_PRELOAD_REGION_SCOPE"] = "thread"  # as configure_subprocess() sets it
+    inherited.update(environment)
+    done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_saver(mode, code, environment=()):
+    """The same with the memory saver in a hook mode."""
+    return run(code, preload=mode == "preload", environment=environment, prelude=PRELUDE + SAVER.format(mode=mode))

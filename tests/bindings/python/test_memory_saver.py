@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.memory_saver: regions, pausing, backups and errors, as torch_memory_saver has them. The fake of PyTorch shows no kernels and no graphs."""
+import pytest
+from drop_in import library, run, run_saver
+
+MODES = pytest.mark.parametrize("mode", ["preload", "torch"])
+
+
+@MODES
+def test_documented_example(mode):
+    run_saver(mode, """
+with saver.region():
+    pauseable = full(64, 100)
+    address = pauseable.data_ptr()
+before = used()
+saver.pause()
+assert before - used() >= 64, (before, used())
+saver.resume()
+assert used() == before and pauseable.data_ptr() == address
+pauseable.fill_(3)
+assert holds(pauseable, 3)
+""")
+
+
+@MODES
+def test_contents_and_tags(mode):
+    run_saver(mode, """
+outside = full(4, 1)
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(24, 42)
+with saver.region(tag="kv_cache"):
+    cache = full(48, 9)
+whole = used()
+saver.pause("kv_cache")
+assert whole - used() >= 48 and holds(weights, 42) and holds(outside, 1)
+saver.pause("weights")
+both = used()
+assert whole - both >= 72
+saver.resume("weights")
+assert holds(weights, 42) and whole - used() >= 48
+saver.pause("weights")
+assert used() == both
+saver.resume()
+assert used() == whole and holds(weights, 42) and holds(outside, 1)
+cache.fill_(8)
+assert holds(cache, 8)
+""")
+
+
+@MODES
+def test_one_tag_with_and_without_backup(mode):
+    run_saver(mode, """
+with saver.region(tag="t", enable_cpu_backup=True):
+    kept = full(6, 1)
+with saver.region(tag="t"):
+    lost = full(6, 2)
+whole = used()
+saver.pause("t")
+assert whole - used() >= 12
+saver.resume("t")
+assert used() == whole and holds(kept, 1)
+lost.fill_(4)
+assert holds(lost, 4) and holds(kept, 1)
+""")
+
+
+@MODES
+def test_nothing_to_do_is_no_error(mode):
+    run_saver(mode, """
+saver.pause("nobody has this tag"); saver.resume("nobody has this tag"); saver.pause(); saver.resume("")
+with saver.region(tag="a", enable_cpu_backup=True):
+    a = full(4, 5)
+with saver.region(tag="b", enable_cpu_backup=True):
+    b = full(4, 6)
+saver.pause("a"); saver.pause("a"); saver.pause(); saver.pause("")
+with saver.region(tag="a", enable_cpu_backup=True):
+    later = full(4, 7)  # under a paused tag: active
+assert holds(later, 7)
+saver.resume(); saver.resume("a"); saver.resume()
+assert holds(a, 5) and holds(b, 6) and holds(later, 7)
+""")
+
+
+@MODES
+def test_nested_regions(mode):
+    run_saver(mode, """
+with saver.region(tag="outer", enable_cpu_backup=True):
+    first = full(8, 1)
+    with saver.region(tag="inner"):
+        second = full(16, 2)
+        with saver.region(tag="outer", enable_cpu_backup=True):  # the key of the one that is open
+            third = full(8, 3)
+    fourth = full(8, 4)
+whole = used()
+saver.pause("inner")
+assert whole - used() >= 16 and holds(first, 1) and holds(third, 3) and holds(fourth, 4)
+saver.pause("outer")
+saver.resume()
+assert holds(first, 1) and holds(third, 3) and holds(fourth, 4)
+cdll = saver._impl._binary_wrapper.cdll
+assert not cdll.tms_get_interesting_region() and cdll.tms_get_current_tag() == b"default"
+""")
+
+
+@MODES
+def test_exceptions_inside(mode):
+    run_saver(mode, """
+cdll = None
+try:
+    with saver.region(tag="outer", enable_cpu_backup=True):
+        cdll = saver._impl._binary_wrapper.cdll
+        with contextlib.suppress(KeyError):
+            with saver.region(tag="inner"):
+                raise KeyError
+        assert cdll.tms_get_current_tag() == b"outer" and cdll.tms_get_enable_cpu_backup()
+        inside = full(4, 1)
+        raise ZeroDivisionError
+except ZeroDivisionError:
+    pass
+assert not cdll.tms_get_interesting_region()
+after = full(4, 2)
+saver.pause()
+assert holds(after, 2)
+saver.resume()
+assert holds(inside, 1)
+
+def leaves():
+    with saver.region():
+        cdll.tms_set_current_tag(b"another")
+assert "changed inside" in str(raises(AssertionError, leaves))
+assert cdll.tms_get_current_tag() == b"default" and not cdll.tms_get_interesting_region()
+""")
+
+
+@MODES
+def test_free_while_paused(mode):
+    run_saver(mode, """
+with saver.region(enable_cpu_backup=True):
+    keep, go = full(8, 1), full(8, 2)
+saver.pause()
+del go
+import gc; gc.collect()
+torch.cuda.empty_cache()
+cdll = saver._impl._binary_wrapper.cdll
+with saver.region(tag="raw"):
+    raw = cdll.tms_torch_malloc(6912, 0, None)
+    odd = cdll.tms_torch_malloc(2 * MIB + 1, 0, None)
+assert raw and odd
+before = used()
+saver.pause("raw")
+assert used() < before
+cdll.tms_torch_free(raw, 6912, 0, None)
+saver.resume()
+assert holds(keep, 1)
+torch.cuda._write(odd, bytes(2 * MIB + 1))
+cdll.tms_torch_free(odd, 2 * MIB + 1, 0, None)
+saver.pause(); saver.resume()
+assert holds(keep, 1)
+""")
+
+
+@MODES
+def test_out_of_memory_on_resume(mode):
+    run_saver(mode, """
+with saver.region(tag="a", enable_cpu_backup=True):
+    a = full(64, 1)
+with saver.region(tag="b"):
+    b = full(64, 2)
+saver.pause()
+hog = [full(64, 3) for _ in range(3)]
+error = raises(gmm.OutOfMemoryError, saver.resume)
+assert isinstance(error, gmm.Error) and isinstance(error, MemoryError) and str(error)
+raises(gmm.OutOfMemoryError, saver.resume)
+hog.clear()
+torch.cuda.empty_cache()
+saver.resume()
+assert holds(a, 1)
+b.fill_(5)
+assert holds(b, 5)
+""", {"FAKE_CUDA_MEMORY": str(256 << 20)})
+
+
+@MODES
+def test_autograd_does_not_escape(mode):
+    """Backward inside a region allocates on the thread of the region; afterwards autograd has its threads again."""
+    run_saver(mode, """
+with saver.region(tag="gradients"):
+    grad = torch.autograd.backward(lambda: (threading.get_ident(), full(32, 7)))
+    assert grad[0] == threading.get_ident()
+assert torch.autograd.backward(threading.get_ident) != threading.get_ident()
+before = used()
+saver.pause("gradients")
+assert before - used() >= 32
+saver.resume()
+""")
+
+
+@MODES
+def test_other_threads_stay_out(mode):
+    """What another thread allocates for itself meanwhile is not paused with the region."""
+    run_saver(mode, """
+made = []
+with saver.region(tag="mine"):
+    thread = threading.Thread(target=lambda: made.append(full(8, 1)))
+    thread.start(); thread.join()
+    mine = full(8, 2)
+saver.pause("mine")
+assert holds(made[0], 1)
+saver.resume()
+""")
+
+
+@MODES
+def test_threads_in_regions_of_one_key(mode):
+    run_saver(mode, """
+made, inside = [], threading.Barrier(3)
+def work(value):
+    with saver.region(tag="shared", enable_cpu_backup=True):
+        inside.wait()
+        made.append((full(4, value), value))
+        inside.wait()
+threads = [threading.Thread(target=work, args=(value,)) for value in (1, 2, 3)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+before = used()
+saver.pause("shared")
+assert before - used() >= 12
+saver.resume()
+assert len(made) == 3 and all(holds(*pair) for pair in made)
+""")
+
+
+def test_several_devices_preload():
+    """Also of a device that is not current; what is allocated there after the region is not in it."""
+    run_saver("preload", """
+torch.cuda.set_device(1); torch.cuda.set_device(0)
+with saver.region(enable_cpu_backup=True):
+    a, b = full(4, 1), full(4, 2, "cuda:1")
+del a
+after = full(4, 9, "cuda:1")
+saver.pause()
+assert holds(after, 9)
+saver.resume()
+assert holds(b, 2) and b.device.index == 1
+""", {"FAKE_CUDA_DEVICES": "2"})
+
+
+@MODES
+def test_several_devices(mode):
+    run_saver(mode, """
+made = []
+def used_of(index):
+    with torch.cuda.device(index):
+        return used()
+for index in (0, 1):
+    torch.cuda.set_device(index)
+    with saver.region(tag="t", enable_cpu_backup=True):
+        made.append(full(32, index + 1, f"cuda:{index}"))
+before = [used_of(0), used_of(1)]
+saver.pause("t")
+assert all(then - used_of(index) >= 32 for index, then in enumerate(before))
+saver.resume("t")
+assert [used_of(0), used_of(1)] == before and holds(made[0], 1) and holds(made[1], 2)
+""", {"FAKE_CUDA_DEVICES": "2"})
+
+
+def test_disable():
+    run_saver("preload", """
+@contextlib.contextmanager
+def failing():
+    with saver.disable():
+        raise ZeroDivisionError
+        yield
+
+with saver.region(tag="t"):
+    inside = full(8, 1)
+    before = used()
+    with saver.disable():
+        outside = full(8, 2)
+        gone = full(64, 3)
+        assert not saver._impl._binary_wrapper.cdll.tms_get_interesting_region()
+        del gone
+    assert saver._impl._binary_wrapper.cdll.tms_get_interesting_region()
+    assert used() - before < 64  # what was freed there has gone back
+    again = full(8, 4)
+    raised = raises(ZeroDivisionError, lambda: enter(failing()))
+saver.pause()
+assert holds(outside, 2)
+saver.resume()
+again.fill_(5)
+assert "only when tms is active" in str(raises(AssertionError, enter, saver.disable()))
+""")
+
+
+@MODES
+def test_get_cpu_backup(mode):
+    run_saver(mode, """
+with saver.region(enable_cpu_backup=True):
+    kept = torch.full((10, 20, 30), 1.5, dtype=torch.float32, device="cuda")
+    numbers = torch.full((5,), 7, dtype=torch.int64, device="cuda")
+with saver.region(tag="lost"):
+    lost = full(2, 1)
+outside = full(2, 1)
+assert saver.get_cpu_backup(kept) is None
+saver.pause()
+copy, view = saver.get_cpu_backup(kept), saver.get_cpu_backup(kept, zero_copy=True)
+assert copy.shape == view.shape == (10, 20, 30) and copy.dtype is view.dtype is torch.float32 and copy.device == torch.device("cpu")
+assert copy.tolist() == view.tolist() == [1.5] * 6000 and copy.data_ptr() != view.data_ptr()
+assert saver.get_cpu_backup(numbers).tolist() == [7] * 5
+assert isinstance(raises(gmm.Error, saver.get_cpu_backup, lost), ValueError)
+raises(gmm.UnknownPointerError, saver.get_cpu_backup, outside)
+raises(AssertionError, saver.get_cpu_backup, torch.full((2,), 1))
+raises(AssertionError, saver.get_cpu_backup, torch.full((2, 3), 1, device="cuda").t())
+with saver.region(enable_cpu_backup=True):
+    assert saver.get_cpu_backup(torch.empty((0, 3), device="cuda")).shape == (0, 3)
+saver.resume()
+assert saver.get_cpu_backup(kept) is None and kept.tolist() == copy.tolist()
+""")
+
+
+@MODES
+def test_disk_backup(mode, tmp_path):
+    folder = tmp_path / "made" / "here"
+    run_saver(mode, f"""
+saver.set_disk_backup_dir({str(folder)!r})
+assert os.path.isdir({str(folder)!r})
+with saver.region(tag="disk", enable_disk_backup=True):
+    kept = full(8, 6)
+before = used()
+saver.pause("disk")
+assert before - used() >= 8
+assert saver.get_cpu_backup(kept) is None
+held = []
+for name in os.listdir("/proc/self/fd"):
+    with contextlib.suppress(OSError):
+        held.append(os.readlink(f"/proc/self/fd/{{name}}"))
+assert os.listdir({str(folder)!r}) or any(path.startswith({str(folder)!r}) for path in held), held
+saver.resume("disk")
+assert holds(kept, 6)
+""")
+
+
+@MODES
+def test_errors(mode):
+    run_saver(mode, """
+assert str(raises(ValueError, enter, saver.region(cpu_backup_backend="mmap"))) == "cpu_backup_backend requires enable_cpu_backup=True"
+raises(ValueError, enter, saver.cuda_graph(torch.cuda.CUDAGraph(), cpu_backup_backend="pinned"))
+raises(ValueError, enter, saver.region(enable_cpu_backup=True, cpu_backup_backend="paper"))
+assert saver._impl is None  # so far nothing was begun
+raises(ValueError, setattr, saver, "hook_mode", "telepathy")
+error = raises(AssertionError, enter, saver.region(enable_cpu_backup=True, enable_disk_backup=True))
+assert str(error) == "enable_cpu_backup and enable_disk_backup are mutually exclusive"
+raises(AttributeError, lambda: saver.hook_mode)
+raises(NotImplementedError, lambda: saver.memory_margin_bytes)
+assert saver.enabled is True
+for kind in (AssertionError, AttributeError, RuntimeError):  # the versions differ
+    raises(kind, setattr, saver, "hook_mode", "torch")
+raises(AssertionError, enter, saver._impl.disable(dispose_mem_pool_after_use=False))
+backend_of_now = saver._impl._binary_wrapper.cdll.tms_get_cpu_backup_backend
+before = backend_of_now()
+for backend in ("mmap", "pinned", None):
+    with saver.region(enable_cpu_backup=True, cpu_backup_backend=backend):
+        full(2, 1)
+        assert backend_of_now() == (backend.encode() if backend else before)
+    assert backend_of_now() == before
+""")
+
+
+def test_cuda_graph():
+    run_saver("preload", """
+graph, pool, stream = torch.cuda.CUDAGraph(), object(), object()
+with saver.cuda_graph(graph, pool, stream, "relaxed", tag="graph", enable_cpu_backup=True):
+    inner = full(16, 3)
+assert graph.arguments == {"pool": pool, "stream": stream, "capture_error_mode": "relaxed"}
+before = used()
+saver.pause("graph")
+assert before - used() >= 16
+saver.resume("graph")
+assert holds(inner, 3)
+with saver.cuda_graph(graph):
+    pass
+assert graph.arguments == {"pool": None, "stream": None, "capture_error_mode": "global"}
+with saver.region(tag="around"):
+    with saver.cuda_graph(graph, tag="graph"):
+        inner = full(16, 4)
+    after = full(4, 5)
+assert graph.memory._pool.live == 1  # the graph's own pool, not that of the region around
+saver.pause("around")
+assert holds(inner, 4)
+saver.resume()
+""")
+    run_saver("torch", """
+assert "preload" in str(raises(AssertionError, enter, saver.cuda_graph(torch.cuda.CUDAGraph())))
+""")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+@MODES
+def test_expandable_segments_are_refused(mode, name):
+    run_saver(mode, """
+assert "expandable_segments" in str(raises(RuntimeError, saver.pause))
+assert saver._impl is None
+""", {name: "max_split_size_mb:64,expandable_segments:True"})
+
+
+def test_wrong_preload():
+    path = library()
+    run_saver("torch", "saver.pause()")  # needs none
+    for value in ("", f"{path}:{path}"):
+        out = run("""
+from gmm.memory_saver import torch_memory_saver as saver
+print(raises(AssertionError, saver.pause))
+""", environment={"LD_PRELOAD": value})
+        assert "invalid LD_PRELOAD" in out and path in out and "process_id=" in out
+
+
+def test_start_values_of_the_environment():
+    run_saver("preload", """
+made = full(8, 1)  # outside of a region
+cdll = None
+before = used()
+saver.pause()
+cdll = saver._impl._binary_wrapper.cdll
+assert cdll.tms_get_interesting_region() and cdll.tms_get_enable_cpu_backup() and cdll.tms_get_current_tag() == b"default"
+assert before - used() >= 8
+with saver.disable():
+    apart = full(8, 2)
+saver.resume()
+assert holds(made, 1) and holds(apart, 2)
+with saver.region(tag="grad_buffer"):
+    assert not cdll.tms_get_enable_cpu_backup()
+    grad = full(8, 3)
+assert cdll.tms_get_interesting_region() and cdll.tms_get_enable_cpu_backup()
+extra = full(8, 4)
+saver.pause(); saver.resume()
+assert holds(made, 1) and holds(extra, 4)
+assert saver.retain_cpu_backup is True
+""", {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1", "TMS_RETAIN_CPU_BACKUP": "1"})
+    run_saver("preload", """
+made = full(8, 1)
+saver.pause()
+assert not saver._impl._binary_wrapper.cdll.tms_get_interesting_region() and holds(made, 1)
+assert saver.retain_cpu_backup is False
+saver.retain_cpu_backup = True
+assert saver.retain_cpu_backup is True
+""")
+
+
+@MODES
+def test_margin(mode):
+    run_saver(mode, """
+saver.memory_margin_bytes = 200 * MIB
+with saver.region():
+    fits = full(32, 1)
+    raises(torch.cuda.OutOfMemoryError, full, 64, 2)
+    saver.memory_margin_bytes = 0
+    fits_now = full(64, 2)
+assert holds(fits, 1) and holds(fits_now, 2)
+""", {"FAKE_CUDA_MEMORY": str(280 << 20)})
+
+
+def test_scope_of_regions():
+    """Without the setting of configure_subprocess() there is a warning."""
+    for scope, warned in (("process", True), ("thread", False)):
+        out = run("""
+import logging
+logging.basicConfig(stream=sys.stdout)
+from gmm.memory_saver import torch_memory_saver as saver
+saver.pause()
+""", preload=True, environment={"GMM_PRELOAD_REGION_SCOPE": scope})
+        assert ("GMM_PRELOAD_REGION_SCOPE=thread" in out) == warned
+
+
+def test_several_savers():
+    """TorchMemorySaver() may be made besides the process's own; the memory is one."""
+    run_saver("torch", """
+other = TorchMemorySaver()
+other.hook_mode = "torch"
+with other.region(tag="x", enable_cpu_backup=True):
+    x = full(4, 1)
+before = used()
+saver.pause("x")
+assert used() < before
+other.resume("x")
+assert holds(x, 1)
+""")

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.vllm: the interface of vLLM's CuMemAllocator and of its sleep-mode backends, on fakes of PyTorch and vLLM."""
+import inspect
+
+import pytest
+from drop_in import PRELUDE, run
+
+from gmm import vllm
+
+ALLOCATOR = PRELUDE + """
+from gmm.vllm import CuMemAllocator, GmmSleepModeBackend, register
+allocator = CuMemAllocator.get_instance()
+"""
+
+
+def run_allocator(code, environment=()):
+    return run(code, environment=environment, prelude=ALLOCATOR)
+
+
+def test_sleep_and_wake_up():
+    run_allocator("""
+assert CuMemAllocator.get_instance() is allocator and allocator.get_current_usage() == 0
+before = used()
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(24, 42)
+    assert allocator.current_tag == "weights"
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(64, 9)
+with allocator.use_memory_pool():
+    other = full(8, 3)
+assert allocator.current_tag == "default"
+addresses = [tensor.data_ptr() for tensor in (weights, cache, other)]
+usage = allocator.get_current_usage()
+assert 96 * MIB <= usage <= 100 * MIB, usage
+whole = used()
+allocator.sleep(offload_tags="weights")
+assert whole - used() >= 96 and allocator.get_current_usage() == usage
+allocator.sleep(offload_tags=("kv_cache",))  # what sleeps already stays as it is kept
+allocator.wake_up(["weights", "nobody has this"])
+assert holds(weights, 42) and whole - used() >= 72
+allocator.wake_up("kv_cache")
+allocator.wake_up()
+allocator.wake_up()
+assert used() == whole and addresses == [tensor.data_ptr() for tensor in (weights, cache, other)]
+cache.fill_(1), other.fill_(2)
+assert holds(cache, 1) and holds(other, 2) and holds(weights, 42)
+allocator.sleep()  # keeps "default"
+allocator.wake_up(tags=["default"])
+assert holds(other, 2)
+allocator.wake_up()
+weights.fill_(42), cache.fill_(1)  # the contents were given up
+allocator.sleep(("weights", "default", "kv_cache"))
+allocator.wake_up()
+assert holds(cache, 1) and holds(other, 2) and holds(weights, 42)
+for wrong in (["weights"], 3):
+    raises(AssertionError, allocator.sleep, wrong)
+raises(AssertionError, enter, allocator.use_memory_pool(7))
+""")
+
+
+def test_level_2_keeps_nothing():
+    run_allocator("""
+with allocator.use_memory_pool("weights"):
+    weights = full(8, 1)
+before = used()
+allocator.sleep(())
+assert before - used() >= 8
+allocator.wake_up()
+assert used() == before
+weights.fill_(2)
+assert holds(weights, 2)
+""")
+
+
+def test_discard():
+    run_allocator("""
+with allocator.use_memory_pool("weights"):
+    weights = full(8, 1)
+with allocator.use_memory_pool("kv_cache"):
+    cache = full(16, 2)
+before = used()
+allocator.discard(("kv_cache", "nobody has this"))
+assert before - used() >= 16 and holds(weights, 1)
+allocator.sleep("weights")
+allocator.discard("weights")  # it sleeps: it stays kept
+allocator.wake_up()
+assert used() == before and holds(weights, 1)
+""")
+
+
+def test_nested_and_exceptions():
+    run_allocator("""
+try:
+    with allocator.use_memory_pool("weights"):
+        a = full(4, 1)
+        with allocator.use_memory_pool("kv_cache"):
+            b = full(4, 2)
+        c = full(4, 3)
+        assert allocator.current_tag == "weights"
+        raise ZeroDivisionError
+except ZeroDivisionError:
+    pass
+assert allocator.current_tag == "default"
+outside = full(4, 4)
+allocator.sleep("weights")
+assert holds(outside, 4)
+allocator.wake_up()
+assert holds(a, 1) and holds(c, 3)
+""")
+
+
+def test_what_was_freed_inside_goes_back():
+    """A model that is made in one type and kept in another: the first copy is not held by the pool."""
+    run_allocator("""
+with allocator.use_memory_pool("weights"):
+    wide = full(64, 1)
+    narrow = full(16, 2)
+    del wide
+usage = allocator.get_current_usage()
+assert 16 * MIB <= usage < 20 * MIB, usage
+allocator.sleep("weights")
+del narrow
+import gc; gc.collect()
+torch.cuda.empty_cache()  # frees memory that sleeps
+assert allocator.get_current_usage() == 0
+allocator.wake_up()
+""")
+
+
+def test_apart_from_the_memory_saver():
+    run("""
+from gmm.vllm import CuMemAllocator
+from gmm.memory_saver import torch_memory_saver as saver
+saver.hook_mode = "torch"
+allocator = CuMemAllocator.get_instance()
+with saver.region(tag="weights"):
+    training = full(8, 1)
+with allocator.use_memory_pool("weights"):
+    serving = full(8, 2)
+    with saver.region(tag="inner", enable_cpu_backup=True):
+        inner = full(8, 3)
+allocator.sleep("weights")
+assert holds(training, 1) and holds(inner, 3)
+allocator.wake_up()
+saver.pause("weights")
+assert holds(serving, 2)
+saver.resume()
+""")
+
+
+def test_expandable_segments_are_off_inside():
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        run_allocator("""
+try:
+    with allocator.use_memory_pool():
+        assert torch._C.settings == ["expandable_segments:False"]
+        raise ZeroDivisionError
+except ZeroDivisionError:
+    pass
+assert torch._C.settings == ["expandable_segments:False", "expandable_segments:True"]
+""", {name: "expandable_segments:True"})
+
+
+def test_out_of_memory_leaves_all_asleep():
+    run_allocator("""
+with allocator.use_memory_pool("weights"):
+    weights = full(96, 1)
+with allocator.use_memory_pool("kv_cache"):
+    cache = full(64, 2)
+allocator.sleep("weights")
+backend = GmmSleepModeBackend()
+backend._state = "SUSPENDED"
+hog = [full(64, 3) for _ in range(3)]
+raises(gmm.OutOfMemoryError, allocator.wake_up)
+raises(gmm.OutOfMemoryError, backend.resume, ["weights"])
+assert backend.state() == "SUSPENDED"
+hog.clear()
+torch.cuda.empty_cache()
+backend.resume()
+assert backend.state() == "RUNNING" and holds(weights, 1)
+""", {"FAKE_CUDA_MEMORY": str(256 << 20)})
+
+
+def test_a_sleep_that_fails_changes_nothing():
+    """Any driver call that fails, the first or a later one: what was awake is awake with its contents, and a retry works."""
+    out = run_allocator("""
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
+driver.fake_cuda_failures.restype = ctypes.c_uint64
+with allocator.use_memory_pool("weights"):
+    weights = full(4, 1)
+with allocator.use_memory_pool("kv_cache"):
+    cache = full(4, 2)
+allocator.sleep("weights"); allocator.wake_up()  # what is made once is there
+cache.fill_(2)
+allocator._free_unused = lambda: None
+failed = 0
+for k in range(1, 200):
+    seen = driver.fake_cuda_failures()
+    driver.fake_cuda_fail(None, k, 2)
+    try:
+        allocator.sleep("weights")
+        ended = driver.fake_cuda_failures() == seen
+        driver.fake_cuda_fail(None, 0, 0)
+    except gmm.Error as error:
+        ended = False
+        failed += 1
+        assert str(error)
+        assert holds(weights, 1) and holds(cache, 2), k
+        allocator.sleep("weights")
+    allocator.wake_up()
+    assert holds(weights, 1), k
+    cache.fill_(2)
+    if ended:
+        break
+assert ended and failed > 0, (k, failed)
+print(k, failed)
+""")
+    assert int(out.split()[1]) > 0
+
+
+def test_backend_states():
+    run_allocator("""
+backend = GmmSleepModeBackend()
+assert backend.state() == "RUNNING" and GmmSleepModeBackend.is_supported()
+with allocator.use_memory_pool("weights"):
+    weights = full(8, 1)
+with allocator.use_memory_pool("kv_cache"):
+    cache = full(8, 2)
+whole = used()
+backend.suspend()
+assert backend.state() == "SUSPENDED" and whole - used() >= 16
+backend.resume(["weights"])
+assert backend.state() == "RUNNING" and holds(weights, 1)
+backend.resume()
+backend.discard(("kv_cache",))
+assert backend.state() == "SUSPENDED" and holds(weights, 1) and whole - used() >= 8
+backend.resume()
+backend.suspend(level=2)
+backend.resume(tags=None)
+assert used() == whole
+raises(ValueError, backend.suspend, 3)
+""")
+
+
+def test_register():
+    run("""
+import vllm.device_allocator, vllm.device_allocator.cumem, vllm.device_allocator.sleep_mode_backend as backends
+import gmm.vllm
+assert "gmm" not in backends.SleepModeBackendFactory._registry
+gmm.vllm.plugin()
+assert "gmm" not in backends.SleepModeBackendFactory._registry
+os.environ["GMM_VLLM"] = "1"
+gmm.vllm.plugin()
+gmm.vllm.register()
+made = backends.SleepModeBackendFactory.get_backend_class("gmm")
+assert made is gmm.vllm.GmmSleepModeBackend and issubclass(made, backends.SleepModeBackend)
+assert vllm.device_allocator.cumem.CuMemAllocator is gmm.vllm.CuMemAllocator
+allocator = vllm.device_allocator.get_mem_allocator_instance()
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(8, 1)
+backend = made()
+backend.suspend()
+backend.resume()
+assert holds(weights, 1)
+""")
+
+
+def test_register_after_the_import():
+    """gmm.vllm before vLLM: the backend counts as one of vLLM's all the same. A name that is taken is refused, memory in use too."""
+    run("""
+import gmm.vllm
+import vllm.device_allocator.cumem as cumem, vllm.device_allocator.sleep_mode_backend as backends
+class Used:
+    def get_current_usage(self):
+        return 1
+cumem.CuMemAllocator.instance = Used()
+raises(RuntimeError, gmm.vllm.register)
+cumem.CuMemAllocator.instance = None
+backends.SleepModeBackendFactory.register_backend("taken", "os", "path")
+raises(ValueError, gmm.vllm.register, "taken")
+gmm.vllm.register("mine")
+assert isinstance(backends.SleepModeBackendFactory.get_backend_class("mine")(), backends.SleepModeBackend)
+""")
+
+
+def test_signatures():
+    """As vLLM has them."""
+    empty = inspect.Parameter.empty
+    for function, expected in (
+            (vllm.CuMemAllocator.use_memory_pool, [("tag", None)]),
+            (vllm.CuMemAllocator.sleep, [("offload_tags", None)]),
+            (vllm.CuMemAllocator.discard, [("tags", empty)]),
+            (vllm.CuMemAllocator.wake_up, [("tags", None)]),
+            (vllm.CuMemAllocator.get_current_usage, []),
+            (vllm.GmmSleepModeBackend.suspend, [("level", 1)]),
+            (vllm.GmmSleepModeBackend.resume, [("tags", None)]),
+            (vllm.GmmSleepModeBackend.discard, [("tags", empty)]),
+            (vllm.GmmSleepModeBackend.state, []),
+    ):
+        found = list(inspect.signature(function).parameters.values())[1:]
+        assert [(parameter.name, parameter.default) for parameter in found] == expected, function
+    assert vllm.CuMemAllocator.default_tag == "default"
+
+
+def test_not_available(monkeypatch):
+    monkeypatch.setenv("GMM_PRELOAD_LIBRARY", "/nowhere")
+    monkeypatch.setattr(vllm.CuMemAllocator, "instance", None)
+    with pytest.raises(AssertionError, match="cumem allocator is not available"):
+        vllm.CuMemAllocator.get_instance()
+    assert not vllm.GmmSleepModeBackend.is_supported()
+    with pytest.raises(ImportError):
+        vllm.register()

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions as torch_memory_saver has them: only what is allocated in one is gmm's, and is paused by its tag.
+//
+// Usage: gmm run --regions -- regions_user, or with LD_PRELOAD alone
+#include "user.h"
+
+// What the Python side of torch_memory_saver does at the entry and at the end of a region.
+typedef struct region {
+  char tag[64];
+  bool interesting, backup;
+} region;
+
+static region enter(const char *tag, bool backup) {
+  region before = {.interesting = library.get_interesting_region(), .backup = library.get_enable_cpu_backup()};
+  snprintf(before.tag, sizeof before.tag, "%s", library.get_current_tag());
+  library.set_current_tag(tag);
+  library.set_interesting_region(true);
+  library.set_enable_cpu_backup(backup);
+  return before;
+}
+
+static void leave(const region *before) {
+  library.set_current_tag(before->tag);
+  library.set_interesting_region(before->interesting);
+  library.set_enable_cpu_backup(before->backup);
+}
+
+static void *allocate(size_t size, int seed) {
+  void *memory = NULL;
+  IS(cudaMalloc(&memory, size), 0);
+  write_to(memory, size, seed);
+  return memory;
+}
+
+static void outside_of_regions(void) {
+  void *memory = allocate(MIB, 1);
+  IS(cudaFree(memory), 0);
+  CHECK(!library.active());
+  IS(library.pause(NULL), 0);
+  IS(library.resume("weights"), 0);
+  CHECK(!library.active());
+  CHECK(strcmp(library.get_current_tag(), "default") == 0);
+  CHECK(!library.get_interesting_region() && !library.get_enable_cpu_backup());
+}
+
+static void tags(void) {
+  void *plain = allocate(40 * MIB, 1);
+  region outer = enter("weights", true);
+  void *weights = allocate(40 * MIB, 2), *odd = allocate(6912, 3);
+  region inner = enter("kv_cache", false);
+  CHECK(strcmp(library.get_current_tag(), "kv_cache") == 0);
+  void *cache = allocate(40 * MIB, 4);
+  leave(&inner);
+  CHECK(strcmp(library.get_current_tag(), "weights") == 0 && library.get_enable_cpu_backup());
+  void *more = allocate(40 * MIB, 5);
+  leave(&outer);
+  void *after = allocate(MIB, 6);
+  CHECK(library.active());
+
+  const size_t all = used();
+  IS(library.pause("kv_cache"), 0);
+  CHECK(used() + 40 * MIB <= all);
+  CHECK(holds(weights, 40 * MIB, 2) && holds(more, 40 * MIB, 5));
+  IS(library.pause("weights"), 0);
+  CHECK(used() + 120 * MIB <= all);
+  CHECK(holds(plain, 40 * MIB, 1) && holds(after, MIB, 6));  // of no region: never paused
+  IS(library.pause(NULL), 0);
+  IS(library.resume("kv_cache"), 0);
+  write_to(cache, 40 * MIB, 7);
+  IS(library.resume(NULL), 0);
+  CHECK(holds(weights, 40 * MIB, 2) && holds(odd, 6912, 3) && holds(more, 40 * MIB, 5) && holds(cache, 40 * MIB, 7));
+
+  // Free while paused, of memory and its neighbour.
+  IS(library.pause("weights"), 0);
+  IS(cudaFree(odd), 0);
+  IS(cudaFree(weights), 0);
+  IS(library.resume("weights"), 0);
+  CHECK(holds(more, 40 * MIB, 5));
+  IS(cudaFree(more), 0);
+  IS(cudaFree(cache), 0);
+  IS(cudaFree(after), 0);
+  IS(cudaFree(plain), 0);
+}
+
+// The same name with and without backup: both pause by the name, and each comes back as its region said.
+static void one_name_two_contents(void) {
+  region outer = enter("model", true);
+  void *kept = allocate(20 * MIB, 1);
+  leave(&outer);
+  outer = enter("model", false);
+  void *dropped = allocate(20 * MIB, 2);
+  leave(&outer);
+  const size_t before = used();
+  IS(library.pause("model"), 0);
+  CHECK(used() + 40 * MIB <= before);
+  IS(library.resume("model"), 0);
+  CHECK(holds(kept, 20 * MIB, 1));
+  write_to(dropped, 20 * MIB, 3);
+  IS(cudaFree(kept), 0);
+  IS(cudaFree(dropped), 0);
+}
+
+static void long_and_empty_names(void) {
+  char name[300];
+  memset(name, 'n', sizeof name - 1);
+  name[sizeof name - 1] = '\0';
+  region outer = enter(name, true);
+  CHECK(strcmp(library.get_current_tag(), name) == 0);
+  void *memory = allocate(20 * MIB, 1);
+  library.set_current_tag("");
+  CHECK(strstr(library.last_error(), "needs a name") != NULL);
+  leave(&outer);
+  const size_t before = used();
+  IS(library.pause(name), 0);
+  CHECK(used() + 20 * MIB <= before);
+  name[100] = 'm';  // another one
+  IS(library.resume(name), 0);
+  CHECK(used() + 20 * MIB <= before);
+  name[100] = 'n';
+  IS(library.resume(name), 0);
+  CHECK(holds(memory, 20 * MIB, 1));
+  IS(cudaFree(memory), 0);
+}
+
+static bool joins;  // threads that set no region are in the process's
+
+static void *helper(void *user) {
+  void **out = user;
+  CHECK(!library.get_interesting_region());
+  *out = allocate(20 * MIB, 8);
+  return NULL;
+}
+
+static void *with_own_region(void *user) {
+  void **out = user;
+  region before = enter("other", true);
+  *out = allocate(20 * MIB, 9);
+  leave(&before);
+  return NULL;
+}
+
+// A thread that a framework starts inside of a region does not escape it; one with a region of its own has that.
+static void threads(void) {
+  void *helpers = NULL, *own = NULL, *late = NULL;
+  pthread_t thread;
+  region outer = enter("train", true);
+  pthread_create(&thread, NULL, helper, &helpers);
+  pthread_join(thread, NULL);
+  pthread_create(&thread, NULL, with_own_region, &own);
+  pthread_join(thread, NULL);
+  leave(&outer);
+  pthread_create(&thread, NULL, helper, &late);
+  pthread_join(thread, NULL);
+  const size_t before = used();
+  IS(library.pause("train"), 0);
+  const size_t paused = used();
+  CHECK_EQUAL(paused + 20 * MIB <= before, joins);
+  CHECK(holds(own, 20 * MIB, 9) && holds(late, 20 * MIB, 8));
+  IS(library.pause("other"), 0);
+  CHECK(used() + 20 * MIB <= paused);
+  IS(library.resume(NULL), 0);
+  CHECK(holds(helpers, 20 * MIB, 8) && holds(own, 20 * MIB, 9));
+  IS(cudaFree(helpers), 0);
+  IS(cudaFree(own), 0);
+  IS(cudaFree(late), 0);
+}
+
+// disable() of torch_memory_saver.
+static void leave_for_a_while(void) {
+  region outer = enter("weights", false);
+  library.set_interesting_region(false);
+  void *plain = allocate(20 * MIB, 1);
+  library.set_interesting_region(true);
+  void *inside = allocate(20 * MIB, 2);
+  leave(&outer);
+  const size_t before = used();
+  IS(library.pause(NULL), 0);
+  CHECK(used() + 20 * MIB <= before);
+  CHECK(holds(plain, 20 * MIB, 1));
+  IS(library.resume(NULL), 0);
+  IS(cudaFree(plain), 0);
+  IS(cudaFree(inside), 0);
+}
+
+// What is kept of paused memory can be read while it is paused.
+static void kept_contents(void) {
+  uint8_t *(*kept)(const uint8_t *, uint64_t) = NULL;
+  *(void **)&kept = dlsym(RTLD_DEFAULT, "tms_get_cpu_backup_pointer");
+  region outer = enter("weights", true);
+  uint8_t *memory = allocate(30 * MIB, 4), *small = allocate(6912, 5);
+  leave(&outer);
+  outer = enter("weights", false);
+  uint8_t *dropped = allocate(3 * MIB, 6);
+  leave(&outer);
+  CHECK(kept(memory, 30 * MIB) == NULL);  // active
+  IS(library.pause("weights"), 0);
+  const uint8_t *bytes = kept(memory, 30 * MIB);
+  CHECK(bytes != NULL && holds(bytes, 30 * MIB, 4));
+  bytes = kept(memory + 4096 * 256, 4096);
+  CHECK(bytes != NULL && bytes[5] == (uint8_t)(5 * 31 + 256 + 28));
+  bytes = kept(small, 6912);
+  CHECK(bytes != NULL && holds(bytes, 6912, 5));
+  CHECK(kept(dropped, 3 * MIB) == NULL && strlen(library.last_error()) > 20);
+  CHECK(kept((const uint8_t *)&bytes, 8) == NULL && kept(memory, (uint64_t)1 << 50) == NULL);
+  IS(library.resume("weights"), 0);
+  CHECK(kept(memory, 30 * MIB) == NULL);
+  CHECK(holds(memory, 30 * MIB, 4) && holds(small, 6912, 5));
+  IS(cudaFree(memory), 0);
+  IS(cudaFree(small), 0);
+  IS(cudaFree(dropped), 0);
+}
+
+static void contents_in_files(void) {
+  void (*set_disk)(bool) = NULL, (*set_directory)(const char *) = NULL;
+  *(void **)&set_disk = dlsym(RTLD_DEFAULT, "tms_set_enable_disk_backup");
+  *(void **)&set_directory = dlsym(RTLD_DEFAULT, "tms_set_disk_backup_dir");
+  char folder[] = "/tmp/gmm-preload-XXXXXX";
+  REQUIRE(mkdtemp(folder) != NULL);
+  set_directory("");
+  CHECK(strstr(library.last_error(), "needs a name") != NULL);
+  set_directory(folder);
+  region outer = enter("disk", false);
+  set_disk(true);
+  void *memory = allocate(30 * MIB, 4);
+  set_disk(false);
+  leave(&outer);
+  const size_t before = used();
+  IS(library.pause("disk"), 0);
+  CHECK(used() + 30 * MIB <= before);
+  IS(library.resume("disk"), 0);
+  CHECK(holds(memory, 30 * MIB, 4));
+  IS(cudaFree(memory), 0);
+  CHECK(rmdir(folder) == 0);  // a file has no name, or went with the memory
+  set_directory("/tmp");
+}
+
+static void no_room_at_resume(void) {
+  region outer = enter("weights", true);
+  void *memory = allocate(512 * MIB, 3);
+  leave(&outer);
+  size_t left = 0, total = 0;
+  IS(library.pause("weights"), 0);
+  IS(cudaMemGetInfo(&left, &total), 0);
+  void *others[1024];
+  size_t count = 0;
+  // Somebody else takes the room.
+  while (count < 1024 && left > 400 * MIB) {
+    if (cudaMalloc(&others[count], left > 1024 * MIB ? left - 700 * MIB : 256 * MIB) != 0) break;
+    ++count;
+    IS(cudaMemGetInfo(&left, &total), 0);
+  }
+  CHECK(library.resume("weights") < 0);
+  CHECK(strlen(library.last_error()) > 20);
+  CHECK(library.resume(NULL) < 0);
+  while (count > 0) IS(cudaFree(others[--count]), 0);
+  IS(library.resume("weights"), 0);
+  CHECK(holds(memory, 512 * MIB, 3));
+  IS(cudaFree(memory), 0);
+}
+
+static void torch_allocator(void) {
+  void *(*torch_malloc)(ssize_t, int, void *) = NULL, *(*own_malloc)(ssize_t, int, void *) = NULL;
+  void (*torch_free)(void *, ssize_t, int, void *) = NULL, (*own_free)(void *, ssize_t, int, void *) = NULL;
+  *(void **)&torch_malloc = dlsym(RTLD_DEFAULT, "tms_torch_malloc");
+  *(void **)&torch_free = dlsym(RTLD_DEFAULT, "tms_torch_free");
+  *(void **)&own_malloc = dlsym(RTLD_DEFAULT, "gmm_torch_malloc");
+  *(void **)&own_free = dlsym(RTLD_DEFAULT, "gmm_torch_free");
+  cudaStream_t stream = NULL;
+  IS(cudaStreamCreate(&stream), 0);
+  region outer = enter("torch", true);
+  void *first = torch_malloc(30 * MIB, 0, stream), *second = own_malloc(30 * MIB, 0, stream);
+  CHECK(torch_malloc((ssize_t)1 << 50, 0, stream) == NULL && strlen(library.last_error()) > 20);
+  CHECK(torch_malloc(-1, 0, stream) == NULL && torch_malloc(4096, 99, stream) == NULL);
+  leave(&outer);
+  REQUIRE(first != NULL && second != NULL);
+  IS(cudaStreamSynchronize(stream), 0);
+  write_to(first, 30 * MIB, 1);
+  write_to(second, 30 * MIB, 2);
+  const size_t before = used();
+  IS(library.pause("torch"), 0);
+  CHECK(used() + 60 * MIB <= before);
+  IS(library.resume("torch"), 0);
+  CHECK(holds(first, 30 * MIB, 1) && holds(second, 30 * MIB, 2));
+  torch_free(first, 30 * MIB, 0, stream);
+  own_free(second, 30 * MIB, 0, stream);
+  own_free(&stream, 8, 0, stream);
+  CHECK(strstr(library.last_error(), "not allocated here") != NULL);
+  IS(cudaStreamDestroy(stream), 0);
+}
+
+static void margin(void) {
+  void (*set)(uint64_t) = NULL;
+  *(void **)&set = dlsym(RTLD_DEFAULT, "set_memory_margin_bytes");
+  size_t left = 0, total = 0;
+  IS(cudaMemGetInfo(&left, &total), 0);
+  region outer = enter("weights", false);
+  void *memory = NULL;
+  set(left - 64 * MIB);
+  IS(cudaMalloc(&memory, 128 * MIB), cudaErrorMemoryAllocation);
+  IS(cudaGetLastError(), cudaErrorMemoryAllocation);
+  set(0);
+  IS(cudaMalloc(&memory, 128 * MIB), 0);
+  leave(&outer);
+  IS(cudaFree(memory), 0);
+}
+
+int main(void) {
+  if (!find_library()) {
+    printf("Bail out! the preload library is not there\n");
+    return 99;
+  }
+  const char *scope = getenv("GMM_PRELOAD_REGION_SCOPE");
+  joins = scope == NULL || strcmp(scope, "thread") != 0;
+  RUN(outside_of_regions);
+  RUN(tags);
+  RUN(one_name_two_contents);
+  RUN(long_and_empty_names);
+  RUN(threads);
+  RUN(leave_for_a_while);
+  RUN(kept_contents);
+  RUN(contents_in_files);
+  RUN(no_room_at_resume);
+  RUN(torch_allocator);
+  RUN(margin);
+  return check_finish();
+}
