@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Collections.Generic;
+using System.IO;
 using System.Runtime.InteropServices;
 using System.Threading;
 using System.Threading.Tasks;
@@ -237,13 +238,23 @@ internal sealed class PauseTest
             Same(0L, tag.Info().BackupHostBytes + tag.Info().BackupZeroBytes, "kept against the tag");
             tag.Resume();
             context.PrepareBackup(0, 4 << 20);
+            Check(context.BackupInfo().ArenaBytes >= 4 << 20, "the arena that was prepared");
+            context.Trim(); // what is unused of the arena goes
             context.SetBackup(new GmmBackupOptions { NoArena = true, Threads = 1 });
             buffer.Write(0, all);
             using (tag.Paused())
             {
                 Same(0L, context.BackupInfo().ArenaUsed, "the arena that is switched off");
+                Same((long)Size, context.BackupInfo().PageableBytes, "contents in other memory");
             }
             CheckContents(buffer);
+            context.SetBackup(new GmmBackupOptions { NoArena = true, NoPageable = true, Directory = Path.GetTempPath() });
+            using (tag.Paused())
+            {
+                Same((long)Size, tag.Info().BackupFileBytes, "contents in a file");
+            }
+            CheckContents(buffer);
+            Fails(GmmResult.Io, "IO", () => context.SetBackup(new GmmBackupOptions { Directory = "/nowhere/at/all" }));
             context.SetBackup(null);
             Fails(GmmResult.InvalidDevice, "INVALID_DEVICE", () => context.PrepareBackup(99, 1 << 20));
         }

@@ -149,7 +149,7 @@ def test_15_range(kept):
         first.resume(offset=SIZE, size=1)
 
 
-def test_16_backup(kept):
+def test_16_backup(kept, tmp_path):
     tag, buffer = kept
     context = buffer.context
     with pytest.raises(gmm.InvalidValueError):
@@ -174,11 +174,19 @@ def test_16_backup(kept):
     with pytest.raises(ValueError, match="contents"):
         tag.pause(contents=7)
     context.prepare_backup(4 * MIB)
+    assert context.backup_info.arena_bytes >= 4 * MIB
+    context.trim()  # what is unused of the arena goes
     context.set_backup(arena=False, threads=1)
     buffer.fill(3)
     with tag.paused():
-        assert context.backup_info.arena_used == 0
+        assert context.backup_info.arena_used == 0 and context.backup_info.pageable_bytes == SIZE
     assert bytes(buffer) == b"\x03" * SIZE
+    context.set_backup(arena=False, pageable=False, directory=tmp_path)
+    with tag.paused():
+        assert tag.info.backup_file_bytes == SIZE and buffer.backup(size=16) == b"\x03" * 16
+    assert bytes(buffer) == b"\x03" * SIZE
+    with pytest.raises(gmm.FileError):
+        context.set_backup(directory=tmp_path / "nowhere")
     context.set_backup()
     with pytest.raises(gmm.InvalidDeviceError):
         context.prepare_backup(MIB, device=99)

@@ -199,12 +199,21 @@ final class PauseTest {
             same(0L, tag.info().backupHostBytes() + tag.info().backupZeroBytes(), "kept against the tag");
             tag.resume();
             context.prepareBackup(0, 4 << 20);
+            check(context.backupInfo().arenaBytes() >= 4 << 20, "the arena that was prepared");
+            context.trim(); // what is unused of the arena goes
             context.setBackup(new BackupOptions().noArena().threads(1));
             buffer.write(0, all);
             try (Tag.Paused paused = tag.paused()) {
                 same(0L, context.backupInfo().arenaUsed(), "the arena that is switched off");
+                same((long) SIZE, context.backupInfo().pageableBytes(), "contents in other memory");
             }
             checkContents(buffer);
+            context.setBackup(new BackupOptions().noArena().noPageable().directory(System.getProperty("java.io.tmpdir")));
+            try (Tag.Paused paused = tag.paused()) {
+                same((long) SIZE, tag.info().backupFileBytes(), "contents in a file");
+            }
+            checkContents(buffer);
+            fails(Result.IO, () -> context.setBackup(new BackupOptions().directory("/nowhere/at/all")));
             context.setBackup(null);
             fails(Result.INVALID_DEVICE, () -> context.prepareBackup(99, 1 << 20));
         }
