@@ -15,8 +15,8 @@
 #include "native.h"
 %}
 %insert(runtime) %{
-SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write) {
-  gmm_csharp_register(fail, log, oom, write);
+SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_progress_fn progress) {
+  gmm_csharp_register(fail, log, oom, write, progress);
 }
 %}
 %insert(begin) %{
@@ -25,16 +25,17 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 
 %pragma(csharp) imclasscode=%{
   [global::System.Runtime.InteropServices.DllImport("$dllimport")]
-  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom, WriteCallback write);
+  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom, WriteCallback write, ProgressCallback progress);
 
   // Static, so that the delegates live as long as C can call them.
   private static readonly FailCallback fail = Callbacks.Fail;
   private static readonly LogCallback log = Callbacks.Log;
   private static readonly OomCallback oom = Callbacks.Oom;
   private static readonly WriteCallback write = Callbacks.Write;
+  private static readonly ProgressCallback progress = ProgressCall.Call;
 
   internal static void Register() {
-    GmmRegisterCallbacks(fail, log, oom, write);
+    GmmRegisterCallbacks(fail, log, oom, write, progress);
   }
 %}
 /* Runs before the first call of any function: SWIG's own initialisers stand before it. */
@@ -71,10 +72,11 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
     get { return $imcall; } %}
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
+%ignore gmm_ticket;
 
 /* Outputs. */
 %define GMM_CSHARP_OUT(Pattern, CType, CsType)
@@ -126,12 +128,14 @@ GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES)
 GMM_CSHARP_CALLBACK((gmm_log_fn fn, void *user), gmm_csharp_log)
 GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
 GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
+GMM_CSHARP_CALLBACK((gmm_progress_fn progress, void *user), gmm_csharp_progress)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
 %apply void *GMM_ADDRESS { void * }
+enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2 };
 void gmm_csharp_close(int32_t fd);
 void *gmm_csharp_next(void);
-void gmm_csharp_finish(void *request);
+void gmm_csharp_finish(void *request, int32_t answer);
 void gmm_csharp_stop(void);
 
 /* Not for the functions above: the dispatcher waits inside of one and is no call of the library. */

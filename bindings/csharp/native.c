@@ -12,6 +12,7 @@ static gmm_csharp_fail_fn fail_delegate;
 static gmm_csharp_log_fn log_delegate;
 static gmm_csharp_oom_fn oom_delegate;
 static gmm_write_fn write_delegate;
+static gmm_progress_fn progress_delegate;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
@@ -20,11 +21,13 @@ static gmm_csharp_request *first;
 static gmm_csharp_request **last = &first;
 static int stopped;
 
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write) {
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write,
+                         gmm_progress_fn progress) {
   fail_delegate = fail;
   log_delegate = log;
   oom_delegate = oom;
   write_delegate = write;
+  progress_delegate = progress;
 }
 
 void gmm_csharp_throw(gmm_result result) {
@@ -32,12 +35,11 @@ void gmm_csharp_throw(gmm_result result) {
 }
 
 /* False when there is no room for it. */
-static int ask(void *user, const char *message, uint32_t level) {
-  gmm_csharp_request *request = (gmm_csharp_request *)calloc(1, sizeof *request);
+static int ask(const gmm_csharp_request *question, int32_t *answer) {
+  gmm_csharp_request *request = (gmm_csharp_request *)malloc(sizeof *request);
   if (!request) return 0;
-  request->user = user;
-  request->level = level;
-  if (message && !(request->message = strdup(message))) {
+  *request = *question;
+  if (question->message && !(request->message = strdup(question->message))) {
     free(request);
     return 0;
   }
@@ -50,6 +52,7 @@ static int ask(void *user, const char *message, uint32_t level) {
   while (!request->done && !stopped) pthread_cond_wait(&finished, &mutex);
   /* At the end of the program somebody may look at it still. */
   int done = request->done;
+  if (done && answer) *answer = request->answer;
   pthread_mutex_unlock(&mutex);
   if (done) {
     free(request->message);
@@ -70,8 +73,9 @@ void *gmm_csharp_next(void) {
   return request;
 }
 
-void gmm_csharp_finish(void *request) {
+void gmm_csharp_finish(void *request, int32_t answer) {
   pthread_mutex_lock(&mutex);
+  ((gmm_csharp_request *)request)->answer = answer;
   ((gmm_csharp_request *)request)->done = 1;
   pthread_cond_broadcast(&finished);
   pthread_mutex_unlock(&mutex);
@@ -88,10 +92,11 @@ void gmm_csharp_stop(void) {
 void gmm_csharp_close(int32_t fd) { close(fd); }
 
 void gmm_csharp_log(void *user, gmm_log_level level, const char *message) {
+  const gmm_csharp_request line = {.user = user, .kind = GMM_CSHARP_LOG, .message = (char *)message, .level = level};
   if (gmm_csharp_depth > 0)
     log_delegate(user, level, message);
   else
-    (void)ask(user, message, level); /* a line less when there is no memory for it */
+    (void)ask(&line, NULL); /* a line less when there is no memory for it */
 }
 
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
@@ -101,7 +106,17 @@ int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
 
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }
 
+/* Not told when there is no memory for it, or when the program ends: the pause or resume goes on. */
+int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total) {
+  const gmm_csharp_request report = {.user = user, .kind = GMM_CSHARP_PROGRESS, .copied = done, .total = total};
+  int32_t answer = 0;
+  if (gmm_csharp_depth > 0) return progress_delegate(user, done, total);
+  (void)ask(&report, &answer);
+  return answer;
+}
+
 void gmm_csharp_run(void *user) {
+  const gmm_csharp_request task = {.user = user, .kind = GMM_CSHARP_TASK};
   /* A task must not be lost: wait for room. */
-  while (!ask(user, NULL, 0)) usleep(1000);
+  while (!ask(&task, NULL)) usleep(1000);
 }

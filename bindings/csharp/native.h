@@ -11,10 +11,13 @@ typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, 
                                      uint64_t reserved, uint32_t attempt, int32_t cause);
 
 /** Sets the delegates, before any other call. */
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write);
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write,
+                         gmm_progress_fn progress);
 
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
 extern _Thread_local int gmm_csharp_depth;
+
+enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2 };
 
 /**
  * A callback of a thread of the library. That thread waits while a thread of the runtime runs it: Mono does not end while a
@@ -22,8 +25,11 @@ extern _Thread_local int gmm_csharp_depth;
  */
 typedef struct gmm_csharp_request {
   void *user;
-  char *message; /**< NULL: a task of a stream; else a line of the log */
+  char *message;          /**< of a line of the log */
+  uint64_t copied, total; /**< of the progress of a pause or resume */
   uint32_t level;
+  int32_t kind;   /**< GMM_CSHARP_* */
+  int32_t answer; /**< of progress: 0 to go on */
   int32_t done;
   struct gmm_csharp_request *next;
 } gmm_csharp_request;
@@ -32,7 +38,7 @@ typedef struct gmm_csharp_request {
 void *gmm_csharp_next(void);
 
 /** Lets the thread of the library go on. */
-void gmm_csharp_finish(void *request);
+void gmm_csharp_finish(void *request, int32_t answer);
 
 /** The runtime ends: nobody waits for it any more, and nothing is asked of it. */
 void gmm_csharp_stop(void);
@@ -47,5 +53,6 @@ void gmm_csharp_log(void *user, gmm_log_level level, const char *message);
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);
 void gmm_csharp_run(void *user);
+int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total);
 
 #endif

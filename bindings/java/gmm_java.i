@@ -75,10 +75,11 @@
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
 %typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
+%ignore gmm_ticket;
 
 /* Outputs: arrays of at least one element, or null where the C interface takes NULL. */
 %define GMM_JAVA_OUT(Pattern, CType, JniArray, JavaArray, JniType, Setter)
@@ -159,6 +160,8 @@ GMM_JAVA_OUT(int32_t *GMM_OUT_INT32, int32_t, jintArray, int[], jint, SetIntArra
 %enddef
 GMM_JAVA_CALLBACK((gmm_log_fn fn, void *user), gmm_java_log)
 GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
+/* Of a pause or resume: a ProgressCall, kept by callbacks_new() until that has ended. */
+GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
 
 /* The writer is called on this thread, during the call. */
 %typemap(jni) (gmm_write_fn write, void *user) "jobject"

@@ -15,6 +15,7 @@ static jmethodID callbacks_log;
 static jmethodID callbacks_oom;
 static jmethodID callbacks_run;
 static jmethodID writer_write;
+static jmethodID progress_call;
 
 static void detach(void *unused) {
   (void)unused;
@@ -58,7 +59,12 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   jclass writer = (*env)->FindClass(env, "io/gmm/SnapshotWriter");
   if (!writer) return JNI_ERR;
   writer_write = (*env)->GetMethodID(env, writer, "write", "([B)Z");
-  return exception_make && callbacks_log && callbacks_oom && callbacks_run && writer_write ? JNI_VERSION_1_8 : JNI_ERR;
+  jclass progress = (*env)->FindClass(env, "io/gmm/ProgressCall");
+  if (!progress) return JNI_ERR;
+  progress_call = (*env)->GetMethodID(env, progress, "call", "(JJ)Z");
+  return exception_make && callbacks_log && callbacks_oom && callbacks_run && writer_write && progress_call
+             ? JNI_VERSION_1_8
+             : JNI_ERR;
 }
 
 static void throw_by_name(JNIEnv *env, const char *name, const char *message) {
@@ -172,6 +178,15 @@ int32_t gmm_java_write(void *user, const char *text, uint64_t size) {
   if ((*env)->ExceptionCheck(env)) return 1;
   (*env)->DeleteLocalRef(env, piece);
   return more ? 0 : 1;
+}
+
+/* On the caller's thread, or on one of the library. ProgressCall keeps what the program throws. */
+int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
+  JNIEnv *env = environment();
+  if (!env) return 0;
+  if ((*env)->ExceptionCheck(env)) return 1;
+  jboolean more = (*env)->CallBooleanMethod(env, (jobject)user, progress_call, (jlong)done, (jlong)total);
+  return (*env)->ExceptionCheck(env) || !more;
 }
 
 void gmm_java_run(void *user) {

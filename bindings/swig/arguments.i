@@ -6,7 +6,7 @@
 /* An address is a number in every language: it may point anywhere and is never looked through here. */
 %apply void *GMM_ADDRESS { void *, const void *, gmm_stream }
 
-%apply void **GMM_OUT_ADDRESS { void **out, void **device_pointer, gmm_stream *out }
+%apply void **GMM_OUT_ADDRESS { void **out, const void **out, void **device_pointer, gmm_stream *out }
 %apply uint64_t *GMM_OUT_UINT64 { uint64_t *bytes, uint64_t *offset, uint64_t *size }
 %apply uint32_t *GMM_OUT_UINT32 { uint32_t *out, gmm_tag *out }
 %apply int32_t *GMM_OUT_INT32 { int32_t *fd }

@@ -2,6 +2,7 @@
  *
  * Callbacks. Each language has C trampolines and gives a typemap for each of these pairs of arguments:
  *   (gmm_log_fn fn, void *user)  (gmm_oom_fn fn, void *user)  (gmm_write_fn write, void *user)  (void (*fn)(void *user), void *user)
+ *   (gmm_progress_fn progress, void *user)
  * Callbacks that replace the host allocator stay in C: the library calls them with locks held.
  */
 %{
@@ -13,6 +14,16 @@ typedef void (*gmm_log_fn)(void *user, gmm_log_level level, const char *message)
 %ignore gmm_host_allocator;
 %ignore gmm_context_desc::log;
 %ignore gmm_context_desc::host_allocator;
+
+%ignore gmm_pause_desc::progress;
+%ignore gmm_pause_desc::progress_user;
+
+%extend gmm_pause_desc {
+  void set_progress(gmm_progress_fn progress, void *user) {
+    $self->progress = progress;
+    $self->progress_user = user;
+  }
+}
 
 %extend gmm_context_desc {
   void set_log(gmm_log_fn fn, void *user) {

@@ -13,3 +13,4 @@ struct Type {};
 GMM_HANDLE(gmm_context)
 GMM_HANDLE(gmm_heap)
 GMM_HANDLE(gmm_event)
+GMM_HANDLE(gmm_ticket)

@@ -35,10 +35,38 @@ GMM_STRUCT(gmm_device_info)
 GMM_STRUCT(gmm_pointer_info)
 GMM_STRUCT(gmm_pause_info)
 GMM_STRUCT(gmm_statistics)
+GMM_STRUCT(gmm_ticket_info)
+GMM_STRUCT(gmm_backup_info)
 
 /* The out-of-memory handler is lent one for the time of its call. */
 %nodefaultctor gmm_oom_info;
 %nodefaultdtor gmm_oom_info;
+
+/* A field that holds a result is no failure of its reading. */
+%apply int32_t { gmm_result gmm_ticket_info::result };
+
+/* Owns the text of its directory. */
+%ignore gmm_backup_desc::directory;
+%nodefaultctor gmm_backup_desc;
+%nodefaultdtor gmm_backup_desc;
+%extend gmm_backup_desc {
+  gmm_backup_desc() {
+    gmm_backup_desc *made = (gmm_backup_desc *)calloc(1, sizeof(gmm_backup_desc));
+    if (made) made->struct_size = (uint32_t)sizeof(gmm_backup_desc);
+    return made;
+  }
+  ~gmm_backup_desc() {
+    free((void *)$self->directory);
+    free($self);
+  }
+  gmm_result set_directory(const char *directory) {
+    char *copy = directory ? strdup(directory) : NULL;
+    if (directory && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
+    free((void *)$self->directory);
+    $self->directory = copy;
+    return GMM_OK;
+  }
+}
 
 /* The tags of a pause: the descriptor owns a list of its own, filled by add_tag(). */
 %ignore gmm_pause_desc::tags;

@@ -110,7 +110,8 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 
 /**
  * Gives free memory back to the driver: thread caches (idle threads' too), then whole free extents, after the work that may still
- * use them. @param scope NULL: everything. @param[out] bytes  bytes that went back; may be NULL.
+ * use them; and, for everything, the page-locked host memory of backups that holds no contents.
+ * @param scope NULL: everything. @param[out] bytes  bytes that went back; may be NULL.
  * Errors: as gmm_stats(); DRIVER. Nothing happens inside gmm_defer_begin(): GMM_UNCHANGED, done at its end. Since: 0.1
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *bytes) GMM_NOEXCEPT;

@@ -73,6 +73,12 @@ static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &des
   return tag == nullptr ? nullptr : tag->heaps[kind][desc.device].load(std::memory_order_acquire);
 }
 
+// Apart, as it needs many registers.
+__attribute__((noinline, cold)) static gmm_result alloc_otherwise(gmm_context *context, uint64_t size,
+                                                                  const gmm_alloc_desc *desc, void **out) {
+  return result_of(alloc(context, size, desc, out));
+}
+
 gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
   if (__builtin_expect(context != nullptr && context->magic == Context::kMagic && desc != nullptr && out != nullptr &&
                            size - 1 < kMaxSize && context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen,
@@ -83,7 +89,7 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
       if (__builtin_expect(status.ok(), 1)) return status.code();
     }
   }
-  return result_of(alloc(context, size, desc, out));
+  return alloc_otherwise(context, size, desc, out);
 }
 
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) noexcept {

@@ -103,7 +103,7 @@ gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *byte
     context->put_off_trim();
     status = remark(GMM_UNCHANGED, "gmm_trim: put off to the end of gmm_defer_begin().");
   } else {
-    status = context->trim(copy, &released);
+    status = context->trim_for_program(copy, &released);
     if (status.ok() && context->trace.running()) context->trace.trimmed(released);
   }
   if (status.ok() && bytes != nullptr) *bytes = released;

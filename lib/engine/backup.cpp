@@ -65,11 +65,9 @@ void BackupStore::drop(KeptContents &kept, ByteRange range) {
   if (i == stay) return;
   while (i < kept.chunks.size()) kept.chunks[stay++] = kept.chunks[i++];
   kept.chunks.truncate(stay);
-  if (stay == 0) drop_view(kept);
 }
 
 void BackupStore::drop_all(KeptContents &kept) {
-  drop_view(kept);
   for (const Chunk &chunk : kept.chunks) tiers_.give(chunk, true);
   kept.chunks.clear();
 }

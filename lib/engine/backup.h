@@ -41,9 +41,6 @@ struct Chunk {
 struct KeptContents {
   explicit KeptContents(const HostAllocator &allocator) : chunks(allocator) {}
   Vector<Chunk> chunks;
-  // A copy in one piece of host memory, for map(); NULL where none was needed. The store's.
-  char *view = nullptr;
-  ByteRange view_range;
 };
 
 // One extent on its way out or in.
@@ -94,12 +91,7 @@ class BackupStore {
   // Kept contents of the range, all of which chunks cover, to host memory; no device is touched. INVALID_VALUE when they do not.
   Status read(const KeptContents &kept, ByteRange range, void *out);
 
-  // The same as one piece of memory to read, without a copy where it lies so. Good until drop_view() or drop_all(), and
-  // until a chunk of the range is dropped.
-  Status map(KeptContents &kept, ByteRange range, const void **out);
-  void drop_view(KeptContents &kept);
-
-  // The chunks go that overlap the range (all: everything, the view too), and their room is free.
+  // The chunks go that overlap the range, and their room is free.
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
   static BackupTotals totals(const KeptContents &kept);

@@ -78,49 +78,4 @@ Status BackupStore::read(const KeptContents &kept, ByteRange range, void *out) {
   return status;
 }
 
-Status BackupStore::map(KeptContents &kept, ByteRange range, const void **out) {
-  GMM_TRY(check_covered(kept, range));
-  uint64_t i = first_chunk_behind(kept, range.base);
-  const char *start = nullptr;
-  bool together = true;
-  for (const char *expected = nullptr; i < kept.chunks.size() && kept.chunks[i].base < range.end() && together; ++i) {
-    const Chunk &chunk = kept.chunks[i];
-    together = is_in_memory(chunk);
-    if (!together) break;
-    const char *bytes = tiers_.address(chunk);
-    if (expected == nullptr)
-      start = bytes + (range.base - chunk.base);
-    else
-      together = bytes == expected;
-    expected = bytes + chunk.size;
-    GMM_TRY(check(chunk, bytes));
-  }
-  if (together) {
-    *out = start;
-    return Status();
-  }
-  // A view of the whole extent: what was given out stays good when other ranges are asked for.
-  if (kept.view == nullptr) {
-    const Chunk &first = kept.chunks[0], &last = kept.chunks.back();
-    const uint64_t size = (last.base + last.size - first.base + os::page_size() - 1) & ~(os::page_size() - 1);
-    void *memory = nullptr;
-    GMM_TRY(os::map_anonymous(size, os::page_size(), &memory));
-    kept.view = static_cast<char *>(memory);
-    kept.view_range = ByteRange{first.base, size};
-  }
-  char *place = kept.view + (range.base - kept.view_range.base);
-  GMM_TRY(read(kept, range, place));
-  *out = place;
-  return Status();
-}
-
-void BackupStore::drop_view(KeptContents &kept) {
-  if (kept.view == nullptr) return;
-  MessageGuard keep;
-  if (!os::unmap(kept.view, kept.view_range.size).ok())
-    core_.log.write(LogLevel::kWarning, "A view of contents stays: %s", last_message());
-  kept.view = nullptr;
-  kept.view_range = ByteRange();
-}
-
 }  // namespace gmm

@@ -34,7 +34,7 @@ uint32_t large_batch(uint64_t block_bytes) {
 
 // Memory that was paused meanwhile must not enter a cache.
 bool may_take_over(const HeapCache &cache, uint64_t bytes) {
-  return cache.heap->fast.careful.load(std::memory_order_relaxed) == 0 &&
+  return cache.heap->transfers.bytes() != 0 && cache.heap->fast.careful.load(std::memory_order_relaxed) == 0 &&
          cache.cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget;
 }
 

@@ -350,6 +350,13 @@ Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   return status;
 }
 
+Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
+  GMM_TRY(trim(scope, bytes));
+  // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
+  if (scope.flags == 0) *bytes += pauser.backups.trim();
+  return Status();
+}
+
 Status Context::reset() {
   gmm_scope everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
@@ -393,7 +400,7 @@ Status Context::defer_end() {
   if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
   gmm_scope everything = {};
   uint64_t bytes = 0;
-  return trim(everything, &bytes);
+  return trim_for_program(everything, &bytes);
 }
 
 Status Context::forget_stream(gmm_stream stream) {

@@ -88,6 +88,8 @@ class Context {
   Status end_heap(gmm_heap *heap);
   Status reset();
   Status trim(const gmm_scope &scope, uint64_t *bytes);
+  // gmm_trim(): page-locked host memory too that holds no contents.
+  Status trim_for_program(const gmm_scope &scope, uint64_t *bytes);
   Status defer_begin();
   Status defer_end();
   // gmm_trim() inside gmm_defer_begin(): at its end.

@@ -178,7 +178,9 @@ class Heap {
   Span *neighbour_before(const Span *span);
   Span *neighbour_after(const Span *span);
   bool split(Span *run, uint64_t first_bytes, Span **rest);
+  Span *join(Span *first, Span *second);
   Span *merge(Span *first, Span *second);
+  Span *cut_front(Span *run, uint64_t bytes);
   Span *free_run(Span *run);
   void merge_all(bool any_streams);
   void merge_region(Region &region, bool any_streams);

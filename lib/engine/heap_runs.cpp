@@ -58,12 +58,18 @@ bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
   return true;
 }
 
-// Neighbours of one state; the result takes the streams of both and is unlisted.
-Span *Heap::merge(Span *first, Span *second) {
+// Neighbours of one state; the result takes the streams of both. The page map is the caller's.
+Span *Heap::join(Span *first, Span *second) {
   first->size.store(first->bytes() + second->bytes(), std::memory_order_relaxed);
   first->streams |= second->streams;
   if (first->stamp < second->stamp) first->stamp = second->stamp;
   end_span(second);
+  return first;
+}
+
+// The same, with its ends marked; unlisted.
+Span *Heap::merge(Span *first, Span *second) {
+  join(first, second);
   core_.page_map.set_ends(first->begin(), first->bytes(), first);
   return first;
 }
@@ -97,17 +103,16 @@ void Heap::list_hole(Span *hole) {
 // Makes a span that is in no list a free run, merged with neighbours of the same streams. Cannot fail.
 Span *Heap::free_run(Span *run) {
   run->state.store(SpanState::kFree, std::memory_order_relaxed);
-  core_.page_map.set_ends(run->begin(), run->bytes(), run);
-  if (Span *before = neighbour_before(run);
-      before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
+  Span *before = neighbour_before(run), *after = neighbour_after(run);
+  if (before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
     unlist_run(before);
-    run = merge(before, run);
+    run = join(before, run);
   }
-  if (Span *after = neighbour_after(run);
-      after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
+  if (after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
     unlist_run(after);
-    run = merge(run, after);
+    run = join(run, after);
   }
+  core_.page_map.set_ends(run->begin(), run->bytes(), run);
   list_run(run);
   return run;
 }
@@ -136,22 +141,36 @@ void Heap::merge_region(Region &region, bool any_streams) {
   }
 }
 
-// Takes `count` granules out of a listed run that holds them; the rest stays free.
+// The first bytes of a free run that is in no list get a span of their own, which the caller enters in the page map whole. NULL without
+// host memory, nothing changed.
+Span *Heap::cut_front(Span *run, uint64_t bytes) {
+  const uintptr_t begin = run->begin(), middle = begin + bytes;
+  if (!core_.page_map.prepare_granules(middle, run->bytes() - bytes)) return nullptr;
+  Span *front = new_span(SpanState::kFree, begin, bytes, run->region);
+  if (front == nullptr) return nullptr;
+  front->streams = run->streams;
+  front->stamp = run->stamp;
+  run->base.store(middle, std::memory_order_relaxed);
+  run->size.store(run->bytes() - bytes, std::memory_order_relaxed);
+  core_.page_map.set_start(middle, run);
+  return front;
+}
+
+// Takes `count` granules out of a listed run that holds them; the rest stays free. The page map is the caller's.
 Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
   unlist_run(run);
   const uint64_t head = FreeRuns::aligned_start(run, alignment) - run->begin();
   const uint64_t bytes = count * kGranule;
-  Span *taken = run;
-  Span *rest = nullptr;
-  if (head != 0) {
-    if (!split(run, head, &taken)) {
-      list_run(run);
-      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
-    }
-  }
-  if (taken->bytes() > bytes && !split(taken, bytes, &rest)) {
-    if (head != 0) run = merge(run, taken);
+  Span *rest = run;
+  if (head != 0 && !split(run, head, &rest)) {
     list_run(run);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
+  }
+  Span *taken = rest;
+  if (rest->bytes() == bytes) {
+    rest = nullptr;
+  } else if ((taken = cut_front(rest, bytes)) == nullptr) {
+    list_run(head != 0 ? merge(run, rest) : run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
   }
   if (head != 0) list_run(run);

@@ -58,6 +58,8 @@ class PageMap {
     mark(base, span);
     mark(base + size - kGranule, span);
   }
+  // The span that was marked at this end begins here now.
+  void set_start(uintptr_t base, Span *span) { mark(base, span); }
   void set_extent(uintptr_t base, uint64_t size, Extent *extent);
 
  private:

@@ -24,15 +24,30 @@ inline void give_out(HeapCache &cache, const CacheEntry &entry, uint64_t bytes, 
 }
 
 // A block of the cache, when one fits; then the cache is left. Inside enter().
-inline bool take_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
-  if (size <= kMaxSmall) {
-    Bin &bin = bins.bins[small_class(size)];
-    if (__builtin_expect(bin.count == 0, 0)) return false;
-    const CacheEntry entry = bin.entries[--bin.count];
-    give_out(cache, entry, bin.block_bytes, asked);
-    *out = entry.block;
-    return true;
-  }
+inline bool take_small_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  Bin &bin = bins.bins[small_class(size)];
+  if (__builtin_expect(bin.count == 0, 0)) return false;
+  const CacheEntry entry = bin.entries[--bin.count];
+  give_out(cache, entry, bin.block_bytes, asked);
+  *out = entry.block;
+  return true;
+}
+
+// The same for a large block, if the one that was freed last fits.
+inline bool take_last_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  const uint32_t count = bins.large_count;
+  if (__builtin_expect(count == 0, 0)) return false;
+  const LargeEntry &large = bins.large[count - 1];
+  const uint64_t bytes = large.bytes;
+  if (__builtin_expect(!fits(bytes, size), 0)) return false;
+  *out = large.entry.block;
+  bins.large_count = count - 1;
+  give_out(cache, large.entry, bytes, asked);
+  return true;
+}
+
+bool take_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t asked, void **out) {
+  if (size <= kMaxSmall) return take_small_cached(cache, bins, size, asked, out);
   for (uint32_t i = bins.large_count; i-- > 0;) {
     const LargeEntry large = bins.large[i];
     if (!fits(large.bytes, size)) continue;
@@ -166,27 +181,36 @@ __attribute__((noinline)) static Status find_and_alloc(Heap &heap, uint64_t size
   return slow_alloc(heap, size, asked, alignment, stream, out);
 }
 
+// Apart, so that the common path has one size only.
+__attribute__((noinline)) static Status aligned_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
+                                                      void **out) {
+  if (alignment > kGranule) return slow_alloc(heap, size, size, alignment, stream, out);
+  // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
+  // Beyond a granule the heap places a run of just the size.
+  return find_and_alloc(heap, (size + alignment - 1) & ~(alignment - 1), size, alignment, stream, out);
+}
+
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
-  const uint64_t asked = size;
-  if (__builtin_expect(alignment > kUnit, 0)) {
-    if (alignment > kGranule) return slow_alloc(heap, size, asked, alignment, stream, out);
-    // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
-    // Beyond a granule the heap places a run of just the size.
-    size = (size + alignment - 1) & ~(alignment - 1);
-  }
+  if (__builtin_expect(alignment > kUnit, 0)) return aligned_alloc(heap, size, alignment, stream, out);
   // A serial is never used again, so the cache of a heap that ended is not found.
   if (__builtin_expect(t_last.serial != heap.fast.serial, 0))
-    return find_and_alloc(heap, size, asked, alignment, stream, out);
+    return find_and_alloc(heap, size, size, alignment, stream, out);
   HeapCache *cache = t_last.cache;
   const bool entered = enter_at_once(*cache);
   StreamBins *bins = cache->current;
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
     leave(*cache);
-    return find_and_alloc(heap, size, asked, alignment, stream, out);
+    return find_and_alloc(heap, size, size, alignment, stream, out);
   }
-  if (__builtin_expect(take_cached(*cache, *bins, size, asked, out), 1)) return Status();
+  // Calls stand last only, so that no register is saved for them.
+  if (size <= kMaxSmall) {
+    if (__builtin_expect(take_small_cached(*cache, *bins, size, size, out), 1)) return Status();
+    leave(*cache);
+    return slow_alloc(heap, size, size, alignment, stream, out);
+  }
+  if (__builtin_expect(take_last_large(*cache, *bins, size, size, out), 1)) return Status();
   leave(*cache);
-  return slow_alloc(heap, size, asked, alignment, stream, out);
+  return find_and_alloc(heap, size, size, alignment, stream, out);
 }
 
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {

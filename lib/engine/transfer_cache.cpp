@@ -127,9 +127,4 @@ uint64_t TransferCache::drain_idle(uint64_t now, uint64_t age) {
   return drained;
 }
 
-uint64_t TransferCache::bytes() const {
-  const Batches *all = batches_.load(std::memory_order_acquire);
-  return all == nullptr ? 0 : all->bytes.load(std::memory_order_relaxed);
-}
-
 }  // namespace gmm

@@ -41,7 +41,10 @@ class TransferCache {
   void drain();
   // Those that nobody put there or took since a look at least `age` ago; returns their bytes.
   uint64_t drain_idle(uint64_t now, uint64_t age);
-  uint64_t bytes() const;
+  uint64_t bytes() const {
+    const Batches *all = batches_.load(std::memory_order_acquire);
+    return all == nullptr ? 0 : all->bytes.load(std::memory_order_relaxed);
+  }
 
  private:
   // Blocks of one size and stream lie in one set. The places are many as a thread that waits for a processor catches up on many batches.

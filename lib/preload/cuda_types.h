@@ -24,7 +24,7 @@ inline constexpr Code kUnknown = 999;
 
 using DevicePointer = unsigned long long;  // CUdeviceptr
 using Stream = void *;                     // CUstream, cudaStream_t
-inline const Stream kPerThreadStream = reinterpret_cast<Stream>(uintptr_t{2});
+inline Stream per_thread_stream() { return reinterpret_cast<Stream>(uintptr_t{2}); }
 
 // Flags of host and managed memory that change what kind of memory it is.
 inline constexpr unsigned int kHostWriteCombined = 4;

@@ -29,7 +29,7 @@ Outcome take(Route route, Stream stream, uint64_t size, Pointer *out) {
   return outcome;
 }
 
-Stream of_thread(Stream stream) { return stream == nullptr ? kPerThreadStream : stream; }
+Stream of_thread(Stream stream) { return stream == nullptr ? per_thread_stream() : stream; }
 
 }  // namespace
 

@@ -166,8 +166,6 @@ bool has_margin(uint64_t size) {
 
 }  // namespace
 
-constinit std::atomic<uint64_t> g_margin{0};
-
 Label *wanted(Route route) {
   const Config &asked = config();
   const bool regions = asked.region || g_regions.load(std::memory_order_relaxed);

@@ -3,6 +3,8 @@
 #ifndef GMM_PRELOAD_MEMORY_H
 #define GMM_PRELOAD_MEMORY_H
 
+#include <atomic>
+
 #include "preload/config.h"
 #include "preload/cuda_types.h"
 #include "preload/region.h"
@@ -35,7 +37,7 @@ Code current_device(int *out);
 Code stream_device(Stream stream, int *out);
 
 // set_memory_margin_bytes()
-extern std::atomic<uint64_t> g_margin;
+inline constinit std::atomic<uint64_t> g_margin{0};
 
 }  // namespace gmm::preload
 #endif

@@ -53,8 +53,6 @@ void start() {
 
 }  // namespace
 
-constinit std::atomic<bool> g_regions{false};
-
 Label *labels() { return g_labels.load(std::memory_order_acquire); }
 
 Label *label_of(const char *name, gmm_contents contents) {

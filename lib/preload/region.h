@@ -31,7 +31,7 @@ Label *label_of(const char *name, gmm_contents contents);
 void tag_name(const char *name, gmm_contents contents, char out[64]);
 
 // False, and everything else here may be left out, while no region was ever entered.
-extern std::atomic<bool> g_regions;
+inline constinit std::atomic<bool> g_regions{false};
 // The label that the calling thread's allocations go under; NULL: it is in no region.
 Label *current_region();
 

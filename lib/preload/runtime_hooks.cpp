@@ -65,7 +65,7 @@ Code answer_of(const Outcome &outcome, Call call) {
       outcome, 0, [&](size_t) { return call(); }, [] {});
 }
 
-Stream of_thread(Stream stream) { return stream == nullptr ? kPerThreadStream : stream; }
+Stream of_thread(Stream stream) { return stream == nullptr ? per_thread_stream() : stream; }
 
 }  // namespace
 

@@ -8,8 +8,6 @@
 
 namespace gmm::preload {
 
-__thread ThreadState t_thread;
-
 void say(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);

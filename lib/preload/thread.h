@@ -25,7 +25,7 @@ struct ThreadState {
   Label *label;
   char message[640];
 };
-extern __thread ThreadState t_thread;
+inline constinit thread_local ThreadState t_thread = {};
 
 // The hooks of this thread call the real functions while it lives.
 class Inside {

@@ -175,6 +175,86 @@ static void the_handler_may_pause(void) {
   OK(gmm_free(context, sleeping, GMM_STREAM_DEFAULT));
 }
 
+// Trim, then memory that waits on streams, then the handler, then an error that names the largest tag.
+static void each_way_out_comes_in_its_turn(void) {
+  memset(&handler, 0, sizeof handler);
+  gmm_tag tag = make_tag("wanting", GMM_CONTENTS_DROP), other = make_tag("largest_holder", GMM_CONTENTS_DROP);
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = other;
+  desc.stream = stream;
+  void *block = NULL, *wanted = NULL;
+  gate held;
+  for (int waits = 0; waits < 2; ++waits) {
+    MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
+    if (waits) gate_close(&held, stream, 0.1);
+    OK(gmm_free(context, block, stream));
+    OK(try_alloc(24 * MIB, tag, &wanted));
+    if (waits) CHECK(atomic_load(&held.passed));
+    CHECK_EQUAL(handler.calls, 0);
+    OK(gmm_free(context, wanted, GMM_STREAM_DEFAULT));
+  }
+  MUST(gmm_alloc(context, 20 * MIB, &desc, &handler.to_free[0]));
+  handler.to_free_count = 1;
+  RESULT(try_alloc(24 * MIB, tag, &wanted), GMM_ERROR_LIMIT_EXCEEDED);  // it frees, and answers 0
+  CHECK_EQUAL(handler.calls, 1);
+  handler.calls = 0;
+  handler.answer_for = 1;
+  MUST(gmm_alloc(context, 20 * MIB, &desc, &handler.to_free[0]));
+  OK(try_alloc(24 * MIB, tag, &wanted));
+  CHECK_EQUAL(handler.calls, 1);
+  OK(gmm_free(context, wanted, GMM_STREAM_DEFAULT));
+  handler.to_free_count = 0;
+  handler.answer_for = 0;
+  MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
+  RESULT(try_alloc(24 * MIB, tag, &wanted), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK(strstr(gmm_last_error_message(), "largest_holder") != NULL);
+  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_free(context, block, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+enum { RACERS = 8, QUOTA = 20 };
+static struct {
+  atomic_int ready, granted;
+  gmm_tag tag;
+  void *blocks[RACERS][QUOTA];
+} race;
+static void *race_for_quota(void *which) {
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = race.tag;
+  desc.flags = GMM_ALLOC_DEDICATED;
+  atomic_fetch_add(&race.ready, 1);
+  while (atomic_load(&race.ready) < RACERS) sleep_ms(0);
+  for (unsigned i = 0; i < QUOTA; ++i) {
+    gmm_result result = gmm_alloc(context, 2 * MIB, &desc, &race.blocks[(uintptr_t)which][i]);
+    if (result == GMM_OK) {
+      atomic_fetch_add(&race.granted, 1);
+    } else {
+      CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
+      race.blocks[(uintptr_t)which][i] = NULL;
+    }
+  }
+  return NULL;
+}
+static void eight_threads_share_a_quota_exactly(void) {
+  memset(&race, 0, sizeof race);
+  race.tag = make_tag("raced_for", GMM_CONTENTS_DROP);
+  set_limit(GMM_SCOPE_TAG, race.tag, QUOTA * 2 * MIB);
+  pthread_t threads[RACERS];
+  for (uintptr_t i = 0; i < RACERS; ++i) REQUIRE(pthread_create(&threads[i], NULL, race_for_quota, (void *)i) == 0);
+  for (unsigned i = 0; i < RACERS; ++i) pthread_join(threads[i], NULL);
+  CHECK_EQUAL(atomic_load(&race.granted), QUOTA);
+  CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, device, race.tag, 0).reserved_bytes, QUOTA * 2 * MIB);
+  CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, device, race.tag, 0).peak_reserved_bytes, QUOTA * 2 * MIB);
+  for (unsigned i = 0; i < RACERS * QUOTA; ++i)
+    if (race.blocks[i / QUOTA][i % QUOTA] != NULL)
+      OK(gmm_free(context, race.blocks[i / QUOTA][i % QUOTA], GMM_STREAM_DEFAULT));
+}
+
 int main(void) {
   KINDS(device_limits_hold, ALL_KINDS);
   KINDS(tag_limits_hold, ALL_KINDS);
@@ -184,6 +264,8 @@ int main(void) {
   PLAIN(bad_limits_are_refused);
   KINDS(the_handler_may_free_and_try_again, ALL_KINDS);
   KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
+  KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
+  KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
   return check_finish();
 }

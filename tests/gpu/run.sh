@@ -4,7 +4,7 @@
 #
 # Usage: tests/gpu/run.sh
 #   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
-#   GMM_GPU_SECONDS=N   how long the whole may take; default 350
+#   GMM_GPU_SECONDS=N   how long the whole may take; default 540
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
 # Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network: what such
@@ -24,7 +24,7 @@ fake=${GMM_GPU_RUN_FAKE:-}
 patience=${fake:+8} # a rehearsal may run on a small machine
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
-deadline=$((SECONDS + ${GMM_GPU_SECONDS:-350} * ${patience:-1}))
+deadline=$((SECONDS + ${GMM_GPU_SECONDS:-540} * ${patience:-1}))
 rows=()
 failed=0
 : >"$log"

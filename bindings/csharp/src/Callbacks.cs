@@ -33,6 +33,9 @@ namespace Gmm
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     internal delegate int WriteCallback(IntPtr user, IntPtr text, ulong size);
 
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate int ProgressCallback(IntPtr user, ulong done, ulong total);
+
     /// <summary>
     /// What C calls. The user pointer is a GCHandle: of one of these objects, which lives as long as its native context, of a
     /// snapshot's writer. No exception may leave through C: one that belongs to a caller waits in `pending`.

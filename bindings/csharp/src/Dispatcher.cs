@@ -17,7 +17,10 @@ namespace Gmm
         {
             internal IntPtr User;
             internal IntPtr Message;
+            internal ulong Copied;
+            internal ulong Total;
             internal uint Level;
+            internal int Kind;
         }
 
         private static readonly object gate = new object();
@@ -50,7 +53,12 @@ namespace Gmm
         {
             IntPtr address = (IntPtr)state;
             Request request = (Request)Marshal.PtrToStructure(address, typeof(Request));
-            if (request.Message != IntPtr.Zero)
+            int answer = 0;
+            if (request.Kind == Native.GMM_CSHARP_PROGRESS)
+            {
+                answer = ProgressCall.Call(request.User, request.Copied, request.Total);
+            }
+            else if (request.Kind == Native.GMM_CSHARP_LOG)
             {
                 Callbacks.Log(request.User, request.Level, request.Message);
             }
@@ -61,7 +69,7 @@ namespace Gmm
                 handle.Free();
                 task(); // what it throws ends the program: the thread of the library need not go on
             }
-            Native.gmm_csharp_finish(address);
+            Native.gmm_csharp_finish(address, answer);
         }
     }
 }

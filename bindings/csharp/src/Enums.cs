@@ -43,7 +43,9 @@ namespace Gmm
         /// <summary>Another process's memory.</summary>
         Imported = 4,
         /// <summary>The program's own memory, page-locked.</summary>
-        Pinned = 5
+        Pinned = 5,
+        /// <summary>A block over several pieces of memory, or a tag: some of it is usable, some paused.</summary>
+        PartlyPaused = 6
     }
 
     /// <summary>Who can use an address, in SYCL's words.</summary>
@@ -66,7 +68,7 @@ namespace Gmm
         Drop = 0,
         /// <summary>Kept in host memory.</summary>
         Host = 1,
-        /// <summary>Kept in a nameless file under GMM_BACKUP_DIR (default /tmp).</summary>
+        /// <summary>Kept in a file in the folder for backups, which goes with the process.</summary>
         File = 2
     }
 
@@ -107,6 +109,8 @@ namespace Gmm
         Ok = 0,
         /// <summary>Success: everything was as asked already.</summary>
         Unchanged = 1,
+        /// <summary>Success: it has not ended yet, or the time to wait was over first.</summary>
+        NotReady = 2,
         /// <summary>A required argument is NULL.</summary>
         NullArgument = -1,
         /// <summary>A size is zero where bytes are needed, or reaches past the memory.</summary>
@@ -159,12 +163,16 @@ namespace Gmm
         NoBackend = -27,
         /// <summary>The context belongs to the parent process.</summary>
         Forked = -28,
+        /// <summary>The program asked for the end of the operation, which was undone.</summary>
+        Cancelled = -29,
         /// <summary>The driver refused a call.</summary>
         Driver = -30,
         /// <summary>The operating system refused a call.</summary>
         System = -31,
         /// <summary>A file could not be written or read whole.</summary>
         Io = -32,
+        /// <summary>What was kept is not what was written: a checksum differs.</summary>
+        Corrupt = -33,
         /// <summary>These bytes are not a handle of gmm, or of another version.</summary>
         IpcInvalidHandle = -40,
         /// <summary>The exporting process ended, or freed the memory.</summary>

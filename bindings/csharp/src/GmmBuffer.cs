@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Diagnostics;
 using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Gmm
 {
@@ -240,6 +242,89 @@ namespace Gmm
                 desc.stream = on.Address;
                 desc.flags = nonBlocking ? (uint)Native.GMM_MOVE_NON_BLOCKING : 0;
                 Native.gmm_move(context.DangerousGetHandle(), buffer.Address, location, desc);
+            }
+        }
+
+        /// <summary>Resumes the buffer, and what shares pages of the driver with it; the rest of its tag stays paused. Returns the bytes taken from the driver.</summary>
+        public long Resume()
+        {
+            return Resume(0, Size);
+        }
+
+        /// <summary>Resumes a part of the buffer, and what shares pages of the driver with it.</summary>
+        public long Resume(long offset, long length)
+        {
+            Check(offset, length);
+            using (Use buffer = Using())
+            {
+                ulong bytes;
+                Native.gmm_resume_range(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, out bytes);
+                return (long)bytes;
+            }
+        }
+
+        /// <summary>Waits until a resume by somebody else has made the buffer usable; starts none. False when the time was over first.</summary>
+        public bool WaitReady(TimeSpan timeout)
+        {
+            return WaitReady(0, Size, timeout);
+        }
+
+        /// <summary>As WaitReady(), for a part of the buffer. Timeout.InfiniteTimeSpan: for ever.</summary>
+        public bool WaitReady(long offset, long length, TimeSpan timeout)
+        {
+            Check(offset, length);
+            Stopwatch past = Stopwatch.StartNew();
+            using (Use buffer = Using())
+            {
+                while (true)
+                {
+                    // No thread of the runtime stays long in C: Mono would not end meanwhile.
+                    double left = timeout == Timeout.InfiniteTimeSpan ? 20 : (timeout - past.Elapsed).TotalMilliseconds;
+                    ulong slice = left <= 0 ? 0 : Math.Min(20, (ulong)left + 1);
+                    if (Native.gmm_resume_wait(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, slice) != (int)GmmResult.NotReady)
+                    {
+                        return true;
+                    }
+                    if (left <= 0)
+                    {
+                        return false;
+                    }
+                }
+            }
+        }
+
+        /// <summary>The kept contents of a part of the paused buffer, which stays paused.</summary>
+        public byte[] Backup(long offset, int length)
+        {
+            Check(offset, length);
+            byte[] result = new byte[length];
+            GCHandle pinned = GCHandle.Alloc(result, GCHandleType.Pinned);
+            try
+            {
+                using (Use buffer = Using())
+                {
+                    Native.gmm_backup_read(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, pinned.AddrOfPinnedObject());
+                }
+            }
+            finally
+            {
+                pinned.Free();
+            }
+            return result;
+        }
+
+        /// <summary>
+        /// Where the kept contents of a part of the paused buffer lie in one piece, to read. Good until the memory is resumed, freed or discarded: the address
+        /// must not be read afterwards.
+        /// </summary>
+        public IntPtr BackupAddress(long offset, long length)
+        {
+            Check(offset, length);
+            using (Use buffer = Using())
+            {
+                IntPtr kept;
+                Native.gmm_backup_map(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, out kept);
+                return kept;
             }
         }
 

@@ -11,7 +11,7 @@ namespace Gmm
     /// heap, stream, event and pin that was made from it. Every method may be called from any thread. A failure is a <see cref="GmmException"/> and
     /// changes nothing; use after Dispose() is an ObjectDisposedException.
     /// </summary>
-    public sealed class GmmContext : IDisposable
+    public sealed partial class GmmContext : IDisposable
     {
         /// <summary>The host's memory, where a method takes a location.</summary>
         public const int HostLocation = -1;
@@ -45,6 +45,7 @@ namespace Gmm
                 using (gmm_context_desc desc = new gmm_context_desc())
                 {
                     desc.backend = (uint)options.Backend;
+                    desc.flags = options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0;
                     desc.host_memory = (ulong)options.HostMemory;
                     desc.host_devices = (uint)options.HostDevices;
                     desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;
@@ -271,133 +272,6 @@ namespace Gmm
             using (Use on = new Use(stream))
             {
                 Native.gmm_prefetch(context.Address, address, (ulong)size, location, on.Address);
-            }
-        }
-
-        /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
-        public GmmTag Tag(string name)
-        {
-            using (Use context = new Use(handle))
-            {
-                uint tag;
-                Native.gmm_tag_create(context.Address, name, null, out tag);
-                return new GmmTag(this, tag);
-            }
-        }
-
-        /// <summary>Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first.</summary>
-        public GmmTag Tag(string name, GmmContents contents, int priority)
-        {
-            using (Use context = new Use(handle))
-            using (gmm_tag_desc desc = new gmm_tag_desc())
-            {
-                desc.contents = (uint)contents;
-                desc.priority = priority;
-                uint tag;
-                Native.gmm_tag_create(context.Address, name, desc, out tag);
-                return new GmmTag(this, tag);
-            }
-        }
-
-        /// <summary>The tag of that name; InvalidTag when there is none.</summary>
-        public GmmTag FindTag(string name)
-        {
-            using (Use context = new Use(handle))
-            {
-                uint tag;
-                Native.gmm_tag_find(context.Address, name, out tag);
-                return new GmmTag(this, tag);
-            }
-        }
-
-        /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
-        public GmmTag TagByNumber(int number)
-        {
-            return new GmmTag(this, (uint)number);
-        }
-
-        /// <summary>The tag of memory that nobody tagged.</summary>
-        public GmmTag DefaultTag
-        {
-            get { return new GmmTag(this, 1); }
-        }
-
-        /// <summary>Sets the current tag of every thread that has pushed none.</summary>
-        public void SetProcessDefaultTag(GmmTag tag)
-        {
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_tag_set_process_default(context.Address, (uint)tag.Number);
-            }
-        }
-
-        internal void PushTag(int tag)
-        {
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_tag_push(context.Address, (uint)tag);
-            }
-        }
-
-        internal void PopTag()
-        {
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_tag_pop(context.Address);
-            }
-        }
-
-        internal GmmPauseInfo PauseInfo(int tag)
-        {
-            using (Use context = new Use(handle))
-            using (gmm_pause_info info = new gmm_pause_info())
-            {
-                Native.gmm_pause_query(context.Address, (uint)tag, info);
-                return new GmmPauseInfo(info);
-            }
-        }
-
-        /// <summary>
-        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. All or nothing. No tags: every tag. No thread or
-        /// kernel may use the memory, and no span of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
-        /// </summary>
-        public long Pause(params GmmTag[] tags)
-        {
-            return PauseOrResume(true, 0, tags);
-        }
-
-        /// <summary>As Pause(), also when importers hold the memory: they keep the old pages, this process gets new ones.</summary>
-        public long PauseForced(params GmmTag[] tags)
-        {
-            return PauseOrResume(true, (uint)Native.GMM_PAUSE_FORCE, tags);
-        }
-
-        /// <summary>Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver.</summary>
-        public long Resume(params GmmTag[] tags)
-        {
-            return PauseOrResume(false, 0, tags);
-        }
-
-        private long PauseOrResume(bool pause, uint flags, GmmTag[] tags)
-        {
-            using (Use context = new Use(handle))
-            using (gmm_pause_desc desc = new gmm_pause_desc())
-            {
-                desc.flags = flags;
-                foreach (GmmTag tag in tags)
-                {
-                    desc.add_tag((uint)tag.Number);
-                }
-                ulong bytes;
-                if (pause)
-                {
-                    Native.gmm_pause(context.Address, desc, out bytes);
-                }
-                else
-                {
-                    Native.gmm_resume(context.Address, desc, out bytes);
-                }
-                return (long)bytes;
             }
         }
 

@@ -25,22 +25,101 @@ namespace Gmm
             return new Scope(context);
         }
 
-        /// <summary>Gives the tag's VMM memory back to the driver; see <see cref="GmmContext.Pause"/>. Returns the bytes that went back.</summary>
+        /// <summary>Gives the tag's VMM memory back to the driver; see GmmContext.Pause(). Returns the bytes that went back.</summary>
         public long Pause()
         {
             return context.Pause(this);
         }
 
-        /// <summary>Gives the tag's paused memory its pages back; see <see cref="GmmContext.Resume"/>. Returns the bytes taken from the driver.</summary>
+        /// <summary>Gives the tag's paused memory its pages back; see GmmContext.Resume(). Returns the bytes taken from the driver.</summary>
         public long Resume()
         {
             return context.Resume(this);
+        }
+
+        /// <summary>Pauses the tag, with options.</summary>
+        public long Pause(GmmPauseOptions options)
+        {
+            return context.Pause(options, this);
+        }
+
+        /// <summary>Resumes the tag and tells how far it is.</summary>
+        public long Resume(GmmProgress progress)
+        {
+            return context.Resume(progress, this);
+        }
+
+        /// <summary>Pauses the tag until the returned object is disposed of: <c>using (tag.Paused()) { ... }</c>.</summary>
+        public IDisposable Paused()
+        {
+            Pause();
+            return new PausedScope(this);
+        }
+
+        /// <summary>Pause() in the background.</summary>
+        public GmmTicket PauseAsync()
+        {
+            return context.PauseAsync(this);
+        }
+
+        /// <summary>Pause() in the background, with options.</summary>
+        public GmmTicket PauseAsync(GmmPauseOptions options)
+        {
+            return context.PauseAsync(options, this);
+        }
+
+        /// <summary>Resume() in the background.</summary>
+        public GmmTicket ResumeAsync()
+        {
+            return context.ResumeAsync(this);
+        }
+
+        /// <summary>Resume() in the background; tells how far it is.</summary>
+        public GmmTicket ResumeAsync(GmmProgress progress)
+        {
+            return context.ResumeAsync(progress, this);
+        }
+
+        /// <summary>Changes what the tag does, all of it, from the next pause or resume on. What is paused already stays kept as it was.</summary>
+        public void Update(GmmTagOptions options)
+        {
+            context.UpdateTag(Number, options);
+        }
+
+        /// <summary>Forgets the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns their bytes.</summary>
+        public long DiscardBackup()
+        {
+            return context.DiscardBackup(this);
         }
 
         /// <summary>How the tag stands.</summary>
         public GmmPauseInfo Info()
         {
             return context.PauseInfo(Number);
+        }
+
+        private sealed class PausedScope : IDisposable
+        {
+            private readonly GmmTag tag;
+            private bool closed;
+
+            internal PausedScope(GmmTag tag)
+            {
+                this.tag = tag;
+            }
+
+            /// <summary>When the resume fails it may be tried again.</summary>
+            public void Dispose()
+            {
+                lock (tag)
+                {
+                    if (!closed)
+                    {
+                        tag.Resume();
+                        closed = true;
+                    }
+                }
+            }
         }
 
         private sealed class Scope : IDisposable

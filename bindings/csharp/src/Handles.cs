@@ -209,6 +209,29 @@ namespace Gmm
         }
     }
 
+    /// <summary>A pause or resume in the background.</summary>
+    public sealed class GmmTicketHandle : GmmSafeHandle
+    {
+        private readonly ProgressCall progress;
+
+        internal GmmTicketHandle(IntPtr value, GmmContextHandle context, ProgressCall progress) : base(value, context)
+        {
+            this.progress = progress;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            try
+            {
+                Native.gmm_ticket_destroy(value); // waits
+            }
+            finally
+            {
+                progress.Dispose();
+            }
+        }
+    }
+
     /// <summary>A pin of the program's own memory.</summary>
     public sealed class GmmPinHandle : GmmSafeHandle
     {

@@ -16,6 +16,83 @@ namespace Gmm
         public int HostDevices { get; set; }
         /// <summary>As <see cref="GmmContext.DecommitAfterMilliseconds"/>; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.</summary>
         public long DecommitAfterMilliseconds { get; set; }
+        /// <summary>The program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing.</summary>
+        public bool NoCapture { get; set; }
+    }
+
+    /// <summary>What becomes of a tag's memory when it pauses.</summary>
+    public sealed class GmmTagOptions
+    {
+        /// <summary>What a pause does with the contents; Drop when not set.</summary>
+        public GmmContents Contents { get; set; }
+        /// <summary>Higher resumes first.</summary>
+        public int Priority { get; set; }
+        /// <summary>The contents are not written after they were first paused: what was kept once is not copied again.</summary>
+        public bool ReadOnly { get; set; }
+        /// <summary>What is kept is compared at the resume.</summary>
+        public bool Checksum { get; set; }
+
+        internal gmm_tag_desc ToNative()
+        {
+            gmm_tag_desc desc = new gmm_tag_desc();
+            desc.contents = (uint)Contents;
+            desc.priority = Priority;
+            desc.flags = (ReadOnly ? (uint)Native.GMM_TAG_READ_ONLY : 0) | (Checksum ? (uint)Native.GMM_TAG_CHECKSUM : 0);
+            return desc;
+        }
+    }
+
+    /// <summary>How to pause.</summary>
+    public sealed class GmmPauseOptions
+    {
+        /// <summary>Also when importers hold the memory: they keep the old pages, this process gets new ones.</summary>
+        public bool Force { get; set; }
+        /// <summary>What becomes of the contents this time, whatever the tags say; null: what they say.</summary>
+        public GmmContents? Contents { get; set; }
+        /// <summary>Told how far the copies are.</summary>
+        public GmmProgress Progress { get; set; }
+
+        internal uint Flags
+        {
+            get
+            {
+                int kept = !Contents.HasValue ? 0
+                    : Contents == GmmContents.Drop ? Native.GMM_PAUSE_DROP
+                    : Contents == GmmContents.Host ? Native.GMM_PAUSE_KEEP_HOST : Native.GMM_PAUSE_KEEP_FILE;
+                return (uint)(kept | (Force ? Native.GMM_PAUSE_FORCE : 0));
+            }
+        }
+    }
+
+    /// <summary>Where kept contents go. What is not set is the default.</summary>
+    public sealed class GmmBackupOptions
+    {
+        /// <summary>No page-locked memory beyond a small ring for copies.</summary>
+        public bool NoArena { get; set; }
+        /// <summary>What the page-locked memory does not hold goes to a file.</summary>
+        public bool NoPageable { get; set; }
+        /// <summary>Bytes of page-locked memory; 0: GMM_BACKUP_ARENA_LIMIT, or what the host can spare.</summary>
+        public long ArenaLimit { get; set; }
+        /// <summary>Bytes of other host memory; 0: GMM_BACKUP_PAGEABLE_LIMIT, or what the host can spare.</summary>
+        public long PageableLimit { get; set; }
+        /// <summary>For files; null: GMM_BACKUP_DIR, or /tmp.</summary>
+        public string Directory { get; set; }
+        /// <summary>Threads that copy, touch and scan host memory; 0: one for each core, 16 at most.</summary>
+        public int Threads { get; set; }
+
+        internal gmm_backup_desc ToNative()
+        {
+            gmm_backup_desc desc = new gmm_backup_desc();
+            desc.flags = (NoArena ? (uint)Native.GMM_BACKUP_NO_ARENA : 0) | (NoPageable ? (uint)Native.GMM_BACKUP_NO_PAGEABLE : 0);
+            desc.arena_limit = (ulong)ArenaLimit;
+            desc.pageable_limit = (ulong)PageableLimit;
+            desc.threads = (uint)Threads;
+            if (Directory != null)
+            {
+                desc.set_directory(Directory);
+            }
+            return desc;
+        }
     }
 
     /// <summary>How to allocate.</summary>

@@ -201,7 +201,31 @@ namespace Gmm
             BackupFileBytes = (long)from.backup_file_bytes;
             Pauses = (long)from.pauses;
             Name = from.name;
+            BackupPinnedBytes = (long)from.backup_pinned_bytes;
+            BackupZeroBytes = (long)from.backup_zero_bytes;
+            RetainedBytes = (long)from.retained_bytes;
+            ReadOnly = (from.flags & Native.GMM_TAG_READ_ONLY) != 0;
+            Checksum = (from.flags & Native.GMM_TAG_CHECKSUM) != 0;
+            State = (GmmState)from.state;
         }
+
+        /// <summary>Of BackupHostBytes, what lies in page-locked memory.</summary>
+        public long BackupPinnedBytes { get; }
+
+        /// <summary>Contents that are all zero and take no room.</summary>
+        public long BackupZeroBytes { get; }
+
+        /// <summary>Kept of active read-only memory, for the next pause.</summary>
+        public long RetainedBytes { get; }
+
+        /// <summary>Whether the contents are not written after they were first paused.</summary>
+        public bool ReadOnly { get; }
+
+        /// <summary>Whether what is kept is compared at the resume.</summary>
+        public bool Checksum { get; }
+
+        /// <summary>Active, Paused, or PartlyPaused when both kinds of memory are there.</summary>
+        public GmmState State { get; }
 
         /// <summary>The tag's number.</summary>
         public int Tag { get; }
@@ -229,6 +253,74 @@ namespace Gmm
 
         /// <summary>The tag's name.</summary>
         public string Name { get; }
+    }
+
+    /// <summary>How far a pause or resume in the background is.</summary>
+    public sealed class GmmTicketInfo
+    {
+        internal GmmTicketInfo(gmm_ticket_info from)
+        {
+            Done = from.done != 0;
+            Result = (GmmResult)from.result;
+            Bytes = (long)from.bytes;
+            CopiedBytes = (long)from.copied_bytes;
+            TotalBytes = (long)from.total_bytes;
+        }
+
+        /// <summary>Whether it has ended, however.</summary>
+        public bool Done { get; }
+
+        /// <summary>What it came to; NotReady while it runs.</summary>
+        public GmmResult Result { get; }
+
+        /// <summary>Bytes that changed state; 0 while it runs.</summary>
+        public long Bytes { get; }
+
+        /// <summary>Of the contents, so far.</summary>
+        public long CopiedBytes { get; }
+
+        /// <summary>Of contents to copy; 0 until that is known.</summary>
+        public long TotalBytes { get; }
+    }
+
+    /// <summary>Where kept contents lie, in bytes.</summary>
+    public sealed class GmmBackupInfo
+    {
+        internal GmmBackupInfo(gmm_backup_info from)
+        {
+            ArenaBytes = (long)from.arena_bytes;
+            ArenaUsed = (long)from.arena_used;
+            ArenaLimit = (long)from.arena_limit;
+            PageableBytes = (long)from.pageable_bytes;
+            FileBytes = (long)from.file_bytes;
+            ZeroBytes = (long)from.zero_bytes;
+            CopiedBytes = (long)from.copied_bytes;
+            SkippedBytes = (long)from.skipped_bytes;
+        }
+
+        /// <summary>Page-locked now; Trim() gives back what is unused.</summary>
+        public long ArenaBytes { get; }
+
+        /// <summary>Of them, holding contents.</summary>
+        public long ArenaUsed { get; }
+
+        /// <summary>The most that may be page-locked.</summary>
+        public long ArenaLimit { get; }
+
+        /// <summary>Contents in other host memory.</summary>
+        public long PageableBytes { get; }
+
+        /// <summary>Contents in files.</summary>
+        public long FileBytes { get; }
+
+        /// <summary>Contents that are all zero: they take no room.</summary>
+        public long ZeroBytes { get; }
+
+        /// <summary>By all pauses and resumes so far.</summary>
+        public long CopiedBytes { get; }
+
+        /// <summary>Not copied as they were zero, or kept already and read-only.</summary>
+        public long SkippedBytes { get; }
     }
 
     /// <summary>Counters of a scope.</summary>

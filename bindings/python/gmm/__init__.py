@@ -16,19 +16,21 @@ from gmm._context import Context
 from gmm._default import alloc, context
 from gmm._enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend, Capability, Contents, IpcRoute,
-    Kind, LogLevel, PointerFlags, State, Usm)
+    Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
 from gmm._errors import ERRORS as _ERRORS
-from gmm._errors import ClosedError, Error
+from gmm._errors import ClosedError, Error, NotReadyError
 from gmm._heap import Heap
-from gmm._info import ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo
+from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo
 from gmm._stream import Event, Stream
 from gmm._tag import Tag
+from gmm._ticket import Ticket
 
 __version__ = _native.gmm_version_string()
 globals().update(_ERRORS)
 __all__ = sorted(name for name in globals() if not name.startswith("_"))
 
-for _public in (Buffer, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo):
+for _public in (BackupInfo, Buffer, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap, NotReadyError, OutOfMemoryInfo, Pin, PointerInfo, Statistics,
+                Stream, Tag, TagInfo, Ticket, TicketInfo):
     _public.__module__ = "gmm"
 del _public
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of memory as objects."""
+import ctypes
+
 from gmm import _native as native
 from gmm._enums import State
 from gmm._errors import ERRORS
@@ -144,6 +146,38 @@ class Buffer(Interchange, native.Memory):
         desc.stream = stream_number(self.stream if stream is None else as_stream(stream))
         native.gmm_move(self.context, self, location, desc)
         return self
+
+    def resume(self, *, offset=0, size=None):
+        """Resumes this block (or a part of it), and what shares pages of the driver with it; the rest of its tag stays paused. Returns the bytes taken."""
+        return self.context.resume_range(*self._range(offset, size))
+
+    def wait_ready(self, timeout=None, *, offset=0, size=None):
+        """Waits until a resume by somebody else has made the block (or a part of it) usable; starts none. False after so many seconds."""
+        return self.context.wait_ready(*self._range(offset, size), timeout)
+
+    def backup(self, *, offset=0, size=None, into=None):
+        """The kept contents of the paused block (or a part of it), which stays paused: as bytes, or written into a writable object with the buffer
+        protocol, which also says the size."""
+        if into is None:
+            address, size = self._range(offset, size)
+            copied = bytearray(size)
+            self.backup(offset=offset, into=copied)
+            return bytes(copied)
+        view = native.HostView(into, writable=True)
+        try:
+            address, size = self._range(offset, view.nbytes)
+            native.gmm_backup_read(self.context, address, size, view.address)
+        finally:
+            view.release()
+        return into
+
+    def backup_view(self, *, offset=0, size=None):
+        """The kept contents of the paused block (or a part of it) as a memoryview to read, without a copy where they lie in one piece. The view is
+        good until the memory is resumed, freed or discarded; looking through it afterwards is a fault."""
+        address, size = self._range(offset, size)
+        kept = (ctypes.c_ubyte * size).from_address(native.gmm_backup_map(self.context, address, size)[1])
+        kept._buffer = self  # a forgotten buffer is not freed while its view lives
+        return memoryview(kept).cast("B").toreadonly()
 
     def ipc_export(self, *, offset=0):
         """A handle for another process of the same user, as bytes: see Context.ipc_import(). It keeps nothing alive."""

@@ -10,9 +10,10 @@ from gmm import _native as native
 from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
 from gmm._enums import Backend, Kind, LogLevel
 from gmm._heap import Heap
-from gmm._info import ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
+from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
 from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
-from gmm._tag import Tag, pause_desc, tag_info, tag_number
+from gmm._tag import Tag, tag_info, tag_number
+from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
 
 @functools.lru_cache(maxsize=256)
@@ -50,12 +51,13 @@ class Context(native.Handle):
     Closing it gives all its memory back, live buffers included; they are closed then. Refused with BufferError while views of its memory live.
     """
 
-    def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0):
+    def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0, capture=True):
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda"). log: log(level, message), called on any thread.
         host_memory: bytes that each device of the host backend pretends to have. host_devices: how many devices it shows.
         decommit_after_ms: as the property; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.
+        capture: False when the program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing.
         """
         if isinstance(backend, str):
             try:
@@ -65,6 +67,7 @@ class Context(native.Handle):
                 raise ValueError(f"there is no backend {backend!r}; there are {names}") from None
         desc = native.gmm_context_desc()
         desc.backend = backend
+        desc.flags = 0 if capture else native.GMM_CONTEXT_NO_CAPTURE
         desc.host_memory = host_memory
         desc.host_devices = host_devices
         desc.decommit_after_ms = native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms
@@ -73,6 +76,7 @@ class Context(native.Handle):
             desc.set_log(self)
         self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
         self._queues = weakref.WeakSet()
+        self._tickets = set()  # those that run, also when nobody else refers to them
         struct = native.gmm_context_info()
         native.gmm_context_get_info(self, struct)
         self._info = read(ContextInfo, struct)
@@ -80,11 +84,13 @@ class Context(native.Handle):
     # Life.
 
     def close(self):
-        """Gives everything back. Closing twice does nothing."""
+        """Gives everything back, after the pauses and resumes in the background. Closing twice does nothing."""
         if self.closed:
             return
         if self._exports:
             self._close()  # says what is in the way, before any stream is ended
+        for ticket in list(self._tickets):
+            ticket.close()
         for queue in list(self._queues):
             queue.close()
         self._close()
@@ -178,9 +184,13 @@ class Context(native.Handle):
 
     # Tags and pause.
 
-    def tag(self, name, contents=None, priority=None):
-        """Makes a Tag, or finds it: a name that exists gives the same tag. In a with block it is the thread's current tag."""
-        return Tag(self, name, contents, priority)
+    def tag(self, name, contents=None, priority=None, *, read_only=None, checksum=None):
+        """Makes a Tag, or finds it: a name that exists gives the same tag. In a with block it is the thread's current tag.
+
+        contents: what a pause does with them; Contents.DROP by itself. priority: higher resumes first. read_only: what was kept once is not
+        copied again. checksum: what is kept is compared at the resume. A tag that exists must agree with what is said.
+        """
+        return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum)
 
     def set_process_default_tag(self, tag):
         """Sets the current tag of every thread that has pushed none."""
@@ -190,16 +200,77 @@ class Context(native.Handle):
         """How a tag (its object, number or name) stands: TagInfo."""
         return tag_info(self, tag)
 
-    def pause(self, *tags, force=False):
+    def pause(self, *tags, force=False, contents=None, progress=None):
         """Gives the physical memory of the tags' VMM blocks (of all: no tags) back and keeps every address.
 
         Returns the bytes that went back; 0 when nothing was active. Views of the memory stay, but must not be looked through until resume().
+        force: also when importers hold the memory. contents: Contents.DROP, HOST or FILE this time, whatever the tags say.
+        progress: progress(done, total) in bytes while contents are copied; False ends it with CancelledError, an exception ends it and comes
+        out of this call, and all is as before. It must not call gmm.
         """
-        return native.gmm_pause(self, pause_desc(self, tags, force))[1]
+        return carry_out(native.gmm_pause, self, *pause_desc(self, tags, force=force, contents=contents, progress=progress))
 
-    def resume(self, *tags):
-        """Gives paused memory its pages back at the same addresses. Returns the bytes taken; 0 when nothing was paused."""
-        return native.gmm_resume(self, pause_desc(self, tags, False))[1]
+    def resume(self, *tags, progress=None):
+        """Gives paused memory its pages back at the same addresses. Returns the bytes taken; 0 when nothing was paused. progress: as for pause()."""
+        return carry_out(native.gmm_resume, self, *pause_desc(self, tags, progress=progress))
+
+    @contextlib.contextmanager
+    def paused(self, *tags, force=False, contents=None, progress=None):
+        """Pauses for the time of a with block, and says how many bytes went back."""
+        went = self.pause(*tags, force=force, contents=contents, progress=progress)
+        try:
+            yield went
+        finally:
+            self.resume(*tags, progress=progress)
+
+    def pause_async(self, *tags, force=False, contents=None, progress=None):
+        """pause() by a thread of the library: a Ticket. progress is called on that thread."""
+        return Ticket(self, native.gmm_pause_async, *pause_desc(self, tags, force=force, contents=contents, progress=progress))
+
+    def resume_async(self, *tags, progress=None):
+        """resume() by a thread of the library: a Ticket."""
+        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, progress=progress))
+
+    def resume_range(self, address, size):
+        """Resumes a part: what lies in the range, and what shares pages of the driver with it. Returns the bytes taken."""
+        return native.gmm_resume_range(self, address, size)[1]
+
+    def wait_ready(self, address, size, timeout=None):
+        """Waits until a resume by somebody else has made the range usable; starts none. False when the time (seconds) was over first."""
+        return wait_in_slices(lambda left: native.gmm_resume_wait(self, address, size, left) != native.GMM_NOT_READY, timeout)
+
+    # Kept contents.
+
+    def set_backup(self, *, arena=True, pageable=True, arena_limit=0, pageable_limit=0, directory=None, threads=0):
+        """Says where contents are kept, from the next pause on. Without arguments: the defaults.
+
+        arena: page-locked memory, of arena_limit bytes at most. pageable: other host memory, of pageable_limit bytes at most. What fits in neither
+        goes to files in the directory. Limits of 0: GMM_BACKUP_ARENA_LIMIT, GMM_BACKUP_PAGEABLE_LIMIT, or what the host can spare.
+        directory: None: GMM_BACKUP_DIR, or /tmp. threads: that copy and scan; 0: one for each core, 16 at most.
+        """
+        desc = native.gmm_backup_desc()
+        desc.flags = (0 if arena else native.GMM_BACKUP_NO_ARENA) | (0 if pageable else native.GMM_BACKUP_NO_PAGEABLE)
+        desc.arena_limit = arena_limit
+        desc.pageable_limit = pageable_limit
+        desc.threads = threads
+        if directory is not None:
+            desc.set_directory(os.fsdecode(directory))
+        native.gmm_set_backup(self, desc)
+
+    def prepare_backup(self, size, device=0):
+        """Page-locks memory for size bytes of contents of a device ahead of time, so that the first pause is as fast as later ones."""
+        native.gmm_backup_prepare(self, device, size)
+
+    @property
+    def backup_info(self):
+        """Where kept contents lie: BackupInfo."""
+        struct = native.gmm_backup_info()
+        native.gmm_backup_query(self, struct)
+        return read(BackupInfo, struct)
+
+    def discard_backup(self, *tags):
+        """Forgets the kept contents of the tags' paused memory: after a resume the bytes are undefined. Returns their bytes."""
+        return native.gmm_backup_discard(self, pause_desc(self, tags)[0])[1]
 
     # Sharing.
 

@@ -30,6 +30,8 @@ AllocFlags = enum.IntFlag("AllocFlags", _values("GMM_ALLOC_"), module="gmm")
 AllocFlags.__doc__ = "Flags of an allocation."
 Capability = enum.IntFlag("Capability", [*_values("GMM_DEVICE_CAN_"), ("IS_HOST", native.GMM_DEVICE_IS_HOST)], module="gmm")
 Capability.__doc__ = "What a device can do."
+TagFlags = enum.IntFlag("TagFlags", [(name, getattr(native, f"GMM_TAG_{name}")) for name in ("READ_ONLY", "CHECKSUM")], module="gmm")
+TagFlags.__doc__ = "What a tag asks for beside its contents."
 IpcRoute = enum.IntFlag("IpcRoute", _values("GMM_IPC_ROUTE_"), module="gmm")
 IpcRoute.__doc__ = "Ways to share a block with another process."
 PointerFlags = enum.IntFlag("PointerFlags", _values("GMM_POINTER_"), module="gmm")

@@ -70,6 +70,13 @@ class ClosedError(ERRORS["InvalidHandleError"], ValueError):
     """Something was used after it was closed."""
 
 
+class NotReadyError(Error, TimeoutError):
+    """The time to wait was over before the operation had ended. Nothing has failed: it goes on."""
+
+    code = native.GMM_NOT_READY
+    name = "GMM_NOT_READY"
+
+
 def _make_exception(code, name, message, native_code, closed):
     made = ClosedError if closed else _CLASSES.get(code, Error)
     exception = made(message, code=code, name=name, native_code=native_code)

@@ -2,7 +2,7 @@
 """The library's answers as immutable tuples with names."""
 from typing import NamedTuple
 
-from gmm._enums import Backend, Capability, Contents, IpcRoute, Kind, PointerFlags, State, Usm
+from gmm._enums import Backend, Capability, Contents, IpcRoute, Kind, PointerFlags, State, TagFlags, Usm
 
 
 class ContextInfo(NamedTuple):
@@ -58,6 +58,34 @@ class TagInfo(NamedTuple):
     backup_host_bytes: int
     backup_file_bytes: int
     pauses: int
+    backup_pinned_bytes: int
+    backup_zero_bytes: int
+    retained_bytes: int
+    flags: TagFlags
+    state: State
+
+
+class TicketInfo(NamedTuple):
+    """How far a pause or resume in the background is. result: the gmm_result it came to; NOT_READY's while it runs."""
+
+    done: bool
+    result: int
+    bytes: int
+    copied_bytes: int
+    total_bytes: int
+
+
+class BackupInfo(NamedTuple):
+    """Where kept contents lie. Sizes are bytes."""
+
+    arena_bytes: int
+    arena_used: int
+    arena_limit: int
+    pageable_bytes: int
+    file_bytes: int
+    zero_bytes: int
+    copied_bytes: int
+    skipped_bytes: int
 
 
 class Statistics(NamedTuple):
@@ -108,6 +136,7 @@ _CONVERSIONS = {
     "contents": Contents,
     "capabilities": Capability,
     "ipc_routes": IpcRoute,
+    "done": bool,
 }
 
 
@@ -120,7 +149,7 @@ def read(answer_class, struct):
         if field == "kinds":
             value = tuple(_named(Kind, bit) for bit in range(1, 32) if value >> bit & 1)
         elif field == "flags":
-            value = _named(PointerFlags, value)
+            value = _named(TagFlags if answer_class is TagInfo else PointerFlags, value)
         elif conversion is not None:
             value = _named(conversion, value)
         values.append(value)

@@ -92,6 +92,58 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   return stop;
 }
 
+/*
+ * The library's locks are held: a buffer that the garbage collector finds now must not be freed on this thread, which would wait for
+ * itself. So the collector rests while progress is told. The GIL guards both.
+ */
+static int collector_rests;
+static int collector_was_on;
+
+static int call_collector(const char *name) {
+  PyObject *gc = PyImport_ImportModule("gc");
+  PyObject *answer = gc ? PyObject_CallMethod(gc, name, NULL) : NULL;
+  const int truth = answer ? PyObject_IsTrue(answer) : -1;
+  Py_XDECREF(answer);
+  Py_XDECREF(gc);
+  return truth;
+}
+
+static int rest_collector(void) {
+  if (collector_rests == 0) {
+    const int was_on = call_collector("isenabled");
+    if (was_on < 0 || (was_on && call_collector("disable") < 0)) return -1;
+    collector_was_on = was_on;
+  }
+  ++collector_rests;
+  return 0;
+}
+
+static void wake_collector(void) {
+  if (--collector_rests != 0 || !collector_was_on) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  if (call_collector("enable") < 0) PyErr_WriteUnraisable(NULL);
+  PyErr_Restore(type, value, trace);
+}
+
+int32_t callback_progress(void *user, uint64_t done, uint64_t total) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return 0;
+  int stop = 1;
+  PyObject *callable = (PyObject *)user;
+  if (!PyErr_Occurred()) {
+    if (rest_collector() == 0) {
+      PyObject *answer = PyObject_CallFunction(callable, "KK", (unsigned long long)done, (unsigned long long)total);
+      stop = answer == NULL || answer == Py_False;
+      Py_XDECREF(answer);
+      wake_collector();
+    }
+    if (PyErr_Occurred()) keep_or_report(callable);
+  }
+  callback_leave(gil);
+  return stop;
+}
+
 void callback_stream(void *user) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return;

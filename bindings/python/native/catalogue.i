@@ -38,6 +38,7 @@
 GMM_PYTHON_HANDLE(gmm_context, HANDLE_CONTEXT)
 GMM_PYTHON_HANDLE(gmm_heap, HANDLE_HEAP)
 GMM_PYTHON_HANDLE(gmm_event, HANDLE_EVENT)
+GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 
 /* Outputs. Handles come out as numbers, which gmm._native.Handle takes. */
 %typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL) { $1 = &temp; }
@@ -90,6 +91,15 @@ GMM_PYTHON_HANDLE(gmm_event, HANDLE_EVENT)
 %typemap(in) (gmm_write_fn write, void *user) {
   $1 = callback_write;
   $2 = (void *)$input;
+}
+/* The caller keeps the callable until the pause or resume has ended. */
+%typemap(in) (gmm_progress_fn progress, void *user) {
+  if ($input != Py_None && !PyCallable_Check($input)) {
+    PyErr_SetString(PyExc_TypeError, "expected a callable of (done, total), or None");
+    SWIG_fail;
+  }
+  $1 = $input == Py_None ? NULL : callback_progress;
+  $2 = $input == Py_None ? NULL : (void *)$input;
 }
 /* Called once, later: it holds a reference, which comes back when the call was not queued. */
 %typemap(in) (void (*fn)(void *user), void *user) (PyObject *lent = NULL) {

@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event"};
+static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket"};
 
 Handle *handle_enter(PyObject *object, HandleKind kind) {
   if (!PyObject_TypeCheck(object, &Handle_Type)) {
@@ -56,7 +56,8 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
 static gmm_result give_back(Handle *handle, void *pointer) {
   void *context = handle->parent ? handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
-  if (handle->parent && !context) return GMM_OK; /* it went with its context */
+  /* Without its context it is gone, but for a ticket, which keeps the library's. */
+  if (handle->parent && !context && handle->kind != HANDLE_TICKET) return GMM_OK;
   if (handle->parent) ++handle->parent->users;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
@@ -71,6 +72,9 @@ static gmm_result give_back(Handle *handle, void *pointer) {
       break;
     case HANDLE_EVENT:
       result = gmm_event_destroy((gmm_context *)context, (gmm_event *)pointer);
+      break;
+    case HANDLE_TICKET: /* waits for the end of what it does */
+      result = gmm_ticket_destroy((gmm_ticket *)pointer);
       break;
     case HANDLE_NONE:
       break;
@@ -87,7 +91,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "iOO", &kind, &number, &parent)) return NULL;
   void *pointer = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
-  if (handle->pointer || kind < HANDLE_CONTEXT || kind > HANDLE_EVENT || !pointer ||
+  if (handle->pointer || kind < HANDLE_CONTEXT || kind > HANDLE_TICKET || !pointer ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
@@ -197,7 +201,7 @@ PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream or event of the library.",
+    .tp_doc = "A context, heap, stream, event or ticket of the library.",
     .tp_new = PyType_GenericNew,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,

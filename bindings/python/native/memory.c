@@ -172,7 +172,7 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   const gmm_result result = gmm_query((gmm_context *)memory->context->pointer, memory->address, &info);
   if (result < 0) {
     gmm_python_raise(result);
-  } else if (info.state == GMM_STATE_PAUSED) {
+  } else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED) {
     PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before looking at it");
   } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
     PyErr_SetString(PyExc_BufferError,

@@ -38,13 +38,13 @@ int gmm_python_thread_is_inside(void);
 
 /* handle.c */
 
-typedef enum { HANDLE_NONE, HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT } HandleKind;
+typedef enum { HANDLE_NONE, HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT, HANDLE_TICKET } HandleKind;
 
 typedef struct Handle {
   PyObject ob_base; /* what PyObject_HEAD stands for */
   HandleKind kind;
   void *pointer;         /**< NULL: closed, or never opened */
-  struct Handle *parent; /**< the context of a heap, stream or event */
+  struct Handle *parent; /**< the context of a heap, stream, event or ticket */
   Py_ssize_t users;      /**< calls that are using it now */
   Py_ssize_t exports;    /**< context: views of its memory that live */
   Py_ssize_t resets;     /**< context: memory from before the last reset is gone */
@@ -102,6 +102,7 @@ void callback_log(void *user, gmm_log_level level, const char *message);
 int32_t callback_oom(void *user, const gmm_oom_info *info);
 int32_t callback_write(void *user, const char *text, uint64_t size);
 void callback_stream(void *user);
+int32_t callback_progress(void *user, uint64_t done, uint64_t total);
 /** From here on callbacks do nothing; waits for those under way. For atexit. */
 PyObject *callbacks_end(PyObject *module, PyObject *unused);
 

@@ -17,6 +17,7 @@
 %ignore gmm_heap_destroy;
 %ignore gmm_stream_destroy;
 %ignore gmm_event_destroy;
+%ignore gmm_ticket_destroy;
 /* Memory objects give themselves back too; plain addresses may be freed all the same. */
 
 /* The GIL is left around every call. */
@@ -46,6 +47,7 @@ GMM_QUICK(gmm_move_desc::gmm_move_desc)
 GMM_QUICK(gmm_tag_desc::gmm_tag_desc)
 GMM_QUICK(gmm_pause_desc::gmm_pause_desc)
 GMM_QUICK(gmm_pause_desc::add_tag)
+GMM_QUICK(gmm_pause_desc::set_progress)
 GMM_QUICK(gmm_ipc_import_desc::gmm_ipc_import_desc)
 GMM_QUICK(gmm_scope::gmm_scope)
 GMM_QUICK(gmm_context_info::gmm_context_info)
@@ -53,6 +55,12 @@ GMM_QUICK(gmm_device_info::gmm_device_info)
 GMM_QUICK(gmm_pointer_info::gmm_pointer_info)
 GMM_QUICK(gmm_pause_info::gmm_pause_info)
 GMM_QUICK(gmm_statistics::gmm_statistics)
+GMM_QUICK(gmm_ticket_info::gmm_ticket_info)
+GMM_QUICK(gmm_ticket_query)
+GMM_QUICK(gmm_ticket_cancel)
+GMM_QUICK(gmm_backup_desc::gmm_backup_desc)
+GMM_QUICK(gmm_backup_desc::set_directory)
+GMM_QUICK(gmm_backup_info::gmm_backup_info)
 GMM_QUICK(gmm_context_desc::set_log)
 
 %include "gmm.i"

@@ -48,6 +48,12 @@ internal sealed class SmokeTest
             tap.Test("residency", Residency);
             tap.Test("tag", Tag);
             tap.Test("pause", Pause);
+            PauseTest steps = new PauseTest(context);
+            tap.Test("progress", () => Pausing(steps.Progress));
+            tap.Test("ticket", () => Pausing(steps.Ticket));
+            tap.Test("range", () => Pausing(steps.Range));
+            tap.Test("backup", () => Pausing(steps.Backup));
+            tap.Test("read-only", () => Pausing(steps.ReadOnly));
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })
             {
                 tap.Test("ipc " + kind, () => Ipc(kind));
@@ -60,6 +66,8 @@ internal sealed class SmokeTest
             tap.Test("snapshot", Snapshot);
             tap.Test("trace", Trace);
             tap.Test("trim and defer", TrimAndDefer);
+            tap.Test("decommit", steps.Decommit);
+            tap.Test("no capture", steps.NoCapture);
             tap.Test("log", Log);
             tap.Test("reset", Reset);
             tap.Test("close", Close);
@@ -361,6 +369,12 @@ internal sealed class SmokeTest
             SameBytes(Pattern(8 * MiB), buffer.Read(0, 8 * MiB), "the contents");
             Same(0L, context.Resume(), "the bytes of a second resume");
         }
+    }
+
+    private void Pausing(Action step)
+    {
+        Need(device.CanPause, "pausing");
+        step();
     }
 
     private void Ipc(GmmKind kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of ../SMOKE.md, in its order."""
+"""The steps of ../SMOKE.md, in its order; 13 to 17, 26 and 27 stand in test_pause.py."""
 import ctypes
 import json
 import os
@@ -209,7 +209,7 @@ def test_12_pause(context):
 
 
 @pytest.mark.parametrize("kind", [Kind.VMM, Kind.HOST, Kind.DEVICE])
-def test_13_ipc(context, kind):
+def test_18_ipc(context, kind):
     need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE else Capability.EXPORT_FD, kind)
     with context.alloc(4 * MIB, kind) as buffer:
         buffer.fill(0x11)
@@ -227,7 +227,7 @@ def test_13_ipc(context, kind):
         context.ipc_import(b"short")
 
 
-def test_14_fd(context):
+def test_19_fd(context):
     need(context, Capability.EXPORT_FD, Kind.VMM)
     with context.alloc(2 * MIB, Kind.VMM) as buffer:
         fd, offset, size = buffer.ipc_export_fd()
@@ -237,7 +237,7 @@ def test_14_fd(context):
             os.close(fd)
 
 
-def test_15_limit(context):
+def test_20_limit(context):
     device = context.info.device_count - 1
     context.set_limit(64 * MIB, device=device)
     with pytest.raises(gmm.LimitExceededError) as caught:
@@ -247,7 +247,7 @@ def test_15_limit(context):
     context.alloc(128 * MIB, Kind.VMM, device=device).close()
 
 
-def test_16_out_of_memory():
+def test_21_out_of_memory():
     # On the host backend only: filling a real GPU would disturb whoever shares it.
     with open_context("host", host_memory=256 * MIB) as context:
         ballast = context.alloc(192 * MIB, Kind.VMM)
@@ -272,7 +272,7 @@ def test_16_out_of_memory():
         context.set_oom_handler(None)
 
 
-def test_17_stats(context):
+def test_22_stats(context):
     before = context.stats()
     tag = context.tag("counted")
     with context.alloc(MIB, tag=tag), context.alloc(3 * MIB):
@@ -284,7 +284,7 @@ def test_17_stats(context):
     assert after.live_bytes == before.live_bytes and after.frees - before.frees == 2
 
 
-def test_18_snapshot(context):
+def test_23_snapshot(context):
     with context.alloc(MIB + 7) as buffer:
         snapshot = context.snapshot()
         assert snapshot["version"] == 1 and "gmm-snapshot" in snapshot.values()
@@ -295,7 +295,7 @@ def test_18_snapshot(context):
         assert str(MIB + 7) in text or str(buffer.address) in text or f"{buffer.address:x}" in text
 
 
-def test_19_trace(context, tmp_path):
+def test_24_trace(context, tmp_path):
     path = tmp_path / "of.trace"
     with context.trace(path):
         context.alloc(12345).close()
@@ -320,7 +320,7 @@ def test_19_trace(context, tmp_path):
         _native.gmm_trace_end(context)
 
 
-def test_20_trim_and_defer(context):
+def test_25_trim_and_defer(context):
     context.alloc(64 * MIB, Kind.VMM).close()
     with context.defer():
         assert context.trim() == 0
@@ -331,14 +331,14 @@ def test_20_trim_and_defer(context):
     assert given_back > 0 or held == 0
 
 
-def test_21_log(context):
+def test_28_log(context):
     heard = []
     with gmm.Context(context.info.backend, log=lambda level, message: heard.append((level, message))):
         pass
     assert any(level == gmm.LogLevel.INFO and message for level, message in heard)
 
 
-def test_22_reset(context):
+def test_29_reset(context):
     buffer = context.alloc(MIB)
     address = buffer.address
     context.reset()
@@ -348,7 +348,7 @@ def test_22_reset(context):
     buffer.close()
 
 
-def test_23_close():
+def test_30_close():
     context = open_context("host")
     buffer = context.alloc(MIB)
     context.close()

@@ -108,7 +108,11 @@
   X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020, 1)                                         \
   X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, 1)                                         \
   X(cuMemsetD8, cuMemsetD8_v2, 3020, 1)                                                       \
-  X(cuMemsetD8Async, cuMemsetD8Async, 3020, 1)
+  X(cuMemsetD8Async, cuMemsetD8Async, 3020, 1)                                                \
+  X(cuModuleLoadData, cuModuleLoadData, 2000, 1)                                              \
+  X(cuModuleUnload, cuModuleUnload, 2000, 1)                                                  \
+  X(cuModuleGetFunction, cuModuleGetFunction, 2000, 1)                                        \
+  X(cuLaunchKernel, cuLaunchKernel, 4000, 1)
 
 namespace fake {
 

@@ -65,6 +65,38 @@ TEST_P(BackendConformance, EmptyWorkIsNothing) {
   EXPECT_OK(backend().synchronize(kFirst));
 }
 
+TEST_P(BackendConformance, FindsZeros) {
+  constexpr uint64_t kSize = 64 << 10;
+  Allocation table, memory;
+  ASSERT_OK(backend().allocate(Kind::kHost, kFirst, kUnit, &table));
+  ASSERT_OK(backend().allocate(Kind::kDevice, kFirst, kUnit, &memory));
+  gmm_stream stream = nullptr;
+  ASSERT_OK(backend().stream_create(kFirst, &stream));
+  // Ranges that begin and end anywhere, with a byte that is not zero before, at each place in, and behind them.
+  std::vector<uint8_t> bytes(kSize, 0);
+  std::vector<ZeroRange> ranges;
+  std::vector<uint32_t> expected;
+  const uint64_t base = reinterpret_cast<uint64_t>(memory.base);
+  const uint64_t marked = 4096 + 37;
+  bytes[marked] = 1;
+  for (uint64_t begin = marked - 40; begin <= marked + 2; ++begin)
+    for (const uint64_t size : {1, 3, 15, 16, 17, 31, 32, 33, 48, 50000}) {
+      ranges.push_back(ZeroRange{base + begin, size, 0, 0});
+      expected.push_back(begin <= marked && marked < begin + size ? 1 : 0);
+    }
+  write(memory.base, bytes);
+  ASSERT_LE(ranges.size() * sizeof(ZeroRange), kUnit);
+  std::memcpy(table.base, ranges.data(), ranges.size() * sizeof(ZeroRange));
+  ASSERT_OK(backend().find_zeros(kFirst, stream, static_cast<ZeroRange *>(table.base), ranges.size()));
+  ASSERT_OK(backend().stream_synchronize(kFirst, stream));
+  for (size_t i = 0; i < ranges.size(); ++i)
+    EXPECT_EQ(static_cast<ZeroRange *>(table.base)[i].nonzero, expected[i])
+        << ranges[i].base - base << " " << ranges[i].size;
+  ASSERT_OK(backend().stream_destroy(stream));
+  ASSERT_OK(backend().deallocate(memory));
+  ASSERT_OK(backend().deallocate(table));
+}
+
 TEST_P(BackendConformance, EventsOrderWorkAcrossStreams) {
   gmm_stream producer = nullptr, consumer = nullptr;
   NativeEvent event = nullptr;

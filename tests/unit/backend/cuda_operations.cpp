@@ -162,6 +162,16 @@ std::vector<Operation> make() {
       [](World &w) { return w.backend->fill(kDevice, w.stream, w.allocation.base, 1, kSize); },
       all({end_stream, deallocate}));
   add(
+      "find_zeros", kHasHost,
+      all({allocate(Kind::kHost), make_stream,
+           [](World &w) { return w.backend->allocate(Kind::kDevice, kDevice, kSize, &w.second); }}),
+      [](World &w) {
+        ZeroRange *range = static_cast<ZeroRange *>(w.allocation.base);
+        *range = ZeroRange{reinterpret_cast<uint64_t>(w.second.base), kSize, 0, 0};
+        return w.backend->find_zeros(kDevice, w.stream, range, 1);
+      },
+      all({end_stream, deallocate, [](World &w) { return w.backend->deallocate(w.second); }}));
+  add(
       "synchronize", 0, nothing, [](World &w) { return w.backend->synchronize(kDevice); }, nothing);
   add("event_create", 0, nothing, make_event, end_event);
   add("event_destroy", 0, make_event, end_event, nothing);

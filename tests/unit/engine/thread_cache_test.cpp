@@ -167,6 +167,46 @@ TEST_F(ThreadCacheTest, ThreadsAllocateFreeForEachOtherAndAreDrained) {
   expect_empty();
 }
 
+TEST_F(ThreadCacheTest, ACacheHasABudget) {
+  uint64_t cached = 0;
+  const auto look = [&] {
+    cached = 0;
+    for_each_cache(*heap, [&](HeapCache &cache) { cached += cache.cached_bytes.load(); });
+    return cached;
+  };
+  std::vector<void *> blocks;
+  for (uint64_t size : {kMaxCached, kMaxCached, kMaxCached - kGranule, kMaxCached / 2}) blocks.push_back(alloc(size));
+  void *too_large = alloc(kMaxCached + 1);
+  for (void *block : blocks) {
+    ASSERT_TRUE(release(block).ok());
+    EXPECT_LE(look(), kCacheBudget);
+    EXPECT_NE(cached, 0u);
+  }
+  const uint64_t before = look();
+  ASSERT_TRUE(release(too_large).ok());
+  EXPECT_EQ(look(), before) << "what is above 64 MiB is not kept";
+  expect_empty();
+}
+
+// A per-thread stream notes what it freed when that leaves the thread's cache: so its events count the batches.
+TEST_F(ThreadCacheTest, FreesForAnotherThreadGoBackInBatches) {
+  for (const uint64_t size : {uint64_t{1024}, uint64_t{1} << 20}) {
+    constexpr uint64_t kBlocks = 960;
+    std::vector<void *> blocks;
+    for (uint64_t i = 0; i < kBlocks; ++i) blocks.push_back(alloc(size));
+    const uint64_t before = engine.backend->count("event_record");
+    std::thread([&] {
+      for (void *block : blocks) ASSERT_TRUE(release(block, GMM_STREAM_PER_THREAD).ok());
+    }).join();
+    const uint64_t batches = engine.backend->count("event_record") - before;
+    EXPECT_GT(batches, 0u);
+    // Half a stack of 64, or eight large blocks, and once when the thread ends.
+    EXPECT_LE(batches, kBlocks / (size == 1024 ? 32 : 8) + 1) << size;
+    ASSERT_TRUE(heap->drain_caches(true).ok());
+  }
+  expect_empty();
+}
+
 TEST_F(ThreadCacheTest, AnEndingThreadReturnsItsCache) {
   void *kept = nullptr;
   std::thread([&] {

@@ -29,7 +29,7 @@ namespace Gmm
             using (Use buffer = Using())
             {
                 GmmPointerInfo info = GmmContext.Query(context.DangerousGetHandle(), buffer.Address);
-                if (info.State == GmmState.Paused)
+                if (info.State == GmmState.Paused || info.State == GmmState.PartlyPaused)
                 {
                     throw new GmmException((int)GmmResult.Paused, 0, "GMM_ERROR_PAUSED",
                         "a span of a buffer at 0x" + buffer.Address.ToString("x") + " was asked for; it is paused: resume its tag first");

@@ -5,6 +5,7 @@ import java.lang.ref.Reference;
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.concurrent.TimeUnit;
 
 /**
  * A block of memory: allocated here, or imported from another process. Close it to free it; a forgotten one is freed after the
@@ -172,7 +173,7 @@ public final class Buffer implements AutoCloseable {
 
     private void checkHostAccess(long address) {
         PointerInfo info = Context.query(context.address(), address);
-        if (info.state() == State.PAUSED) {
+        if (info.state() == State.PAUSED || info.state() == State.PARTLY_PAUSED) {
             throw new GmmException(Result.PAUSED, "a view of a buffer at 0x" + Long.toHexString(address) + " was asked for; it is paused: resume its tag first");
         }
         if (!info.hostAccessible()) {
@@ -290,6 +291,70 @@ public final class Buffer implements AutoCloseable {
                 Native.gmm_move(native_, address, location, desc);
             }
         });
+    }
+
+    /** Resumes the buffer, and what shares pages of the driver with it; the rest of its tag stays paused. Returns the bytes taken from the driver. */
+    public long resume() {
+        return resume(0, size);
+    }
+
+    /** Resumes a part of the buffer, and what shares pages of the driver with it. */
+    public long resume(long offset, long length) {
+        check(offset, length);
+        long[] out = new long[1];
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_resume_range(native_, address + offset, length, out));
+        return out[0];
+    }
+
+    /** Waits until a resume by somebody else has made the buffer usable; starts none. False when the time was over first. */
+    public boolean waitReady(long timeout, TimeUnit unit) throws InterruptedException {
+        return waitReady(0, size, timeout, unit);
+    }
+
+    /** As waitReady(), for a part of the buffer. */
+    public boolean waitReady(long offset, long length, long timeout, TimeUnit unit) throws InterruptedException {
+        check(offset, length);
+        long start = System.nanoTime();
+        long nanos = unit.toNanos(timeout);
+        long address = acquire();
+        try {
+            for (;;) {
+                if (Thread.interrupted()) {
+                    throw new InterruptedException();
+                }
+                long left = nanos - (System.nanoTime() - start);
+                long slice = left <= 0 ? 0 : Math.min(50, left / 1000000 + 1);
+                if (Native.gmm_resume_wait(context.address(), address + offset, length, slice) != Result.NOT_READY.value()) {
+                    return true;
+                }
+                if (left <= 0) {
+                    return false;
+                }
+            }
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** The kept contents of a part of the paused buffer, which stays paused. */
+    public byte[] backup(long offset, int length) {
+        check(offset, length);
+        ByteBuffer through = ByteBuffer.allocateDirect(length);
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_backup_read(native_, address + offset, length, Pin.addressOf(through)));
+        byte[] result = new byte[length];
+        through.get(result);
+        return result;
+    }
+
+    /**
+     * The kept contents of a part of the paused buffer to look at, without a copy where they lie in one piece. Good until the memory is resumed, freed or
+     * discarded: it must not be touched afterwards.
+     */
+    public ByteBuffer backupView(long offset, int length) {
+        check(offset, length);
+        long[] out = new long[1];
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_backup_map(native_, address + offset, length, out));
+        return viewOf(out[0], length).asReadOnlyBuffer().order(ByteOrder.nativeOrder());
     }
 
     /** Plain bytes to send to another process of the same user, for {@link Context#importMemory}. The buffer must stay open until it is imported. */

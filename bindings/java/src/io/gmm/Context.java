@@ -52,6 +52,7 @@ public final class Context implements AutoCloseable {
         boolean made = false;
         try (gmm_context_desc desc = new gmm_context_desc()) {
             desc.setBackend(options.backend.value());
+            desc.setFlags(options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0);
             desc.setHost_memory(options.hostMemory);
             desc.setHost_devices(options.hostDevices);
             desc.setDecommit_after_ms(options.decommitAfterMillis);
@@ -228,10 +229,13 @@ public final class Context implements AutoCloseable {
 
     /** Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first. */
     public Tag tag(String name, Contents contents, int priority) {
+        return tag(name, new TagOptions().contents(contents).priority(priority));
+    }
+
+    /** Makes a tag, or finds it: then the options must agree with it. */
+    public Tag tag(String name, TagOptions options) {
         int[] out = new int[1];
-        try (gmm_tag_desc desc = new gmm_tag_desc()) {
-            desc.setContents(contents.value());
-            desc.setPriority(priority);
+        try (gmm_tag_desc desc = options.toNative()) {
             run(context -> Native.gmm_tag_create(context, name, desc, out));
         }
         return new Tag(this, out[0]);
@@ -259,6 +263,12 @@ public final class Context implements AutoCloseable {
         run(context -> Native.gmm_tag_set_process_default(context, tag.number()));
     }
 
+    void updateTag(int tag, TagOptions options) {
+        try (gmm_tag_desc desc = options.toNative()) {
+            run(context -> Native.gmm_tag_update(context, tag, desc));
+        }
+    }
+
     void pushTag(int tag) {
         run(context -> Native.gmm_tag_push(context, tag));
     }
@@ -279,26 +289,70 @@ public final class Context implements AutoCloseable {
      * No thread or kernel may use the memory, and no view of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
      */
     public long pause(Tag... tags) {
-        return pauseOrResume(true, 0, tags);
+        return pauseOrResume(true, 0, null, tags);
+    }
+
+    /** As pause(), with options. */
+    public long pause(PauseOptions options, Tag... tags) {
+        return pauseOrResume(true, options.flags(), options.progress, tags);
     }
 
     /** As pause(), also when importers hold the memory: they keep the old pages, this process gets new ones. */
     public long pauseForced(Tag... tags) {
-        return pauseOrResume(true, NativeConstants.GMM_PAUSE_FORCE, tags);
+        return pause(new PauseOptions().force(), tags);
     }
 
     /** Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver. */
     public long resume(Tag... tags) {
-        return pauseOrResume(false, 0, tags);
+        return pauseOrResume(false, 0, null, tags);
     }
 
-    private long pauseOrResume(boolean pause, int flags, Tag... tags) {
+    /** As resume(); tells how far it is. */
+    public long resume(Progress progress, Tag... tags) {
+        return pauseOrResume(false, 0, progress, tags);
+    }
+
+    /** pause() by a thread of the library. */
+    public Ticket pauseAsync(Tag... tags) {
+        return Ticket.start(handle, true, 0, null, tags);
+    }
+
+    /** pause() by a thread of the library, which also tells how far it is. */
+    public Ticket pauseAsync(PauseOptions options, Tag... tags) {
+        return Ticket.start(handle, true, options.flags(), options.progress, tags);
+    }
+
+    /** resume() by a thread of the library. */
+    public Ticket resumeAsync(Tag... tags) {
+        return Ticket.start(handle, false, 0, null, tags);
+    }
+
+    /** resume() by a thread of the library, which also tells how far it is. */
+    public Ticket resumeAsync(Progress progress, Tag... tags) {
+        return Ticket.start(handle, false, 0, progress, tags);
+    }
+
+    /** Resumes a part: what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from the driver. */
+    public long resumeRange(long address, long size) {
         long[] out = new long[1];
+        run(context -> Native.gmm_resume_range(context, address, size, out));
+        return out[0];
+    }
+
+    static void fill(gmm_pause_desc desc, int flags, long progress, Tag... tags) {
+        desc.setFlags(flags);
+        desc.set_progress(progress);
+        for (Tag tag : tags) {
+            desc.add_tag(tag.number());
+        }
+    }
+
+    private long pauseOrResume(boolean pause, int flags, Progress progress, Tag... tags) {
+        long[] out = new long[1];
+        ProgressCall call = ProgressCall.of(progress);
+        long user = call == null ? 0 : Native.newCallbacks(call);
         try (gmm_pause_desc desc = new gmm_pause_desc()) {
-            desc.setFlags(flags);
-            for (Tag tag : tags) {
-                desc.add_tag(tag.number());
-            }
+            fill(desc, flags, user, tags);
             run(context -> {
                 if (pause) {
                     Native.gmm_pause(context, desc, out);
@@ -306,6 +360,43 @@ public final class Context implements AutoCloseable {
                     Native.gmm_resume(context, desc, out);
                 }
             });
+        } catch (GmmException error) {
+            ProgressCall.rethrow(ProgressCall.thrown(call));
+            throw error;
+        } finally {
+            if (user != 0) {
+                Native.deleteCallbacks(user);
+            }
+        }
+        return out[0];
+    }
+
+    /** Says where contents are kept, from the next pause on; null: the defaults. */
+    public void setBackup(BackupOptions options) {
+        try (gmm_backup_desc desc = (options == null ? new BackupOptions() : options).toNative()) {
+            run(context -> Native.gmm_set_backup(context, desc));
+        }
+    }
+
+    /** Page-locks memory for so many bytes of contents of a device ahead of time, so that the first pause is as fast as later ones. */
+    public void prepareBackup(int device, long bytes) {
+        run(context -> Native.gmm_backup_prepare(context, device, bytes));
+    }
+
+    /** Where kept contents lie. */
+    public BackupInfo backupInfo() {
+        try (gmm_backup_info info = new gmm_backup_info()) {
+            run(context -> Native.gmm_backup_query(context, info));
+            return new BackupInfo(info);
+        }
+    }
+
+    /** Forgets the kept contents of the tags' paused memory: after a resume the bytes are undefined. No tags: of every tag. Returns their bytes. */
+    public long discardBackup(Tag... tags) {
+        long[] out = new long[1];
+        try (gmm_pause_desc desc = new gmm_pause_desc()) {
+            fill(desc, 0, 0, tags);
+            run(context -> Native.gmm_backup_discard(context, desc, out));
         }
         return out[0];
     }

@@ -8,6 +8,7 @@ public final class ContextOptions {
     long hostMemory;
     int hostDevices;
     long decommitAfterMillis;
+    boolean noCapture;
 
     /** The backend; AUTO when not set. */
     public ContextOptions backend(Backend value) {
@@ -30,6 +31,12 @@ public final class ContextOptions {
     /** Host backend: how many devices it shows; 0: one. */
     public ContextOptions hostDevices(int count) {
         hostDevices = count;
+        return this;
+    }
+
+    /** The program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing. */
+    public ContextOptions noCapture() {
+        noCapture = true;
         return this;
     }
 

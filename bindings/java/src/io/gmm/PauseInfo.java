@@ -12,6 +12,11 @@ public final class PauseInfo {
     private final long backupFileBytes;
     private final long pauses;
     private final String name;
+    private final long backupPinnedBytes;
+    private final long backupZeroBytes;
+    private final long retainedBytes;
+    private final int flags;
+    private final State state;
 
     PauseInfo(gmm_pause_info from) {
         this.tag = from.getTag();
@@ -23,6 +28,11 @@ public final class PauseInfo {
         this.backupFileBytes = from.getBackup_file_bytes();
         this.pauses = from.getPauses();
         this.name = from.getName();
+        this.backupPinnedBytes = from.getBackup_pinned_bytes();
+        this.backupZeroBytes = from.getBackup_zero_bytes();
+        this.retainedBytes = from.getRetained_bytes();
+        this.flags = from.getFlags();
+        this.state = State.of(from.getState());
     }
 
     /** The tag's number. */
@@ -63,6 +73,36 @@ public final class PauseInfo {
     /** How often this tag was paused. */
     public long pauses() {
         return pauses;
+    }
+
+    /** Of backupHostBytes, what lies in page-locked memory. */
+    public long backupPinnedBytes() {
+        return backupPinnedBytes;
+    }
+
+    /** Contents that are all zero and take no room. */
+    public long backupZeroBytes() {
+        return backupZeroBytes;
+    }
+
+    /** Kept of active read-only memory, for the next pause. */
+    public long retainedBytes() {
+        return retainedBytes;
+    }
+
+    /** Whether the contents are not written after they were first paused. */
+    public boolean readOnly() {
+        return (flags & NativeConstants.GMM_TAG_READ_ONLY) != 0;
+    }
+
+    /** Whether what is kept is compared at the resume. */
+    public boolean checksum() {
+        return (flags & NativeConstants.GMM_TAG_CHECKSUM) != 0;
+    }
+
+    /** ACTIVE, PAUSED, or PARTLY_PAUSED when both kinds of memory are there. */
+    public State state() {
+        return state;
     }
 
     /** The tag's name. */

@@ -7,6 +7,8 @@ public enum Result {
     OK(0),
     /** Success: everything was as asked already. */
     UNCHANGED(1),
+    /** Success: it has not ended yet, or the time to wait was over first. */
+    NOT_READY(2),
     /** A required argument is NULL. */
     NULL_ARGUMENT(-1),
     /** A size is zero where bytes are needed, or reaches past the memory. */
@@ -59,12 +61,16 @@ public enum Result {
     NO_BACKEND(-27),
     /** The context belongs to the parent process. */
     FORKED(-28),
+    /** The program asked for the end of the operation, which was undone. */
+    CANCELLED(-29),
     /** The driver refused a call. */
     DRIVER(-30),
     /** The operating system refused a call. */
     SYSTEM(-31),
     /** A file could not be written or read whole. */
     IO(-32),
+    /** What was kept is not what was written: a checksum differs. */
+    CORRUPT(-33),
     /** These bytes are not a handle of gmm, or of another version. */
     IPC_INVALID_HANDLE(-40),
     /** The exporting process ended, or freed the memory. */

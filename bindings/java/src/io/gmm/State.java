@@ -14,7 +14,9 @@ public enum State {
     /** Another process's memory. */
     IMPORTED(4),
     /** The program's own memory, page-locked. */
-    PINNED(5);
+    PINNED(5),
+    /** A block over several pieces of memory, or a tag: some of it is usable, some paused. */
+    PARTLY_PAUSED(6);
 
     private final int value;
 

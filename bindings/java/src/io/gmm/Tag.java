@@ -32,6 +32,51 @@ public final class Tag {
         return context.resume(this);
     }
 
+    /** Pauses the tag, with options. */
+    public long pause(PauseOptions options) {
+        return context.pause(options, this);
+    }
+
+    /** Resumes the tag and tells how far it is. */
+    public long resume(Progress progress) {
+        return context.resume(progress, this);
+    }
+
+    /** Pauses the tag until the returned object is closed: {@code try (Tag.Paused paused = tag.paused()) { ... }}. */
+    public Paused paused() {
+        return new Paused(this, pause());
+    }
+
+    /** pause() in the background. */
+    public Ticket pauseAsync() {
+        return context.pauseAsync(this);
+    }
+
+    /** pause() in the background, with options. */
+    public Ticket pauseAsync(PauseOptions options) {
+        return context.pauseAsync(options, this);
+    }
+
+    /** resume() in the background. */
+    public Ticket resumeAsync() {
+        return context.resumeAsync(this);
+    }
+
+    /** resume() in the background; tells how far it is on a thread of the library. */
+    public Ticket resumeAsync(Progress progress) {
+        return context.resumeAsync(progress, this);
+    }
+
+    /** Changes what the tag does, all of it, from the next pause or resume on. What is paused already stays kept as it was. */
+    public void update(TagOptions options) {
+        context.updateTag(number, options);
+    }
+
+    /** Forgets the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns their bytes. */
+    public long discardBackup() {
+        return context.discardBackup(this);
+    }
+
     /** How the tag stands. */
     public PauseInfo info() {
         return context.pauseInfo(number);
@@ -56,6 +101,32 @@ public final class Tag {
             if (!closed) {
                 closed = true;
                 context.popTag();
+            }
+        }
+    }
+
+    /** One pause of a tag. */
+    public static final class Paused implements AutoCloseable {
+        private final Tag tag;
+        private final long bytes;
+        private boolean closed;
+
+        private Paused(Tag tag, long bytes) {
+            this.tag = tag;
+            this.bytes = bytes;
+        }
+
+        /** Bytes that went back to the driver. */
+        public long bytes() {
+            return bytes;
+        }
+
+        /** Resumes the tag. When that fails it may be tried again; after it, closing does nothing. */
+        @Override
+        public synchronized void close() {
+            if (!closed) {
+                tag.resume();
+                closed = true;
             }
         }
     }

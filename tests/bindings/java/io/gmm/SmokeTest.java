@@ -30,7 +30,7 @@ final class SmokeTest {
         new SmokeTest().run();
     }
 
-    private static ContextOptions options() {
+    static ContextOptions options() {
         String backend = System.getenv("GMM_BACKEND");
         ContextOptions options = new ContextOptions();
         if (backend == null || backend.equals("host")) {
@@ -56,6 +56,12 @@ final class SmokeTest {
             tap.test("residency", this::residency);
             tap.test("tag", this::tag);
             tap.test("pause", this::pause);
+            PauseTest steps = new PauseTest(context);
+            tap.test("progress", () -> pausing(steps::progress));
+            tap.test("ticket", () -> pausing(steps::ticket));
+            tap.test("range", () -> pausing(steps::range));
+            tap.test("backup", () -> pausing(steps::backup));
+            tap.test("read-only", () -> pausing(steps::readOnly));
             for (Kind kind : List.of(Kind.VMM, Kind.DEVICE, Kind.HOST)) {
                 tap.test("ipc " + kind, () -> ipc(kind));
             }
@@ -67,6 +73,8 @@ final class SmokeTest {
             tap.test("snapshot", this::snapshot);
             tap.test("trace", this::trace);
             tap.test("trim and defer", this::trimAndDefer);
+            tap.test("decommit", steps::decommit);
+            tap.test("no capture", steps::noCapture);
             tap.test("log", this::log);
             tap.test("reset", this::reset);
             tap.test("close", this::close);
@@ -91,7 +99,7 @@ final class SmokeTest {
     }
 
     /** Bytes that count up from 1. */
-    private static byte[] pattern(int size) {
+    static byte[] pattern(int size) {
         byte[] bytes = new byte[size];
         for (int i = 0; i < size; i++) {
             bytes[i] = (byte) (i + 1);
@@ -105,7 +113,7 @@ final class SmokeTest {
         return bytes;
     }
 
-    private static void sameBytes(byte[] expected, byte[] got, String what) {
+    static void sameBytes(byte[] expected, byte[] got, String what) {
         int at = Arrays.mismatch(expected, got);
         check(at < 0, what + ": differs at byte " + at);
     }
@@ -356,6 +364,11 @@ final class SmokeTest {
             sameBytes(pattern(8 * MIB), buffer.read(0, 8 * MIB), "the contents");
             same(0L, context.resume(), "the bytes of a second resume");
         }
+    }
+
+    private void pausing(Tap.Step step) throws Exception {
+        need(device.canPause(), "pausing");
+        step.run();
     }
 
     private void ipc(Kind kind) throws Exception {

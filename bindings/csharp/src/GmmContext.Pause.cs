@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+
+namespace Gmm
+{
+    // Tags, pause and resume.
+    public sealed partial class GmmContext
+    {
+        /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
+        public GmmTag Tag(string name)
+        {
+            using (Use context = new Use(handle))
+            {
+                uint tag;
+                Native.gmm_tag_create(context.Address, name, null, out tag);
+                return new GmmTag(this, tag);
+            }
+        }
+
+        /// <summary>Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first.</summary>
+        public GmmTag Tag(string name, GmmContents contents, int priority)
+        {
+            return Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
+        }
+
+        /// <summary>Makes a tag, or finds it: then the options must agree with it.</summary>
+        public GmmTag Tag(string name, GmmTagOptions options)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_tag_desc desc = options.ToNative())
+            {
+                uint tag;
+                Native.gmm_tag_create(context.Address, name, desc, out tag);
+                return new GmmTag(this, tag);
+            }
+        }
+
+        /// <summary>The tag of that name; InvalidTag when there is none.</summary>
+        public GmmTag FindTag(string name)
+        {
+            using (Use context = new Use(handle))
+            {
+                uint tag;
+                Native.gmm_tag_find(context.Address, name, out tag);
+                return new GmmTag(this, tag);
+            }
+        }
+
+        /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
+        public GmmTag TagByNumber(int number)
+        {
+            return new GmmTag(this, (uint)number);
+        }
+
+        /// <summary>The tag of memory that nobody tagged.</summary>
+        public GmmTag DefaultTag
+        {
+            get { return new GmmTag(this, 1); }
+        }
+
+        /// <summary>Sets the current tag of every thread that has pushed none.</summary>
+        public void SetProcessDefaultTag(GmmTag tag)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_set_process_default(context.Address, (uint)tag.Number);
+            }
+        }
+
+        internal void PushTag(int tag)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_push(context.Address, (uint)tag);
+            }
+        }
+
+        internal void PopTag()
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_pop(context.Address);
+            }
+        }
+
+        internal GmmPauseInfo PauseInfo(int tag)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_pause_info info = new gmm_pause_info())
+            {
+                Native.gmm_pause_query(context.Address, (uint)tag, info);
+                return new GmmPauseInfo(info);
+            }
+        }
+
+        /// <summary>
+        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. All or nothing. No tags: every tag. No thread or
+        /// kernel may use the memory, and no span of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
+        /// </summary>
+        public long Pause(params GmmTag[] tags)
+        {
+            return PauseOrResume(true, 0, null, tags);
+        }
+
+        /// <summary>As Pause(), with options.</summary>
+        public long Pause(GmmPauseOptions options, params GmmTag[] tags)
+        {
+            return PauseOrResume(true, options.Flags, options.Progress, tags);
+        }
+
+        /// <summary>As Pause(), also when importers hold the memory: they keep the old pages, this process gets new ones.</summary>
+        public long PauseForced(params GmmTag[] tags)
+        {
+            return Pause(new GmmPauseOptions { Force = true }, tags);
+        }
+
+        /// <summary>Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver.</summary>
+        public long Resume(params GmmTag[] tags)
+        {
+            return PauseOrResume(false, 0, null, tags);
+        }
+
+        /// <summary>As Resume(); tells how far it is.</summary>
+        public long Resume(GmmProgress progress, params GmmTag[] tags)
+        {
+            return PauseOrResume(false, 0, progress, tags);
+        }
+
+        /// <summary>Pause() by a thread of the library.</summary>
+        public GmmTicket PauseAsync(params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, true, 0, null, tags);
+        }
+
+        /// <summary>Pause() by a thread of the library.</summary>
+        public GmmTicket PauseAsync(GmmPauseOptions options, params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, true, options.Flags, options.Progress, tags);
+        }
+
+        /// <summary>Resume() by a thread of the library.</summary>
+        public GmmTicket ResumeAsync(params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, false, 0, null, tags);
+        }
+
+        /// <summary>Resume() by a thread of the library; tells how far it is.</summary>
+        public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, false, 0, progress, tags);
+        }
+
+        /// <summary>Resumes a part: what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from the driver.</summary>
+        public long ResumeRange(IntPtr address, long size)
+        {
+            using (Use context = new Use(handle))
+            {
+                ulong bytes;
+                Native.gmm_resume_range(context.Address, address, (ulong)size, out bytes);
+                return (long)bytes;
+            }
+        }
+
+        internal static gmm_pause_desc Describe(uint flags, ProgressCall progress, GmmTag[] tags)
+        {
+            gmm_pause_desc desc = new gmm_pause_desc();
+            desc.flags = flags;
+            desc.set_progress(progress == null ? IntPtr.Zero : progress.User);
+            foreach (GmmTag tag in tags)
+            {
+                desc.add_tag((uint)tag.Number);
+            }
+            return desc;
+        }
+
+        private long PauseOrResume(bool pause, uint flags, GmmProgress progress, GmmTag[] tags)
+        {
+            using (Use context = new Use(handle))
+            using (ProgressCall call = new ProgressCall(progress))
+            using (gmm_pause_desc desc = Describe(flags, call, tags))
+            {
+                ulong bytes = 0;
+                try
+                {
+                    if (pause)
+                    {
+                        Native.gmm_pause(context.Address, desc, out bytes);
+                    }
+                    else
+                    {
+                        Native.gmm_resume(context.Address, desc, out bytes);
+                    }
+                }
+                catch (GmmException)
+                {
+                    if (call.Thrown == null)
+                    {
+                        throw;
+                    }
+                    call.Thrown.Throw();
+                }
+                return (long)bytes;
+            }
+        }
+
+        /// <summary>Says where contents are kept, from the next pause on; null: the defaults.</summary>
+        public void SetBackup(GmmBackupOptions options)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_backup_desc desc = (options ?? new GmmBackupOptions()).ToNative())
+            {
+                Native.gmm_set_backup(context.Address, desc);
+            }
+        }
+
+        /// <summary>Page-locks memory for so many bytes of contents of a device ahead of time, so that the first pause is as fast as later ones.</summary>
+        public void PrepareBackup(int device, long bytes)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_backup_prepare(context.Address, device, (ulong)bytes);
+            }
+        }
+
+        /// <summary>Where kept contents lie.</summary>
+        public GmmBackupInfo BackupInfo()
+        {
+            using (Use context = new Use(handle))
+            using (gmm_backup_info info = new gmm_backup_info())
+            {
+                Native.gmm_backup_query(context.Address, info);
+                return new GmmBackupInfo(info);
+            }
+        }
+
+        /// <summary>Forgets the kept contents of the tags' paused memory: after a resume the bytes are undefined. No tags: of every tag. Returns their bytes.</summary>
+        public long DiscardBackup(params GmmTag[] tags)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_pause_desc desc = Describe(0, null, tags))
+            {
+                ulong bytes;
+                Native.gmm_backup_discard(context.Address, desc, out bytes);
+                return (long)bytes;
+            }
+        }
+
+        internal void UpdateTag(int tag, GmmTagOptions options)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_tag_desc desc = options.ToNative())
+            {
+                Native.gmm_tag_update(context.Address, (uint)tag, desc);
+            }
+        }
+    }
+}

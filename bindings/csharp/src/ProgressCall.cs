@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Runtime.ExceptionServices;
+using System.Runtime.InteropServices;
+
+namespace Gmm
+{
+    /// <summary>
+    /// Told how far the copies of a pause or resume are, in bytes, on whichever thread works, while locks of the library are held: it must not call the
+    /// library. True to go on, false to end the operation with Cancelled. What it throws ends the operation, which is undone, and comes out of the call
+    /// that asked for it.
+    /// </summary>
+    public delegate bool GmmProgress(long done, long total);
+
+    /// <summary>A caller's GmmProgress as C calls it, and what it threw. C holds it until Dispose().</summary>
+    internal sealed class ProgressCall : IDisposable
+    {
+        private readonly GmmProgress progress;
+        private GCHandle self;
+        private ExceptionDispatchInfo thrown;
+
+        internal ProgressCall(GmmProgress progress)
+        {
+            this.progress = progress;
+            if (progress != null)
+            {
+                self = GCHandle.Alloc(this);
+            }
+        }
+
+        /// <summary>What C gets; null when there is nobody to tell.</summary>
+        internal IntPtr User
+        {
+            get { return self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero; }
+        }
+
+        /// <summary>What the program threw, or null.</summary>
+        internal ExceptionDispatchInfo Thrown
+        {
+            get { return thrown; }
+        }
+
+        internal static int Call(IntPtr user, ulong done, ulong total)
+        {
+            ProgressCall call = (ProgressCall)GCHandle.FromIntPtr(user).Target;
+            try
+            {
+                return call.progress((long)done, (long)total) ? 0 : 1;
+            }
+            catch (Exception error)
+            {
+                call.thrown = ExceptionDispatchInfo.Capture(error);
+                return 1;
+            }
+        }
+
+        /// <summary>Nothing of C calls it any more.</summary>
+        public void Dispose()
+        {
+            if (self.IsAllocated)
+            {
+                self.Free();
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/** How to pause. Each method changes this object and returns it. */
+public final class PauseOptions {
+    private boolean force;
+    private Contents contents;
+    Progress progress;
+
+    /** Also when importers hold the memory: they keep the old pages, this process gets new ones. */
+    public PauseOptions force() {
+        force = true;
+        return this;
+    }
+
+    /** What becomes of the contents this time, whatever the tags say. */
+    public PauseOptions contents(Contents value) {
+        contents = value;
+        return this;
+    }
+
+    /** Told how far the copies are. */
+    public PauseOptions progress(Progress value) {
+        progress = value;
+        return this;
+    }
+
+    int flags() {
+        int kept = contents == null ? 0
+            : contents == Contents.DROP ? NativeConstants.GMM_PAUSE_DROP
+            : contents == Contents.HOST ? NativeConstants.GMM_PAUSE_KEEP_HOST : NativeConstants.GMM_PAUSE_KEEP_FILE;
+        return kept | (force ? NativeConstants.GMM_PAUSE_FORCE : 0);
+    }
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/**
+ * A pause or resume that a thread of the library carries out; its value is the bytes that changed state. close() waits for the end. One that nobody closes
+ * goes on to its end.
+ */
+public final class Ticket implements Future<Long>, AutoCloseable {
+    /** A wait is interrupted between two of these. */
+    private static final long SLICE_MILLIS = 50;
+
+    private final Handle handle;
+    private final ProgressCall progress;
+    private volatile Outcome outcome;
+    private volatile boolean told;
+    private volatile boolean cancelAsked;
+
+    private Ticket(Handle handle, ProgressCall progress) {
+        this.handle = handle;
+        this.progress = progress;
+        handle.guard(this);
+    }
+
+    static Ticket start(Handle context, boolean pause, int flags, Progress progress, Tag... tags) {
+        long native_ = context.acquire();
+        ProgressCall call = ProgressCall.of(progress);
+        long user = 0;
+        boolean made = false;
+        try (gmm_pause_desc desc = new gmm_pause_desc()) {
+            user = call == null ? 0 : Native.newCallbacks(call);
+            Context.fill(desc, flags, user, tags);
+            long[] out = new long[1];
+            if (pause) {
+                Native.gmm_pause_async(native_, desc, out);
+            } else {
+                Native.gmm_resume_async(native_, desc, out);
+            }
+            made = true;
+            long kept = user;
+            return new Ticket(new Handle("ticket", out[0], address -> {
+                try {
+                    Native.gmm_ticket_destroy(address); // waits
+                } finally {
+                    if (kept != 0) {
+                        Native.deleteCallbacks(kept);
+                    }
+                    context.release();
+                }
+            }), call);
+        } finally {
+            if (!made) {
+                if (user != 0) {
+                    Native.deleteCallbacks(user);
+                }
+                context.release();
+            }
+        }
+    }
+
+    /** What it came to. */
+    private static final class Outcome {
+        final long bytes;
+        final Throwable failure;
+
+        Outcome(long bytes, Throwable failure) {
+            this.bytes = bytes;
+            this.failure = failure;
+        }
+
+        boolean isCancelled() {
+            return failure instanceof GmmException && ((GmmException) failure).result() == Result.CANCELLED;
+        }
+    }
+
+    /** The outcome, or null when the time was over first. */
+    private Outcome look(long millis) {
+        if (outcome != null) {
+            return outcome;
+        }
+        long address;
+        try {
+            address = handle.acquire();
+        } catch (IllegalStateException closed) {
+            if (outcome != null) { // close() has waited for it meanwhile
+                return outcome;
+            }
+            throw closed;
+        }
+        try {
+            long[] bytes = new long[1];
+            if (Native.gmm_ticket_wait(address, millis, bytes) == Result.NOT_READY.value()) {
+                return null;
+            }
+            outcome = new Outcome(bytes[0], ProgressCall.thrown(progress));
+        } catch (GmmException error) {
+            Throwable thrown = ProgressCall.thrown(progress);
+            outcome = new Outcome(0, thrown != null ? thrown : error);
+        } finally {
+            handle.release();
+        }
+        return outcome;
+    }
+
+    private Outcome await() {
+        for (;;) {
+            Outcome ended = look(SLICE_MILLIS);
+            if (ended != null) {
+                return ended;
+            }
+        }
+    }
+
+    /** Whether it has ended, however. */
+    @Override
+    public boolean isDone() {
+        return look(0) != null;
+    }
+
+    /** Asks it to stop, without waiting: it is undone, or ends as it would have when it is too late. True when it had not ended yet. */
+    @Override
+    public boolean cancel(boolean mayInterruptIfRunning) {
+        if (look(0) != null) {
+            return false;
+        }
+        long address;
+        try {
+            address = handle.acquire();
+        } catch (IllegalStateException closed) {
+            return false;
+        }
+        try {
+            cancelAsked = true;
+            Native.gmm_ticket_cancel(address);
+        } finally {
+            handle.release();
+        }
+        return true;
+    }
+
+    /** As {@link #cancel(boolean)}. */
+    public boolean cancel() {
+        return cancel(true);
+    }
+
+    /** Whether it was ended by cancel() or by its progress. */
+    @Override
+    public boolean isCancelled() {
+        Outcome ended = look(0);
+        return ended != null && ended.isCancelled();
+    }
+
+    /** Waits for its end and returns the bytes that changed state. The cause of the ExecutionException is a GmmException, or what the progress threw. */
+    @Override
+    public Long get() throws InterruptedException, ExecutionException {
+        for (;;) {
+            if (Thread.interrupted()) {
+                throw new InterruptedException();
+            }
+            Outcome ended = look(SLICE_MILLIS);
+            if (ended != null) {
+                return value(ended);
+            }
+        }
+    }
+
+    /** As get(), for a time. */
+    @Override
+    public Long get(long timeout, TimeUnit unit) throws InterruptedException, ExecutionException, TimeoutException {
+        long start = System.nanoTime();
+        long nanos = unit.toNanos(timeout);
+        for (;;) {
+            if (Thread.interrupted()) {
+                throw new InterruptedException();
+            }
+            long left = nanos - (System.nanoTime() - start);
+            Outcome ended = look(left <= 0 ? 0 : Math.min(SLICE_MILLIS, left / 1000000 + 1));
+            if (ended != null) {
+                return value(ended);
+            }
+            if (left <= 0) {
+                throw new TimeoutException("the pause or resume has not ended in " + timeout + " " + unit.toString().toLowerCase(java.util.Locale.ROOT));
+            }
+        }
+    }
+
+    private Long value(Outcome ended) throws ExecutionException {
+        told = true;
+        if (ended.isCancelled()) {
+            CancellationException error = new CancellationException(ended.failure.getMessage());
+            error.initCause(ended.failure);
+            throw error;
+        }
+        if (ended.failure != null) {
+            throw new ExecutionException(ended.failure);
+        }
+        return ended.bytes;
+    }
+
+    /** Waits for its end and returns the bytes that changed state; throws the GmmException, or what the progress threw, as it is. */
+    public long join() {
+        Outcome ended = await();
+        told = true;
+        if (ended.failure instanceof GmmException) {
+            throw (GmmException) ended.failure;
+        }
+        ProgressCall.rethrow(ended.failure);
+        return ended.bytes;
+    }
+
+    /** Its value as a CompletableFuture, for which a thread waits. Cancelling that one does not cancel the ticket. */
+    public CompletableFuture<Long> toCompletableFuture() {
+        CompletableFuture<Long> future = new CompletableFuture<>();
+        Thread thread = new Thread(() -> {
+            try {
+                future.complete(join());
+            } catch (Throwable error) {
+                future.completeExceptionally(error);
+            }
+        }, "gmm ticket");
+        thread.setDaemon(true);
+        thread.start();
+        return future;
+    }
+
+    /** How far it is. */
+    public TicketInfo info() {
+        long address = handle.acquire();
+        try (gmm_ticket_info info = new gmm_ticket_info()) {
+            Native.gmm_ticket_query(address, info);
+            return new TicketInfo(info);
+        } finally {
+            handle.release();
+        }
+    }
+
+    /**
+     * Waits for its end and gives the ticket back; what it came to stays to be asked for. A failure that nobody was told of yet is thrown, unless
+     * cancel() asked for it. Closing twice does nothing.
+     */
+    @Override
+    public void close() {
+        if (handle.isClosed()) {
+            return;
+        }
+        await();
+        handle.close();
+        if (!told && !cancelAsked) {
+            join();
+        }
+    }
+}

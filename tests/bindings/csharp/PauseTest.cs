@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Runtime.InteropServices;
+using System.Threading;
+using System.Threading.Tasks;
+using Gmm;
+using static Tap;
+
+/// <summary>The steps of tests/bindings/SMOKE.md about pause, resume, tickets and kept contents.</summary>
+internal sealed class PauseTest
+{
+    private const int Size = 64 << 20;
+    private static readonly TimeSpan Long = TimeSpan.FromSeconds(30);
+
+    private readonly GmmContext context;
+
+    internal PauseTest(GmmContext context)
+    {
+        this.context = context;
+    }
+
+    /// <summary>A progress that stands still until it is let go.</summary>
+    private sealed class Gate
+    {
+        internal readonly ManualResetEvent Reached = new ManualResetEvent(false);
+        internal readonly ManualResetEvent Open = new ManualResetEvent(false);
+
+        internal bool Report(long done, long total)
+        {
+            Reached.Set();
+            return Open.WaitOne(Long);
+        }
+    }
+
+    private static bool Refuse(long done, long total)
+    {
+        throw new FormatException("from the progress");
+    }
+
+    private GmmBuffer Alloc(GmmTag tag)
+    {
+        GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag, Dedicated = true });
+        buffer.Write(0, Pattern(Size));
+        return buffer;
+    }
+
+    private static void CheckContents(GmmBuffer buffer)
+    {
+        SameBytes(Pattern(Size), buffer.Read(0, Size), "the contents");
+    }
+
+    internal void Progress()
+    {
+        GmmTag tag = context.Tag("progress", GmmContents.Host, 0);
+        using (GmmBuffer buffer = Alloc(tag))
+        {
+            List<long> told = new List<long>();
+            long went = tag.Pause(new GmmPauseOptions
+            {
+                Progress = (done, total) =>
+                {
+                    Same((long)Size, total, "all bytes");
+                    told.Add(done);
+                    return true;
+                }
+            });
+            Same((long)Size, told[told.Count - 1], "the last that is told");
+            for (int i = 1; i < told.Count; i++)
+            {
+                Check(told[i] >= told[i - 1], "growing bytes");
+            }
+            told.Clear();
+            Same(went, tag.Resume((done, total) =>
+            {
+                told.Add(done);
+                return true;
+            }), "bytes that came back");
+            Same((long)Size, told[told.Count - 1], "the last that is told by the resume");
+            foreach (long stop in new long[] { 0, Size / 2 })
+            {
+                Fails(GmmResult.Cancelled, "CANCELLED", () => tag.Pause(new GmmPauseOptions { Progress = (done, total) => done < stop }));
+                Same(GmmState.Active, buffer.Query().State, "the state");
+                CheckContents(buffer);
+            }
+            Same("from the progress", Fails<FormatException>(() => tag.Pause(new GmmPauseOptions { Progress = Refuse })).Message, "the exception of a progress");
+            Same(GmmState.Active, buffer.Query().State, "the state");
+            using (tag.Paused())
+            {
+                Fails(GmmResult.Cancelled, "CANCELLED", () => tag.Resume((done, total) => false));
+                Same(GmmState.Paused, buffer.Query().State, "the state");
+            }
+            CheckContents(buffer);
+        }
+    }
+
+    internal void Ticket()
+    {
+        GmmTag tag = context.Tag("ticket", GmmContents.Host, 0);
+        using (GmmBuffer buffer = Alloc(tag))
+        {
+            int elsewhere = 0;
+            int here = Thread.CurrentThread.ManagedThreadId;
+            long went;
+            GmmProgress progress = (done, total) =>
+            {
+                Interlocked.Add(ref elsewhere, Thread.CurrentThread.ManagedThreadId == here ? -1000000 : 1);
+                return true;
+            };
+            using (GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = progress }))
+            {
+                Check(ticket.Wait(Long), "it ends");
+                went = ticket.Result;
+                Check(went >= Size && ticket.IsDone, "bytes that went back: " + went);
+                Check(elsewhere > 0, "the progress runs on another thread");
+                GmmTicketInfo info = ticket.Info();
+                Check(info.Done && info.Result == GmmResult.Ok && info.Bytes == went && info.TotalBytes == Size, "its figures");
+            }
+            Same(GmmState.Paused, buffer.Query().State, "the state");
+            GmmTicket back = tag.ResumeAsync();
+            back.Dispose();
+            back.Dispose();
+            Same(went, back.Result, "the bytes, asked for after Dispose()");
+            CheckContents(buffer);
+            Task<long> awaited = AwaitBoth(tag);
+            Check(awaited.Wait(Long), "the awaiting ends");
+            Same(2 * went, awaited.Result, "the bytes of both that were awaited");
+            Cancelled(tag, buffer);
+            GmmTicket thrower = tag.PauseAsync(new GmmPauseOptions { Progress = Refuse });
+            Same("from the progress", Fails<FormatException>(() => Ignore(thrower.Result)).Message, "what the progress threw");
+            thrower.Dispose();
+            Fails<FormatException>(() => Ignore(thrower.Result));
+            Fails<FormatException>(() => tag.PauseAsync(new GmmPauseOptions { Progress = Refuse }).Dispose());
+            Same(GmmState.Active, buffer.Query().State, "the state");
+            Fails(GmmResult.InvalidTag, "INVALID_TAG", () => context.PauseAsync(context.TagByNumber(3999)));
+        }
+    }
+
+    private static async Task<long> AwaitBoth(GmmTag tag)
+    {
+        long went = await tag.PauseAsync().AsTask().ConfigureAwait(false);
+        using (GmmTicket back = tag.ResumeAsync())
+        {
+            return went + await back;
+        }
+    }
+
+    private static void Ignore(long value)
+    {
+    }
+
+    private static void Cancelled(GmmTag tag, GmmBuffer buffer)
+    {
+        Gate gate = new Gate();
+        GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = gate.Report });
+        using (ticket)
+        {
+            Check(gate.Reached.WaitOne(Long), "the progress is told");
+            Check(!ticket.IsDone && !ticket.Wait(TimeSpan.FromMilliseconds(10)), "it runs");
+            Same(GmmResult.NotReady, ticket.Info().Result, "its result meanwhile");
+            ticket.Cancel();
+            gate.Open.Set();
+        }
+        Fails(GmmResult.Cancelled, "CANCELLED", () => Ignore(ticket.Result));
+        ticket.Cancel();
+        Same(GmmState.Active, buffer.Query().State, "the state");
+        CheckContents(buffer);
+        // By a token.
+        Gate other = new Gate();
+        using (CancellationTokenSource source = new CancellationTokenSource())
+        using (GmmTicket second = tag.PauseAsync(new GmmPauseOptions { Progress = other.Report }))
+        {
+            Task<long> task = second.AsTask(source.Token);
+            Check(other.Reached.WaitOne(Long), "the progress is told");
+            source.Cancel();
+            other.Open.Set();
+            Fails<AggregateException>(() => task.Wait(Long));
+            Check(task.IsCanceled, "the task is cancelled: " + task.Status);
+        }
+        Same(GmmState.Active, buffer.Query().State, "the state");
+    }
+
+    internal void Range()
+    {
+        GmmTag tag = context.Tag("range", GmmContents.Host, 0);
+        using (GmmBuffer first = Alloc(tag))
+        using (GmmBuffer second = Alloc(tag))
+        {
+            long went = tag.Pause();
+            long back = first.Resume();
+            Check(back > 0 && back < went, "bytes of a part: " + back + " of " + went);
+            Same(GmmState.Active, first.Query().State, "the first block");
+            Same(GmmState.Paused, second.Query().State, "the second block");
+            Same(GmmState.PartlyPaused, tag.Info().State, "the tag");
+            CheckContents(first);
+            Same(0L, first.Resume(), "the bytes of a second resume");
+            Check(first.WaitReady(TimeSpan.Zero), "the first is ready");
+            Check(!second.WaitReady(TimeSpan.FromMilliseconds(20)), "the second is not");
+            Gate gate = new Gate();
+            using (GmmTicket rest = tag.ResumeAsync(gate.Report))
+            {
+                Check(gate.Reached.WaitOne(Long), "the progress is told");
+                Check(!second.WaitReady(TimeSpan.Zero), "the second is not ready yet");
+                gate.Open.Set();
+                Check(second.WaitReady(Long), "the second is ready");
+                Same(went - back, rest.Result, "the rest");
+            }
+            CheckContents(second);
+            Same(GmmState.Active, tag.Info().State, "the tag");
+            Fails(GmmResult.UnknownPointer, "UNKNOWN_POINTER", () => context.ResumeRange((IntPtr)16, 4096));
+            Fails<ArgumentOutOfRangeException>(() => first.Resume(Size, 1));
+        }
+    }
+
+    internal void Backup()
+    {
+        GmmTag tag = context.Tag("backup", GmmContents.Host, 0);
+        using (GmmBuffer buffer = Alloc(tag))
+        {
+            Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => buffer.Backup(0, 16));
+            tag.Pause();
+            byte[] all = Pattern(Size);
+            byte[] end = new byte[1000];
+            Array.Copy(all, Size - 1000, end, 0, 1000);
+            SameBytes(end, buffer.Backup(Size - 1000, 1000), "the kept contents");
+            IntPtr view = buffer.BackupAddress(0, Size);
+            Check(Marshal.ReadByte(view, Size - 1) == all[Size - 1] && Marshal.ReadByte(view, 12345) == all[12345], "a view of them");
+            Same(GmmState.Paused, buffer.Query().State, "the state");
+            Same((long)Size, tag.Info().BackupHostBytes, "bytes that are kept");
+            Same((long)Size, tag.DiscardBackup(), "bytes that were kept");
+            Same(0L, tag.DiscardBackup(), "bytes that are left");
+            Same(0L, context.DiscardBackup(), "bytes that are left of all tags");
+            Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => buffer.Backup(0, 16));
+            Check(tag.Resume() >= Size, "the resume");
+            Same(GmmState.Active, buffer.Query().State, "the state");
+            tag.Pause(new GmmPauseOptions { Contents = GmmContents.Drop });
+            Same(0L, tag.Info().BackupHostBytes + tag.Info().BackupZeroBytes, "kept against the tag");
+            tag.Resume();
+            context.PrepareBackup(0, 4 << 20);
+            Check(context.BackupInfo().ArenaBytes >= 4 << 20, "the arena that was prepared");
+            context.Trim(); // what is unused of the arena goes
+            context.SetBackup(new GmmBackupOptions { NoArena = true, Threads = 1 });
+            buffer.Write(0, all);
+            using (tag.Paused())
+            {
+                Same(0L, context.BackupInfo().ArenaUsed, "the arena that is switched off");
+                Same((long)Size, context.BackupInfo().PageableBytes, "contents in other memory");
+            }
+            CheckContents(buffer);
+            context.SetBackup(new GmmBackupOptions { NoArena = true, NoPageable = true, Directory = Path.GetTempPath() });
+            using (tag.Paused())
+            {
+                Same((long)Size, tag.Info().BackupFileBytes, "contents in a file");
+            }
+            CheckContents(buffer);
+            Fails(GmmResult.Io, "IO", () => context.SetBackup(new GmmBackupOptions { Directory = "/nowhere/at/all" }));
+            context.SetBackup(null);
+            Fails(GmmResult.InvalidDevice, "INVALID_DEVICE", () => context.PrepareBackup(99, 1 << 20));
+        }
+    }
+
+    internal void ReadOnly()
+    {
+        GmmTag tag = context.Tag("read-only", new GmmTagOptions { Contents = GmmContents.Host, Priority = 5, ReadOnly = true });
+        Check(tag.Info().ReadOnly && !tag.Info().Checksum && tag.Info().Priority == 5, "what the tag says");
+        Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.Tag("read-only", GmmContents.Host, 5));
+        using (GmmBuffer buffer = Alloc(tag))
+        {
+            tag.Paused().Dispose();
+            Same((long)Size, tag.Info().RetainedBytes, "what stays kept");
+            tag.Paused().Dispose();
+            CheckContents(buffer);
+            tag.Update(new GmmTagOptions { Contents = GmmContents.Host, Priority = 5 });
+            Check(!tag.Info().ReadOnly && tag.Info().Priority == 5, "the update");
+            tag.Paused().Dispose();
+            Same(0L, tag.Info().RetainedBytes, "what stays kept");
+            Same(3L, tag.Info().Pauses, "pauses");
+            CheckContents(buffer);
+        }
+    }
+
+    internal void Decommit()
+    {
+        Same(GmmContext.DecommitNever, context.DecommitAfterMilliseconds, "what is set");
+        context.Alloc(Size, GmmKind.Vmm).Dispose();
+        Check(context.Statistics().CachedBytes >= Size, "cached bytes");
+        context.DecommitAfterMilliseconds = 10;
+        Same(10L, context.DecommitAfterMilliseconds, "what is set");
+        WaitFor("free memory to go back by itself", () => context.Statistics().CachedBytes < Size);
+        context.DecommitAfterMilliseconds = GmmContext.DecommitNever;
+        Same(GmmContext.DecommitNever, context.DecommitAfterMilliseconds, "what is set");
+    }
+
+    internal void NoCapture()
+    {
+        GmmContextOptions options = SmokeTest.Options();
+        options.NoCapture = true;
+        using (GmmContext other = new GmmContext(options))
+        using (GmmStream stream = other.Stream(0))
+        using (GmmBuffer buffer = other.Alloc(Size, new GmmAllocOptions { Stream = stream }))
+        {
+            buffer.Fill(5);
+            stream.Synchronize();
+            Same((byte)5, buffer.Read(Size - 1, 1)[0], "a byte");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import static io.gmm.Tap.check;
+import static io.gmm.Tap.fails;
+import static io.gmm.Tap.same;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/** The steps of tests/bindings/SMOKE.md about pause, resume, tickets and kept contents. */
+final class PauseTest {
+    private static final int SIZE = 64 << 20;
+
+    private final Context context;
+
+    PauseTest(Context context) {
+        this.context = context;
+    }
+
+    /** A progress that stands still until it is let go. */
+    private static final class Gate implements Progress {
+        private final CountDownLatch reached = new CountDownLatch(1);
+        private final CountDownLatch open = new CountDownLatch(1);
+
+        @Override
+        public boolean report(long done, long total) {
+            reached.countDown();
+            try {
+                return open.await(30, TimeUnit.SECONDS);
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+
+        void waitUntilReached() throws InterruptedException {
+            check(reached.await(30, TimeUnit.SECONDS), "the progress is told");
+        }
+    }
+
+    private static boolean refuse(long done, long total) {
+        throw new IllegalArgumentException("from the progress");
+    }
+
+    private Buffer alloc(Tag tag) {
+        Buffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
+        buffer.write(0, SmokeTest.pattern(SIZE));
+        return buffer;
+    }
+
+    private static void checkContents(Buffer buffer) {
+        SmokeTest.sameBytes(SmokeTest.pattern(SIZE), buffer.read(0, SIZE), "the contents");
+    }
+
+    void progress() throws Exception {
+        Tag tag = context.tag("progress", Contents.HOST, 0);
+        try (Buffer buffer = alloc(tag)) {
+            List<Long> told = new ArrayList<>();
+            long went = tag.pause(new PauseOptions().progress((done, total) -> {
+                same((long) SIZE, total, "all bytes");
+                return told.add(done);
+            }));
+            same((long) SIZE, told.get(told.size() - 1), "the last that is told");
+            List<Long> sorted = new ArrayList<>(told);
+            Collections.sort(sorted);
+            same(sorted, told, "growing bytes");
+            told.clear();
+            same(went, tag.resume((done, total) -> told.add(done)), "bytes that came back");
+            same((long) SIZE, told.get(told.size() - 1), "the last that is told by the resume");
+            for (long stop : new long[] {0, SIZE / 2}) {
+                fails(Result.CANCELLED, () -> tag.pause(new PauseOptions().progress((done, total) -> done < stop)));
+                same(State.ACTIVE, buffer.query().state(), "the state");
+                checkContents(buffer);
+            }
+            IllegalArgumentException thrown =
+                fails(IllegalArgumentException.class, () -> tag.pause(new PauseOptions().progress(PauseTest::refuse)));
+            same("from the progress", thrown.getMessage(), "the exception of a progress");
+            same(State.ACTIVE, buffer.query().state(), "the state");
+            try (Tag.Paused paused = tag.paused()) {
+                same(went, paused.bytes(), "bytes that went back");
+                fails(Result.CANCELLED, () -> tag.resume((done, total) -> false));
+                same(State.PAUSED, buffer.query().state(), "the state");
+            }
+            checkContents(buffer);
+        }
+    }
+
+    void ticket() throws Exception {
+        Tag tag = context.tag("ticket", Contents.HOST, 0);
+        try (Buffer buffer = alloc(tag)) {
+            List<Thread> told = Collections.synchronizedList(new ArrayList<>());
+            long went;
+            try (Ticket ticket = tag.pauseAsync(new PauseOptions().progress((done, total) -> told.add(Thread.currentThread())))) {
+                went = ticket.get(30, TimeUnit.SECONDS);
+                check(went >= SIZE, "bytes that went back: " + went);
+                check(ticket.isDone() && !ticket.isCancelled(), "it is done");
+                check(!told.isEmpty() && !told.contains(Thread.currentThread()), "the progress runs on another thread");
+                TicketInfo info = ticket.info();
+                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE, "its figures");
+            }
+            same(State.PAUSED, buffer.query().state(), "the state");
+            Ticket back = tag.resumeAsync();
+            back.close();
+            back.close();
+            same(went, back.get(), "the bytes, asked for after close()");
+            checkContents(buffer);
+            same(went, tag.pauseAsync().toCompletableFuture().thenApply(bytes -> bytes).get(30, TimeUnit.SECONDS), "as a CompletableFuture");
+            same(went, tag.resumeAsync().join(), "join()");
+            cancelled(tag, buffer);
+            Ticket thrower = tag.pauseAsync(new PauseOptions().progress(PauseTest::refuse));
+            Throwable cause = fails(ExecutionException.class, thrower::get).getCause();
+            check(cause instanceof IllegalArgumentException, "what the progress threw: " + cause);
+            fails(IllegalArgumentException.class, thrower::join);
+            thrower.close();
+            fails(IllegalArgumentException.class, () -> {
+                try (Ticket untold = tag.pauseAsync(new PauseOptions().progress(PauseTest::refuse))) {
+                    // its end tells
+                }
+            });
+            same(State.ACTIVE, buffer.query().state(), "the state");
+            fails(Result.INVALID_TAG, () -> context.pauseAsync(context.tagByNumber(3999)));
+        }
+    }
+
+    private void cancelled(Tag tag, Buffer buffer) throws Exception {
+        Gate gate = new Gate();
+        Ticket ticket = tag.pauseAsync(new PauseOptions().progress(gate));
+        try (ticket) {
+            gate.waitUntilReached();
+            check(!ticket.isDone(), "it runs");
+            same(Result.NOT_READY, ticket.info().result(), "its result meanwhile");
+            fails(TimeoutException.class, () -> ticket.get(10, TimeUnit.MILLISECONDS));
+            Thread.currentThread().interrupt();
+            fails(InterruptedException.class, ticket::get);
+            check(ticket.cancel(), "it had not ended");
+            gate.open.countDown();
+        }
+        fails(CancellationException.class, ticket::get);
+        fails(Result.CANCELLED, ticket::join);
+        check(ticket.isCancelled() && !ticket.cancel(), "it is cancelled once");
+        same(State.ACTIVE, buffer.query().state(), "the state");
+        checkContents(buffer);
+    }
+
+    void range() throws Exception {
+        Tag tag = context.tag("range", Contents.HOST, 0);
+        try (Buffer first = alloc(tag); Buffer second = alloc(tag)) {
+            long went = tag.pause();
+            long back = first.resume();
+            check(back > 0 && back < went, "bytes of a part: " + back + " of " + went);
+            same(State.ACTIVE, first.query().state(), "the first block");
+            same(State.PAUSED, second.query().state(), "the second block");
+            same(State.PARTLY_PAUSED, tag.info().state(), "the tag");
+            checkContents(first);
+            same(0L, first.resume(), "the bytes of a second resume");
+            check(first.waitReady(0, TimeUnit.SECONDS), "the first is ready");
+            check(!second.waitReady(20, TimeUnit.MILLISECONDS), "the second is not");
+            Gate gate = new Gate();
+            try (Ticket rest = tag.resumeAsync(gate)) {
+                gate.waitUntilReached();
+                check(!second.waitReady(0, TimeUnit.SECONDS), "the second is not ready yet");
+                gate.open.countDown();
+                check(second.waitReady(30, TimeUnit.SECONDS), "the second is ready");
+                same(went - back, rest.get(), "the rest");
+            }
+            checkContents(second);
+            same(State.ACTIVE, tag.info().state(), "the tag");
+            fails(Result.UNKNOWN_POINTER, () -> context.resumeRange(16, 4096));
+            fails(IndexOutOfBoundsException.class, () -> first.resume(SIZE, 1));
+        }
+    }
+
+    void backup() throws Exception {
+        Tag tag = context.tag("backup", Contents.HOST, 0);
+        try (Buffer buffer = alloc(tag)) {
+            fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
+            tag.pause();
+            byte[] all = SmokeTest.pattern(SIZE);
+            SmokeTest.sameBytes(Arrays.copyOfRange(all, SIZE - 1000, SIZE), buffer.backup(SIZE - 1000, 1000), "the kept contents");
+            ByteBuffer view = buffer.backupView(0, SIZE);
+            check(view.isReadOnly() && view.get(SIZE - 1) == all[SIZE - 1] && view.get(12345) == all[12345], "a view of them");
+            same(State.PAUSED, buffer.query().state(), "the state");
+            same((long) SIZE, tag.info().backupHostBytes(), "bytes that are kept");
+            same((long) SIZE, tag.discardBackup(), "bytes that were kept");
+            same(0L, tag.discardBackup(), "bytes that are left");
+            same(0L, context.discardBackup(), "bytes that are left of all tags");
+            fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
+            check(tag.resume() >= SIZE, "the resume");
+            same(State.ACTIVE, buffer.query().state(), "the state");
+            tag.pause(new PauseOptions().contents(Contents.DROP));
+            same(0L, tag.info().backupHostBytes() + tag.info().backupZeroBytes(), "kept against the tag");
+            tag.resume();
+            context.prepareBackup(0, 4 << 20);
+            check(context.backupInfo().arenaBytes() >= 4 << 20, "the arena that was prepared");
+            context.trim(); // what is unused of the arena goes
+            context.setBackup(new BackupOptions().noArena().threads(1));
+            buffer.write(0, all);
+            try (Tag.Paused paused = tag.paused()) {
+                same(0L, context.backupInfo().arenaUsed(), "the arena that is switched off");
+                same((long) SIZE, context.backupInfo().pageableBytes(), "contents in other memory");
+            }
+            checkContents(buffer);
+            context.setBackup(new BackupOptions().noArena().noPageable().directory(System.getProperty("java.io.tmpdir")));
+            try (Tag.Paused paused = tag.paused()) {
+                same((long) SIZE, tag.info().backupFileBytes(), "contents in a file");
+            }
+            checkContents(buffer);
+            fails(Result.IO, () -> context.setBackup(new BackupOptions().directory("/nowhere/at/all")));
+            context.setBackup(null);
+            fails(Result.INVALID_DEVICE, () -> context.prepareBackup(99, 1 << 20));
+        }
+    }
+
+    void readOnly() throws Exception {
+        TagOptions options = new TagOptions().contents(Contents.HOST).priority(5).readOnly();
+        Tag tag = context.tag("read-only", options);
+        check(tag.info().readOnly() && !tag.info().checksum() && tag.info().priority() == 5, "what the tag says");
+        fails(Result.INVALID_VALUE, () -> context.tag("read-only", Contents.HOST, 5));
+        try (Buffer buffer = alloc(tag)) {
+            tag.paused().close();
+            same((long) SIZE, tag.info().retainedBytes(), "what stays kept");
+            tag.paused().close();
+            checkContents(buffer);
+            tag.update(new TagOptions().contents(Contents.HOST).priority(5));
+            check(!tag.info().readOnly() && tag.info().priority() == 5, "the update");
+            tag.paused().close();
+            same(0L, tag.info().retainedBytes(), "what stays kept");
+            same(3L, tag.info().pauses(), "pauses");
+            checkContents(buffer);
+        }
+    }
+
+    void decommit() throws Exception {
+        same(Context.DECOMMIT_NEVER, context.info().decommitAfterMillis(), "what is set");
+        context.alloc(SIZE, Kind.VMM).close();
+        check(context.statistics().cachedBytes() >= SIZE, "cached bytes");
+        context.setDecommitAfterMillis(10);
+        same(10L, context.info().decommitAfterMillis(), "what is set");
+        Tap.waitFor("free memory to go back by itself", () -> context.statistics().cachedBytes() < SIZE);
+        context.setDecommitAfterMillis(Context.DECOMMIT_NEVER);
+        same(Context.DECOMMIT_NEVER, context.info().decommitAfterMillis(), "what is set");
+    }
+
+    void noCapture() throws Exception {
+        try (Context other = Context.open(SmokeTest.options().noCapture()); Stream stream = other.stream(0);
+             Buffer buffer = other.alloc(SIZE, new AllocOptions().stream(stream))) {
+            buffer.fill(5);
+            stream.synchronize();
+            same((byte) 5, buffer.read(SIZE - 1, 1)[0], "a byte");
+        }
+    }
+}

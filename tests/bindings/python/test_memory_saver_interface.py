@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.memory_saver's interface, its look for the preload library, and the environment of subprocesses."""
+import ctypes
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from drop_in import run
+
+import gmm
+from gmm import _preload, memory_saver
+
+
+def test_signatures():
+    """As torch_memory_saver 0.0.10 has them."""
+    saver = memory_saver.TorchMemorySaver
+    expected = {
+        "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False), ("cpu_backup_backend", None)],
+        "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None), ("capture_error_mode", "global"), ("tag", "default"),
+                       ("enable_cpu_backup", False), ("cpu_backup_backend", None)],
+        "disable": [],
+        "pause": [("tag", None)],
+        "resume": [("tag", None)],
+        "get_cpu_backup": [("x", inspect.Parameter.empty), ("zero_copy", False)],
+        "set_disk_backup_dir": [("path", inspect.Parameter.empty)],
+    }
+    for name, parameters in expected.items():
+        found = list(inspect.signature(getattr(saver, name)).parameters.values())[1:]
+        assert [(parameter.name, parameter.default) for parameter in found] == parameters, name
+    for name, settable in (("enabled", False), ("hook_mode", True), ("memory_margin_bytes", True), ("retain_cpu_backup", True)):
+        assert (getattr(saver, name).fset is not None) == settable
+    assert isinstance(memory_saver.torch_memory_saver, saver)
+    assert not inspect.signature(memory_saver.configure_subprocess).parameters
+
+
+def test_nothing_imports_torch():
+    code = "import sys, gmm.memory_saver as torch_memory_saver, gmm.vllm; torch_memory_saver.torch_memory_saver.hook_mode = 'torch'; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_configure_subprocess(tmp_path, monkeypatch):
+    fake = tmp_path / "libgmm_preload.so"
+    fake.touch()
+    monkeypatch.setenv("GMM_PRELOAD_LIBRARY", str(fake))
+    for before in (None, "/other/lib.so"):
+        if before is None:
+            monkeypatch.delenv("LD_PRELOAD", raising=False)
+        else:
+            monkeypatch.setenv("LD_PRELOAD", before)
+        with memory_saver.configure_subprocess():
+            assert os.environ["LD_PRELOAD"] == (f"{fake}:{before}" if before else str(fake))
+        assert os.environ.get("LD_PRELOAD") == before
+        with pytest.raises(ZeroDivisionError), memory_saver.configure_subprocess():
+            raise ZeroDivisionError
+        assert os.environ.get("LD_PRELOAD") == before
+        with pytest.raises(AssertionError), memory_saver.configure_subprocess():
+            os.environ["LD_PRELOAD"] = "changed"
+        assert os.environ.get("LD_PRELOAD") == before
+
+
+def test_configured_subprocess_runs():
+    run("""
+import subprocess
+from gmm.memory_saver import configure_subprocess
+with configure_subprocess():
+    subprocess.run([sys.executable, "-c", '''
+import torch
+from gmm.memory_saver import torch_memory_saver
+with torch_memory_saver.region(enable_cpu_backup=True):
+    tensor = torch.full((1000,), 5, dtype=torch.uint8, device="cuda")
+torch_memory_saver.pause()
+torch_memory_saver.resume()
+assert tensor.tolist() == [5] * 1000
+'''], check=True)
+assert "LD_PRELOAD" not in os.environ
+""")
+
+
+def test_find_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("GMM_PRELOAD_LIBRARY", str(tmp_path / "not there"))
+    with pytest.raises(RuntimeError, match="names no file"):
+        _preload.find_library()
+    monkeypatch.delenv("GMM_PRELOAD_LIBRARY")
+    monkeypatch.setattr(_preload, "NAME", "libgmm_that_nobody_has.so")
+    with pytest.raises(RuntimeError, match="GMM_PRELOAD_LIBRARY"):
+        _preload.find_library()
+
+
+def test_registered_hook_mode(monkeypatch):
+    monkeypatch.setattr(memory_saver, "_hook_modes", dict(memory_saver._hook_modes))
+    calls = []
+
+    class Mine:
+        def pause(self, tag):
+            calls.append(tag)
+
+    memory_saver.register_hook_mode("mine", Mine, uses_preload=False)
+    with pytest.raises(ValueError, match="already registered"):
+        memory_saver.register_hook_mode("mine", Mine)
+    saver = memory_saver.TorchMemorySaver()
+    saver.hook_mode = "mine"
+    saver.pause("a")
+    assert calls == ["a"]
+    monkeypatch.setattr(memory_saver, "torch_memory_saver", saver)
+    monkeypatch.setenv("LD_PRELOAD", "as it is")
+    with memory_saver.configure_subprocess():
+        assert os.environ["LD_PRELOAD"] == "as it is"
+
+
+def test_structs_are_the_librarys():
+    """The library refuses a struct of another size; the order of the fields is the header's."""
+    header = pathlib.Path(__file__).resolve().parents[3] / "include" / "gmm"
+    text = "".join((header / name).read_text() for name in ("pause.h", "memory.h", "stats.h"))
+    for struct in (_preload.PauseDesc, _preload.PauseInfo, _preload.PointerInfo, _preload.Scope, _preload.Statistics):
+        name = "gmm" + re.sub("([A-Z])", lambda match: "_" + match[1].lower(), struct.__name__)
+        body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.DOTALL)[1]
+        fields = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))
+        assert [field for field, _ in struct._fields_] == fields, name
+        native = getattr(gmm._native, name)
+        assert native().struct_size == ctypes.sizeof(struct), name

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of ../SMOKE.md about pause, resume, tickets and kept contents, and what only Python has of them."""
+import asyncio
+import gc
+import threading
+import time
+
+import pytest
+from conftest import need, open_context
+
+import gmm
+from gmm import Capability, Contents, Kind, State, TagFlags
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+
+
+@pytest.fixture
+def kept(context):
+    """(tag, buffer): a pausable block of its own with bytes to know again."""
+    need(context, Capability.PAUSE, Kind.VMM)
+    tag = context.tag("kept", Contents.HOST)
+    buffer = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
+    buffer.fill(0x77)
+    buffer.copy_from(bytes(range(256)), offset=SIZE - 256)
+    return tag, buffer
+
+
+def check_contents(buffer):
+    assert bytes(buffer) == b"\x77" * (SIZE - 256) + bytes(range(256))
+
+
+class Gate:
+    """A progress that stands still until it is let go."""
+
+    def __init__(self):
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, done, total):
+        self.reached.set()
+        assert self.open.wait(30)
+
+
+class Stop(Exception):
+    pass
+
+
+def throw(done, total):
+    raise Stop(f"at {done} of {total}")
+
+
+def test_13_progress(kept):
+    tag, buffer = kept
+    told = []
+    went = tag.pause(progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (SIZE, SIZE) and told == sorted(told)
+    back = []
+    assert tag.resume(progress=lambda done, total: back.append((done, total))) == went
+    assert back[-1] == (SIZE, SIZE)
+    for refuse in (lambda done, total: False, lambda done, total: done < SIZE // 2):
+        with pytest.raises(gmm.CancelledError):
+            tag.pause(progress=refuse)
+        assert buffer.state == State.ACTIVE and tag.info.paused_bytes == 0
+        check_contents(buffer)
+    with pytest.raises(Stop):
+        tag.pause(progress=throw)
+    assert buffer.state == State.ACTIVE
+    with tag.paused() as bytes_that_went:
+        assert bytes_that_went == went and buffer.state == State.PAUSED
+        with pytest.raises(gmm.CancelledError):
+            tag.resume(progress=lambda done, total: False)
+        assert buffer.state == State.PAUSED
+    check_contents(buffer)
+    with pytest.raises(TypeError):
+        tag.pause(progress=7)
+
+
+def test_14_ticket(kept):
+    tag, buffer = kept
+    told = []
+    ticket = tag.pause_async(progress=lambda done, total: told.append(threading.get_ident()))
+    went = ticket.result(30)
+    assert went >= SIZE and ticket.done and told and threading.get_ident() not in told
+    assert buffer.state == State.PAUSED and ticket.info.done and ticket.info.bytes == went and ticket.info.total_bytes == SIZE
+    with tag.resume_async() as resumed:
+        pass
+    assert resumed.done and resumed.closed and resumed.result() == went
+    check_contents(buffer)
+    with tag.resume_async() as nothing:
+        assert nothing.result() == 0
+
+
+def test_14_ticket_is_cancelled(kept):
+    tag, buffer = kept
+    gate = Gate()
+    with tag.pause_async(progress=gate) as ticket:
+        assert gate.reached.wait(30)
+        assert not ticket.done and not ticket.wait(0.01) and ticket.info.result == 2
+        with pytest.raises(gmm.NotReadyError) as caught:
+            ticket.result(timeout=0.01)
+        assert isinstance(caught.value, TimeoutError) and caught.value.code == 2
+        ticket.cancel()
+        gate.open.set()
+    with pytest.raises(gmm.CancelledError):
+        ticket.result()
+    assert buffer.state == State.ACTIVE
+    check_contents(buffer)
+    ticket.cancel()  # too late: nothing
+
+
+def test_14_ticket_fails(kept):
+    tag, buffer = kept
+    with pytest.raises(Stop), tag.pause_async(progress=throw):  # the end of the block tells
+        pass
+    ticket = tag.pause_async(progress=throw)
+    with pytest.raises(Stop):
+        ticket.result()
+    ticket.close()
+    with pytest.raises(Stop):
+        ticket.result()
+    assert buffer.state == State.ACTIVE
+    with pytest.raises(gmm.InvalidTagError):
+        buffer.context.pause_async(3999)
+
+
+def test_15_range(kept):
+    tag, first = kept
+    context = first.context
+    second = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
+    second.fill(0x22)
+    went = tag.pause()
+    back = first.resume()
+    assert 0 < back < went and first.state == State.ACTIVE and second.state == State.PAUSED
+    assert tag.info.state == State.PARTLY_PAUSED
+    check_contents(first)
+    assert first.resume() == 0 and first.wait_ready(0)
+    assert not second.wait_ready(0.02)
+    gate = Gate()
+    with tag.resume_async(progress=gate) as rest:
+        assert gate.reached.wait(30) and not second.wait_ready(0)
+        gate.open.set()
+        assert second.wait_ready(30)
+        assert rest.result() == went - back
+    assert bytes(second) == b"\x22" * SIZE and tag.info.state == State.ACTIVE
+    with pytest.raises(gmm.UnknownPointerError):
+        context.resume_range(16, 4096)
+    with pytest.raises(gmm.InvalidSizeError):
+        first.resume(offset=SIZE, size=1)
+
+
+def test_16_backup(kept, tmp_path):
+    tag, buffer = kept
+    context = buffer.context
+    with pytest.raises(gmm.InvalidValueError):
+        buffer.backup()
+    tag.pause()
+    assert buffer.backup(offset=SIZE - 256) == bytes(range(256))
+    into = bytearray(512)
+    assert buffer.backup(offset=SIZE - 512, into=into) is into and into == b"\x77" * 256 + bytes(range(256))
+    view = buffer.backup_view()
+    assert view.readonly and view.nbytes == SIZE and view[SIZE - 1] == 255 and view[0] == 0x77
+    del view
+    assert buffer.state == State.PAUSED and tag.info.backup_host_bytes == SIZE
+    assert tag.discard_backup() == SIZE and tag.discard_backup() == 0 and context.discard_backup() == 0
+    with pytest.raises(gmm.InvalidValueError):
+        buffer.backup()
+    assert tag.resume() >= SIZE and buffer.state == State.ACTIVE
+    buffer.fill(1)
+    # The contents of one pause, whatever the tag says.
+    tag.pause(contents=Contents.DROP)
+    assert tag.info.backup_host_bytes == tag.info.backup_zero_bytes == 0 and tag.info.contents == Contents.HOST
+    tag.resume()
+    with pytest.raises(ValueError, match="contents"):
+        tag.pause(contents=7)
+    context.prepare_backup(4 * MIB)
+    assert context.backup_info.arena_bytes >= 4 * MIB
+    context.trim()  # what is unused of the arena goes
+    context.set_backup(arena=False, threads=1)
+    buffer.fill(3)
+    with tag.paused():
+        assert context.backup_info.arena_used == 0 and context.backup_info.pageable_bytes == SIZE
+    assert bytes(buffer) == b"\x03" * SIZE
+    context.set_backup(arena=False, pageable=False, directory=tmp_path)
+    with tag.paused():
+        assert tag.info.backup_file_bytes == SIZE and buffer.backup(size=16) == b"\x03" * 16
+    assert bytes(buffer) == b"\x03" * SIZE
+    with pytest.raises(gmm.FileError):
+        context.set_backup(directory=tmp_path / "nowhere")
+    context.set_backup()
+    with pytest.raises(gmm.InvalidDeviceError):
+        context.prepare_backup(MIB, device=99)
+
+
+def test_17_read_only(context):
+    need(context, Capability.PAUSE, Kind.VMM)
+    tag = context.tag("weights", Contents.HOST, 5, read_only=True)
+    assert tag.info.flags == TagFlags.READ_ONLY and tag.info.priority == 5
+    with pytest.raises(gmm.InvalidValueError):
+        context.tag("weights", Contents.HOST, 5, read_only=False)
+    with tag:
+        buffer = context.alloc(SIZE, Kind.VMM, dedicated=True)
+    buffer.fill(0x77)
+    buffer.copy_from(bytes(range(256)), offset=SIZE - 256)
+    with tag.paused():
+        assert tag.info.retained_bytes == 0
+    assert tag.info.retained_bytes == SIZE
+    with tag.paused():
+        pass
+    check_contents(buffer)
+    tag.update(read_only=False)
+    assert tag.info.flags == 0 and tag.info.contents == Contents.HOST and tag.info.priority == 5
+    with tag.paused():
+        pass
+    assert tag.info.retained_bytes == 0 and tag.info.pauses == 3
+    tag.update(Contents.DROP, priority=1)
+    assert (tag.info.contents, tag.info.priority) == (Contents.DROP, 1)
+
+
+def test_26_decommit(context):
+    assert context.decommit_after_ms is None
+    context.alloc(64 * MIB, Kind.VMM).close()
+    assert context.stats().cached_bytes >= 64 * MIB
+    context.decommit_after_ms = 10
+    assert context.decommit_after_ms == 10
+    until = time.monotonic() + 20
+    while context.stats().cached_bytes >= 64 * MIB and time.monotonic() < until:
+        time.sleep(0.01)
+    assert context.stats().cached_bytes < 64 * MIB
+    context.decommit_after_ms = None
+    assert context.decommit_after_ms is None
+
+
+def test_27_no_capture(context):
+    with open_context(context.info.backend, capture=False) as other, other.stream() as stream:
+        block = other.alloc(MIB, stream=stream)
+        block.fill(5, stream=stream)
+        stream.synchronize()
+        assert bytes(block) == b"\x05" * MIB
+        block.free()
+
+
+# What only Python has of it.
+
+
+def test_await(kept):
+    tag, buffer = kept
+
+    async def main():
+        ticks = 0
+        gate = Gate()
+
+        async def tick():
+            nonlocal ticks
+            while ticks < 5:
+                ticks += 1
+                await asyncio.sleep(0.001)
+            gate.open.set()
+
+        ticking = asyncio.ensure_future(tick())
+        went = await tag.pause_async(progress=gate)  # ends only when the loop goes on meanwhile
+        await ticking
+        assert went >= SIZE and await tag.resume_async() == went
+        with pytest.raises(Stop):
+            await tag.pause_async(progress=throw)
+        # A task that gives up takes its pause with it.
+        gate = Gate()
+        ticket = tag.pause_async(progress=gate)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ticket, 0.05)
+        gate.open.set()
+        with pytest.raises(gmm.CancelledError):
+            await ticket
+        return asyncio.current_task() is not None
+
+    assert asyncio.run(main())
+    assert buffer.state == State.ACTIVE
+    check_contents(buffer)
+
+
+def test_forgotten_tickets_end(kept):
+    tag, buffer = kept
+    gate = Gate()
+    tag.pause_async(progress=gate)
+    gc.collect()
+    gate.open.set()
+    assert tag.resume_async().result(30) >= SIZE  # behind the pause that nobody refers to
+    check_contents(buffer)
+
+
+def test_a_context_waits_for_its_tickets():
+    context = open_context("host")
+    tag = context.tag("kept", Contents.HOST)
+    buffer = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
+    gate = Gate()
+    ticket = tag.pause_async(progress=gate)
+    assert gate.reached.wait(30)
+    threading.Timer(0.05, gate.open.set).start()
+    waiter = threading.Thread(target=ticket.wait)
+    waiter.start()
+    context.close()
+    waiter.join(30)
+    assert not waiter.is_alive() and context.closed and buffer.closed and ticket.closed
+    assert ticket.done and ticket.result() >= SIZE
+
+
+def test_garbage_found_by_a_progress(kept):
+    """The collector must not free a buffer on the thread that has the tag's locks: it would wait for itself."""
+    tag, buffer = kept
+
+    class Ring:
+        pass
+
+    def progress(done, total):
+        assert not gc.isenabled()
+        for _ in range(2000):  # more than the collector's threshold
+            ring = Ring()
+            ring.self = ring
+
+    lost = Ring()
+    lost.self, lost.buffer = lost, buffer.context.alloc(MIB, Kind.VMM, tag=tag)
+    del lost
+    assert tag.pause(progress=progress) > 0 and gc.isenabled()
+    tag.resume()
+    check_contents(buffer)
