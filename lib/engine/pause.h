@@ -70,6 +70,8 @@ class Pauser {
 
   // The heap ends or is reset: what is kept of it goes, and its paused memory becomes empty addresses. Waits for a transition.
   void forget(Heap &heap);
+  // What is kept of a tag's active memory goes. Waits for a transition.
+  void forget_retained(gmm_tag tag);
   // What is kept of every heap goes. The context ends.
   void clear();
 

@@ -179,6 +179,19 @@ void Pauser::forget(Heap &heap) {
   });
 }
 
+void Pauser::forget_retained(gmm_tag tag) {
+  LockGuard guard(mutex_);
+  LockGuard set_guard(heaps_.mutex);
+  for (Heap *heap : heaps_.heaps) {
+    if (heap->options().tag != tag || heap->options().kind != Kind::kVmm) continue;
+    LockGuard heap_guard(heap->mutex);
+    for_each_extent(*heap, [&](Extent &extent) {
+      if (extent.kept != nullptr && !is_away(extent)) forget_contents(extent, 0, 0);
+    });
+    heap->set_retaining(false);
+  }
+}
+
 void Pauser::clear() {
   LockGuard guard(mutex_);
   LockGuard set_guard(heaps_.mutex);

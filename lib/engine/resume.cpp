@@ -220,12 +220,15 @@ Status Pauser::resume(const PauseRequest &request, const ByteRange *range, uint6
     LockGuard set_guard(heaps_.mutex);
     core_.leftovers.retry(*core_.backend);  // mappings that stand where memory comes back
     GMM_TRY(range == nullptr ? select(request, &shares) : select_range(*range, &shares));
+    Status captured;  // also of memory that came since: the tag is in use
     for (uint64_t i = shares.size(); i-- > 0;) {
       bool away = false;
       LockGuard heap_guard(shares[i].heap->mutex);
       for_each_extent(*shares[i].heap, [&](Extent &extent) { away = away || is_away(extent); });
+      if (captured.ok()) captured = check_capture(*shares[i].heap, "gmm_resume()");
       if (!away) shares.erase(i);
     }
+    if (shares.size() != 0) GMM_TRY(captured);
     shares.lock();
   }
   Progress progress{request};

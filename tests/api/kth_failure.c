@@ -33,8 +33,7 @@ static bool arena_stays(void) {
 static bool same_memory(const fake_cuda_live_t *a, const fake_cuda_live_t *b) {
   return a->allocations == b->allocations && a->reservations == b->reservations && a->handles == b->handles &&
          a->mappings == b->mappings && (a->registrations == b->registrations || arena_stays()) &&
-         a->imports == b->imports &&
-         a->device_bytes == b->device_bytes && a->managed_bytes == b->managed_bytes;
+         a->imports == b->imports && a->device_bytes == b->device_bytes && a->managed_bytes == b->managed_bytes;
 }
 static bool same_everything(const fake_cuda_live_t *a, const fake_cuda_live_t *b) {
   return same_memory(a, b) && a->streams == b->streams && a->events == b->events && a->host_bytes == b->host_bytes &&

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the fault table (FAULTS.md): memory that runs out at each allocation of a resume, failures while a failure is undone, captures,
+// and damage to what is kept.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "../support/cuda_graph.h"
+#include "fault_support.h"
+
+#define PIECES 4
+#define PIECE (2 * MIB)
+static char *pieces[PIECES];
+
+// Each has an extent of its own.
+static void allocate_pieces(gmm_tag tag, uint32_t seed) {
+  gmm_alloc_desc alloc = alloc_desc();
+  alloc.tag = tag;
+  alloc.flags = GMM_ALLOC_DEDICATED;
+  for (unsigned i = 0; i < PIECES; ++i) {
+    MUST(gmm_alloc(context, PIECE, &alloc, (void **)&pieces[i]));
+    write_pattern(pieces[i], PIECE, seed + i, GMM_STREAM_DEFAULT);
+  }
+}
+static void check_pieces(uint32_t seed) {
+  for (unsigned i = 0; i < PIECES; ++i) CHECK_PATTERN(pieces[i], PIECE, seed + i);
+}
+static void free_pieces(void) {
+  for (unsigned i = 0; i < PIECES; ++i) OK(gmm_free(context, pieces[i], GMM_STREAM_DEFAULT));
+}
+
+static void a_resume_may_run_out_at_any_allocation(void) {
+  gmm_tag tag = make_tag("short", GMM_CONTENTS_HOST);
+  allocate_pieces(tag, 10);
+  MUST(gmm_pause(context, NULL, NULL));
+  const uint64_t kept = pause_info(tag).backup_host_bytes;
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
+  for (unsigned k = 0; k < PIECES; ++k) {
+    MUST(gmm_set_limit(context, &scope, k * PIECE + MIB));
+    uint64_t bytes = 5;
+    RESULT(gmm_resume(context, NULL, &bytes), GMM_ERROR_LIMIT_EXCEEDED);
+    CHECK_EQUAL(bytes, 5);
+    for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
+    CHECK_EQUAL(pause_info(tag).backup_host_bytes, kept);
+    CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
+  }
+  MUST(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
+  if (find_fake_driver()) {
+    for (unsigned k = 1;; ++k) {
+      uint64_t before = fake.failures(), bytes = 5;
+      // The resume trims and tries again by itself once.
+      fake.fail("cuMemCreate", k, 2);
+      gmm_result result = gmm_resume(context, NULL, &bytes);
+      fake.fail(NULL, 0, 0);
+      if (result == GMM_OK) {
+        CHECK(fake.failures() == before || k > 0);
+        break;
+      }
+      CHECK_EQUAL(result, GMM_ERROR_OUT_OF_MEMORY);
+      CHECK_EQUAL(bytes, 5);
+      for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
+      CHECK_EQUAL(pause_info(tag).backup_host_bytes, kept);
+      REQUIRE(k < 100);
+    }
+  } else {
+    OK(gmm_resume(context, NULL, NULL));
+  }
+  check_pieces(10);
+  free_pieces();
+}
+
+// The driver fails, and fails again while that is undone: whatever the state is then, a resume makes it whole.
+static void double_failures_are_mended(void) {
+  if (!find_fake_driver()) SKIP("needs the fake driver, which fails on demand");
+  static const char *const first[] = {"cuMemUnmap", "cuMemMap", "cuMemSetAccess", "cuMemCreate", "cuMemcpyAsync"};
+  static const char *const undoing[] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"};
+  unsigned failed = 0, refused = 0;
+  for (int contents = GMM_CONTENTS_DROP; contents <= GMM_CONTENTS_HOST; ++contents)
+    for (unsigned f = 0; f < 5; ++f)
+      for (unsigned u = 0; u < 4; ++u)
+        for (unsigned k = 1; k <= 3; ++k)
+          for (unsigned j = 1; j <= 2; ++j)
+            for (int pausing = 1; pausing >= 0; --pausing) {
+              const int before = atomic_load(&check_state.failures);
+              gmm_context *outer = context;
+              context = open_context(1);
+              gmm_tag tag = make_tag("twice", contents);
+              allocate_pieces(tag, 40);
+              if (!pausing) MUST(gmm_pause(context, NULL, NULL));
+              fake.fail(first[f], k, 999);
+              fake.fail(undoing[u], j + (strcmp(first[f], undoing[u]) == 0 ? k : 0), 999);
+              gmm_result result = pausing ? gmm_pause(context, NULL, NULL) : gmm_resume(context, NULL, NULL);
+              fake.fail(NULL, 0, 0);
+              for (unsigned i = 0; i < 5; ++i) fake.fail(first[i], 0, 0);
+              for (unsigned i = 0; i < 4; ++i) fake.fail(undoing[i], 0, 0);
+              failed += result < 0;
+              const bool whole = contents == GMM_CONTENTS_HOST || (pausing && result < 0);
+              // Memory that holds what nobody has kept is not paused again.
+              bool away = false;
+              for (unsigned i = 0; i < PIECES; ++i) away = away || state_of(pieces[i]) != GMM_STATE_ACTIVE;
+              if (pausing && result < 0 && away) {
+                RESULT(gmm_pause(context, NULL, NULL), GMM_ERROR_BUSY);
+                ++refused;
+              }
+              gmm_result back = gmm_resume(context, NULL, NULL);
+              CHECK_MESSAGE(back == GMM_OK || back == GMM_UNCHANGED, "%s: %s", gmm_result_name(back),
+                            gmm_last_error_message());
+              for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_ACTIVE);
+              if (whole) check_pieces(40);
+              for (unsigned i = 0; i < PIECES; ++i) write_pattern(pieces[i], PIECE, 50 + i, GMM_STREAM_DEFAULT);
+              OK(gmm_pause(context, NULL, NULL));
+              CHECK_EQUAL(stats().reserved_bytes, 0);
+              OK(gmm_resume(context, NULL, NULL));
+              if (contents == GMM_CONTENTS_HOST) check_pieces(50);
+              free_pieces();
+              OK(gmm_trim(context, NULL, NULL));
+              fake_cuda_live_t live;
+              fake.live(&live);
+              CHECK_EQUAL(live.handles, 0);
+              CHECK_EQUAL(live.mappings, 0);
+              CHECK_EQUAL(live.device_bytes, 0);
+              OK(gmm_context_release(context));
+              context = outer;
+              if (atomic_load(&check_state.failures) > before)
+                printf("# so it went with contents %d, %s at %u, then %s at %u, %s: %s\n", contents, first[f], k,
+                       undoing[u], j, pausing ? "pause" : "resume", gmm_result_name(result));
+              REQUIRE(atomic_load(&check_state.failures) < 12);
+            }
+  printf("# %u failed, %u of them left memory that holds its contents unmapped\n", failed, refused);
+  CHECK(failed > 100);
+  CHECK(refused > 0);
+}
+
+static void a_capture_refuses_pause_and_resume(void) {
+  if (on_host_backend() || !find_cuda()) SKIP("the host backend has no graphs");
+  enter_device();
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, device, &stream));
+  gmm_tag tag = make_tag("captured", GMM_CONTENTS_HOST);
+  allocate_blocks(tag, 60);
+  MUST(gmm_pause(context, NULL, NULL));
+  gmm_alloc_desc alloc = alloc_desc();
+  alloc.tag = tag;
+  alloc.stream = stream;
+  begin_capture(stream, CAPTURE_GLOBAL);
+  void *inside = NULL;
+  MUST(gmm_alloc(context, 100000, &alloc, &inside));
+  OK(gmm_fill(context, inside, 1, 100000, stream));
+  uint64_t bytes = 5;
+  gmm_pause_desc desc = one_tag(&tag);
+  RESULT(gmm_resume(context, &desc, &bytes), GMM_ERROR_CAPTURING);
+  CHECK(strstr(gmm_last_error_message(), "captured") != NULL);
+  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_CAPTURING);
+  gmm_ticket *ticket = NULL;
+  for (int pausing = 0; pausing < 2; ++pausing) {
+    MUST(pausing ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
+    RESULT(gmm_ticket_wait(ticket, UINT64_MAX, &bytes), GMM_ERROR_CAPTURING);
+    OK(gmm_ticket_destroy(ticket));
+  }
+  CHECK_EQUAL(bytes, 5);
+  CHECK_EQUAL(state_of(blocks[39]), GMM_STATE_PAUSED);
+  captured graph = end_capture(stream);  // no refusal has spoiled it
+  REQUIRE(graph.executable != NULL);
+  OK(gmm_resume(context, &desc, NULL));
+  check_blocks(60);
+  launch(&graph, stream);
+  OK(gmm_stream_synchronize(context, stream));
+  destroy_graph(&graph);
+  OK(gmm_free(context, inside, stream));
+  free_blocks();
+  OK(gmm_stream_destroy(context, stream));
+  exit_device();
+}
+
+// --- damage ------------------------------------------------------------------------------------------------------------
+// The backup's file, which has no name: by its folder. -1 when there is none.
+static int backup_file(const char *folder) {
+  DIR *directory = opendir("/proc/self/fd");
+  int found = -1;
+  for (struct dirent *entry; directory != NULL && found < 0 && (entry = readdir(directory)) != NULL;) {
+    char path[320], target[256];
+    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length < 0) continue;
+    target[length] = 0;
+    // A descriptor of its own, without direct transfers.
+    if (strncmp(target, folder, strlen(folder)) == 0 && target[strlen(folder)] == '/') found = open(path, O_RDWR);
+  }
+  if (directory != NULL) closedir(directory);
+  return found;
+}
+
+// The file shrinks, or a byte of it changes, while memory is paused: told, nothing is lost that is there, and when the file is whole again
+// so is the memory.
+static void damage_to_the_file_is_told(void) {
+  char folder[] = "/tmp/gmm-fault-XXXXXX";
+  REQUIRE(mkdtemp(folder) != NULL);
+  gmm_backup_desc backup = {.struct_size = sizeof backup, .directory = folder};
+  MUST(gmm_set_backup(context, &backup));
+  for (int way = 0; way < 2; ++way) {
+    gmm_tag_desc desc = {
+        .struct_size = sizeof desc, .contents = GMM_CONTENTS_FILE, .flags = way == 0 ? 0 : GMM_TAG_CHECKSUM};
+    gmm_tag tag = 0;
+    gmm_result made = gmm_tag_create(context, way == 0 ? "cut" : "changed", &desc, &tag);
+    if (made == GMM_ERROR_NOT_SUPPORTED) SKIP("the library was built without xxhash");
+    MUST(made);
+    allocate_pieces(tag, 70);
+    OK(gmm_pause(context, NULL, NULL));
+    int fd = backup_file(folder);
+    REQUIRE(fd >= 0);
+    struct stat state;
+    REQUIRE(fstat(fd, &state) == 0 && state.st_size > 0);
+    const uint64_t size = (uint64_t)state.st_size;
+    char *saved = malloc(size);
+    REQUIRE(saved != NULL);
+    for (uint64_t at = 0; at < size;) {
+      ssize_t n = pread(fd, saved + at, size - at, (off_t)at);
+      REQUIRE(n > 0);
+      at += (uint64_t)n;
+    }
+    if (way == 0) {
+      REQUIRE(ftruncate(fd, 4096) == 0);
+    } else {
+      uint64_t at = 0;  // inside contents that look like these
+      uint8_t head[64];
+      for (unsigned i = 0; i < sizeof head; ++i) head[i] = pattern_at(i + 8192, 71);
+      while (at + sizeof head < size && memcmp(saved + at, head, sizeof head) != 0) at += 64;
+      REQUIRE(at + sizeof head < size);
+      const char wrong = (char)~saved[at];
+      REQUIRE(pwrite(fd, &wrong, 1, (off_t)at) == 1);
+    }
+    uint64_t bytes = 5;
+    RESULT(gmm_resume(context, NULL, &bytes), way == 0 ? GMM_ERROR_IO : GMM_ERROR_CORRUPT);
+    CHECK(strstr(gmm_last_error_message(), "0x") != NULL);  // it names the range
+    CHECK_EQUAL(bytes, 5);
+    for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
+    CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
+    CHECK(pause_info(tag).backup_file_bytes >= PIECES * PIECE);
+    if (way == 1) {
+      // The others are whole, and can be had.
+      unsigned corrupt = 0;
+      uint8_t *read = malloc(PIECE);
+      REQUIRE(read != NULL);
+      for (unsigned i = 0; i < PIECES; ++i) {
+        gmm_result result = gmm_backup_read(context, pieces[i], PIECE, read);
+        corrupt += result == GMM_ERROR_CORRUPT;
+        if (result == GMM_ERROR_CORRUPT) continue;
+        CHECK_EQUAL(result, GMM_OK);
+        uint64_t wrong = 0;
+        for (uint64_t k = 0; k < PIECE; ++k) wrong += read[k] != pattern_at(k, 70 + i);
+        CHECK_EQUAL(wrong, 0);
+      }
+      CHECK_EQUAL(corrupt, 1);
+      free(read);
+    }
+    for (uint64_t at = 0; at < size;) {
+      ssize_t n = pwrite(fd, saved + at, size - at, (off_t)at);
+      REQUIRE(n > 0);
+      at += (uint64_t)n;
+    }
+    free(saved);
+    close(fd);
+    OK(gmm_resume(context, NULL, NULL));
+    check_pieces(70);
+    free_pieces();
+  }
+  OK(gmm_trim(context, NULL, NULL));
+  rmdir(folder);
+}
+
+// Writing is allowed once a tag is read-only no longer, whatever it becomes before the next pause.
+static void read_only_may_be_taken_back(void) {
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
+  gmm_tag tag = 0;
+  MUST(gmm_tag_create(context, "constant", &desc, &tag));
+  allocate_pieces(tag, 80);
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  desc.flags = 0;
+  OK(gmm_tag_update(context, tag, &desc));
+  for (unsigned i = 0; i < PIECES; ++i) write_pattern(pieces[i], PIECE, 90 + i, GMM_STREAM_DEFAULT);
+  desc.flags = GMM_TAG_READ_ONLY;
+  OK(gmm_tag_update(context, tag, &desc));
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  check_pieces(90);
+  free_pieces();
+}
+
+int main(void) {
+  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
+  KINDS(a_resume_may_run_out_at_any_allocation, vmm);
+  KINDS(double_failures_are_mended, vmm);
+  KINDS(a_capture_refuses_pause_and_resume, vmm);
+  KINDS(damage_to_the_file_is_told, vmm);
+  KINDS(read_only_may_be_taken_back, vmm);
+  return check_finish();
+}
