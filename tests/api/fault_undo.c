@@ -75,6 +75,7 @@ static void double_failures_are_mended(void) {
   static const char *const first[] = {"cuMemUnmap", "cuMemMap", "cuMemSetAccess", "cuMemCreate", "cuMemcpyAsync"};
   static const char *const undoing[] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"};
   unsigned failed = 0, refused = 0;
+  const gmm_tag tags[2] = {make_tag("dropped twice", GMM_CONTENTS_DROP), make_tag("kept twice", GMM_CONTENTS_HOST)};
   for (int contents = GMM_CONTENTS_DROP; contents <= GMM_CONTENTS_HOST; ++contents)
     for (unsigned f = 0; f < 5; ++f)
       for (unsigned u = 0; u < 4; ++u)
@@ -82,9 +83,7 @@ static void double_failures_are_mended(void) {
           for (unsigned j = 1; j <= 2; ++j)
             for (int pausing = 1; pausing >= 0; --pausing) {
               const int before = atomic_load(&check_state.failures);
-              gmm_context *outer = context;
-              context = open_context(1);
-              gmm_tag tag = make_tag("twice", contents);
+              const gmm_tag tag = tags[contents];
               allocate_pieces(tag, 40);
               if (!pausing) MUST(gmm_pause(context, NULL, NULL));
               fake.fail(first[f], k, 999);
@@ -113,14 +112,15 @@ static void double_failures_are_mended(void) {
               OK(gmm_resume(context, NULL, NULL));
               if (contents == GMM_CONTENTS_HOST) check_pieces(50);
               free_pieces();
-              OK(gmm_trim(context, NULL, NULL));
               fake_cuda_live_t live;
               fake.live(&live);
+              if (live.handles + live.mappings != 0) {  // what the driver refused to take back is offered again
+                OK(gmm_trim(context, NULL, NULL));
+                fake.live(&live);
+              }
               CHECK_EQUAL(live.handles, 0);
               CHECK_EQUAL(live.mappings, 0);
               CHECK_EQUAL(live.device_bytes, 0);
-              OK(gmm_context_release(context));
-              context = outer;
               if (atomic_load(&check_state.failures) > before)
                 printf("# so it went with contents %d, %s at %u, then %s at %u, %s: %s\n", contents, first[f], k,
                        undoing[u], j, pausing ? "pause" : "resume", gmm_result_name(result));

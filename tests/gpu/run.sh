@@ -148,7 +148,7 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
+  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
@@ -179,6 +179,9 @@ for path in "$build"/tests/api/*; do
   program "interface: $name" $((50 * gpus)) "$path"
 done
 [ -n "$found" ] || row FAIL 'interface' 0 'not built: tests/api'
+
+# Faults of pause and resume that a device survives; a part of it fills the device from a second process.
+program 'pause faults' 60 "$build/tests/pause_faults"
 
 traces=("$root"/tests/bench/traces/{graph_train,streams_mixed}.trace.gz)
 program 'tour in C' 60 "$build/examples/tour-c" "${traces[@]}"
