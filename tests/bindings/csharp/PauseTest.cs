@@ -277,7 +277,25 @@ internal sealed class PauseTest
             Same(0L, tag.Info().RetainedBytes, "what stays kept");
             Same(3L, tag.Info().Pauses, "pauses");
             CheckContents(buffer);
+            Checksum(tag);
+            CheckContents(buffer);
         }
+    }
+
+    /// <summary>Where the library has checksums.</summary>
+    private static void Checksum(GmmTag tag)
+    {
+        try
+        {
+            tag.Update(new GmmTagOptions { Contents = GmmContents.Host, Checksum = true });
+        }
+        catch (GmmException error)
+        {
+            Same(GmmResult.NotSupported, error.Result, "built without xxhash: " + error);
+            return;
+        }
+        Check(tag.Info().Checksum && tag.Info().Priority == 0, "the update");
+        tag.Paused().Dispose();
     }
 
     internal void Decommit()

@@ -213,6 +213,15 @@ def test_17_read_only(context):
     with tag.paused():
         pass
     assert tag.info.retained_bytes == 0 and tag.info.pauses == 3
+    try:
+        tag.update(checksum=True)
+    except gmm.NotSupportedError:  # built without xxhash
+        assert tag.info.flags == 0
+    else:
+        assert tag.info.flags == TagFlags.CHECKSUM
+        with tag.paused():
+            pass
+        check_contents(buffer)
     tag.update(Contents.DROP, priority=1)
     assert (tag.info.contents, tag.info.priority) == (Contents.DROP, 1)
 
