@@ -46,6 +46,7 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
+echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash-dev || echo "   without checksums of backups: $setup_reason"
 setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"

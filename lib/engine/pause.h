@@ -4,8 +4,8 @@
 // Pause: free memory of the regions leaves the heap's lists (allocations go to new regions), the thread caches come back, the devices
 // are synchronised; then, with the heaps locked (frees wait), contents are copied out (engine/backup.h) and mappings of what is out go while the next
 // is copied. Handles are released only when all of it is out and unmapped. Until then nothing is lost, and a failure maps everything again.
-// Resume: every handle is made first, as memory is what may be short; then extent after extent is mapped, filled and ready. A failure gives
-// all of it back and leaves what is kept, but for extents that gmm_resume_wait() told somebody are ready.
+// Resume: limits are charged for all of it, then extent after extent gets memory and mappings while those before it are filled. A failure
+// gives all of it back and leaves what is kept, but for extents that gmm_resume_wait() told somebody are ready.
 //
 // States of an extent (span.h): active (mapped, holds); away with what is kept, or dropped; away with a handle that the driver would not
 // release, or with mappings it would not take back: the next call, whichever it is, goes on from there. Away and holding: a failed pause could not map
@@ -47,7 +47,7 @@ struct HeapShare {
   Vector<BackupPart> parts;                   // one an extent, once the ranges are there
   uint64_t bytes = 0;                         // of the ranges
   uint64_t done = 0;                          // pause: extents that were offered to unmap()
-  uint64_t mapped = 0;                        // resume: extents that are mapped
+  uint64_t backed = 0;                        // resume: extents that have memory
   gmm_contents contents = GMM_CONTENTS_DROP;  // pause: what becomes of them this time
   bool saved = false;                         // pause: they are out
 };
@@ -92,11 +92,11 @@ class Pauser {
   // resume.cpp
   Status select_range(const ByteRange &range, Shares *shares);
   Status plan_resume(HeapShare &share, const ByteRange *range);
-  Status make_handles(HeapShare &share, uint64_t *bytes);
-  Status map_up_to(HeapShare &share, uint64_t part);
+  Status charge(HeapShare &share);
+  Status back_up_to(HeapShare &share, uint64_t part);
   Status bring_back(HeapShare &share, Progress &progress);
   void ready(Extent &extent);
-  void commit_resume(HeapShare &share);
+  uint64_t commit_resume(HeapShare &share);
   void undo_resume(HeapShare &share, uint64_t *bytes);
   Status resume(const PauseRequest &request, const ByteRange *range, uint64_t *bytes);
   void settle_kept(HeapShare &share);

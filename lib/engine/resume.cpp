@@ -68,7 +68,8 @@ Status Pauser::plan_resume(HeapShare &share, const ByteRange *range) {
   return Status();
 }
 
-Status Pauser::make_handles(HeapShare &share, uint64_t *bytes) {
+// Limits are asked for all of it before anything is made.
+Status Pauser::charge(HeapShare &share) {
   for (Extent *extent : share.extents) {
     if (extent->handle.value != 0) continue;
     const uint64_t size = size_of(*extent);
@@ -77,26 +78,26 @@ Status Pauser::make_handles(HeapShare &share, uint64_t *bytes) {
                   "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
                   " are held.",
                   size, full->limit(), full->held());
-    PhysicalHandle handle;
-    if (Status status = core_.backend->create(extent->location.load(std::memory_order_relaxed), size, &handle);
-        !status.ok()) {
-      share.heap->ledgers().refund(size);
-      return status;
-    }
-    extent->handle = handle;
     extent->fresh = true;
-    *bytes += size;
   }
   return Status();
 }
 
-Status Pauser::map_up_to(HeapShare &share, uint64_t part) {
-  if (part < share.mapped) return Status();
-  const uint64_t first = share.mapped;
+// Memory for the extents up to this one, and somewhat more, so that neighbours are mapped together. Not for all at once: the driver clears
+// memory that was just released, and the first copies run meanwhile.
+Status Pauser::back_up_to(HeapShare &share, uint64_t part) {
+  if (part < share.backed) return Status();
+  const uint64_t first = share.backed;
   uint64_t bytes = 0;
-  while (share.mapped < share.extents.size() && (share.mapped <= part || bytes < kMapGroup))
-    bytes += size_of(*share.extents[share.mapped++]);
-  return map_group(share, first, share.mapped - first);
+  while (share.backed < share.extents.size() && (share.backed <= part || bytes < kMapGroup)) {
+    Extent &extent = *share.extents[share.backed++];
+    bytes += size_of(extent);
+    if (extent.handle.value != 0) continue;
+    PhysicalHandle handle;
+    GMM_TRY(core_.backend->create(extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
+    extent.handle = handle;
+  }
+  return map_group(share, first, share.backed - first);
 }
 
 // Its contents are there: who waits may use it.
@@ -110,7 +111,7 @@ Status Pauser::bring_back(HeapShare &share, Progress &progress) {
   progress.share = &share;
   if (share.parts.empty()) {
     GMM_TRY(progress.report(0));
-    if (!share.extents.empty()) GMM_TRY(map_group(share, 0, share.extents.size()));
+    for (uint64_t i = 0; i < share.extents.size(); ++i) GMM_TRY(back_up_to(share, i));
     for (Extent *extent : share.extents) ready(*extent);
     return Status();
   }
@@ -118,11 +119,10 @@ Status Pauser::bring_back(HeapShare &share, Progress &progress) {
   steps.user = &progress;
   steps.before = [](void *user, uint64_t part) {
     Progress &at = *static_cast<Progress *>(user);
-    return at.self->map_up_to(*at.share, part);
+    return at.self->back_up_to(*at.share, part);
   };
   steps.after = [](void *user, uint64_t part) {
     Progress &at = *static_cast<Progress *>(user);
-    GMM_TRY(at.self->map_up_to(*at.share, part));
     at.self->ready(*at.share->extents[part]);
     return Status();
   };
@@ -153,13 +153,16 @@ void Pauser::settle_kept(HeapShare &share) {
   }
 }
 
-void Pauser::commit_resume(HeapShare &share) {
+uint64_t Pauser::commit_resume(HeapShare &share) {
+  uint64_t bytes = 0;
   for (Extent *extent : share.extents) {
-    if (extent->fresh) share.heap->count_paused(-static_cast<int64_t>(size_of(*extent)));
+    if (extent->fresh) bytes += size_of(*extent);
     extent->holds = true;
     extent->fresh = extent->told = false;
   }
+  share.heap->count_paused(-static_cast<int64_t>(bytes));
   settle_kept(share);
+  return bytes;
 }
 
 // All goes away again, but for what somebody was told is ready.
@@ -194,7 +197,9 @@ void Pauser::undo_resume(HeapShare &share, uint64_t *bytes) {
         core_.log.write(LogLevel::kError, "A failed resume leaves memory mapped: %s", last_message());
     }
     if (extent->fresh) {
-      if (!extent->mapped && core_.backend->release(extent->handle).ok()) {
+      if (extent->handle.value == 0) {
+        heap.ledgers().refund(size);
+      } else if (!extent->mapped && core_.backend->release(extent->handle).ok()) {
         extent->handle = PhysicalHandle{};
         heap.ledgers().refund(size);
       } else {
@@ -226,14 +231,14 @@ Status Pauser::resume(const PauseRequest &request, const ByteRange *range, uint6
   Progress progress{request};
   progress.self = this;
   Status status;
-  uint64_t extents = 0, made = 0;
+  uint64_t extents = 0;
   for (HeapShare *share : shares) {
     if (status.ok()) status = plan_resume(*share, range);
     progress.total += share->bytes;
     extents += share->extents.size();
   }
   for (HeapShare *share : shares)
-    if (status.ok()) status = make_handles(*share, &made);
+    if (status.ok()) status = charge(*share);
   if (status.ok()) progress.begin();
   for (HeapShare *share : shares) {
     if (!status.ok()) break;
@@ -242,14 +247,13 @@ Status Pauser::resume(const PauseRequest &request, const ByteRange *range, uint6
   }
   for (HeapShare *share : shares) {
     if (status.ok())
-      commit_resume(*share);
+      *bytes += commit_resume(*share);
     else
       undo_resume(*share, bytes);
     attach_active(*share->heap);
     share->heap->end_empty_regions();
   }
   if (!status.ok()) return status;
-  *bytes = made;
   if (extents == 0) return remark(GMM_UNCHANGED, "gmm_resume(): no memory of these tags was paused.");
   return Status();
 }

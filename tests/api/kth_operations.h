@@ -212,65 +212,7 @@ static void is_reset(void) {
   OK(gmm_free(context, fresh, GMM_STREAM_DEFAULT));
 }
 
-// --- pause and resume ------------------------------------------------------------------------------------------------------
-static void prepare_pausing(gmm_contents contents) {
-  tag = make_tag("paused", contents);
-  for (unsigned i = 0; i < BLOCKS; ++i) {
-    REQUIRE((blocks[i] = ALLOC_TAG(sizes[i], tag)) != NULL);
-    write_pattern(blocks[i], sizes[i], 10 + i, GMM_STREAM_DEFAULT);
-  }
-}
-static void prepare_pause_dropping(void) { prepare_pausing(GMM_CONTENTS_DROP); }
-static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
-static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
-static gmm_result run_pause(void) {
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  return gmm_pause(context, &desc, NULL);
-}
-static gmm_result run_resume(void) {
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  return gmm_resume(context, &desc, NULL);
-}
-static bool drops(void) {
-  gmm_pause_info info = {.struct_size = sizeof info};
-  OK(gmm_pause_query(context, tag, &info));
-  return info.contents == GMM_CONTENTS_DROP;
-}
-static void all_active(void) {
-  for (unsigned i = 0; i < BLOCKS; ++i) {
-    CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_ACTIVE);
-    CHECK_PATTERN(blocks[i], sizes[i], 10 + i);
-  }
-}
-static void all_paused(void) {
-  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_PAUSED);
-  CHECK(stats().paused_bytes > 0);
-}
-static void paused_and_back(void) {
-  all_paused();
-  OK(run_resume());
-  if (!drops()) all_active();
-}
-static void resumed(void) {
-  if (!drops()) all_active();
-  for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], sizes[i], 40 + i, GMM_STREAM_DEFAULT);
-  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_PATTERN(blocks[i], sizes[i], 40 + i);
-}
-static void free_blocks(void) {
-  for (unsigned i = 0; i < BLOCKS; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-}
-static void prepare_resume_dropped(void) {
-  prepare_pause_dropping();
-  MUST(run_pause());
-}
-static void prepare_resume_from_host(void) {
-  prepare_pause_to_host();
-  MUST(run_pause());
-}
-static void prepare_resume_from_file(void) {
-  prepare_pause_to_file();
-  MUST(run_pause());
-}
+#include "kth_pause.h"
 
 // --- sharing ------------------------------------------------------------------------------------------------------------------
 static gmm_ipc_handle handle;

@@ -20,14 +20,22 @@ typedef struct block {
   bool own_heap, settled;  // settled: nothing that was asked for on its stream is open
   contents contents;
   uint32_t seed;
+  unsigned born, drops;  // pauses of the tag when it was allocated; drops when it was written
 } block;
 
 static gmm_stream streams[STREAMS];
 static gmm_tag tags[TAGS];
 static bool short_of_memory;  // the device is small: OUT_OF_MEMORY may come at any time
 static atomic_int faults;     // driver calls fail at random now
-// While a thread touches the contents of a tag's blocks it holds the lock for reading; a pause holds it for writing.
+// While a thread touches the contents of a tag's blocks it holds the lock for reading; a pause holds it for writing. A resume holds
+// nothing: who touches VMM memory meanwhile has asked gmm_resume_wait() first.
 static pthread_rwlock_t touching[TAGS];
+// What the test has made of a tag. Written with its lock for writing, read with it.
+static struct {
+  gmm_contents contents;
+  uint32_t flags;
+  unsigned pauses, drops;  // pauses that were asked for; how often contents went
+} tag_states[TAGS];
 // Addresses that were given out lately, for the thread that asks about them, live or not.
 enum { SEEN = 256 };
 static _Atomic uintptr_t seen[SEEN];
@@ -76,21 +84,34 @@ static uint8_t byte_at(const block *b, uint64_t i) {
   return b->contents == ONE_BYTE ? (uint8_t)b->seed : pattern_at(i, b->seed);
 }
 
-// What gmm says of the block; its contents may be used when it is active. With the tag's lock.
+// What gmm says of the block; true when its contents may be used. With the tag's lock.
 static bool look_at(const block *b, gmm_pointer_info *info) {
   uint64_t inside = below(b->size);
   *info = (gmm_pointer_info){.struct_size = sizeof *info};
   if (!DO(gmm_query(context, b->memory + inside, info))) return false;
-  bool right = info->base == b->memory && info->size == b->size && info->kind == b->kind && info->tag == tags[b->tag] &&
-               info->device == 0 && info->reserved_size >= b->size &&
-               (info->state == GMM_STATE_ACTIVE || info->state == GMM_STATE_PAUSED);
+  bool right =
+      info->base == b->memory && info->size == b->size && info->kind == b->kind && info->tag == tags[b->tag] &&
+      info->device == 0 && info->reserved_size >= b->size &&
+      (info->state == GMM_STATE_ACTIVE ||
+       (b->kind == GMM_KIND_VMM && (info->state == GMM_STATE_PAUSED || info->state == GMM_STATE_PARTLY_PAUSED)));
   if (!right)
     check_failed(__FILE__, __LINE__,
                  "%p of %llu bytes, %s, tag %u: query says base %p, size %llu of %llu, kind %u, tag %u, state %u",
                  (void *)b->memory, (unsigned long long)b->size, kind_name(b->kind), tags[b->tag], info->base,
                  (unsigned long long)info->size, (unsigned long long)info->reserved_size, info->kind, info->tag,
                  info->state);
-  return right && info->state == GMM_STATE_ACTIVE;
+  if (!right || info->state != GMM_STATE_ACTIVE) return false;
+  if (b->kind != GMM_KIND_VMM) return true;
+  // A resume under way may still fail: from here on it leaves this block as it is.
+  gmm_result ready = gmm_resume_wait(context, b->memory, b->size, 0);
+  if (ready != GMM_NOT_READY) DO(ready);
+  return ready == GMM_OK;
+}
+
+// A tag that is read-only promises that nothing is written after it was paused first. With the tag's lock.
+static bool may_write(const block *b) {
+  return b->kind != GMM_KIND_VMM || (tag_states[b->tag].flags & GMM_TAG_READ_ONLY) == 0 ||
+         b->born == tag_states[b->tag].pauses;
 }
 
 // Bytes of a block that the test writes as a whole; of large ones a part will do.
@@ -100,8 +121,9 @@ static void write_block(block *b) {
   uint8_t bytes[MOST_EDGES][EDGE];
   gmm_pointer_info info;
   pthread_rwlock_rdlock(&touching[b->tag]);
-  if (look_at(b, &info)) {
+  if (look_at(b, &info) && may_write(b)) {
     b->generation = info.generation;
+    b->drops = tag_states[b->tag].drops;
     b->seed = (uint32_t)next_random() | 1;
     b->contents = NOTHING;
     bool done = true;
@@ -125,31 +147,65 @@ static void write_block(block *b) {
   pthread_rwlock_unlock(&touching[b->tag]);
 }
 
+static bool compare_edges(const block *b, uint8_t bytes[MOST_EDGES][EDGE], const char *where,
+                          const gmm_pointer_info *info) {
+  for (unsigned i = 0; i < edges_of(b); ++i)
+    for (unsigned j = 0; j < edge_length(b); ++j) {
+      if (bytes[i][j] == byte_at(b, edge_at(b, i) + j)) continue;
+      check_failed(
+          __FILE__, __LINE__,
+          "thread %u, operation %u: %s %p of %llu bytes, %s, tag %u, generation %llu then, %llu now: byte %llu is "
+          "%u, expected %u",
+          self->index, self->operations, where, (void *)b->memory, (unsigned long long)b->size, kind_name(b->kind),
+          b->tag, (unsigned long long)b->generation, (unsigned long long)info->generation,
+          (unsigned long long)(edge_at(b, i) + j), bytes[i][j], byte_at(b, edge_at(b, i) + j));
+      return false;
+    }
+  return true;
+}
+
+// What is kept of a paused block is what it had. A resume may be quicker than the read: then it is refused.
+static void check_kept(const block *b, const gmm_pointer_info *info) {
+  uint8_t bytes[MOST_EDGES][EDGE];
+  for (unsigned i = 0; i < edges_of(b); ++i) {
+    gmm_result result = gmm_backup_read(context, b->memory + edge_at(b, i), edge_length(b), bytes[i]);
+    if (result == GMM_ERROR_INVALID_VALUE || !DO(result)) return;
+  }
+  compare_edges(b, bytes, "kept of", info);
+}
+
+static atomic_ullong parts_resumed, kept_checked;
+
 static void check_block(block *b) {
   uint8_t bytes[MOST_EDGES][EDGE];
   gmm_pointer_info info;
   pthread_rwlock_rdlock(&touching[b->tag]);
   bool readable = look_at(b, &info);
-  if (readable && b->tag == TAG_DROP && b->kind == GMM_KIND_VMM && info.generation != b->generation)
-    b->contents = NOTHING;
+  if (b->kind == GMM_KIND_VMM && tag_states[b->tag].drops != b->drops) b->contents = NOTHING;
+  if (!readable && b->kind == GMM_KIND_VMM && info.state == GMM_STATE_PAUSED) {
+    if (b->contents != NOTHING && one_in(3)) {
+      check_kept(b, &info);
+      atomic_fetch_add(&kept_checked, 1);
+    }
+    if (one_in(3)) {
+      uint64_t came = 0;
+      gmm_result result = gmm_resume_range(context, b->memory, b->size, &came);
+      note("resume range", result, b->memory, b->size, came);
+      if (result != GMM_UNCHANGED && result != GMM_OK && !expected(result, b->tag)) DO(result);
+      atomic_fetch_add(&parts_resumed, came != 0);
+      // Nobody can pause it meanwhile: it is there now.
+      readable = look_at(b, &info);
+      if ((result == GMM_OK || result == GMM_UNCHANGED) && !readable && !atomic_load(&faults))
+        check_failed(__FILE__, __LINE__, "%p is not usable after its own resume", (void *)b->memory);
+    }
+  }
   if (readable && b->contents != NOTHING) {
     bool done = true;
     for (unsigned i = 0; i < edges_of(b); ++i)
       done = DO(gmm_copy(context, bytes[i], b->memory + edge_at(b, i), edge_length(b), b->stream)) && done;
     b->settled = false;
     settle(b);
-    for (unsigned i = 0; i < edges_of(b) && done; ++i)
-      for (unsigned j = 0; j < edge_length(b) && done; ++j) {
-        if (bytes[i][j] == byte_at(b, edge_at(b, i) + j)) continue;
-        check_failed(
-            __FILE__, __LINE__,
-            "thread %u, operation %u: %p of %llu bytes, %s, tag %u, generation %llu then, %llu now: byte %llu is "
-            "%u, expected %u",
-            self->index, self->operations, (void *)b->memory, (unsigned long long)b->size, kind_name(b->kind), b->tag,
-            (unsigned long long)b->generation, (unsigned long long)info.generation,
-            (unsigned long long)(edge_at(b, i) + j), bytes[i][j], byte_at(b, edge_at(b, i) + j));
-        done = false;
-      }
+    if (done) compare_edges(b, bytes, "in", &info);
   }
   note("check", 0, b->memory, b->size, b->seed);
   pthread_rwlock_unlock(&touching[b->tag]);
@@ -180,6 +236,14 @@ static void entered(block *b) {
   atomic_store_explicit(&seen[below(SEEN)], (uintptr_t)b->memory + below(b->size), memory_order_relaxed);
 }
 
+// Before the allocation: a pause right after it is then one that came later.
+static void remember_birth(block *b) {
+  pthread_rwlock_rdlock(&touching[b->tag]);
+  b->born = tag_states[b->tag].pauses;
+  b->drops = tag_states[b->tag].drops;
+  pthread_rwlock_unlock(&touching[b->tag]);
+}
+
 static bool take(block *b, gmm_stream stream) {
   memset(b, 0, sizeof *b);
   b->size = random_size();
@@ -200,6 +264,7 @@ static bool take(block *b, gmm_stream stream) {
     DO(gmm_tag_push(context, tags[b->tag]));
   }
   void *memory = NULL;
+  remember_birth(b);
   gmm_result result = gmm_alloc(context, b->size, &desc, &memory);
   note("alloc", result, memory, b->size, desc.kind);
   if (by_push) DO(gmm_tag_pop(context));
@@ -216,11 +281,8 @@ static bool take(block *b, gmm_stream stream) {
   if ((uintptr_t)memory % (desc.alignment > 256 ? desc.alignment : 256) != 0)
     check_failed(__FILE__, __LINE__, "%p is not aligned to %llu", memory, (unsigned long long)desc.alignment);
   if ((desc.flags & GMM_ALLOC_ZERO) != 0) {
-    // A pause between the allocation and here may have dropped the contents: only kept ones are looked at.
-    if (b->tag != TAG_DROP) {
-      b->contents = ONE_BYTE;
-      check_block(b);
-    }
+    b->contents = ONE_BYTE;
+    check_block(b);
   }
   write_block(b);
   return true;
@@ -236,7 +298,7 @@ static void be_slow(void *user) {
 static void leave_work(block *b, gmm_stream stream) {
   gmm_pointer_info info;
   pthread_rwlock_rdlock(&touching[b->tag]);
-  if (look_at(b, &info)) {
+  if (look_at(b, &info) && may_write(b)) {
     if (one_in(3))
       DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(20000 + below(one_in(8) ? 4000000 : 400000))));
     DO(gmm_fill(context, b->memory, 0xdd, filled(b), stream));

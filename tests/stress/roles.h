@@ -7,14 +7,12 @@
 
 #include "block.h"
 #include "driver_view.h"
+#include "sleep.h"
 
 enum { SLOTS = 40, EXCHANGE = 128, MOST_WORKERS = 16 };
 
-static atomic_uint working;  // workers that are not done with the round
-static atomic_ullong pauses, snapshots, forks, threads_ended, heaps_ended, shared, quota_checks, faults_seen, moved_on;
+static atomic_ullong snapshots, forks, threads_ended, heaps_ended, shared, quota_checks, faults_seen, moved_on;
 static block held[MOST_WORKERS][SLOTS];
-
-static bool round_goes_on(void) { return atomic_load_explicit(&working, memory_order_relaxed) != 0; }
 
 static struct {
   pthread_mutex_t lock;
@@ -56,6 +54,7 @@ static void use_a_heap(void) {
     memset(b, 0, sizeof *b);
     *b = (block){.size = random_size(), .kind = desc.kind, .tag = tag, .stream = random_stream(), .own_heap = true};
     void *memory = NULL;
+    remember_birth(b);
     gmm_result result = gmm_heap_alloc(heap, b->size, b->stream, &memory);
     note("heap alloc", result, memory, b->size, tag);
     if (result == GMM_ERROR_LIMIT_EXCEEDED && desc.limit != 0) continue;
@@ -130,6 +129,7 @@ static void use_many(void) {
     block *b = &blocks[got];
     *b = (block){.size = size + below(16), .kind = desc.kind, .tag = tag, .stream = stream};
     void *memory = NULL;
+    remember_birth(b);
     gmm_result result = gmm_alloc(context, b->size, &desc, &memory);
     if (result != GMM_OK) {
       if (!expected(result, tag)) DO(result);
@@ -183,46 +183,6 @@ static void worker_round(block *blocks, unsigned operations) {
 }
 
 // --- the others --------------------------------------------------------------------------------------------------
-static bool done_or_unchanged(gmm_result result) {
-  return result == GMM_OK || result == GMM_UNCHANGED || result == GMM_ERROR_BUSY;
-}
-// BUSY is right after a failure that left memory half paused; LIMIT_EXCEEDED never, as tags with a limit are not paused.
-static void pause_once(void) {
-  gmm_tag chosen[2];
-  unsigned which[2] = {TAG_HOST + (unsigned)below(3), TAGS}, count = 1;
-  if (one_in(3)) {
-    which[1] = TAG_HOST + (unsigned)below(3);
-    if (which[1] != which[0]) count = 2;
-  }
-  if (count == 2 && which[0] > which[1]) {
-    unsigned swap = which[0];
-    which[0] = which[1], which[1] = swap;
-  }
-  for (unsigned i = 0; i < count; ++i) chosen[i] = tags[which[i]];
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = chosen, .tag_count = count};
-  uint64_t went = 0, came = 0;
-  for (unsigned i = 0; i < count; ++i) pthread_rwlock_wrlock(&touching[which[i]]);
-  gmm_result result = gmm_pause(context, &desc, &went);
-  note("pause", result, NULL, went, which[0] + 10 * which[1]);
-  for (unsigned i = 0; i < count; ++i) pthread_rwlock_unlock(&touching[which[i]]);
-  if (!done_or_unchanged(result) && !expected(result, TAG_DEFAULT))
-    check_failed(__FILE__, __LINE__, "pause: %s: %s", gmm_result_name(result), gmm_last_error_message());
-  sleep_ms((long)below(10));  // others allocate and free under the paused tag
-  for (unsigned i = 0; i < count; ++i) pthread_rwlock_wrlock(&touching[which[i]]);
-  result = gmm_resume(context, &desc, &came);
-  note("resume", result, NULL, came, which[0] + 10 * which[1]);
-  for (unsigned i = 0; i < count; ++i) pthread_rwlock_unlock(&touching[which[i]]);
-  if (!done_or_unchanged(result) && !expected(result, TAG_DEFAULT))
-    check_failed(__FILE__, __LINE__, "resume: %s: %s", gmm_result_name(result), gmm_last_error_message());
-  atomic_fetch_add(&pauses, 1);
-}
-static void pauser_round(void) {
-  while (round_goes_on()) {
-    pause_once();
-    sleep_ms((long)below(10));
-  }
-}
-
 static int32_t count_text(void *user, const char *text, uint64_t size) {
   (void)text;
   *(uint64_t *)user += size;
@@ -232,7 +192,8 @@ static void read_once(void) {
   uint64_t size = 0;
   gmm_statistics s = {.struct_size = sizeof s};
   gmm_pause_info info = {.struct_size = sizeof info};
-  switch (below(8)) {
+  gmm_backup_info backup = {.struct_size = sizeof backup};
+  switch (below(10)) {
     case 0:
       DO(gmm_trim(context, NULL, &size));
       break;
@@ -262,6 +223,17 @@ static void read_once(void) {
     case 6:
       DO(gmm_set_decommit(context, one_in(3) ? GMM_DECOMMIT_NEVER : 1 + below(30)));
       break;
+    case 7:
+      DO(gmm_backup_query(context, &backup));
+      break;
+    case 8: {
+      // Little room of one kind or another: contents go to the next.
+      gmm_backup_desc room = {.struct_size = sizeof room, .arena_limit = (1 + below(16)) * 8 * MIB};
+      if (one_in(3)) room.flags |= GMM_BACKUP_NO_ARENA;
+      if (one_in(3)) room.flags |= GMM_BACKUP_NO_PAGEABLE;
+      DO(gmm_set_backup(context, one_in(3) ? NULL : &room));
+      break;
+    }
     default:
       DO(gmm_stats(context, NULL, &s));
       if (s.live_blocks > 100000 || s.live_bytes > (uint64_t)1 << 40 || s.reserved_bytes > (uint64_t)1 << 40)

@@ -15,13 +15,13 @@ import tap  # noqa: E402
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 # The engine's features. A file belongs to the feature whose name its own name is, or begins with: ipc_server.cpp to ipc.
-# A feature knows the core, never another feature. backup serves pause alone.
+# A feature knows the core, never another feature. backup and resume are parts of pause.
 FEATURES = ("pause", "residency", "ipc", "limits", "stats", "pin", "trace")
-FEATURE_OF = {"backup": "pause"}
+FEATURE_OF = {"backup": "pause", "resume": "pause"}
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context_factory.cpp"
 # What stands above the features and knows them all.
-CONTEXT = ("context", "query")
+CONTEXT = ("context", "query", "ticket")
 
 
 def feature(path):

@@ -27,7 +27,10 @@ void expect_done_or_not_supported(Backend &backend) {
       continue;
     }
     EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, status);
-    EXPECT_FALSE(possible(backend, operation)) << "the device said that it can: " << last_message();
+    // The search for zeros saves time and is no capability: without it everything is copied.
+    if (std::strcmp(operation.name, "find_zeros") != 0) {
+      EXPECT_FALSE(possible(backend, operation)) << "the device said that it can: " << last_message();
+    }
   }
 }
 

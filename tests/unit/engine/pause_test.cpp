@@ -267,7 +267,8 @@ TEST(Pause, AFailureThatCannotBeUndoneIsMendedByAResume) {
   ASSERT_FALSE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   test.engine.backend->refuse(0);
   ASSERT_NO_FATAL_FAILURE(test.check_heaps());
-  EXPECT_EQ(test.pauser.pause(request(&test.tag, 1, 0), &bytes).code(), GMM_ERROR_BUSY) << "contents without a backup would go";
+  EXPECT_EQ(test.pauser.pause(request(&test.tag, 1, 0), &bytes).code(), GMM_ERROR_BUSY)
+      << "contents without a backup would go";
   ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
   test.check_heaps();
   test.check_contents();

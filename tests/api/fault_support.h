@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the fault table (FAULTS.md) share.
+#ifndef GMM_TESTS_FAULT_SUPPORT_H
+#define GMM_TESTS_FAULT_SUPPORT_H
+
+#include <dlfcn.h>
+
+#include "../support/fake_cuda/fake_cuda.h"
+#include "pause_support.h"
+
+// The leak sanitizer asks here: children leave what their parent owns, and some end without giving back anything.
+int __lsan_is_turned_off(void);
+static int leaks_are_wanted;
+int __lsan_is_turned_off(void) { return leaks_are_wanted; }
+
+static struct {
+  int (*fail)(const char *entry, uint64_t kth, int error);
+  uint64_t (*failures)(void);
+  void (*live)(fake_cuda_live_t *out);
+} fake;
+
+// False on the host backend and with a real driver.
+__attribute__((unused)) static bool find_fake_driver(void) {
+  void *library = on_host_backend() ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == NULL) return false;
+  *(void **)&fake.fail = dlsym(library, "fake_cuda_fail");
+  *(void **)&fake.failures = dlsym(library, "fake_cuda_failures");
+  *(void **)&fake.live = dlsym(library, "fake_cuda_live");
+  return fake.fail != NULL && fake.failures != NULL && fake.live != NULL;
+}
+
+__attribute__((unused)) static gmm_state state_of(const void *address) { return query(address).state; }
+
+// A progress function that holds its transition until it is let go; the transition's locks are held meanwhile.
+typedef struct blocker {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int inside, go;
+  int32_t answer;
+} blocker;
+#define BLOCKER \
+  { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0 }
+__attribute__((unused)) static int32_t block_progress(void *user, uint64_t done, uint64_t total) {
+  blocker *self = user;
+  (void)done, (void)total;
+  pthread_mutex_lock(&self->mutex);
+  self->inside = 1;
+  pthread_cond_broadcast(&self->changed);
+  while (!self->go) pthread_cond_wait(&self->changed, &self->mutex);
+  int32_t answer = self->answer;
+  pthread_mutex_unlock(&self->mutex);
+  return answer;
+}
+__attribute__((unused)) static void wait_until_inside(blocker *self) {
+  pthread_mutex_lock(&self->mutex);
+  while (!self->inside) pthread_cond_wait(&self->changed, &self->mutex);
+  pthread_mutex_unlock(&self->mutex);
+}
+__attribute__((unused)) static void let_go(blocker *self) {
+  pthread_mutex_lock(&self->mutex);
+  self->go = 1;
+  pthread_cond_broadcast(&self->changed);
+  pthread_mutex_unlock(&self->mutex);
+}
+// Starts a pause or resume of the tag in the background and returns when it is held inside.
+__attribute__((unused)) static gmm_ticket *start_held(bool pausing, const gmm_tag *tag, blocker *hold) {
+  gmm_pause_desc desc = one_tag(tag);
+  desc.progress = block_progress;
+  desc.progress_user = hold;
+  gmm_ticket *ticket = NULL;
+  MUST(pausing ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
+  wait_until_inside(hold);
+  return ticket;
+}
+
+#endif

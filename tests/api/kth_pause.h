@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pause, resume and what is kept, for kth_operations.h, which includes this.
+#ifndef GMM_TESTS_KTH_PAUSE_H
+#define GMM_TESTS_KTH_PAUSE_H
+
+enum { FIRST_SEED = 10 };
+
+static gmm_tag other_tag;      // the second of operations over two tags
+static bool of_two;            // blocks[2] belongs to it
+static gmm_state was[BLOCKS];  // when the operation began
+static uint8_t read_back[6 * 1048576];
+
+static void write_blocks(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], sizes[i], FIRST_SEED + i, GMM_STREAM_DEFAULT);
+}
+static void note_states(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) was[i] = query(blocks[i]).state;
+}
+static gmm_tag tag_with(const char *name, gmm_contents contents, uint32_t flags) {
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = contents, .flags = flags};
+  gmm_tag made = 0;
+  gmm_result result = gmm_tag_create(context, name, &desc, &made);
+  if (result == GMM_ERROR_NOT_SUPPORTED && (flags & GMM_TAG_CHECKSUM) != 0) {
+    gmm_context_release(context);
+    SKIP("the library was built without xxhash");
+  }
+  MUST(result);
+  return made;
+}
+static void prepare_pausing_with(gmm_contents contents, uint32_t flags) {
+  tag = tag_with("paused", contents, flags);
+  of_two = false;
+  for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC_TAG(sizes[i], tag)) != NULL);
+  write_blocks();
+  note_states();
+}
+static void prepare_pausing(gmm_contents contents) { prepare_pausing_with(contents, 0); }
+static void prepare_pause_dropping(void) { prepare_pausing(GMM_CONTENTS_DROP); }
+static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
+static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
+static void prepare_pause_checked(void) { prepare_pausing_with(GMM_CONTENTS_HOST, GMM_TAG_CHECKSUM); }
+
+static gmm_pause_desc of_tags(gmm_tag list[2]) {
+  list[0] = tag;
+  list[1] = other_tag;
+  return (gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), .tags = list, .tag_count = of_two ? 2 : 1};
+}
+static gmm_result run_pause(void) {
+  gmm_tag list[2];
+  gmm_pause_desc desc = of_tags(list);
+  return gmm_pause(context, &desc, NULL);
+}
+static gmm_result run_resume(void) {
+  gmm_tag list[2];
+  gmm_pause_desc desc = of_tags(list);
+  return gmm_resume(context, &desc, NULL);
+}
+static bool drops(void) {
+  gmm_pause_info info = {.struct_size = sizeof info};
+  OK(gmm_pause_query(context, tag, &info));
+  return info.contents == GMM_CONTENTS_DROP;
+}
+static void all_active(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_ACTIVE);
+    CHECK_PATTERN(blocks[i], sizes[i], FIRST_SEED + i);
+  }
+}
+static void all_paused(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_PAUSED);
+  // A handle that the driver would not release stays, and is counted: nothing else does.
+  fake_cuda_live_t live;
+  live_now(&live);
+  gmm_statistics s = stats();
+  CHECK_EQUAL(live.device_bytes, s.reserved_bytes);
+  CHECK(s.paused_bytes > 0 || live.handles > 0);
+}
+static void paused_and_back(void) {
+  all_paused();
+  OK(run_resume());
+  if (!drops()) all_active();
+}
+static void resumed(void) {
+  if (!drops()) all_active();
+  for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], sizes[i], 40 + i, GMM_STREAM_DEFAULT);
+  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_PATTERN(blocks[i], sizes[i], 40 + i);
+}
+static void free_blocks(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i)
+    if (blocks[i] != NULL) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+}
+static void prepare_resume_dropped(void) {
+  prepare_pause_dropping();
+  MUST(run_pause());
+}
+static void prepare_resume_from_host(void) {
+  prepare_pause_to_host();
+  MUST(run_pause());
+}
+static void prepare_resume_from_file(void) {
+  prepare_pause_to_file();
+  MUST(run_pause());
+}
+static void prepare_resume_checked(void) {
+  prepare_pause_checked();
+  MUST(run_pause());
+}
+
+// --- contents that are kept for the next pause: it copies nothing again ---
+static void prepare_pause_read_only(void) {
+  prepare_pausing_with(GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY);
+  MUST(run_pause());
+  MUST(run_resume());
+}
+static void prepare_resume_read_only(void) {
+  prepare_pause_read_only();
+  MUST(run_pause());
+}
+
+// --- a part ---
+static gmm_result run_resume_range(void) { return gmm_resume_range(context, blocks[2], sizes[2], NULL); }
+static void states_as_they_were(void) {
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    CHECK_EQUAL(query(blocks[i]).state, was[i]);
+    if (was[i] == GMM_STATE_ACTIVE) CHECK_PATTERN(blocks[i], sizes[i], FIRST_SEED + i);
+  }
+}
+static void part_is_there(void) {
+  CHECK_EQUAL(query(blocks[2]).state, GMM_STATE_ACTIVE);
+  CHECK_PATTERN(blocks[2], sizes[2], FIRST_SEED + 2);
+  gmm_result rest = run_resume();
+  CHECK(rest == GMM_OK || rest == GMM_UNCHANGED);
+  resumed();
+}
+// The large block has extents of its own, so that the rest stays away.
+static void prepare_resume_part(void) {
+  tag = tag_with("paused", GMM_CONTENTS_HOST, 0);
+  of_two = false;
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    gmm_alloc_desc alloc = alloc_desc();
+    alloc.tag = tag;
+    alloc.flags = i == 2 ? GMM_ALLOC_DEDICATED : 0;
+    MUST(gmm_alloc(context, sizes[i], &alloc, &blocks[i]));
+  }
+  write_blocks();
+  MUST(run_pause());
+  note_states();
+}
+static void prepare_partly(void) {
+  prepare_resume_part();
+  MUST(run_resume_range());
+  note_states();
+  REQUIRE(was[0] == GMM_STATE_PAUSED && was[2] == GMM_STATE_ACTIVE);
+}
+
+// --- two tags, one of them in front; two devices ---
+static void add_second(gmm_device where) {
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .priority = 5};
+  other_tag = tag;
+  if (where == device) MUST(gmm_tag_create(context, "in front", &desc, &other_tag));
+  of_two = where == device;
+  gmm_alloc_desc alloc = alloc_desc();
+  alloc.tag = other_tag;
+  alloc.device = where;
+  OK(gmm_free(context, blocks[2], GMM_STREAM_DEFAULT));
+  MUST(gmm_alloc(context, sizes[2], &alloc, &blocks[2]));
+  write_blocks();
+  OK(gmm_trim(context, NULL, NULL));
+}
+static void prepare_pause_two(void) {
+  prepare_pause_to_host();
+  add_second(device);
+}
+static void prepare_resume_two(void) {
+  prepare_pause_two();
+  MUST(run_pause());
+}
+static void prepare_pause_devices(void) {
+  if (device_count() < 2) {
+    gmm_context_release(context);
+    SKIP("one device");
+  }
+  prepare_pause_to_host();
+  add_second(1);
+}
+static void prepare_resume_devices(void) {
+  prepare_pause_devices();
+  MUST(run_pause());
+}
+
+// --- in the background ---
+static gmm_result end_ticket(gmm_result started, gmm_ticket **ticket) {
+  if (started != GMM_OK) return started;
+  gmm_result result = gmm_ticket_wait(*ticket, UINT64_MAX, NULL);
+  OK(gmm_ticket_destroy(*ticket));
+  return result;
+}
+static gmm_result run_pause_async(void) {
+  gmm_tag list[2];
+  gmm_pause_desc desc = of_tags(list);
+  gmm_ticket *ticket = NULL;
+  return end_ticket(gmm_pause_async(context, &desc, &ticket), &ticket);
+}
+static gmm_result run_resume_async(void) {
+  gmm_tag list[2];
+  gmm_pause_desc desc = of_tags(list);
+  gmm_ticket *ticket = NULL;
+  return end_ticket(gmm_resume_async(context, &desc, &ticket), &ticket);
+}
+
+// --- what is kept ---
+static gmm_result run_backup_read(void) { return gmm_backup_read(context, blocks[2], sizes[2], read_back); }
+static bool is_pattern(const uint8_t *bytes, uint64_t size, uint32_t seed) {
+  for (uint64_t i = 0; i < size; ++i)
+    if (bytes[i] != pattern_at(i, seed)) return false;
+  return true;
+}
+static void was_read(void) {
+  CHECK(is_pattern(read_back, sizes[2], FIRST_SEED + 2));
+  all_paused();
+  OK(run_resume());
+  resumed();
+}
+static const void *view;
+static gmm_result run_backup_map(void) { return gmm_backup_map(context, blocks[2], sizes[2], &view); }
+static void was_mapped(void) {
+  CHECK(is_pattern(view, sizes[2], FIRST_SEED + 2));
+  all_paused();
+  OK(run_resume());
+  resumed();
+}
+static gmm_result run_discard(void) { return gmm_backup_discard(context, NULL, NULL); }
+static void was_discarded(void) {
+  gmm_pause_info info = {.struct_size = sizeof info};
+  OK(gmm_pause_query(context, tag, &info));
+  CHECK_EQUAL(info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes, 0);
+  all_paused();
+  OK(run_resume());
+  for (unsigned i = 0; i < BLOCKS; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_ACTIVE);
+}
+
+// --- the end of paused memory: the blocks are freed while it is away, and the context goes with it ---
+static gmm_result run_free_paused(void) { return gmm_free(context, blocks[2], GMM_STREAM_DEFAULT); }
+static void third_is_freed(void) {
+  blocks[2] = NULL;
+  gmm_state state = query(blocks[0]).state;
+  CHECK_EQUAL(state, GMM_STATE_PAUSED);
+}
+
+#endif
