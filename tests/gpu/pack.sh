@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of PyPI, and
 # GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For tests/gpu/bench.sh: the wheels
-# of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc, jemalloc and zlib. The benchmark says which peers it misses, so
+# of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc, jemalloc, zlib and xxhash. The benchmark says which peers it misses, so
 # of those only the wheels are insisted on.
 #
 # Usage: tests/gpu/pack.sh
@@ -45,6 +45,14 @@ if [ -n "$zlib" ] && [ -f "$(cc -print-file-name=libz.a)" ]; then
   cp -L $zlib "$(cc -print-file-name=libz.a)" .gpu/zlib/
 else
   echo "tests/gpu/pack.sh: warning: no zlib here (Debian: zlib1g-dev); the benchmark needs it where it is built" >&2
+fi
+
+xxhash=$(echo '#include <xxhash.h>' | cc -xc -M - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/xxhash\.h$' || true)
+if [ -n "$xxhash" ]; then
+  mkdir -p .gpu/include
+  cp -L "$(dirname "$xxhash")"/xx*hash*.h "$(dirname "$xxhash")"/xxh3.h .gpu/include/ 2>/dev/null || cp -L "$xxhash" .gpu/include/
+else
+  echo "tests/gpu/pack.sh: warning: no xxhash.h here (Debian: libxxhash-dev); checksums of backups will be missing" >&2
 fi
 
 if [ ! -f .gpu/googletest/src/gtest-all.cc ]; then

@@ -137,6 +137,7 @@ if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 
   # Meson finds it as the compiler does.
   export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
 fi
+[ ! -d .gpu/include ] || export CPATH=$root/.gpu/include${CPATH:+:$CPATH}
 for tool in c++ meson ninja python3 swig; do
   command -v $tool >/dev/null || row FAIL "the tool $tool" 0 'not found'
 done
@@ -147,7 +148,7 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/unit/cuda_backend_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
+  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
@@ -169,6 +170,7 @@ program() {
 
 # --- the tests --------------------------------------------------------------------------------------------------
 program 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
+program 'backups' 90 "$build/tests/unit/backup_cuda_test" --gtest_color=no
 found=
 for path in "$build"/tests/api/*; do
   if [ ! -f "$path" ] || [ ! -x "$path" ]; then continue; fi
@@ -197,6 +199,7 @@ fi
 
 # The drop-ins need PyTorch, and no fake driver is enough for it.
 if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
+  step 'preload library' 150 tests/gpu/preload_check.sh "$build"
   for check in memory_saver_check vllm_check colocated_loop; do
     step "PyTorch: $check" 150 env PYTHONPATH="$python_path" LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
       python3 tests/gpu/$check.py
