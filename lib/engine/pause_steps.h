@@ -3,6 +3,8 @@
 #ifndef GMM_ENGINE_PAUSE_STEPS_H
 #define GMM_ENGINE_PAUSE_STEPS_H
 
+#include <functional>
+
 #include "engine/pause.h"
 
 namespace gmm {
@@ -60,9 +62,18 @@ class Pauser::Shares {
     allocator_.destroy(shares_[index]);
     shares_.erase(index);
   }
-  // In this order by the one thread that has the pauser's lock: nobody else holds two heaps' locks.
+  // By the one thread that has the pauser's lock: nobody else holds two heaps' locks. In the order of their addresses all the same, so that a
+  // thread sanitizer, which knows no such gate, sees one order.
   void lock() {
-    for (HeapShare *share : shares_) share->heap->mutex.lock();
+    for (Heap *last = nullptr;;) {
+      Heap *next = nullptr;
+      for (HeapShare *share : shares_)
+        if (std::less<Heap *>()(last, share->heap) && (next == nullptr || std::less<Heap *>()(share->heap, next)))
+          next = share->heap;
+      if (next == nullptr) break;
+      next->mutex.lock();
+      last = next;
+    }
     locked_ = true;
   }
   uint64_t size() const { return shares_.size(); }

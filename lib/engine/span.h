@@ -41,7 +41,7 @@ struct Extent : Link<RegionExtents> {
   bool mapped = true;             // the handle is mapped at `base`
   bool holds = true;              // the handle's pages have the contents
   bool fresh = false;             // during a resume: the handle was made by it
-  bool told = false;              // during a resume: somebody was told that it is ready; under the pauser's ready lock
+  std::atomic<bool> told{false};  // during a resume: somebody was told that it is ready; under the ready lock
   KeptContents *kept = nullptr;   // contents of paused memory, or what a read-only tag keeps for the next pause
   // For engine/heap_idle.cpp: when it was first seen free, in which of the heap's looks it was last, and its id then.
   uint64_t free_since = 0, seen_look = 0, seen_id = 0;

@@ -209,6 +209,19 @@ static gmm_result run_resume_async(void) {
 }
 
 // --- what is kept ---
+static gmm_result run_backup_prepare(void) { return gmm_backup_prepare(context, device, 8 * MIB); }
+static void arena_is_there(void) {
+  gmm_backup_info info = {.struct_size = sizeof info};
+  OK(gmm_backup_query(context, &info));
+  CHECK(info.arena_bytes >= 8 * MIB);
+  CHECK_EQUAL(info.arena_used, 0);
+}
+static void arena_goes(void) {
+  OK(gmm_trim(context, NULL, NULL));
+  gmm_backup_info info = {.struct_size = sizeof info};
+  OK(gmm_backup_query(context, &info));
+  CHECK_EQUAL(info.arena_bytes, 0);
+}
 static gmm_result run_backup_read(void) { return gmm_backup_read(context, blocks[2], sizes[2], read_back); }
 static bool is_pattern(const uint8_t *bytes, uint64_t size, uint32_t seed) {
   for (uint64_t i = 0; i < size; ++i)
