@@ -212,8 +212,10 @@ static outcome step_pause(void) {
   if (kind != GMM_KIND_VMM) return not_there(only_vmm);
   if ((device.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) return not_there("the device cannot pause");
   gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  TRY(gmm_trim(context, NULL, NULL));
   uint64_t before = memory_gone(0);
   TRY(gmm_pause(context, &desc, NULL));
+  TRY(gmm_trim(context, NULL, NULL)); /* what the copies went through stays for the next pause otherwise */
   uint64_t gone = memory_gone(before);
   gmm_pointer_info info = {.struct_size = sizeof info};
   TRY(gmm_query(context, block, &info));

@@ -257,8 +257,11 @@ std::string Tour::pause() {
   only({GMM_KIND_VMM}, kOnlyVmm);
   if ((device_.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) throw NotThere("the device cannot pause");
   const gmm_pause_desc desc = my_tag();
+  check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
   const int64_t before = system_memory(context_.get(), is_host());
   check("gmm_pause", gmm_pause(context_.get(), &desc, nullptr));
+  // What the copies went through stays for the next pause otherwise.
+  check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
   const int64_t gone = system_memory(context_.get(), is_host()) - before;
   if (query(block_).state != GMM_STATE_PAUSED) throw std::runtime_error("after the pause the state is not PAUSED");
   if (gone < static_cast<int64_t>(kBlock / 4 * 3))

@@ -259,8 +259,10 @@ internal sealed class Tour
     {
         Need(kind == GmmKind.Vmm, OnlyVmm);
         Need(device.CanPause, "the device cannot pause");
+        context.Trim();
         long before = InUse();
         tag.Pause();
+        context.Trim(); // what the copies went through stays for the next pause otherwise
         long gone = before - InUse();
         GmmState state = block.Query().State;
         Check(state == GmmState.Paused, "after the pause the state is " + state);

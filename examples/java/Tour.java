@@ -253,8 +253,10 @@ public final class Tour {
     private String pause() throws IOException {
         need(kind == Kind.VMM, ONLY_VMM);
         need(device.canPause(), "the device cannot pause");
+        context.trim();
         long before = inUse();
         tag.pause();
+        context.trim(); // what the copies went through stays for the next pause otherwise
         long gone = before - inUse();
         State state = block.query().state();
         check(state == State.PAUSED, "after the pause the state is " + state);

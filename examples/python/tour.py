@@ -152,8 +152,10 @@ class Tour:
 
     def pause(self):
         self.must_pause()
+        self.context.trim()
         before = self.memory_free()
         self.tag.pause()
+        self.context.trim()  # what the copies went through stays for the next pause otherwise
         gone = self.memory_free() - before
         must(self.block.state == State.PAUSED, f"after the pause the state is {self.block.state!r}")
         must(gone >= BLOCK // 4 * 3, f"only {gone / MIB:.1f} MiB came back to the system")

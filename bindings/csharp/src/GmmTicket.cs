@@ -33,10 +33,6 @@ namespace Gmm
                 kept = true;
                 using (gmm_pause_desc desc = GmmContext.Describe(flags, this.progress, tags))
                 {
-                    if (progress != null)
-                    {
-                        Dispatcher.Start();
-                    }
                     IntPtr address;
                     if (pause)
                     {

@@ -24,6 +24,7 @@ namespace Gmm
             this.progress = progress;
             if (progress != null)
             {
+                Dispatcher.Start(); // a thread of the library may tell it
                 self = GCHandle.Alloc(this);
             }
         }

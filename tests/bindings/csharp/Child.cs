@@ -67,6 +67,17 @@ internal static class Child
         // Work that is under way when the runtime ends, on a thread that is attached to it.
         stream.Call(() => { });
         stream.Call(() => Thread.Sleep(200));
+        GmmTag tag = context.Tag("left", GmmContents.Host, 0);
+        live.Add(context.Alloc(64 << 20, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }));
+        live.Add(tag.PauseAsync(new GmmPauseOptions
+        {
+            Progress = (done, total) =>
+            {
+                Thread.Sleep(200);
+                return true;
+            }
+        }));
+        live.Add(tag.ResumeAsync().AsTask());
         Thread.Sleep(50);
         Console.WriteLine("leaving with " + live.Count + " live objects");
     }

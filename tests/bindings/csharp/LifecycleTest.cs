@@ -19,6 +19,7 @@ internal static class LifecycleTest
         tap.Test("a forgotten buffer is freed", ForgottenBuffer);
         tap.Test("everything forgotten at once", ForgottenContext);
         tap.Test("a pin holds its array in place", PinHoldsArray);
+        tap.Test("a forgotten ticket goes on to its end", ForgottenTicket);
         tap.Test("objects outlive the context that they came from", ChildrenOutliveContext);
         tap.Test("Dispose on one thread while others use the context", DisposeUnderUse);
         tap.Test("disposing from two threads frees once", RacingDispose);
@@ -145,6 +146,25 @@ internal static class LifecycleTest
             Check(context.Statistics().PinnedBytes >= Size, "pinned bytes");
             pin.Dispose();
             Same(0L, context.Statistics().PinnedBytes, "pinned bytes afterwards");
+        }
+    }
+
+    private static void ForgottenTicket()
+    {
+        int told = 0;
+        GmmContext context = new GmmContext();
+        GmmTag tag = context.Tag("forgotten", GmmContents.Host, 0);
+        using (GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }))
+        {
+            buffer.Fill(7);
+            Elsewhere(() => tag.PauseAsync(new GmmPauseOptions { Progress = (done, total) => Interlocked.Increment(ref told) > 0 }));
+            WaitFor("the end of a pause that nobody waits for", () => tag.Info().State == GmmState.Paused);
+            Check(told > 0, "its progress was told");
+            GmmTicket resume = tag.ResumeAsync();
+            context.Dispose();
+            Check(resume.Result >= Size, "a ticket outlives its context");
+            resume.Dispose();
+            Same((byte)7, buffer.Read(Size - 1, 1)[0], "a byte");
         }
     }
 

@@ -8,10 +8,11 @@ using System.Threading.Tasks;
 using Gmm;
 using static Tap;
 
-/// <summary>The steps of tests/bindings/SMOKE.md about pause, resume, tickets and kept contents.</summary>
+/// <summary>The steps of tests/bindings/SMOKE.md about tags, pause, resume, tickets and kept contents.</summary>
 internal sealed class PauseTest
 {
-    private const int Size = 64 << 20;
+    private const int MiB = 1 << 20;
+    private const int Size = 64 * MiB;
     private static readonly TimeSpan Long = TimeSpan.FromSeconds(30);
 
     private readonly GmmContext context;
@@ -49,6 +50,55 @@ internal sealed class PauseTest
     private static void CheckContents(GmmBuffer buffer)
     {
         SameBytes(Pattern(Size), buffer.Read(0, Size), "the contents");
+    }
+
+    internal void Tag()
+    {
+        GmmTag tag = context.Tag("smoke", GmmContents.Host, 3);
+        Same(tag.Number, context.FindTag("smoke").Number, "the tag that was found");
+        Same(tag.Number, context.Tag("smoke").Number, "the tag of the same name");
+        Fails(GmmResult.InvalidTag, "INVALID_TAG", () => context.FindTag("no such tag"));
+        Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.Tag(""));
+        GmmBuffer buffer;
+        using (IDisposable scope = tag.Push())
+        {
+            buffer = context.Alloc(MiB, GmmKind.Vmm);
+            Elsewhere(() => Fails<InvalidOperationException>(scope.Dispose));
+        }
+        Same(tag.Number, buffer.Query().Tag, "the tag of the block");
+        using (GmmBuffer after = context.Alloc(MiB, GmmKind.Vmm))
+        {
+            Same(context.DefaultTag.Number, after.Query().Tag, "the tag after the pop");
+        }
+        buffer.Dispose();
+        Same("größe \U0001F600", context.Tag("größe \U0001F600").Info().Name, "the name of a tag");
+    }
+
+    internal void Pause()
+    {
+        GmmTag tag = context.Tag("smoke", GmmContents.Host, 3);
+        using (GmmBuffer buffer = context.Alloc(8 * MiB, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }))
+        {
+            IntPtr address = buffer.Address;
+            buffer.Write(0, Pattern(8 * MiB));
+            long before = tag.Info().Pauses;
+            long paused = tag.Pause();
+            Check(paused >= 8 * MiB, "bytes that went back: " + paused);
+            Same(GmmState.Paused, buffer.Query().State, "the state");
+            Fails(GmmResult.Paused, "PAUSED", () => buffer.Read(0, 16));
+            Same(0L, tag.Pause(), "the bytes of a second pause");
+            GmmPauseInfo info = tag.Info();
+            Same(before + 1, info.Pauses, "pauses");
+            Same(paused, info.PausedBytes, "paused bytes");
+            Check(info.BackupHostBytes > 0, "contents kept in host memory");
+            Same(GmmContents.Host, info.Contents, "contents");
+            Same(3, info.Priority, "priority");
+            Same(paused, tag.Resume(), "bytes that came back");
+            Same(GmmState.Active, buffer.Query().State, "the state");
+            Same(address, buffer.Query().Base, "the address");
+            SameBytes(Pattern(8 * MiB), buffer.Read(0, 8 * MiB), "the contents");
+            Same(0L, context.Resume(), "the bytes of a second resume");
+        }
     }
 
     internal void Progress()
@@ -277,7 +327,25 @@ internal sealed class PauseTest
             Same(0L, tag.Info().RetainedBytes, "what stays kept");
             Same(3L, tag.Info().Pauses, "pauses");
             CheckContents(buffer);
+            Checksum(tag);
+            CheckContents(buffer);
         }
+    }
+
+    /// <summary>Where the library has checksums.</summary>
+    private static void Checksum(GmmTag tag)
+    {
+        try
+        {
+            tag.Update(new GmmTagOptions { Contents = GmmContents.Host, Checksum = true });
+        }
+        catch (GmmException error)
+        {
+            Same(GmmResult.NotSupported, error.Result, "built without xxhash: " + error);
+            return;
+        }
+        Check(tag.Info().Checksum && tag.Info().Priority == 0, "the update");
+        tag.Paused().Dispose();
     }
 
     internal void Decommit()

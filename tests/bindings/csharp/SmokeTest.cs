@@ -46,9 +46,9 @@ internal sealed class SmokeTest
             tap.Test("stream", Stream);
             tap.Test("pin", Pin);
             tap.Test("residency", Residency);
-            tap.Test("tag", Tag);
-            tap.Test("pause", Pause);
             PauseTest steps = new PauseTest(context);
+            tap.Test("tag", steps.Tag);
+            tap.Test("pause", () => Pausing(steps.Pause));
             tap.Test("progress", () => Pausing(steps.Progress));
             tap.Test("ticket", () => Pausing(steps.Ticket));
             tap.Test("range", () => Pausing(steps.Range));
@@ -318,56 +318,6 @@ internal sealed class SmokeTest
         using (GmmBuffer buffer = context.Alloc(MiB, GmmKind.Host))
         {
             Fails(GmmResult.InvalidKind, "INVALID_KIND", () => buffer.Advise(GmmAdvice.SetReadMostly, 0));
-        }
-    }
-
-    private void Tag()
-    {
-        GmmTag tag = context.Tag("smoke", GmmContents.Host, 3);
-        Same(tag.Number, context.FindTag("smoke").Number, "the tag that was found");
-        Same(tag.Number, context.Tag("smoke").Number, "the tag of the same name");
-        Fails(GmmResult.InvalidTag, "INVALID_TAG", () => context.FindTag("no such tag"));
-        Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.Tag(""));
-        GmmBuffer buffer;
-        using (IDisposable scope = tag.Push())
-        {
-            buffer = context.Alloc(MiB, GmmKind.Vmm);
-            Elsewhere(() => Fails<InvalidOperationException>(scope.Dispose));
-        }
-        Same(tag.Number, buffer.Query().Tag, "the tag of the block");
-        using (GmmBuffer after = context.Alloc(MiB, GmmKind.Vmm))
-        {
-            Same(context.DefaultTag.Number, after.Query().Tag, "the tag after the pop");
-        }
-        buffer.Dispose();
-        Same("größe \U0001F600", context.Tag("größe \U0001F600").Info().Name, "the name of a tag");
-    }
-
-    private void Pause()
-    {
-        Need(device.CanPause, "pausing");
-        GmmTag tag = context.Tag("smoke", GmmContents.Host, 3);
-        using (GmmBuffer buffer = context.Alloc(8 * MiB, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }))
-        {
-            IntPtr address = buffer.Address;
-            buffer.Write(0, Pattern(8 * MiB));
-            long before = tag.Info().Pauses;
-            long paused = tag.Pause();
-            Check(paused >= 8 * MiB, "bytes that went back: " + paused);
-            Same(GmmState.Paused, buffer.Query().State, "the state");
-            Fails(GmmResult.Paused, "PAUSED", () => buffer.Read(0, 16));
-            Same(0L, tag.Pause(), "the bytes of a second pause");
-            GmmPauseInfo info = tag.Info();
-            Same(before + 1, info.Pauses, "pauses");
-            Same(paused, info.PausedBytes, "paused bytes");
-            Check(info.BackupHostBytes > 0, "contents kept in host memory");
-            Same(GmmContents.Host, info.Contents, "contents");
-            Same(3, info.Priority, "priority");
-            Same(paused, tag.Resume(), "bytes that came back");
-            Same(GmmState.Active, buffer.Query().State, "the state");
-            Same(address, buffer.Query().Base, "the address");
-            SameBytes(Pattern(8 * MiB), buffer.Read(0, 8 * MiB), "the contents");
-            Same(0L, context.Resume(), "the bytes of a second resume");
         }
     }
 

@@ -2,11 +2,12 @@
 """The steps of ../SMOKE.md about pause, resume, tickets and kept contents, and what only Python has of them."""
 import asyncio
 import gc
+import os
 import threading
 import time
 
 import pytest
-from conftest import need, open_context
+from conftest import need, open_context, run_code
 
 import gmm
 from gmm import Capability, Contents, Kind, State, TagFlags
@@ -213,6 +214,15 @@ def test_17_read_only(context):
     with tag.paused():
         pass
     assert tag.info.retained_bytes == 0 and tag.info.pauses == 3
+    try:
+        tag.update(checksum=True)
+    except gmm.NotSupportedError:  # built without xxhash
+        assert tag.info.flags == 0
+    else:
+        assert tag.info.flags == TagFlags.CHECKSUM
+        with tag.paused():
+            pass
+        check_contents(buffer)
     tag.update(Contents.DROP, priority=1)
     assert (tag.info.contents, tag.info.priority) == (Contents.DROP, 1)
 
@@ -302,6 +312,36 @@ def test_a_context_waits_for_its_tickets():
     waiter.join(30)
     assert not waiter.is_alive() and context.closed and buffer.closed and ticket.closed
     assert ticket.done and ticket.result() >= SIZE
+
+
+def test_exit_with_a_ticket_under_way():
+    run_code("""
+import gmm, threading, time
+context = gmm.Context("host")
+tag = context.tag("left", gmm.Contents.HOST)
+block = context.alloc(64 << 20, gmm.Kind.VMM, tag=tag)
+ticket = tag.pause_async(progress=lambda done, total: time.sleep(0.1))
+waiter = threading.Thread(target=tag.resume_async().wait, daemon=True)
+waiter.start()
+time.sleep(0.05)
+""")
+
+
+def test_fork_with_a_ticket(kept):
+    tag, buffer = kept
+    ticket = tag.pause_async()
+    ticket.wait()
+    child = os.fork()
+    if child == 0:
+        try:
+            assert ticket.result() >= SIZE  # known already
+            tag.resume_async()
+        except gmm.ForkedError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    tag.resume()
 
 
 def test_garbage_found_by_a_progress(kept):

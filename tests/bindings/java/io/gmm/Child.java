@@ -62,6 +62,17 @@ final class Child {
                 throw new IllegalStateException(error);
             }
         });
+        Tag tag = context.tag("left", Contents.HOST, 0);
+        live.add(context.alloc(64 << 20, new AllocOptions().kind(Kind.VMM).tag(tag)));
+        live.add(tag.pauseAsync(new PauseOptions().progress((done, total) -> {
+            try {
+                Thread.sleep(200);
+                return true;
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+        })));
+        live.add(tag.resumeAsync().toCompletableFuture());
         Thread.sleep(50);
         System.out.println("leaving with " + live.size() + " live objects");
         System.exit(0);

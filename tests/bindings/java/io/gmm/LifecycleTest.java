@@ -28,6 +28,7 @@ final class LifecycleTest {
         tap.test("a view keeps a forgotten buffer", LifecycleTest::viewKeepsBuffer);
         tap.test("everything forgotten at once", LifecycleTest::forgottenContext);
         tap.test("a pin keeps its memory", LifecycleTest::pinKeepsMemory);
+        tap.test("a forgotten ticket goes on to its end", LifecycleTest::forgottenTicket);
         tap.test("objects outlive the context that they came from", LifecycleTest::childrenOutliveContext);
         tap.test("close on one thread while others use the context", LifecycleTest::closeUnderUse);
         tap.test("closing from two threads frees once", LifecycleTest::racingClose);
@@ -156,6 +157,23 @@ final class LifecycleTest {
             Reference.reachabilityFence(pin);
             pin = null;
             waitFor("a forgotten pin to be taken back", () -> context.statistics().pinnedBytes() == 0);
+        }
+    }
+
+    private static void forgottenTicket() throws InterruptedException {
+        AtomicInteger told = new AtomicInteger();
+        Context context = Context.open();
+        Tag tag = context.tag("forgotten", Contents.HOST, 0);
+        try (Buffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag))) {
+            buffer.fill(7);
+            tag.pauseAsync(new PauseOptions().progress((done, total) -> told.incrementAndGet() > 0));
+            waitFor("the end of a pause that nobody waits for", () -> tag.info().state() == State.PAUSED);
+            check(told.get() > 0, "its progress was told");
+            Ticket resume = tag.resumeAsync();
+            context.close();
+            check(resume.join() >= SIZE, "a ticket outlives its context");
+            resume.close();
+            same((byte) 7, buffer.read(SIZE - 1, 1)[0], "a byte");
         }
     }
 

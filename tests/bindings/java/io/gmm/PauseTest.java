@@ -235,7 +235,21 @@ final class PauseTest {
             same(0L, tag.info().retainedBytes(), "what stays kept");
             same(3L, tag.info().pauses(), "pauses");
             checkContents(buffer);
+            checksum(tag);
+            checkContents(buffer);
         }
+    }
+
+    /** Where the library has checksums. */
+    private static void checksum(Tag tag) {
+        try {
+            tag.update(new TagOptions().contents(Contents.HOST).checksum());
+        } catch (GmmException error) {
+            same(Result.NOT_SUPPORTED, error.result(), "built without xxhash: " + error);
+            return;
+        }
+        check(tag.info().checksum() && tag.info().priority() == 0, "the update");
+        tag.paused().close();
     }
 
     void decommit() throws Exception {
