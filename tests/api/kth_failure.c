@@ -23,10 +23,11 @@ static bool find_fake_driver(void) {
 static const operation *current;
 static int current_error;
 
-// Page-locked memory for contents is there for the next pause, whether this one failed or not; gmm_trim() gives it back.
+// Page-locked memory for contents, or to copy through, is there for the next pause, whether this one failed or not.
 static bool arena_stays(void) {
   gmm_backup_info info = {.struct_size = sizeof info};
-  return context != NULL && gmm_backup_query(context, &info) == GMM_OK && info.arena_bytes != 0 && info.arena_used == 0;
+  return strncmp(current->name, "pause", 5) == 0 ||
+         (gmm_backup_query(context, &info) == GMM_OK && info.arena_bytes != 0 && info.arena_used == 0);
 }
 
 // What a failure may not change. Events, streams and the copy of a context that were made on the way may stay for later use.
