@@ -95,8 +95,9 @@ BackupTotals BackupStore::totals(const KeptContents &kept) {
 
 uint64_t BackupStore::trim() {
   uint64_t bytes = tiers_.arena.trim();
-  // A save under way may be using the ring.
+  // A save under way may be using them.
   if (work_mutex_.try_lock()) {
+    tiers_.file.close_unused();
     bytes += tiers_.ring.close() + tiers_.probes.close();
     work_mutex_.unlock();
   }
@@ -129,6 +130,7 @@ void BackupStore::clear() {
   tiers_.ring.close();
   tiers_.probes.close();
   tiers_.threads.stop();
+  tiers_.requests.stop();
   threads_ = UINT32_MAX;
   for (std::atomic<uint64_t> &held : tiers_.held) held.store(0, std::memory_order_relaxed);
 }

@@ -96,7 +96,7 @@ class BackupStore {
   void drop_all(KeptContents &kept);
   static BackupTotals totals(const KeptContents &kept);
 
-  // Page-locked memory that holds nothing goes back to the system. For gmm_trim(); does not wait for a save under way.
+  // Page-locked memory that holds nothing goes back to the system, and a file that holds nothing. For gmm_trim(); does not wait for a save under way.
   uint64_t trim();
   void query(gmm_backup_info *out);
   // Everything goes; nothing is kept any more. The context ends.

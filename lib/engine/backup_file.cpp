@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,32 +27,50 @@ Status folder_failed(const char *directory, int error) {
                      directory, system_error_text(error, text, sizeof text));
 }
 
-// -1 with errno. O_DIRECT is left out where the file system refuses it.
-int open_unnamed(const char *directory) {
-  for (const int direct : {O_DIRECT, 0}) {
-    const int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (fd >= 0 || errno == ENOENT || errno == EACCES || errno == ENOSPC || errno == EMFILE) return fd;
-  }
-  // No O_TMPFILE here: a name that is taken away at once.
+// With the name of a live process, so that others leave it alone until it is gone.
+void name_file(const char *directory, char *path, size_t size) {
   uint64_t start = 0, random = 0;
   if (process_start_time(getpid(), &start) != 0) start = 0;
-  {
-    MessageGuard keep;
-    random_bytes(&random, sizeof random).ignore();  // 0 will do: O_EXCL refuses what is there
-  }
+  MessageGuard keep;
+  random_bytes(&random, sizeof random).ignore();  // 0 will do: O_EXCL refuses what is there
+  std::snprintf(path, size, "%s/%s%d-%" PRIu64 "-%016" PRIx64, directory, kPrefix, static_cast<int>(getpid()), start,
+                random);
+}
+
+// -1 with errno. Past the system's cache where either way gets there: some file systems make only named files so.
+int open_unnamed(const char *directory) {
   char path[BackupSettings::kMostPath + 128];
-  std::snprintf(path, sizeof path, "%s/%s%d-%" PRIu64 "-%016" PRIx64, directory, kPrefix, static_cast<int>(getpid()),
-                start, random);
+  name_file(directory, path, sizeof path);
   for (const int direct : {O_DIRECT, 0}) {
-    const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (fd >= 0) {
-      unlink(path);
+    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC | direct, 0600);
+    if (fd >= 0 || errno == ENOENT || errno == EACCES || errno == ENOSPC || errno == EMFILE) return fd;
+    fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
+    const int error = errno;
+    unlink(path);  // some systems make the file before they refuse the flag
+    if (fd >= 0 || error != EINVAL) {
+      errno = error;
       return fd;
     }
-    if (errno != EINVAL) return fd;
-    unlink(path);  // some systems make the file before they refuse the flag
   }
   return -1;
+}
+
+// 0 or an errno.
+int allocate_blocks(int fd, uint64_t offset, uint64_t size) {
+  int error = 0;
+  while ((error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) == 0 ? 0 : errno) == EINTR) {
+  }
+  if (error == 0) return 0;
+  if (error == EOPNOTSUPP || error == ENOSYS) {
+    // Such a file system cannot promise the room; it can say whether it is there.
+    struct statvfs state = {};
+    error = fstatvfs(fd, &state) == 0 ? 0 : errno;
+    if (error == 0 && state.f_blocks != 0 && size / state.f_frsize >= state.f_bavail) error = ENOSPC;
+    if (error == 0 && ftruncate(fd, static_cast<off_t>(offset + size)) != 0) error = errno;
+  }
+  // What it took before it failed goes back. The first error is what matters.
+  if (error != 0 && ftruncate(fd, static_cast<off_t>(offset)) != 0) return error;
+  return error;
 }
 
 }  // namespace
@@ -104,11 +123,7 @@ Status BackupFile::extend(File &file, uint64_t bytes) {
                       (bytes > limit.rlim_cur || file.end > limit.rlim_cur - bytes)
                   ? EFBIG
                   : 0;
-  while (error == 0 || error == EINTR) {
-    error = posix_fallocate(file.descriptor.load(std::memory_order_relaxed), static_cast<off_t>(file.end),
-                            static_cast<off_t>(bytes));
-    if (error != EINTR) break;
-  }
+  if (error == 0) error = allocate_blocks(file.descriptor.load(std::memory_order_relaxed), file.end, bytes);
   if (error != 0) return prefix(folder_failed(directory_, error), "Reserving %" PRIu64 " bytes: ", bytes);
   if (!file.room->add(file.end, bytes)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a backup.");
   file.end += bytes;
@@ -143,7 +158,8 @@ void BackupFile::give(uint64_t where, uint64_t size) {
   LockGuard guard(mutex_);
   File &file = file_of(where);
   file.room->give(where & ((uint64_t{1} << kFileShift) - 1), size);
-  if (file.room->taken_bytes() == 0) close_file(file);
+  const bool is_current = current_ >= 0 && &file == &files_[current_];
+  if (!is_current && file.room->taken_bytes() == 0) close_file(file);
 }
 
 void BackupFile::close_unused() {
@@ -175,15 +191,17 @@ Status BackupFile::sync() {
 int BackupFile::transfer(uint64_t where, char *data, uint64_t size, bool writing) {
   const int fd = file_of(where).descriptor.load(std::memory_order_relaxed);
   uint64_t offset = where & ((uint64_t{1} << kFileShift) - 1);
+  bool refused = false;
   while (size != 0) {
     const ssize_t done = writing ? pwrite(fd, data, size, static_cast<off_t>(offset))
                                  : pread(fd, data, size, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EINVAL) {
-      // Some file systems take O_DIRECT and refuse the transfer.
+    if (done < 0 && errno == EINVAL && !refused) {
+      // Some file systems take O_DIRECT and refuse the transfer. Another thread may have turned it off just now.
+      refused = true;
       const int flags = fcntl(fd, F_GETFL);
-      if (flags >= 0 && (flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0) continue;
-      return EINVAL;
+      if (flags < 0 || ((flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) != 0)) return EINVAL;
+      continue;
     }
     if (done < 0) return errno;
     if (done == 0) return kEnded;

@@ -13,7 +13,9 @@ namespace gmm {
 // Room, buffers and sizes are multiples of this, as direct reads and writes want it.
 inline constexpr uint64_t kBackupBlock = 4096;
 
-// One file a folder; it goes when nothing is kept in it. Its room stays reserved until then. Any thread, but one that reserves and takes.
+// One file a folder. Room in it that is free again stays reserved: to free gigabytes of a file and to write to new ones costs about as much
+// as the writing itself (ext4). The current file goes by close_unused(), or with its folder; one in an earlier folder when nothing is kept in it.
+// Any thread, but one that reserves, takes, syncs and closes.
 class BackupFile {
  public:
   explicit BackupFile(Core &core) : core_(core) {}

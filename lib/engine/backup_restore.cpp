@@ -31,8 +31,8 @@ Status BackupRestore::copy_all() {
       submit(make_flight(read++));
     } else if (issued < read && issued - done < device_ahead()) {
       Flight &next = flight(issued);
+      GMM_TRY(begin_parts(next.part + 1));  // its memory comes while the threads read
       GMM_TRY(finish_task(next));
-      GMM_TRY(begin_parts(next.part + 1));
       GMM_TRY(issue(next));
       ++issued;
     } else if (done < issued) {

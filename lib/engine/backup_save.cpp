@@ -29,7 +29,7 @@ Status BackupSave::run(const BackupPart *parts, uint64_t count) {
     status = place_all(0);
   }
   if (status.ok()) status = copy_all();
-  if (status.ok()) status = tiers_.file.sync();
+  if (status.ok() && in_file_) status = tiers_.file.sync();
   const bool settled = close(!status.ok());
   if (status.ok() && !settled)
     status = fail(GMM_ERROR_DRIVER, "Copies of contents could not be waited for; see the log.");
@@ -116,6 +116,7 @@ Status BackupSave::place_all(uint64_t from) {
   }
   if (staged) GMM_TRY(open_ring());
   if (in_file == 0) return Status();
+  in_file_ = true;
   char directory[BackupSettings::kMostPath];
   tiers_.settings.directory(directory);
   GMM_TRY(tiers_.file.reserve(directory, in_file));
@@ -163,23 +164,27 @@ Status BackupSave::copy_all() {
   uint64_t issued = 0, copied = 0, done = 0;
   GMM_TRY(end_parts());  // parts without ranges
   for (;;) {
+    // What is over ends now.
+    while (done < copied && (!flight(done).submitted || tiers_.threads_of(flight(done).tier).is_done(&flight(done)))) {
+      GMM_TRY(finish_task(flight(done)));
+      GMM_TRY(finish(flight(done)));
+      ++done;
+    }
     if (next_ < plan_.moves.size() && issued - done < kWindow && issued - copied < device_ahead()) {
       GMM_TRY(start_flight(issued));
       ++issued;
     } else if (copied < issued) {
+      // Also where the window is full: the disk finds its next requests queued.
       Flight &next = flight(copied);
       if (!next.idle) GMM_TRY(backend.event_synchronize(next.event));
       submit(next);
       ++copied;
-    } else if (done == issued) {
-      return Status();
-    }
-    // What is over ends now, and the oldest is waited for where nothing else can be done.
-    while (done < copied && (issued - done == kWindow || next_ == plan_.moves.size() || !flight(done).submitted ||
-                             tiers_.threads.is_done(&flight(done)))) {
+    } else if (done < issued) {
       GMM_TRY(finish_task(flight(done)));
       GMM_TRY(finish(flight(done)));
       ++done;
+    } else {
+      return Status();
     }
   }
 }
@@ -225,7 +230,7 @@ void BackupSave::give_up(bool settled) {
   }
   for (const BackupMove &move : plan_.moves)
     if (move.placed && (settled || !tiers_.is_direct(move.chunk.tier))) tiers_.give(move.chunk, false);
-  tiers_.file.close_unused();
+  if (in_file_) tiers_.file.close_unused();  // a disk that is full gets its room back
 }
 
 }  // namespace gmm

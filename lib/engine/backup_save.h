@@ -27,7 +27,7 @@ class BackupSave : private BackupTransfer {
   const gmm_contents contents_;
   const uint32_t flags_;
   BackupLimits limits_;
-  bool arena_refused_ = false;
+  bool arena_refused_ = false, in_file_ = false;
 };
 
 }  // namespace gmm

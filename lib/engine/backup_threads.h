@@ -25,7 +25,8 @@ class BackupThreads {
  public:
   static constexpr uint32_t kMost = 64;
 
-  explicit BackupThreads(const Log &log) : log_(log) {}
+  // `count` as for set_count().
+  BackupThreads(const Log &log, uint32_t count) : log_(log), wanted_(count) {}
   ~BackupThreads() { stop(); }
   BackupThreads(const BackupThreads &) = delete;
   BackupThreads &operator=(const BackupThreads &) = delete;
@@ -49,7 +50,7 @@ class BackupThreads {
   Condition queued_, finished_;
   BackupTask *first_ = nullptr, *last_ = nullptr;
   pthread_t threads_[kMost] = {};
-  uint32_t wanted_ = 0;  // 0: not asked yet
+  uint32_t wanted_;  // 0: not asked yet
   uint32_t running_ = 0, idle_ = 0;
   uint64_t pending_ = 0;  // submitted and not begun
   bool stopping_ = false, complained_ = false;

@@ -9,6 +9,8 @@ bool BackupTiers::is_direct(Tier tier) const {
   return tier == Tier::kArena || (tier == Tier::kPageable && core.backend->id() == GMM_BACKEND_HOST);
 }
 
+BackupThreads &BackupTiers::threads_of(Tier tier) { return tier == Tier::kFile ? requests : threads; }
+
 char *BackupTiers::address(const Chunk &chunk) const {
   return chunk.tier == Tier::kArena ? arena.address(chunk.where) : pageable.address(chunk.where);
 }

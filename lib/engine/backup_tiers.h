@@ -17,19 +17,31 @@ enum class Tier : uint32_t;
 
 struct BackupTiers {
   explicit BackupTiers(Core &core)
-      : core(core), threads(core.log), arena(core, threads), pageable(core), file(core), ring(core), probes(core) {}
+      : core(core),
+        threads(core.log, 0),
+        requests(core.log, kRequests),
+        arena(core, threads),
+        pageable(core),
+        file(core),
+        ring(core),
+        probes(core) {}
 
   // In host memory, and a copy of the backend may touch it there: no staging.
   bool is_direct(Tier tier) const;
   // Where a chunk of a tier in host memory lies.
   char *address(const Chunk &chunk) const;
+  // Who does what a copy between the device and the tier leaves to do.
+  BackupThreads &threads_of(Tier tier);
   // The room of a chunk is free again; `counted`: it was kept.
   void give(const Chunk &chunk, bool counted);
   void count(const Chunk &chunk);
 
+  // Requests to a disk that are under way at once. A thread waits for each, so they are not bound by the number of cores.
+  static constexpr uint32_t kRequests = 16;
+
   Core &core;
   BackupSettings settings;
-  BackupThreads threads;
+  BackupThreads threads, requests;
   BackupArena arena;
   BackupPageable pageable;
   BackupFile file;

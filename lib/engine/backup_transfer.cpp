@@ -31,7 +31,7 @@ bool BackupTransfer::close(bool failed) {
   Backend &backend = *tiers_.core.backend;
   MessageGuard keep;
   for (Flight &flight : flights_)
-    if (flight.submitted) tiers_.threads.wait(&flight);
+    if (flight.submitted) tiers_.threads_of(flight.tier).wait(&flight);
   if (stream_ == nullptr) return true;
   bool settled = false;
   for (uint32_t i = 0; i < kTries && !settled; ++i)
@@ -157,12 +157,12 @@ Status BackupTransfer::issue(Flight &flight) {
 void BackupTransfer::submit(Flight &flight) {
   if (!flight.has_task) return;
   flight.submitted = true;
-  tiers_.threads.submit(&flight);
+  tiers_.threads_of(flight.tier).submit(&flight);
 }
 
 Status BackupTransfer::finish_task(Flight &flight) {
   if (!flight.submitted) return Status();
-  tiers_.threads.wait(&flight);
+  tiers_.threads_of(flight.tier).wait(&flight);
   flight.submitted = false;
   return flight.fault == Fault::kNone ? Status() : fault_of(flight);
 }

@@ -17,8 +17,9 @@ class BackupTransfer {
       : tiers_(tiers), device_(device), steps_(steps), out_(out), plan_(tiers.core.allocator) {}
 
  protected:
-  static constexpr uint64_t kWindow = 16;  // flights under way, and slots of the ring
-  // Of them with the device: where there is staging, most are with the threads.
+  static constexpr uint64_t kWindow = 24;  // flights under way, and slots of the ring
+  // Of them with the device: where there is staging, most are with the threads, so that a disk has all of its requests and the next
+  // ones wait for it.
   uint64_t device_ahead() const { return staged_ ? 4 : 12; }
   static constexpr uint64_t kMostDirect = uint64_t{32} << 20;   // bytes of a flight without a task
   static constexpr uint64_t kMostSkipped = uint64_t{64} << 20;  // progress comes at least so often

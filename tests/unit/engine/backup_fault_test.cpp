@@ -152,7 +152,8 @@ TEST_F(BackupFaultTest, AFullDisk) {
   ASSERT_TRUE(restore({range(0, 6 * kMiB)}, kept).ok()) << last_message();
   EXPECT_EQ(memory, before);
   store.drop_all(kept);
-  umount(folder.c_str());
+  store.trim();  // else the file keeps the disk
+  EXPECT_EQ(umount(folder.c_str()), 0);
 }
 
 TEST_F(BackupFaultTest, ALimitOfFiles) {
@@ -167,9 +168,45 @@ TEST_F(BackupFaultTest, ALimitOfFiles) {
   const Status status = save({range(0, 8 * kMiB)}, kept);
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(status.code(), GMM_ERROR_IO);
+  EXPECT_EQ(open_file(), -1);
   EXPECT_TRUE(save({range(0, 8 * kMiB)}, kept).ok());
   store.drop_all(kept);
+}
+
+TEST_F(BackupFaultTest, AFileStaysForTheNextSave) {
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
+  device(8 * kMiB);
+  KeptContents kept{HostAllocator()};
+  struct stat first = {}, second = {};
+  for (struct stat *state : {&first, &second}) {
+    ASSERT_TRUE(save({range(0, 8 * kMiB)}, kept).ok()) << last_message();
+    EXPECT_EQ(kept.chunks[0].where & 0xffffffff, 0u);
+    store.drop_all(kept);
+    EXPECT_EQ(info().file_bytes, 0u);
+    ASSERT_EQ(fstat(open_file(), state), 0);
+  }
+  EXPECT_EQ(first.st_ino, second.st_ino);
+  EXPECT_EQ(second.st_size, static_cast<off_t>(8 * kMiB)) << "its room is used again";
+  // What is kept keeps the file.
+  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
+  store.trim();
+  EXPECT_GE(open_file(), 0);
+  std::vector<char> out(kMiB);
+  EXPECT_TRUE(store.read(kept, range(0, kMiB), out.data()).ok()) << last_message();
+  store.drop_all(kept);
+  EXPECT_GE(open_file(), 0);
+  store.trim();
   EXPECT_EQ(open_file(), -1);
+  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
+  // Another folder: the file goes with the last that is kept in it.
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "/tmp");
+  KeptContents other{HostAllocator()};
+  ASSERT_TRUE(save({range(4 * kMiB, kMiB)}, other).ok());
+  EXPECT_GE(open_file(), 0);
+  EXPECT_TRUE(store.read(kept, range(0, kMiB), out.data()).ok()) << last_message();
+  store.drop_all(kept);
+  EXPECT_EQ(open_file(), -1);
+  store.drop_all(other);
 }
 
 TEST_F(BackupFaultTest, AFileThatChanged) {
