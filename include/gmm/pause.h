@@ -49,6 +49,7 @@ GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const 
 
 /**
  * Changes what a tag does, from the next pause or resume on. What is paused already stays kept as it was.
+ * Taking GMM_TAG_READ_ONLY away forgets what is kept of active memory, and waits for a pause or resume under way.
  * Errors: NULL_ARGUMENT (desc), INVALID_TAG, INVALID_VALUE, INVALID_FLAGS, INVALID_DESCRIPTOR, NOT_SUPPORTED, FORKED. Since: 0.1
  */
 GMM_API gmm_result gmm_tag_update(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
@@ -200,7 +201,8 @@ GMM_API gmm_result gmm_ticket_destroy(gmm_ticket *ticket) GMM_NOEXCEPT;
 /* --- Where kept contents lie --------------------------------------------------------------------------------- */
 
 enum {
-  GMM_BACKUP_NO_ARENA = 1u << 0,   /**< no page-locked memory beyond a small ring for copies */
+  GMM_BACKUP_NO_ARENA =
+      1u << 0, /**< no further page-locked memory but a small ring for copies; what there is serves until gmm_trim() */
   GMM_BACKUP_NO_PAGEABLE = 1u << 1 /**< what the arena does not hold goes to a file */
 };
 
