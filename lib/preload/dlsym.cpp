@@ -43,12 +43,15 @@ struct Target {
   uint64_t jump;
 };
 
-// What the question for a CUDA function comes to; `found` is what the system answers.
-Target replace(Entry entry, void *found, void *system) {
+// What the question for a CUDA function comes to; `found` is what the system answers, `behind` what it finds behind us.
+template <typename Behind>
+Target replace(Entry entry, void *found, void *system, const Behind &behind) {
   const Target as_the_system_says{system, 1};
   if (found == nullptr) return as_the_system_says;
-  // A scope that begins with us. Without us it would hold the real function, or nothing.
-  if (is_hook(found)) return find_loaded_real(entry) != nullptr ? as_the_system_says : Target{nullptr, 0};
+  // A scope that begins with us. Without us it would hold the real function, or nothing: then the last question to the system
+  // is one that fails, so that dlerror() has a text. Python's ctypes takes it without a look whether there is one.
+  if (is_hook(found))
+    return find_loaded_real(entry) != nullptr || behind() != nullptr ? as_the_system_says : Target{nullptr, 0};
   if (!config().hooks || !is_cuda(found)) return as_the_system_says;
   remember_real(entry, found);
   return {entry_info(entry).hook, 0};
@@ -72,7 +75,9 @@ Target gmm_preload_dlsym(void *handle, const char *name, const void *caller) {
   if (__builtin_expect(concerns(handle, name, caller), 0)) {
     const Entry entry = find_symbol(name);
     // RTLD_DEFAULT means the global scope here as there, which we are part of.
-    if (entry != Entry::kCount) return replace(entry, system(handle, name), reinterpret_cast<void *>(system));
+    if (entry != Entry::kCount)
+      return replace(entry, system(handle, name), reinterpret_cast<void *>(system),
+                     [&] { return system(RTLD_NEXT, name); });
   }
   return {reinterpret_cast<void *>(system), 1};
 }
@@ -81,7 +86,9 @@ Target gmm_preload_dlvsym(void *handle, const char *name, const char *version, c
   const DlvsymFn system = system_dlvsym();
   if (__builtin_expect(concerns(handle, name, caller), 0)) {
     const Entry entry = find_symbol(name);
-    if (entry != Entry::kCount) return replace(entry, system(handle, name, version), reinterpret_cast<void *>(system));
+    if (entry != Entry::kCount)
+      return replace(entry, system(handle, name, version), reinterpret_cast<void *>(system),
+                     [&] { return system(RTLD_NEXT, name, version); });
   }
   return {reinterpret_cast<void *>(system), 1};
 }

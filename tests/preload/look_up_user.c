@@ -42,6 +42,12 @@ static void symbols_of_libraries(void) {
 #endif
 }
 
+// Once: as Python's ctypes does, which takes the text without a look whether there is one.
+static bool says(const char *name) {
+  const char *error = dlerror();
+  return error != NULL && strstr(error, name) != NULL && dlerror() == NULL;
+}
+
 // A program asks whether CUDA is there: the library in front of it is not CUDA.
 static void no_cuda_where_there_is_none(void) {
   void *program = dlopen(NULL, RTLD_NOW);
@@ -49,9 +55,12 @@ static void no_cuda_where_there_is_none(void) {
                                       "cuMemFreeAsync_ptsz"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     CHECK_MESSAGE(dlsym(RTLD_DEFAULT, names[i]) == NULL, "%s is found", names[i]);
+    CHECK_MESSAGE(says(names[i]), "%s is not found, and nothing says so", names[i]);
     CHECK_MESSAGE(dlsym(program, names[i]) == NULL, "%s is found in the program", names[i]);
+    CHECK_MESSAGE(says(names[i]), "%s is not found in the program, and nothing says so", names[i]);
+    CHECK_MESSAGE(dlvsym(program, names[i], "NO_SUCH_1.0") == NULL, "%s has a version", names[i]);
+    CHECK_MESSAGE(says(names[i]), "%s has no version, and nothing says so", names[i]);
   }
-  dlerror();
 }
 
 // A library that is not CUDA's but has a function of such a name keeps it.

@@ -32,6 +32,14 @@ static void *allocate(size_t size, int seed) {
   return memory;
 }
 
+// Since `before` the driver has so much more to give.
+#define GONE(before, size)                                                                                         \
+  do {                                                                                                             \
+    const size_t check_used = used();                                                                              \
+    CHECK_MESSAGE(check_used + (size) <= (before), "%zu bytes were used, now %zu: not %zu less", (size_t)(before), \
+                  check_used, (size_t)(size));                                                                     \
+  } while (0)
+
 static void outside_of_regions(void) {
   void *memory = allocate(MIB, 1);
   IS(cudaFree(memory), 0);
@@ -59,10 +67,10 @@ static void tags(void) {
 
   const size_t all = used();
   IS(library.pause("kv_cache"), 0);
-  CHECK(used() + 40 * MIB <= all);
+  GONE(all, 40 * MIB);
   CHECK(holds(weights, 40 * MIB, 2) && holds(more, 40 * MIB, 5));
   IS(library.pause("weights"), 0);
-  CHECK(used() + 120 * MIB <= all);
+  GONE(all, 120 * MIB);
   CHECK(holds(plain, 40 * MIB, 1) && holds(after, MIB, 6));  // of no region: never paused
   IS(library.pause(NULL), 0);
   IS(library.resume("kv_cache"), 0);
@@ -92,7 +100,7 @@ static void one_name_two_contents(void) {
   leave(&outer);
   const size_t before = used();
   IS(library.pause("model"), 0);
-  CHECK(used() + 40 * MIB <= before);
+  GONE(before, 40 * MIB);
   IS(library.resume("model"), 0);
   CHECK(holds(kept, 20 * MIB, 1));
   write_to(dropped, 20 * MIB, 3);
@@ -112,10 +120,10 @@ static void long_and_empty_names(void) {
   leave(&outer);
   const size_t before = used();
   IS(library.pause(name), 0);
-  CHECK(used() + 20 * MIB <= before);
+  GONE(before, 20 * MIB);
   name[100] = 'm';  // another one
   IS(library.resume(name), 0);
-  CHECK(used() + 20 * MIB <= before);
+  GONE(before, 20 * MIB);
   name[100] = 'n';
   IS(library.resume(name), 0);
   CHECK(holds(memory, 20 * MIB, 1));
@@ -157,7 +165,7 @@ static void threads(void) {
   CHECK_EQUAL(paused + 20 * MIB <= before, joins);
   CHECK(holds(own, 20 * MIB, 9) && holds(late, 20 * MIB, 8));
   IS(library.pause("other"), 0);
-  CHECK(used() + 20 * MIB <= paused);
+  GONE(paused, 20 * MIB);
   IS(library.resume(NULL), 0);
   CHECK(holds(helpers, 20 * MIB, 8) && holds(own, 20 * MIB, 9));
   IS(cudaFree(helpers), 0);
@@ -175,7 +183,7 @@ static void leave_for_a_while(void) {
   leave(&outer);
   const size_t before = used();
   IS(library.pause(NULL), 0);
-  CHECK(used() + 20 * MIB <= before);
+  GONE(before, 20 * MIB);
   CHECK(holds(plain, 20 * MIB, 1));
   IS(library.resume(NULL), 0);
   IS(cudaFree(plain), 0);
@@ -218,6 +226,8 @@ static void contents_in_files(void) {
   REQUIRE(mkdtemp(folder) != NULL);
   set_directory("");
   CHECK(strstr(library.last_error(), "needs a name") != NULL);
+  set_directory("/no/such/folder");
+  CHECK(strstr(library.last_error(), "/no/such/folder") != NULL);
   set_directory(folder);
   region outer = enter("disk", false);
   set_disk(true);
@@ -226,7 +236,7 @@ static void contents_in_files(void) {
   leave(&outer);
   const size_t before = used();
   IS(library.pause("disk"), 0);
-  CHECK(used() + 30 * MIB <= before);
+  GONE(before, 30 * MIB);
   IS(library.resume("disk"), 0);
   CHECK(holds(memory, 30 * MIB, 4));
   IS(cudaFree(memory), 0);
@@ -276,9 +286,13 @@ static void torch_allocator(void) {
   IS(cudaStreamSynchronize(stream), 0);
   write_to(first, 30 * MIB, 1);
   write_to(second, 30 * MIB, 2);
+  // Once before it is measured: the copies of a pause have a stream of their own, here for the first time beside one of the program's,
+  // and the driver may take memory of the device for a stream.
+  IS(library.pause("torch"), 0);
+  IS(library.resume("torch"), 0);
   const size_t before = used();
   IS(library.pause("torch"), 0);
-  CHECK(used() + 60 * MIB <= before);
+  GONE(before, 60 * MIB);
   IS(library.resume("torch"), 0);
   CHECK(holds(first, 30 * MIB, 1) && holds(second, 30 * MIB, 2));
   torch_free(first, 30 * MIB, 0, stream);

@@ -73,7 +73,7 @@ class MemorySaver:
         if self._hook_mode != "preload":
             raise AssertionError("Only hook_mode=preload supports pauseable CUDA Graph currently")
         outside = _pools.use(torch, [])  # of the pools of a region that is active: PyTorch would take them before the graph's
-        with outside, torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
+        with outside, _pools.capturing(torch), torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
             with _pools.autograd_stays(torch), self._library.region(
                     tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend):
                 yield
@@ -87,11 +87,8 @@ class MemorySaver:
             raise AssertionError("disable() should be called only when tms is active")
         cdll.tms_set_interesting_region(False)
         try:
-            # Pools of its own, which go with the block: what it frees goes back to the driver.
-            pools = [(device, _pools.make(torch, device, None)) for device in _pools.devices(torch)]
-            with _pools.use(torch, pools):
+            with _pools.use_new(torch, None):
                 yield
-            del pools
         finally:
             cdll.tms_set_interesting_region(True)
 

@@ -3,6 +3,9 @@
 
 PyTorch keeps what it freed, and would give it to a tensor of another region: each region has pools of its own. Where several are in use at
 once PyTorch takes the one that was begun first; here the innermost counts, so an outer one is ended meanwhile.
+
+A pool that goes while any thread allocates to one, or captures a graph, ends the process: ~MemPool() asserts that there is none on its device
+(synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So what is to go waits here until there is none.
 """
 import contextlib
 import threading
@@ -14,6 +17,31 @@ class _Threads(threading.local):
 
 
 _threads = _Threads()
+_lock = threading.RLock()  # again by the same thread: the garbage collector may end a with block anywhere
+_busy = 0  # uses of all threads that are begun, and captures
+_gone = []  # pools that nobody wants any more
+
+
+def _let_go(torch):
+    with _lock:
+        # Of captures that the program began itself only this thread's can be seen.
+        if _gone and not _busy and not torch.cuda.is_current_stream_capturing():
+            _gone.clear()
+
+
+@contextlib.contextmanager
+def capturing(torch):
+    """No pool goes inside of its with block."""
+    global _busy  # pylint: disable=global-statement
+    with _lock:
+        _let_go(torch)
+        _busy += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _busy -= 1
+            _let_go(torch)
 
 
 class _Use:
@@ -26,6 +54,8 @@ class _Use:
 
     def begin(self):
         with contextlib.ExitStack() as stack:
+            if self._pools:
+                stack.enter_context(capturing(self._torch))
             for device, pool in self._pools:
                 stack.enter_context(self._torch.cuda.use_mem_pool(pool, device=device))
             self._begun = stack.pop_all()
@@ -36,8 +66,8 @@ class _Use:
 
 
 @contextlib.contextmanager
-def use(torch, pools):
-    """Routes the allocations of this thread to pools, given as pairs of a device and its pool."""
+def use(torch, pools, ended=None):
+    """Routes the allocations of this thread to pools, given as pairs of a device and its pool. ended: called after it, when the thread uses none."""
     uses = _threads.uses
     outer = uses[-1] if uses else None
     if outer is not None:
@@ -52,8 +82,31 @@ def use(torch, pools):
             uses.remove(mine)
             mine.end()
     finally:
+        if ended is not None:
+            ended()
         if outer is not None:
             outer.begin()
+
+
+@contextlib.contextmanager
+def use_new(torch, allocator):
+    """The same with pools that go with the block: what was allocated there and freed goes back to the driver at its end."""
+    pools = []
+
+    def drop():
+        with _lock:
+            _gone.extend(pool for _, pool in pools)
+            pools.clear()  # an exception's traceback holds this frame for longer
+            _let_go(torch)
+
+    try:
+        for device in devices(torch):
+            pools.append((device, make(torch, device, allocator)))
+    except BaseException:
+        drop()
+        raise
+    with use(torch, pools, drop):
+        yield
 
 
 def devices(torch):
@@ -99,7 +152,11 @@ class Pools:
     def clear(self):
         """Gives the pools up."""
         with self._lock:
-            self._idle.clear()
+            idle, self._idle = self._idle, {}
+        with _lock:
+            _gone.extend(pool for pools in idle.values() for pool in pools)
+            idle.clear()
+            _let_go(self._torch)
 
 
 def autograd_stays(torch):

@@ -79,12 +79,9 @@ class CuMemAllocator:
             stack.callback(setattr, self, "current_tag", before)
             stack.enter_context(_pools.autograd_stays(torch))
             stack.enter_context(library.region(tag=_PREFIX + tag))
-            # A pool that goes with the block: what was allocated there and freed again goes back to the driver at once, and the rest when it
-            # is freed and the cache is emptied.
-            pools = [(device, _pools.make(torch, device, self._allocator)) for device in _pools.devices(torch)]
-            with _pools.use(torch, pools):
+            # Pools that go with the block: what lives on goes back when it is freed and the cache is emptied.
+            with _pools.use_new(torch, self._allocator):
                 yield
-            del pools
 
     def _expandable_segments_off(self, stack):
         """PyTorch takes no memory from an allocator of ours while they are on."""

@@ -292,6 +292,46 @@ assert "only when tms is active" in str(raises(AssertionError, enter, saver.disa
 
 
 @MODES
+def test_disable_beside_other_regions(mode):
+    """PyTorch ends the process when a pool goes while one is in use, of this thread or of another."""
+    run_saver(mode, """
+inside, leave = threading.Event(), threading.Event()
+def stay():
+    with saver.region(tag="other"):
+        full(4, 1)
+        inside.set()
+        leave.wait()
+thread = threading.Thread(target=stay)
+thread.start()
+inside.wait()
+with saver.region(tag="t"):
+    before = used()
+    with saver.disable():
+        gone = full(64, 3)
+        del gone
+    assert used() - before >= 64  # not while the other thread may not be disturbed
+    again = full(8, 4)
+leave.set(); thread.join()
+assert used() - before < 64 and holds(again, 4)
+
+def failing():
+    with saver.region(tag="t"):
+        with saver.disable():
+            full(64, 3)
+            raise ZeroDivisionError
+raised = raises(ZeroDivisionError, failing)  # its traceback knows the frames
+assert used() - before < 64
+with saver.region(tag="t"):
+    del raised
+    with saver.disable():
+        with saver.region(tag="t"):
+            with saver.disable():
+                full(64, 5)
+            assert used() - before < 64
+""")
+
+
+@MODES
 def test_get_cpu_backup(mode):
     run_saver(mode, """
 with saver.region(enable_cpu_backup=True):

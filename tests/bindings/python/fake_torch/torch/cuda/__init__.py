@@ -3,6 +3,8 @@
 import contextlib
 import ctypes
 import itertools
+import os
+import sys
 import threading
 
 from . import memory
@@ -161,6 +163,9 @@ class MemPool:
 
     def __del__(self):
         with _lock:
+            if any(index == self.device for index, *_ in _begun):
+                print("captures_underway.empty() INTERNAL ASSERT FAILED: a MemPool goes while one is in use", file=sys.stderr, flush=True)
+                os.abort()  # PyTorch throws in a destructor
             self._pool.kept = False
             self._pool.release()
             if self._pool.live:
@@ -208,6 +213,10 @@ def empty_cache():
 
 
 # --- Graphs ---------------------------------------------------------------------------------------------------------------
+
+
+def is_current_stream_capturing():
+    return False
 
 
 class CUDAGraph:
