@@ -268,6 +268,7 @@ char *find_in_memory(const char *wanted) {
     char rights[5] = {}, name[2] = {};
     // Tiers are anonymous, and their chunks start at pages.
     if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %1s", &from, &to, rights, name) != 3) continue;
+    if (from < uint64_t{1} << 32) continue;  // the address sanitizer's own, which must not be read
     if (rights[0] != 'r' || rights[1] != 'w' || to - from < 12 * kMiB || to - from > 4096 * kMiB) continue;
     for (unsigned long at = from; at < to && found == nullptr; at += 4096)
       if (reinterpret_cast<char *>(at) != wanted && std::memcmp(reinterpret_cast<char *>(at), wanted, 64) == 0)
