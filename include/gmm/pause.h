@@ -230,7 +230,7 @@ typedef struct gmm_backup_info {
   uint64_t arena_used;  /**< of them, holding contents */
   uint64_t arena_limit;
   uint64_t pageable_bytes; /**< contents in other host memory */
-  uint64_t file_bytes;     /**< contents in files */
+  uint64_t file_bytes;     /**< contents; gmm_trim() gives back a file that keeps none */
   uint64_t zero_bytes;     /**< contents that are all zero: they take no room */
   uint64_t copied_bytes;   /**< by all pauses and resumes so far */
   uint64_t skipped_bytes;  /**< not copied as they were zero, or kept already and read-only */

@@ -74,9 +74,10 @@ bool BackupArena::plan_segment(uint64_t limit) {
   if (size > kSegment) size = kSegment;
   size &= ~(os::kHugePage - 1);
   if (size == 0) return false;
-  for (uint64_t i = 0; i < segments_.size(); ++i) {
+  for (uint64_t i = first_absent_; i < segments_.size(); ++i) {
     if (segments_[i].state != State::kAbsent) continue;
     if (!room_.add(i * kSegment, size)) return false;
+    first_absent_ = i + 1;
     segments_[i] = Segment{State::kPlanned, size};
     planned_ += size;
     return true;
@@ -99,6 +100,7 @@ void BackupArena::give(uint64_t where, uint64_t size) {
 
 bool BackupArena::plan_free(uint64_t bytes, uint64_t limit) {
   LockGuard guard(mutex_);
+  if (bytes > limit) return false;
   while (room_.free_bytes() < bytes)
     if (!plan_segment(limit)) return false;
   return true;
@@ -234,6 +236,7 @@ void BackupArena::cancel_planned() {
     os::reserve_at(base_of(i), segment.size).ignore();  // else the pages stay until the addresses go
     planned_ -= segment.size;
     segment = Segment();
+    if (i < first_absent_) first_absent_ = i;
   }
 }
 
@@ -266,6 +269,7 @@ uint64_t BackupArena::trim() {
       bytes_ -= size;
       if (dropped) gone += size;
       segments_[i] = Segment();
+      if (i < first_absent_) first_absent_ = i;
     } else {
       segments_[i].state = State::kReady;
     }
@@ -289,7 +293,7 @@ void BackupArena::clear() {
   base_ = nullptr;
   segments_.clear();
   room_.clear();
-  bytes_ = planned_ = 0;
+  bytes_ = planned_ = first_absent_ = 0;
 }
 
 }  // namespace gmm

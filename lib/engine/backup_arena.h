@@ -91,6 +91,7 @@ class BackupArena {
   BackupRoom room_;     // of ready and planned segments
   uint64_t bytes_ = 0;  // of ready segments
   uint64_t planned_ = 0;
+  uint64_t first_absent_ = 0;  // none of the segments before it is absent
 };
 
 }  // namespace gmm

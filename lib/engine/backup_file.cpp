@@ -65,7 +65,8 @@ int allocate_blocks(int fd, uint64_t offset, uint64_t size) {
     // Such a file system cannot promise the room; it can say whether it is there.
     struct statvfs state = {};
     error = fstatvfs(fd, &state) == 0 ? 0 : errno;
-    if (error == 0 && state.f_blocks != 0 && size / state.f_frsize >= state.f_bavail) error = ENOSPC;
+    if (error == 0 && state.f_blocks != 0 && state.f_frsize != 0 && size / state.f_frsize >= state.f_bavail)
+      error = ENOSPC;
     if (error == 0 && ftruncate(fd, static_cast<off_t>(offset + size)) != 0) error = errno;
   }
   // What it took before it failed goes back. The first error is what matters.

@@ -13,7 +13,7 @@ uint64_t in_tier(const BackupTotals &totals, Tier tier) {
 
 TEST_P(BackupTiersTest, ContentsComeBack) {
   only(GetParam());
-  for (const uint64_t size : {uint64_t{1}, uint64_t{6912}, 4 * kMiB, 70 * kMiB + 5}) {
+  for (const uint64_t size : {uint64_t{1}, uint64_t{6912}, 4 * kMiB, (kStride == 1 ? 70 : 18) * kMiB + 5}) {
     for (const uint32_t flags : {0u, static_cast<uint32_t>(GMM_TAG_CHECKSUM)}) {
       const std::vector<char> before = device(size, static_cast<uint32_t>(size));
       KeptContents kept{HostAllocator()};
@@ -39,7 +39,7 @@ TEST_P(BackupTiersTest, RangesAtAnyAddress) {
   constexpr uint64_t kSize = 24 * kMiB;
   const std::vector<char> before = device(kSize);
   std::mt19937_64 random(7);
-  for (uint32_t round = 0; round < 12; ++round) {
+  for (uint32_t round = 0; round < (kStride == 1 ? 12 : 2); ++round) {
     std::vector<ByteRange> ranges;
     for (uint64_t at = random() % 5000; at < kSize;) {
       uint64_t size = 1 + random() % (random() % 3 == 0 ? 6 * kMiB : 9000);
@@ -176,7 +176,7 @@ TEST_P(BackupTiersTest, CancelAtEachMomentLeavesWhatWas) {
   KeptContents kept{HostAllocator()};
   ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok());
   const gmm_backup_info at_first = info();
-  for (uint64_t k = 1;; ++k) {
+  for (uint64_t k = 1;; k += kStride) {
     recorder = Recorder();
     recorder.cancel_at = k;
     const Status status = save({range(0, kSize)}, kept);
@@ -191,7 +191,7 @@ TEST_P(BackupTiersTest, CancelAtEachMomentLeavesWhatWas) {
     EXPECT_EQ(info().pageable_bytes, at_first.pageable_bytes);
     EXPECT_EQ(info().file_bytes, at_first.file_bytes);
   }
-  for (uint64_t k = 1;; ++k) {
+  for (uint64_t k = 1;; k += kStride) {
     recorder = Recorder();
     recorder.cancel_at = k;
     std::memset(memory.data(), 0, kSize);
@@ -268,6 +268,7 @@ char *find_in_memory(const char *wanted) {
     char rights[5] = {}, name[2] = {};
     // Tiers are anonymous, and their chunks start at pages.
     if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %1s", &from, &to, rights, name) != 3) continue;
+    if (from < uint64_t{1} << 32) continue;  // the address sanitizer's own, which must not be read
     if (rights[0] != 'r' || rights[1] != 'w' || to - from < 12 * kMiB || to - from > 4096 * kMiB) continue;
     for (unsigned long at = from; at < to && found == nullptr; at += 4096)
       if (reinterpret_cast<char *>(at) != wanted && std::memcmp(reinterpret_cast<char *>(at), wanted, 64) == 0)

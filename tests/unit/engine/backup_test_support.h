@@ -15,6 +15,7 @@
 #include "engine/backup.h"
 #include "engine/backup_plan.h"
 #include "heap_test_support.h"
+#include "sanitizer.h"
 
 namespace gmm::test {
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of a long test runs in this build.
+#ifndef GMM_TESTS_UNIT_ENGINE_SANITIZER_H
+#define GMM_TESTS_UNIT_ENGINE_SANITIZER_H
+
+#include <cstdint>
+
+#if defined(__SANITIZE_THREAD__)
+#define GMM_TEST_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GMM_TEST_THREAD_SANITIZER 1
+#endif
+#endif
+
+namespace gmm::test {
+
+// The thread sanitizer makes filling and comparing memory some twenty times slower. What a test does for every call that may fail it then does
+// for one of so many, and what it does so often it does so many times less.
+#if defined(GMM_TEST_THREAD_SANITIZER)
+inline constexpr uint64_t kStride = 9;
+#else
+inline constexpr uint64_t kStride = 1;
+#endif
+
+}  // namespace gmm::test
+#endif
