@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
@@ -256,6 +257,10 @@ def test_pause_peers(folder):
     tap.check({row["subject"] for row in rows} == {"gmm"} and "a peer has ended the process" in err, "what was measured until then is printed", [str(rows), err])
     expect("nothing is left", [*arguments, "test-pause-missing"], 1, out="^$", err="no subject is left")
     expect("pause for reading", ["pause", "--backend", "host", *PAUSE], 0, r"6 blocks of 4 MiB, contents: drop\n(.*\n)*gmm +pause(.*\n)*raw_best: handles of")
+    began = time.monotonic()
+    expect("a rest before each operation", ["pause", "--backend", "host", "--subject", "gmm", "--rest", "100", *PAUSE], 0, "gmm +pause")
+    tap.check(time.monotonic() - began > 0.6, "six operations and more rest 100 ms each")
+    expect("a rest of more than a minute", ["pause", "--backend", "host", "--rest", "60001"], 2, out="^$", err="--rest does not take '60001'")
     expect("a folder for files that is not there", ["pause", "--backend", "host", "--contents", "file", "--directory", folder / "gone", *PAUSE], 1, out="^$",
            err="gmm-bench: gmm: gmm_set_backup: GMM_ERROR_IO")
     expect("blocks that do not fit", ["pause", "--backend", "host", "--host-memory", "1", "--blocks", "3", "--size", "512M"], 1, err="gmm-bench: gmm: gmm_alloc: GMM_ERROR_OUT_OF_MEMORY")

@@ -53,11 +53,13 @@ def pause_commands(backend, quick):
     if quick:
         few = ["--samples", "2"]
     large = ["pause", "--blocks", str(blocks), "--size", size]
+    # The driver clears released memory with the copy engines; a sleeping model has the time for it.
+    rest = ["--rest", "200"] if backend == "cuda" else []
     part = ["pause", "--blocks", str(max(blocks // 4, 1)), "--size", size]
     return {
         "pause-small": ["pause", "--blocks", "1000", "--size", "2M", *few],
-        "pause-large": [*large, *few],
-        "pause-warm": [*large, "--contents", "host", *few],
+        "pause-large": [*large, *rest, *few],
+        "pause-warm": [*large, "--contents", "host", *rest, *few],
         "pause-cold": [*large, "--contents", "host", "--cold", *few],
         "pause-pageable": ["pause", "--blocks", str(max(blocks // 2, 1)), "--size", size, "--contents", "host", "--pageable", *few],
         "pause-file": [*part, "--contents", "file", *few],

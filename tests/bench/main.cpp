@@ -50,6 +50,10 @@ constexpr char kUsageText[] =
     "  --cold                          host: each sample is the first pause of a new context; default: of one that has "
     "paused before\n"
     "  --pageable                      host: in memory that is not page-locked\n"
+    "  --rest MS                       between a pause and a resume, not timed: a driver may clear released memory "
+    "with its copy "
+    "engines\n"
+    "                                  meanwhile; default: 0\n"
     "  --directory DIR                 for files; default: GMM_BACKUP_DIR, or /tmp\n";
 
 // jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so at the start.

@@ -142,6 +142,7 @@ const std::vector<Flag> &flags() {
        },
        true, "pause"},
       {"--cold", [](const std::string &, Options *o) { return o->cold = true; }, false, "pause"},
+      {"--rest", [](const std::string &text, Options *o) { return one(text, 0, 60000, &o->rest_ms); }, true, "pause"},
       {"--pageable", [](const std::string &, Options *o) { return o->pageable = true; }, false, "pause"},
       {"--directory", [](const std::string &text, Options *o) { return o->directory = text, !text.empty(); }, true,
        "pause"},

@@ -35,6 +35,7 @@ struct Options {
   std::string directory;  // for files; empty: GMM_BACKUP_DIR, or /tmp
   bool cold = false;
   bool pageable = false;
+  uint32_t rest_ms = 0;  // between operations, not timed
   bool share = false;
   bool cross = false;
   bool json = false;

@@ -45,8 +45,9 @@ struct Measured {
 // A subject with its memory.
 class Pauser {
  public:
-  Pauser(const gmm_bench_pause_subject &subject, const gmm_bench_pause_options &options, Contents *contents)
-      : subject_(subject), options_(options), contents_(contents) {}
+  Pauser(const gmm_bench_pause_subject &subject, const gmm_bench_pause_options &options, Contents *contents,
+         uint32_t rest_ms)
+      : subject_(subject), options_(options), contents_(contents), rest_(rest_ms) {}
   ~Pauser() { close(); }
   Pauser(const Pauser &) = delete;
   Pauser &operator=(const Pauser &) = delete;
@@ -83,6 +84,7 @@ class Pauser {
   enum class Take { kNothing, kFirst, kSample };
   // operation: 0 pause, 1 resume.
   bool run(uint32_t operation, Take take) {
+    std::this_thread::sleep_for(rest_);
     const uint64_t calls = subject_.calls(state_);
     const uint64_t begin = now();
     const int32_t done = operation == 0 ? subject_.pause(state_) : subject_.resume(state_);
@@ -120,6 +122,7 @@ class Pauser {
   const gmm_bench_pause_subject &subject_;
   const gmm_bench_pause_options &options_;
   Contents *contents_;
+  const std::chrono::milliseconds rest_;
   gmm_bench_pause_state *state_ = nullptr;
   Measured measured_[2];
   std::string setting_, error_;
@@ -310,7 +313,8 @@ ExitCode run_pause(const Run &run) {
   if (raw != nullptr && keeps && !contents.open(raw)) error = contents.error();
   if (!error.empty()) return std::fprintf(stderr, "gmm-bench: %s\n", error.c_str()), kFailed;
   Pausers pausers;
-  for (const auto *subject : subjects) pausers.emplace_back(*subject, options, keeps ? &contents : nullptr);
+  for (const auto *subject : subjects)
+    pausers.emplace_back(*subject, options, keeps ? &contents : nullptr, run.options.rest_ms);
   whole = {&run, &options, &pausers};
   std::atexit(print_what_is_there);
   const uint32_t samples = run.options.samples != 0 ? run.options.samples : kSamples[mode];
