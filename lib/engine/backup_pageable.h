@@ -12,7 +12,7 @@ namespace gmm {
 // Addresses are reserved once; pages come with the first write and go when room is given back. Any thread.
 class BackupPageable {
  public:
-  explicit BackupPageable(Core &core) : core_(core), room_(core.allocator) {}
+  explicit BackupPageable(Core &core) : room_(core.allocator) {}
   ~BackupPageable() { clear(); }
   BackupPageable(const BackupPageable &) = delete;
   BackupPageable &operator=(const BackupPageable &) = delete;
@@ -29,7 +29,6 @@ class BackupPageable {
  private:
   bool open_more(uint64_t size);
 
-  Core &core_;
   char *base_ = nullptr;
   std::atomic<bool> abandoned_{false};
   Mutex mutex_;

@@ -196,7 +196,7 @@ allocator.sleep("weights"); allocator.wake_up()  # what is made once is there
 cache.fill_(2)
 allocator._free_unused = lambda: None
 failed = 0
-for k in range(1, 200):
+for k in range(1, 1000):
     seen = driver.fake_cuda_failures()
     driver.fake_cuda_fail(None, k, 2)
     try:
