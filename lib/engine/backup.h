@@ -47,7 +47,7 @@ struct KeptContents {
 struct BackupPart {
   const ByteRange *ranges = nullptr;  // live contents, by address, without overlaps; not NULL when count is not 0
   uint64_t range_count = 0;
-  KeptContents *kept = nullptr;
+  KeptContents *kept = nullptr;  // of a restore, NULL when count is 0
 };
 
 // What the store asks and tells during a save or restore, on the calling thread.

@@ -62,8 +62,8 @@ Status plan_save(const BackupPart *parts, uint64_t count, BackupPlan *plan) {
 
 Status plan_restore(const BackupPart *parts, uint64_t count, BackupPlan *plan) {
   for (uint64_t p = 0; p < count; ++p) {
-    const KeptContents &kept = *parts[p].kept;
     for (uint64_t r = 0; r < parts[p].range_count; ++r) {
+      const KeptContents &kept = *parts[p].kept;  // NULL only where nothing is wanted
       const ByteRange range = parts[p].ranges[r];
       for (uint64_t i = first_chunk_behind(kept, range.base); i < kept.chunks.size(); ++i) {
         const Chunk &chunk = kept.chunks[i];
