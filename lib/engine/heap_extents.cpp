@@ -7,8 +7,6 @@ namespace gmm {
 namespace {
 
 void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
-uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
-uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
 
 }  // namespace
 

@@ -5,8 +5,6 @@
 namespace gmm {
 namespace {
 
-uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
-uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
 bool is_away(const Extent &extent) { return extent.away.load(std::memory_order_relaxed); }
 
 }  // namespace

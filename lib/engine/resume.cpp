@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cinttypes>
-#include <ctime>
 
+#include "base/process.h"
 #include "engine/pause.h"
 #include "engine/pause_steps.h"
 
@@ -280,12 +280,7 @@ Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_m
     }
     return true;
   };
-  const auto now = [] {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1000 + static_cast<uint64_t>(time.tv_nsec) / 1000000;
-  };
-  const uint64_t start = now();
+  const uint64_t start = monotonic_ms();
   LockGuard guard(ready_mutex_);
   for (;;) {
     bool away = false;
@@ -297,7 +292,7 @@ Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_m
       for_all([](Extent &extent) { extent.told = true; });
       return Status();
     }
-    const uint64_t past = now() - start;
+    const uint64_t past = monotonic_ms() - start;
     if (past >= timeout_ms) return remark(GMM_NOT_READY, "gmm_resume_wait(%p): the memory is still paused.", address);
     ready_.wait_for(ready_mutex_, timeout_ms - past < kLook ? timeout_ms - past : kLook);
   }

@@ -47,6 +47,9 @@ struct Extent : Link<RegionExtents> {
   uint64_t free_since = 0, seen_look = 0, seen_id = 0;
 };
 
+inline uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
+inline uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
+
 struct Region : Link<HeapRegions> {
   std::atomic<Heap *> heap{nullptr};
   std::atomic<uintptr_t> base{0};

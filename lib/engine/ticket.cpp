@@ -4,7 +4,8 @@
 #include <signal.h>
 
 #include <cstdio>
-#include <ctime>
+
+#include "base/process.h"
 
 namespace gmm {
 
@@ -83,16 +84,11 @@ Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_
 }
 
 bool gmm_ticket::wait(uint64_t timeout_ms) {
-  const auto now = [] {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1000 + static_cast<uint64_t>(time.tv_nsec) / 1000000;
-  };
   constexpr uint64_t kSlice = 60'000;
-  const uint64_t start = now();
+  const uint64_t start = monotonic_ms();
   LockGuard guard(mutex);
   while (done.load(std::memory_order_relaxed) == 0) {
-    const uint64_t past = now() - start;
+    const uint64_t past = monotonic_ms() - start;
     if (past >= timeout_ms) return false;
     ended.wait_for(mutex, timeout_ms - past < kSlice ? timeout_ms - past : kSlice);
   }
