@@ -50,6 +50,7 @@ echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash
 setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
+setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
 
 # build_and_test FOLDER WORDS MESON_TEST_OPTION...
@@ -59,6 +60,11 @@ build_and_test() {
   if ! setup_build "$folder"; then
     summary+=(--failed "the build in $folder/ ($words)")
     return 1
+  fi
+  if [ -n "${setup_environments_job:-}" ]; then
+    setup_say "waiting for what comes from PyPI"
+    wait "$setup_environments_job" || echo "   not all of it came (see .deps/environments.log)"
+    setup_environments_job=
   fi
   setup_say "testing in $folder/ ($words)"
   rm -f "$folder/meson-logs/testlog.json"

@@ -13,6 +13,8 @@
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
+#   setup_environments         Python environments with other libraries (PyTorch, Numba, dpctl), in the background: .deps/torch, .deps/interop,
+#                              .deps/sycl; each is complete when it has a file "ready"
 #   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is left out
 #   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date
 #   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
@@ -112,6 +114,27 @@ setup_python() {
     setup_reason="pip could not install ${missing[*]} (see .deps/install.log; it needs the network)"
     return 1
   fi
+}
+
+# setup_environment NAME PACKAGE...: .deps/NAME, a Python environment of its own with these packages. Slow: some are large.
+setup_environment() {
+  local folder=$setup_deps/$1 wanted
+  shift
+  wanted=$(printf '%s\n' "$@")
+  [ "$(cat "$folder/ready" 2>/dev/null)" = "$wanted" ] && return 0
+  rm -rf "$folder"
+  "$setup_python_found" -m venv "$folder" && "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" && echo "$wanted" >"$folder/ready"
+}
+
+setup_environments() {
+  setup_python || return 1
+  setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background, for the tests with them"
+  (
+    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cupy-cuda13x==14.*' 'jax[cpu]'
+    setup_environment sycl pytest numpy dpctl
+    setup_environment torch pytest numpy 'torch==2.11.*'
+  ) >>"$setup_deps/environments.log" 2>&1 &
+  setup_environments_job=$!
 }
 
 # version_at_least HAVE WANTED

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of this folder and writes their results in the Test Anything Protocol, which Meson reads."""
+"""Runs the tests of this folder, or those named, and writes their results in the Test Anything Protocol, which Meson reads."""
 import pathlib
 import sys
 
@@ -39,6 +39,7 @@ if __name__ == "__main__":
     out = sys.stdout
     sys.stdout = sys.stderr
     writer = TapWriter(out)
-    status = pytest.main(["-p", "no:cacheprovider", "-p", "no:terminal", str(HERE), *sys.argv[1:]], plugins=[writer])
+    tests = sys.argv[1:] or [str(HERE)]
+    status = pytest.main(["-p", "no:cacheprovider", "-p", "no:terminal", *tests], plugins=[writer])
     writer.line(f"1..{writer.count}")
     sys.exit(int(status))

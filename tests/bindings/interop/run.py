@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests with one other library: run.py NAME runs test_NAME_*.py with the Python of its environment in .deps/, in the Test
+Anything Protocol. These environments are optional: setup_environments of tests/support/setup.sh makes them. Without it all is skipped."""
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+DEPS = HERE.parents[2] / ".deps"
+ENVIRONMENTS = {"numba": "interop", "cupy": "interop", "jax": "interop", "torch": "torch", "sycl": "sycl"}
+
+
+def main(name):
+    python = DEPS / ENVIRONMENTS[name] / "bin" / "python"
+    ready = DEPS / ENVIRONMENTS[name] / "ready"
+    if not ready.exists():
+        print(f"ok 1 - with {name} # SKIP no environment .deps/{ENVIRONMENTS[name]} (see .deps/environments.log)\n1..1")
+        return 0
+    tests = sorted(HERE.glob(f"test_{name}_*.py"))
+    if not tests:
+        sys.exit(f"there is no test_{name}_*.py")
+    return subprocess.call([python, HERE.parent / "python" / "run.py", *tests])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
