@@ -123,7 +123,9 @@ setup_environment() {
   wanted=$(printf '%s\n' "$@")
   [ "$(cat "$folder/ready" 2>/dev/null)" = "$wanted" ] && return 0
   rm -rf "$folder"
-  "$setup_python_found" -m venv "$folder" && "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" && echo "$wanted" >"$folder/ready"
+  # A slow network must not hold up the tests that need none of it.
+  "$setup_python_found" -m venv "$folder" && timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" &&
+    echo "$wanted" >"$folder/ready"
 }
 
 setup_environments() {
