@@ -136,6 +136,7 @@ setup_environments() {
     setup_environment sycl pytest numpy dpctl
     setup_environment torch pytest numpy 'torch==2.11.*'
   ) >>"$setup_deps/environments.log" 2>&1 &
+  # shellcheck disable=SC2034 # tests/run.sh waits for it
   setup_environments_job=$!
 }
 
