@@ -19,6 +19,14 @@ def context():
         return _context
 
 
+def forget(dead):
+    """The next context() opens a new one, if this was it. For a context whose memory the driver has lost: it is left alone."""
+    global _context
+    with _lock:
+        if _context is dead:
+            _context = None
+
+
 def alloc(size, kind=Kind.DEVICE, **options):
     """Allocates a Buffer from the default context: see Context.alloc()."""
     return context().alloc(size, kind, **options)
