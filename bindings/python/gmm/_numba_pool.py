@@ -6,11 +6,12 @@ import threading
 import weakref
 
 from numba.cuda.core import config
+from numba.cuda.cudadrv import driver as numba_driver
 from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
 from gmm import _default
 from gmm import _native as native
-from gmm._enums import Kind
+from gmm._enums import Kind, State
 from gmm._errors import ERRORS, Error
 from gmm._numba_frees import Frees
 
@@ -63,6 +64,24 @@ def _living(wanted, device, handle):
         raise RuntimeError(f"CUDA device {device} is being reset while Numba allocates")
 
 
+_numba_memory_size = numba_driver.device_memory_size
+
+
+def device_memory_size(devmem):
+    """Numba's own asks the driver how large the allocation of an array is. In a pool that is the memory of many arrays, and a program that fills as much from
+    the start of one on writes over the others: here it is the array's own block."""
+    if getattr(devmem, "_cuda_memsize_", None) is None:
+        address = numba_driver.device_pointer(devmem)
+        for context in tuple(_primary):
+            if context.closed:
+                continue
+            info = context.query(address)
+            if info.state == State.ACTIVE:
+                devmem._cuda_memsize_ = info.size
+                break
+    return _numba_memory_size(devmem)
+
+
 class Pool:
     """Opened at the first use, as a memory manager must do no CUDA work when it is made."""
 
@@ -96,6 +115,7 @@ class Pool:
                 self._stream = context.stream(self.device)
                 self._limit = int(driver.cuMemGetInfo()[1] * config.CUDA_DEALLOCS_RATIO)
                 self.context = context
+                numba_driver.device_memory_size = device_memory_size
         return self.context
 
     def alloc(self, size, kind):
