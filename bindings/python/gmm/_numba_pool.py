@@ -100,7 +100,7 @@ class Pool:
     @property
     def is_open(self):
         """Whether gmm's memory is in use."""
-        return self.context is not None and not self.context.closed
+        return self._stream is not None and not self.context.closed
 
     def open(self):
         """The gmm context, with CUDA started."""
@@ -112,9 +112,9 @@ class Pool:
                 self.device = int(device)
                 context = _living(self._wanted, self.device, self._numba.handle)
                 # A stream of its own, on which nothing runs: waiting for it waits for the former users of a block only (see alloc()).
-                self._stream = context.stream(self.device)
-                self._limit = int(driver.cuMemGetInfo()[1] * config.CUDA_DEALLOCS_RATIO)
                 self.context = context
+                self._limit = int(driver.cuMemGetInfo()[1] * config.CUDA_DEALLOCS_RATIO)
+                self._stream = context.stream(self.device)
                 numba_driver.device_memory_size = device_memory_size
         return self.context
 
@@ -185,13 +185,14 @@ class Pool:
 
     def reset(self):
         """Gives what Numba has dropped, and then all that is free, back to the driver. Inside defer(), its end does."""
-        if not self.is_open:
+        if self.context is None or self.context.closed:
             return
         self._reset_put_off = self.frees.deferred
         if self._reset_put_off:
             return
         self.frees.reset()
-        context, stream = self.context, self._stream
-        self.context = self._stream = None  # opened anew: cuda.close() goes on to reset the device
-        stream.close()
-        context.trim(device=self.device)
+        # Opened anew when needed: cuda.close() goes on to reset the device, which must not find a stream of ours.
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+        self.context.trim(device=self.device)
