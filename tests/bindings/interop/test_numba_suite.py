@@ -66,7 +66,7 @@ PROGRAM = """if True:
     test_ipc.FUTURE_TIMEOUT = 60
     runpy.run_module("numba.runtests", run_name="__main__")
 """
-OUTCOME = re.compile(r"^(test_\w+ \([\w.]+\)).* \.\.\. (ok|FAIL|ERROR|skipped)", re.MULTILINE)
+OUTCOME = re.compile(r"^ *(test_\w+ \([\w.]+\)).* \.\.\. (ok|FAIL|ERROR|skipped)", re.MULTILINE)
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "GMM_NUMBA_"))}
 
 
