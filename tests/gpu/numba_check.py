@@ -123,7 +123,8 @@ def main(runner=None):
         "dedicated": start(work, "dedicated", suite("numba.cuda.tests.cudapy.test_ipc"), tests, **PLUGIN, GMM_NUMBA_POOL="0"),
     }
     if importlib.util.find_spec("pytest"):
-        parts["tests"] = start(work, "tests", [sys.executable, str(INTEROP.parent / "python" / "run.py"), str(INTEROP / "test_numba_plugin.py")], clean)
+        parts["tests"] = start(work, "tests", [sys.executable, str(INTEROP.parent / "python" / "run.py"),
+                                                *(str(INTEROP / f"test_numba_{name}.py") for name in ("plugin", "ipc"))], clean)
     codes = {name: finish(process, deadline) for name, process in parts.items()}
 
     for name in ("kernels", "tests"):
