@@ -170,7 +170,7 @@ class _Methods(Interchange):
 
     def ipc_export_fd(self, *, offset=0):
         """(file descriptor, offset, size) of the driver's allocation that the block lies in. The caller closes the descriptor."""
-        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0])[1:]
+        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], native.GMM_FD_DEFAULT)[1:]
 
     def _describe(self):
         if self.closed:
