@@ -49,6 +49,15 @@ def stream_of(device):
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 
+def capturing(device):
+    """Whether a CUDA graph is captured on the current stream."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _empty(dtype, device):
+    return torch.empty(0, dtype=dtype, device=device)
+
+
 def storage_of(tensor):
     """The storage of a plain tensor; None for one that has none of its own: sparse, meta, fake, batched, a subclass."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or tensor.layout is not torch.strided:
@@ -194,7 +203,7 @@ def _joined(storage, device):
         found = _peers.get((number, device))
         if found is not None and ext.shared(found) == number:
             return found
-        made = torch.empty(0, dtype=torch.uint8, device=device).untyped_storage()
+        made = _empty(torch.uint8, device).untyped_storage()
         ext.join(made, storage, ordinal(device))
         _peers[number, device] = made
         return made
@@ -207,7 +216,7 @@ def alias(tensor, device):
         return alias(tensor.conj(), device).conj()
     with torch.no_grad():
         joined = _joined(storage, device)
-        made = torch.empty(0, dtype=tensor.dtype, device=device)
+        made = _empty(tensor.dtype, device)
         made.set_(joined, tensor.storage_offset(), tensor.size(), tensor.stride())
     if not (tensor.is_inference() or made.is_inference()):
         extension().share_version(made, tensor)
@@ -254,11 +263,11 @@ def _move(tensor, device, non_blocking):
     made = alias(tensor, device)
     gpu = device if device.type == "cuda" else source
     stream = stream_of(gpu)
-    capturing = gpu.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if capturing and device.type == "cpu" and not non_blocking:
+    captured = capturing(gpu)
+    if captured and device.type == "cpu" and not non_blocking:
         raise RuntimeError("gmm.torch: a tensor cannot go to the host while a CUDA graph is captured, as the host would have to wait; "
                            "move it before or after, or with non_blocking=True")
-    if not capturing:  # hints are no part of a graph
+    if not captured:  # hints are no part of a graph
         hint(tensor, device, gpu, stream)
     if gpu.type == "cuda":
         record(tensor, gpu, stream)
@@ -325,13 +334,13 @@ def movable(tensor, device):
 def _copied(tensor, kind):
     """A copy on the same device, in memory of a kind (0: ordinary host memory), differentiable as clone() is."""
     device = tensor.device
-    storage = torch.empty(0, dtype=torch.uint8, device=device).untyped_storage()
+    storage = _empty(torch.uint8, device).untyped_storage()
     # Dense and not overlapping: as it is; else contiguous, as clone() decides.
     pattern = torch.empty_like(tensor, device="meta")
     nbytes = (sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride())) + 1) * tensor.element_size()
     extension().assign(storage, nbytes, ordinal(device), kind, stream_of(device))
     with torch.no_grad():
-        made = torch.empty(0, dtype=tensor.dtype, device=device).set_(storage, 0, pattern.size(), pattern.stride())
+        made = _empty(tensor.dtype, device).set_(storage, 0, pattern.size(), pattern.stride())
     return made.copy_(tensor)
 
 

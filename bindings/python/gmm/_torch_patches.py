@@ -32,7 +32,7 @@ def _copied(source, made, non_blocking):
     if not managed.get_enabled() or made is source or made.device == source.device:
         return made
     gpu = made.device if made.device.type == "cuda" else source.device
-    if gpu.type != "cuda" or torch.cuda.is_current_stream_capturing():
+    if gpu.type != "cuda" or managed.capturing(gpu):
         return made
     if non_blocking:
         _host_side_used(source, gpu)

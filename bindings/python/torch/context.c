@@ -31,8 +31,8 @@ void gmm_torch_set_errors(void (*memory)(const char *),
 }
 
 void torch_throw(gmm_result result, const char *what) {
-  const int memory =
-      result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED || result == GMM_ERROR_OUT_OF_HOST_MEMORY;
+  const int memory = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
+                     result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW;
   char message[1024];
   /* "out of memory" is what programs look for in PyTorch's message. */
   snprintf(message, sizeof message, "%s%s: %s", memory ? "CUDA out of memory. gmm: " : "gmm: ", what,

@@ -70,15 +70,19 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
   for (uint32_t i = 0; i < entry->block->stream_count; ++i) {
     const gmm_device device = entry->block->devices[i];
     if ((entry->recorded >> i & 1) == 0) {
-      if (gmm_event_create(context, device, &entry->events[i]) >= 0 &&
-          gmm_event_record(context, entry->events[i], entry->block->streams[i]) >= 0) {
-        entry->recorded |= 1u << i;
-      } else {
-        torch_complain(gmm_event_destroy(context, entry->events[i]), "event", entry->block->memory);
-        entry->events[i] = NULL;
+      const gmm_stream stream = entry->block->streams[i];
+      const gmm_result created =
+          entry->events[i] != NULL ? GMM_OK : gmm_event_create(context, device, &entry->events[i]);
+      if (created >= 0 && gmm_event_record(context, entry->events[i], stream) < 0) {
         idle = 0;
         continue;
       }
+      /* Without an event there is only waiting, which a capture refuses. */
+      if (created < 0 && gmm_stream_synchronize(context, stream) < 0) {
+        idle = 0;
+        continue;
+      }
+      entry->recorded |= 1u << i;
     }
     if (entry->events[i] == NULL) continue; /* passed */
     uint32_t passed = 0;
@@ -88,7 +92,8 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
       idle = 0;
       continue;
     }
-    if (result < 0) { /* an event of a capture, or a device that is lost: not known to be idle */
+    if (result < 0) { /* an event of a capture is asked about in vain until it is recorded anew */
+      entry->recorded &= ~(1u << i);
       idle = 0;
       continue;
     }
