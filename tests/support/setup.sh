@@ -132,7 +132,8 @@ setup_environments() {
   setup_python || return 1
   setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background, for the tests with them"
   (
-    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cupy-cuda13x==14.*' 'jax[cpu]'
+    # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
+    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' 'jax[cpu]'
     setup_environment sycl pytest numpy dpctl
     setup_environment torch pytest numpy 'torch==2.11.*'
   ) >>"$setup_deps/environments.log" 2>&1 &
