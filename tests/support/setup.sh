@@ -130,7 +130,7 @@ setup_environments() {
   setup_python || return 1
   setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background, for the tests with them"
   (
-    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cupy-cuda13x==14.*' 'jax[cpu]'
+    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cupy-cuda13x==14.*' 'rmm-cu13==26.*' 'jax[cpu]'
     setup_environment sycl pytest numpy dpctl
     setup_environment torch pytest numpy 'torch==2.11.*'
   ) >>"$setup_deps/environments.log" 2>&1 &
