@@ -78,6 +78,8 @@ def child(arguments):
     device = "cpu" if arguments.rehearse else "cuda"
     wait = (lambda: None) if arguments.rehearse else torch.cuda.synchronize
     shape = TINY if arguments.rehearse else SMALL
+    if arguments.rehearse:
+        torch.set_num_threads(1)
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     model = make_model(torch, shape, arguments.length).to(device)
@@ -192,7 +194,7 @@ def main():
     parser.add_argument("--child", choices=["torch", "gmm"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rehearse:
-        arguments.batch, arguments.length = 2, 16
+        arguments.batch, arguments.length, arguments.blocks, arguments.steps = 2, 16, 3, 3
     if arguments.child:
         child(arguments)
     try:
