@@ -22,6 +22,11 @@ def context():
         gc.collect()
 
 
+def resident():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096
+
+
 def address_of(array):
     return array.unsafe_buffer_pointer()
 
@@ -89,3 +94,47 @@ def test_a_capsule_that_nobody_takes_keeps_nothing(context):
     del capsule
     buffer.close()
     assert context.stats().live_blocks == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bfloat16", "bool"])
+def test_shapes_and_types_there_and_back(context, dtype):
+    array = context.empty((3, 5), dtype)
+    theirs = jax.dlpack.from_dlpack(array)
+    assert (theirs.shape, theirs.dtype, address_of(theirs)) == ((3, 5), jnp.dtype(dtype), array.address)
+    turned = jax.dlpack.from_dlpack(array.T)
+    assert (turned.shape, address_of(turned)) == ((5, 3), array.address)
+    back = gmm.from_dlpack(theirs)
+    assert (back.shape, back.dtype_name, back.address) == ((3, 5), dtype, array.address)
+
+
+@pytest.mark.parametrize("take", [gmm.from_dlpack, gmm.asarray])
+def test_gmm_takes_arrays_of_jax(take):
+    theirs = jnp.arange(24, dtype="float32").reshape(2, 3, 4).block_until_ready()
+    array = take(theirs)
+    assert (array.address, array.shape, array.dtype_name) == (address_of(theirs), (2, 3, 4), "float32")
+    assert array.tolist() == theirs.tolist()
+    again = jax.dlpack.from_dlpack(array)
+    assert address_of(again) == array.address
+
+
+def test_gmm_keeps_the_memory_of_jax():
+    size = 1 << 20
+    theirs = jnp.full(size, 7, dtype="int32").block_until_ready()
+    address, array = address_of(theirs), gmm.from_dlpack(theirs)
+    del theirs
+    gc.collect()
+    others = [jnp.full(size, value, dtype="int32").block_until_ready() for value in range(8)]  # one of them would get the memory
+    assert address not in map(address_of, others)
+    assert array.address == address and set(array.tolist()) == {7}
+
+
+def test_gmm_lets_go_of_the_memory_of_jax():
+    theirs = jnp.full(1 << 20, 7, dtype="int32").block_until_ready()
+    array = gmm.from_dlpack(theirs)
+    before = resident()
+    kept = [gmm.from_dlpack(jnp.full(16 << 20, value, dtype="int32").block_until_ready()) for value in range(8)]  # 512 MiB
+    assert resident() > before + (400 << 20)
+    for one in kept:
+        one.close()
+    wait_for(lambda: resident() < before + (100 << 20))
+    assert array.tolist()[:2] == [7, 7]
