@@ -221,7 +221,7 @@ step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 unset GMM_BACKEND
 export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false OUT=$out BUILD=$build
+export PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false GMM_TORCH_CACHE=$work/torch OUT=$out BUILD=$build
 export NUMBA_SUITE=${NUMBA_SUITE:-$root/.gpu/numba-suite}
 if [ -n "$fake" ]; then
   export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))}
