@@ -29,6 +29,8 @@ __version__ = _native.gmm_version_string()
 globals().update(_ERRORS)
 __all__ = sorted(name for name in globals() if not name.startswith("_"))
 
+from gmm import multiprocessing as _multiprocessing  # noqa: E402: no name of the interface; it teaches multiprocessing's pickler
+
 for _public in (BackupInfo, Buffer, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap, NotReadyError, OutOfMemoryInfo, Pin, PointerInfo, Statistics,
                 Stream, Tag, TagInfo, Ticket, TicketInfo):
     _public.__module__ = "gmm"

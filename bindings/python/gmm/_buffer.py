@@ -11,6 +11,12 @@ from gmm._stream import as_stream, stream_number
 ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
 
 
+def _not_pickled(memory):
+    return TypeError(
+        f"a gmm.{type(memory).__name__} cannot be pickled or copied here, as its bytes lie in this process's memory; send it through multiprocessing (an argument of "
+        "Process, Queue.put(), Connection.send()), pass the handle of ipc_export() to another process, or take bytes(buffer) for a copy of the contents")
+
+
 class Buffer(Interchange, native.Memory):
     """A block of memory of a context.
 
@@ -187,6 +193,9 @@ class Buffer(Interchange, native.Memory):
         """(file descriptor, offset, size) of the driver's allocation that the block lies in. The caller closes the descriptor."""
         return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0])[1:]
 
+    def __reduce_ex__(self, protocol):
+        raise _not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
+
     def __repr__(self):
         if self.closed:
             return f"<gmm.{type(self).__name__} of {self.nbytes} bytes, closed>"
@@ -215,6 +224,9 @@ class Pin(native.Memory):
 
     def __exit__(self, *exception):
         self.close()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a gmm.Pin cannot be pickled or copied: it stands for the memory of an object of this process; send that object, or a gmm.Buffer of kind HOST")
 
     def __repr__(self):
         return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"

@@ -9,11 +9,15 @@ import weakref
 from gmm import _native as native
 from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
 from gmm._enums import Backend, Kind, LogLevel
+from gmm._errors import ERRORS
 from gmm._heap import Heap
 from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
 from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
 from gmm._tag import Tag, tag_info, tag_number
 from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
+
+
+contexts = weakref.WeakSet()  # those that were opened and are referred to, closed ones too
 
 
 @functools.lru_cache(maxsize=256)
@@ -27,6 +31,29 @@ def _alloc_desc(kind, device, tag, stream, alignment, flags):
     desc.alignment = alignment
     desc.flags = flags
     return desc
+
+
+def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
+    """Maps another process's memory as a Buffer of nbytes, or of all that follows the address. Its _source is the handle, to send it on."""
+    desc = native.gmm_ipc_import_desc()
+    desc.device = device
+    desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
+    address = native.gmm_ipc_import(context, handle, desc)[1]
+    try:
+        info = context.query(address)
+        rest = info.base + info.size - address
+        if nbytes is None:
+            nbytes = rest
+        elif nbytes > rest:
+            raise ERRORS["InvalidSizeError"](
+                f"{nbytes} bytes of another process's memory were asked for; its allocation has {rest} behind the address",
+                code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
+        buffer = Buffer()
+        buffer._adopt(IMPORTED, address, nbytes, context, None, None, bytes(handle))
+    except BaseException:
+        native.gmm_ipc_close(context, address)
+        raise
+    return buffer
 
 
 def _scope(context, device, tag, kind):
@@ -80,6 +107,7 @@ class Context(native.Handle):
         struct = native.gmm_context_info()
         native.gmm_context_get_info(self, struct)
         self._info = read(ContextInfo, struct)
+        contexts.add(self)
 
     # Life.
 
@@ -280,18 +308,7 @@ class Context(native.Handle):
 
     def ipc_import(self, handle, *, device=0, timeout=None):
         """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
-        desc = native.gmm_ipc_import_desc()
-        desc.device = device
-        desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
-        address = native.gmm_ipc_import(self, handle, desc)[1]
-        try:
-            info = self.query(address)
-            buffer = Buffer()
-            buffer._adopt(IMPORTED, address, info.base + info.size - address, self, None, None, None)
-        except BaseException:
-            native.gmm_ipc_close(self, address)
-            raise
-        return buffer
+        return import_block(self, handle, device=device, timeout=timeout)
 
     # Limits and counters.
 
