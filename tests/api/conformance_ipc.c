@@ -270,7 +270,7 @@ static void bad_exports_are_refused(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_ALREADY_FREED);
   int32_t fd = -7;
-  RESULT(gmm_ipc_export_fd(context, &foreign, &fd, NULL, NULL), GMM_ERROR_UNKNOWN_POINTER);
+  RESULT(gmm_ipc_export_fd(context, &foreign, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_UNKNOWN_POINTER);
   CHECK_EQUAL(fd, -7);
   CHECK(memcmp(&handle, &before, sizeof handle) == 0);
 }
@@ -280,7 +280,7 @@ static void managed_memory_is_refused(void) {
   gmm_ipc_handle handle;
   int32_t fd = -7;
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_INVALID_KIND);
-  RESULT(gmm_ipc_export_fd(context, block, &fd, NULL, NULL), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_INVALID_KIND);
   CHECK_EQUAL(fd, -7);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -338,7 +338,7 @@ static void descriptors_carry_the_memory(void) {
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
   int32_t fd = -1;
   uint64_t offset = 0, size = 0;
-  MUST(gmm_ipc_export_fd(context, block + 1000, &fd, &offset, &size));
+  MUST(gmm_ipc_export_fd(context, block + 1000, GMM_FD_DEFAULT, &fd, &offset, &size));
   CHECK(fd >= 0);
   CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
   gmm_pointer_info info = query(block);
@@ -362,7 +362,7 @@ static void descriptors_carry_the_memory(void) {
   }
   close(fd);
   int32_t other = -1;
-  OK(gmm_ipc_export_fd(context, block, &other, NULL, NULL));
+  OK(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &other, NULL, NULL));
   CHECK(other >= 0);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
@@ -376,7 +376,7 @@ static void device_memory_has_a_descriptor_when_the_query_says_so(void) {
   void *block = ALLOC(SIZE);
   bool has = (query(block).ipc_routes & GMM_IPC_ROUTE_FD) != 0;
   int32_t fd = -7;
-  gmm_result result = gmm_ipc_export_fd(context, block, &fd, NULL, NULL);
+  gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL);
   if (has)
     CHECK(result == GMM_OK && close(fd) == 0);
   else

@@ -13,7 +13,7 @@ __all__ = [
     "Advice", "AllocFlags", "AlreadyFreedError", "Backend", "BackupInfo", "Buffer", "BusyError", "CancelledError", "Capability", "CapturingError",
     "ClosedError", "Contents", "Context", "ContextInfo", "CorruptError", "DEFAULT_TAG", "DeviceInfo", "DriverError", "Error", "Event",
     "FileError", "ForkedError", "HOST", "Heap", "IPCInvalidHandleError", "IPCPeerGoneError", "IPCRefusedError",
-    "IPCTimeoutError", "InteriorPointerError", "InvalidAlignmentError", "InvalidDescriptorError",
+    "IPCRevokedError", "IPCTimeoutError", "InteriorPointerError", "InvalidAlignmentError", "InvalidDescriptorError",
     "InvalidDeviceError", "InvalidFlagsError", "InvalidHandleError", "InvalidKindError", "InvalidSizeError",
     "InvalidTagError", "InvalidValueError", "IpcRoute", "Kind", "LimitExceededError", "LogLevel", "NO_LIMIT",
     "NoBackendError", "NotPinnedError", "NotReadyError", "NotSupportedError", "NullArgumentError", "OutOfHostMemoryError",
@@ -51,6 +51,7 @@ class State(enum.IntEnum):
     IMPORTED = 4
     PINNED = 5
     PARTLY_PAUSED = 6
+    REVOKED = 7
 
 class Usm(enum.IntEnum):
     UNKNOWN = 0
@@ -90,6 +91,7 @@ class Capability(enum.IntFlag):
     PAGEABLE = 32
     FABRIC = 64
     IS_HOST = 128
+    DMA_BUF = 256
 
 class TagFlags(enum.IntFlag):
     READ_ONLY = 1
@@ -99,10 +101,12 @@ class IpcRoute(enum.IntFlag):
     LEGACY = 1
     FD = 2
     FABRIC = 4
+    DMA_BUF = 8
 
 class PointerFlags(enum.IntFlag):
     HOST_ACCESSIBLE = 1
     DEVICE_ACCESSIBLE = 2
+    PEER_GONE = 4
 
 class Error(Exception):
     code: int
@@ -144,6 +148,7 @@ class FileError(Error, OSError): ...
 class IPCInvalidHandleError(Error): ...
 class IPCPeerGoneError(Error, ConnectionError): ...
 class IPCRefusedError(Error, PermissionError): ...
+class IPCRevokedError(Error, ConnectionError): ...
 class IPCTimeoutError(Error, TimeoutError): ...
 class NotReadyError(Error, TimeoutError): ...
 class ClosedError(InvalidHandleError, ValueError): ...

@@ -191,7 +191,7 @@ class Buffer(Interchange, native.Memory):
 
     def ipc_export_fd(self, *, offset=0):
         """(file descriptor, offset, size) of the driver's allocation that the block lies in. The caller closes the descriptor."""
-        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0])[1:]
+        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], native.GMM_FD_DEFAULT)[1:]
 
     def __reduce_ex__(self, protocol):
         raise _not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
