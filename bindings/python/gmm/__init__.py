@@ -15,8 +15,8 @@ from gmm._buffer import Buffer, Pin
 from gmm._context import Context
 from gmm._default import alloc, context
 from gmm._enums import (
-    DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend, Capability, Contents, IpcRoute,
-    Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
+    DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend, Capability, Contents, FdType,
+    IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
 from gmm._errors import ERRORS as _ERRORS
 from gmm._errors import ClosedError, Error, NotReadyError
 from gmm._heap import Heap

@@ -3,7 +3,7 @@
 import ctypes
 
 from gmm import _native as native
-from gmm._enums import State
+from gmm._enums import FdType, State
 from gmm._errors import ERRORS
 from gmm._interchange import Interchange
 from gmm._stream import as_stream, stream_number
@@ -189,9 +189,15 @@ class Buffer(Interchange, native.Memory):
         """A handle for another process of the same user, as bytes: see Context.ipc_import(). It keeps nothing alive."""
         return native.gmm_ipc_export(self.context, self._range(offset, None)[0])[1]
 
-    def ipc_export_fd(self, *, offset=0):
-        """(file descriptor, offset, size) of the driver's allocation that the block lies in. The caller closes the descriptor."""
-        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], native.GMM_FD_DEFAULT)[1:]
+    def ipc_export_fd(self, *, offset=0, type=FdType.DEFAULT):
+        """(file descriptor, offset, size) of the driver's allocation that the block lies in: for Context.import_fd(), Vulkan, dma-buf. The caller
+        closes the descriptor, which keeps the memory alive."""
+        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type)[1:]
+
+    def ipc_export_legacy(self, *, offset=0):
+        """(handle, offset, size): the driver's own handle of 64 bytes (cudaIpcMemHandle_t) for libraries that take no other, and where the memory lies in the
+        driver's allocation. DEVICE memory whose info.ipc_routes has IpcRoute.LEGACY. The buffer must live until the other side has closed it."""
+        return native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0])[1:]
 
     def __reduce_ex__(self, protocol):
         raise _not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py

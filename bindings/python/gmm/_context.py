@@ -8,7 +8,7 @@ import weakref
 
 from gmm import _native as native
 from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
-from gmm._enums import Backend, Kind, LogLevel
+from gmm._enums import Backend, FdType, Kind, LogLevel
 from gmm._errors import ERRORS
 from gmm._heap import Heap
 from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
@@ -35,10 +35,17 @@ def _alloc_desc(kind, device, tag, stream, alignment, flags):
 
 def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
     """Maps another process's memory as a Buffer of nbytes, or of all that follows the address. Its _source is the handle, to send it on."""
+    return adopt_import(context, native.gmm_ipc_import(context, handle, import_desc(device, timeout))[1], nbytes, bytes(handle))
+
+
+def import_desc(device, timeout):
     desc = native.gmm_ipc_import_desc()
     desc.device = device
     desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
-    address = native.gmm_ipc_import(context, handle, desc)[1]
+    return desc
+
+
+def adopt_import(context, address, nbytes, source):
     try:
         info = context.query(address)
         rest = info.base + info.size - address
@@ -49,7 +56,7 @@ def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
                 f"{nbytes} bytes of another process's memory were asked for; its allocation has {rest} behind the address",
                 code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
         buffer = Buffer()
-        buffer._adopt(IMPORTED, address, nbytes, context, None, None, bytes(handle))
+        buffer._adopt(IMPORTED, address, nbytes, context, None, None, source)
     except BaseException:
         native.gmm_ipc_close(context, address)
         raise
@@ -196,9 +203,9 @@ class Context(native.Handle):
         self._queues.add(stream)
         return stream
 
-    def event(self, device=0):
-        """Makes an Event."""
-        event = Event(self, device)
+    def event(self, device=0, *, ipc=False):
+        """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
+        event = Event(self, device, ipc=ipc)
         self._queues.add(event)
         return event
 
@@ -309,6 +316,35 @@ class Context(native.Handle):
     def ipc_import(self, handle, *, device=0, timeout=None):
         """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
         return import_block(self, handle, device=device, timeout=timeout)
+
+    def ipc_import_event(self, handle, *, device=0, timeout=None):
+        """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done: they see what its maker recorded last. Only the maker records."""
+        event = Event._import(self, handle, import_desc(device, timeout))
+        self._queues.add(event)
+        return event
+
+    def ipc_configure(self, *, directory=None, users=()):
+        """Says where this context's socket stands, and who may share with it beside this user, before anything is exported or imported.
+
+        directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>. users: further user ids, in both directions; they need a directory.
+        """
+        config = native.gmm_ipc_config()
+        if directory is not None:
+            config.set_directory(os.fsdecode(directory))
+        for user in users:
+            config.add_user(user)
+        native.gmm_ipc_configure(self, config)
+
+    def import_fd(self, fd, size, *, type=FdType.DEFAULT, device=0):
+        """Maps the memory behind a descriptor of somebody else's (Vulkan, another library, Buffer.ipc_export_fd() of another process) as a Buffer.
+
+        size: bytes of the allocation, as its maker tells. The descriptor stays the caller's, who may close it at once.
+        """
+        desc = native.gmm_import_fd_desc()
+        desc.type = type
+        desc.size = size
+        desc.device = device
+        return adopt_import(self, native.gmm_import_fd(self, fd, desc)[1], size, None)
 
     # Limits and counters.
 

@@ -20,6 +20,8 @@ died stays until discard() or the end of the context.
 
 Contents: the stream of the buffer is waited for when it is pickled. Work on other streams is the sender's to finish.
 
+Events of Context.event(ipc=True) are sent in the same way; a receiver's stream waits for what the sender recorded last.
+
 CUDA does not work in a child after fork: take the start method "spawn" or "forkserver" there.
 
 A process that unpickles what it has sent itself gets the very same object. A receiver may send a buffer on as long as the first sender has not freed it.
@@ -36,6 +38,8 @@ from gmm import _native as native
 from gmm._buffer import Buffer
 from gmm._context import Context, import_block
 from gmm._enums import State
+from gmm._errors import ERRORS
+from gmm._stream import Event
 
 __all__ = ["discard", "enable_torch", "in_transit", "use_context", "wait_until_received"]
 
@@ -134,9 +138,13 @@ def pack(thing, context, handle, nbytes, device):
 
 def export(buffer):
     """The handle of a buffer; of an imported one the handle that it came by."""
-    if buffer.state == State.IMPORTED and isinstance(buffer._source, bytes):
-        return buffer._source
-    return buffer.ipc_export()
+    if buffer.state != State.IMPORTED:
+        return buffer.ipc_export()
+    if buffer._source is None:
+        raise ERRORS["NotSupportedError"](
+            "a buffer of Context.import_fd() was sent to another process; gmm cannot hand it on: send the descriptor, with multiprocessing.reduction.DupFd(fd)",
+            code=native.GMM_ERROR_NOT_SUPPORTED, name="GMM_ERROR_NOT_SUPPORTED")
+    return buffer._source
 
 
 def _reduce_buffer(buffer):
@@ -157,4 +165,21 @@ def _rebuild_buffer(parcel):
     return parcel.open()
 
 
+def _reduce_event(event):
+    handle = event._imported or event.ipc_export()
+    return _rebuild_event, (pack(event, event.context, handle, 0, event.device),)
+
+
+def _rebuild_event(parcel):
+    own = parcel.own()
+    if own is not None:
+        return own
+    try:
+        context = receiving_context(parcel.backend)
+        return context.ipc_import_event(parcel.handle, device=_device_of(context, parcel.device, parcel.uuid))
+    finally:
+        parcel.acknowledge()
+
+
 ForkingPickler.register(Buffer, _reduce_buffer)
+ForkingPickler.register(Event, _reduce_event)

@@ -14,7 +14,8 @@ import gmm.multiprocessing as sharing
 from gmm import Kind, State
 
 gmm.multiprocessing.enable_torch()
-SPAWN = torch.multiprocessing.get_context("spawn")
+torch.multiprocessing.set_forkserver_preload(["gmm._torch_multiprocessing"])  # PyTorch is imported once for all processes
+PROCESSES = torch.multiprocessing.get_context("forkserver")
 SECONDS = 120
 
 
@@ -82,8 +83,8 @@ def make(back, kind):
 
 @pytest.fixture
 def peer():
-    queue, answers = SPAWN.Queue(), SPAWN.Queue()
-    process = SPAWN.Process(target=answer, args=(queue, answers))
+    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
+    process = PROCESSES.Process(target=answer, args=(queue, answers))
     process.start()
 
     def send(tensor):
@@ -105,7 +106,7 @@ def peer():
 def test_argument(context, kind):
     tensor = tensor_of(context, kind=kind)
     address = tensor.data_ptr()
-    process = SPAWN.Process(target=add_one, args=(tensor,))
+    process = PROCESSES.Process(target=add_one, args=(tensor,))
     process.start()
     process.join(SECONDS)
     assert process.exitcode == 0
@@ -136,22 +137,22 @@ def test_others_go_pytorchs_way(context, peer):
 def test_history_is_refused(context):
     leaf = tensor_of(context).requires_grad_()
     with pytest.raises(RuntimeError, match="autograd"):
-        SPAWN.Pipe()[0].send(leaf * 2)
+        PROCESSES.Pipe()[0].send(leaf * 2)
     with pytest.raises(RuntimeError, match="autograd"):
-        SPAWN.Pipe()[0].send(leaf[1:])
+        PROCESSES.Pipe()[0].send(leaf[1:])
 
 
 def test_managed_memory_is_refused_and_stays(context):
     tensor = tensor_of(context, kind=Kind.MANAGED)
     address = tensor.data_ptr()
     with pytest.raises(gmm.InvalidKindError, match=r"clone\(\)"):
-        SPAWN.Pipe()[0].send(tensor)
+        PROCESSES.Pipe()[0].send(tensor)
     assert tensor.data_ptr() == address and tensor[5] == 5 and sharing.in_transit() == 0
 
 
 def test_storage_is_one(context):
-    queue, answers = SPAWN.Queue(), SPAWN.Queue()
-    process = SPAWN.Process(target=same_storage, args=(queue, answers))
+    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
+    process = PROCESSES.Process(target=same_storage, args=(queue, answers))
     process.start()
     base = tensor_of(context)
     queue.put(base[:10])
@@ -165,13 +166,13 @@ def test_sender_may_forget_at_once(context):
     """And the memory goes when the last of both has let it go."""
     live = context.stats().live_bytes
     tensor = tensor_of(context)
-    queue, answers = SPAWN.Queue(), SPAWN.Queue()
+    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
     queue.put(tensor)
     until(lambda: sharing.in_transit() == 1)
     del tensor
     gc.collect()
     assert context.stats().live_bytes > live
-    process = SPAWN.Process(target=answer, args=(queue, answers))
+    process = PROCESSES.Process(target=answer, args=(queue, answers))
     process.start()
     assert answers.get(timeout=SECONDS)[:2] == (True, 499500.0)
     queue.put(None)
@@ -181,8 +182,8 @@ def test_sender_may_forget_at_once(context):
 
 
 def test_worker_ends_and_tensor_stays():
-    back = SPAWN.Queue()
-    process = SPAWN.Process(target=make, args=(back, Kind.HOST))
+    back = PROCESSES.Queue()
+    process = PROCESSES.Process(target=make, args=(back, Kind.HOST))
     process.start()
     tensor = back.get(timeout=SECONDS)
     process.join(SECONDS)
@@ -195,8 +196,8 @@ def test_worker_ends_and_tensor_stays():
 
 
 def test_it_comes_back_as_itself(context):
-    queue, back = SPAWN.Queue(), SPAWN.Queue()
-    process = SPAWN.Process(target=bounce, args=(queue, back))
+    queue, back = PROCESSES.Queue(), PROCESSES.Queue()
+    process = PROCESSES.Process(target=bounce, args=(queue, back))
     process.start()
     tensor = tensor_of(context)
     queue.put(tensor)
