@@ -5,29 +5,26 @@ import ctypes
 from gmm import _native as native
 from gmm._enums import FdType, State
 from gmm._errors import ERRORS
-from gmm._interchange import Interchange
+from gmm._interchange import Interchange, methods_of
+from gmm._native import Buffer
 from gmm._stream import as_stream, stream_number
 
 ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
 
 
-def _not_pickled(memory):
+def not_pickled(memory):
     return TypeError(
         f"a gmm.{type(memory).__name__} cannot be pickled or copied here, as its bytes lie in this process's memory; send it through multiprocessing (an argument of "
-        "Process, Queue.put(), Connection.send()), pass the handle of ipc_export() to another process, or take bytes(buffer) for a copy of the contents")
+        "Process, Queue.put(), Connection.send()), pass the handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")
 
 
-class Buffer(Interchange, native.Memory):
-    """A block of memory of a context.
+class _Methods(Interchange):
+    """What of gmm.Buffer is written in Python; native/buffer.c has its life."""
 
-    It gives itself back when it is closed, when a with block ends, and at last when nobody refers to it any more. While a
-    memoryview, an array or a DLPack tensor looks at it, giving it back is refused with BufferError.
-
-    Where the host reaches the memory (HOST and MANAGED memory, and every kind on the host backend) it has the buffer protocol:
-    memoryview(buffer) and numpy.frombuffer(buffer) see the same bytes. They do not wait for streams.
-    """
-
-    __slots__ = ()
+    @property
+    def buffer(self):
+        """The buffer itself: arrays have an attribute of this name too."""
+        return self
 
     @property
     def info(self):
@@ -53,23 +50,6 @@ class Buffer(Interchange, native.Memory):
     def state(self):
         """State.ACTIVE, State.PAUSED and so on; State.FREE once it was closed."""
         return State.FREE if self.closed else self.info.state
-
-    def free(self, stream=None):
-        """Frees the block in the order of a stream: that of the allocation when None. Freeing twice does nothing.
-
-        BufferError while a view of it lives.
-        """
-        self._give_back(as_stream(stream))
-
-    def close(self):
-        """free() on the stream of the allocation."""
-        self._give_back(None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.close()
 
     def _range(self, offset, size):
         if offset < 0 or offset > self.nbytes or (size is not None and (size < 0 or size > self.nbytes - offset)):
@@ -200,15 +180,18 @@ class Buffer(Interchange, native.Memory):
         return native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0])[1:]
 
     def __reduce_ex__(self, protocol):
-        raise _not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
+        raise not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
 
-    def __repr__(self):
+    def _describe(self):
         if self.closed:
             return f"<gmm.{type(self).__name__} of {self.nbytes} bytes, closed>"
         info = self.info
         kind = getattr(info.kind, "name", info.kind)
         state = getattr(info.state, "name", info.state)
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes at 0x{self.address:x}, {kind} of device {info.device}, {state}>"
+
+
+native.extend(Buffer, methods_of(_Methods))
 
 
 class Pin(native.Memory):

@@ -1,66 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts: one backend with its memory."""
 import contextlib
-import functools
 import json
 import os
 import weakref
 
 from gmm import _native as native
-from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
+from gmm._buffer import PINNED, Buffer, Pin
 from gmm._enums import Backend, FdType, Kind, LogLevel
-from gmm._errors import ERRORS
 from gmm._heap import Heap
+from gmm._imports import asarray, copied_array, from_dlpack
 from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
-from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
+from gmm._ipc import adopt_import, import_block, import_desc
+from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._tag import Tag, tag_info, tag_number
 from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
-
 contexts = weakref.WeakSet()  # those that were opened and are referred to, closed ones too
-
-
-@functools.lru_cache(maxsize=256)
-def _alloc_desc(kind, device, tag, stream, alignment, flags):
-    """A descriptor that is never changed again, so that most allocations make none."""
-    desc = native.gmm_alloc_desc()
-    desc.kind = kind
-    desc.device = device
-    desc.tag = tag
-    desc.stream = stream
-    desc.alignment = alignment
-    desc.flags = flags
-    return desc
-
-
-def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
-    """Maps another process's memory as a Buffer of nbytes, or of all that follows the address. Its _source is the handle, to send it on."""
-    return adopt_import(context, native.gmm_ipc_import(context, handle, import_desc(device, timeout))[1], nbytes, bytes(handle))
-
-
-def import_desc(device, timeout):
-    desc = native.gmm_ipc_import_desc()
-    desc.device = device
-    desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
-    return desc
-
-
-def adopt_import(context, address, nbytes, source):
-    try:
-        info = context.query(address)
-        rest = info.base + info.size - address
-        if nbytes is None:
-            nbytes = rest
-        elif nbytes > rest:
-            raise ERRORS["InvalidSizeError"](
-                f"{nbytes} bytes of another process's memory were asked for; its allocation has {rest} behind the address",
-                code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
-        buffer = Buffer()
-        buffer._adopt(IMPORTED, address, nbytes, context, None, None, source)
-    except BaseException:
-        native.gmm_ipc_close(context, address)
-        raise
-    return buffer
 
 
 def _scope(context, device, tag, kind):
@@ -77,6 +33,9 @@ def _scope(context, device, tag, kind):
         scope.flags |= native.GMM_SCOPE_KIND
         scope.kind = kind
     return scope
+
+
+native.set_helper("tag_number", lambda pair: tag_number(*pair))
 
 
 class Context(native.Handle):
@@ -149,18 +108,25 @@ class Context(native.Handle):
 
     # Memory.
 
-    def alloc(self, size, kind=Kind.DEVICE, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False):
-        """Allocates a Buffer of size bytes for first use on a stream.
+    # Written in C, as Python code would cost more than the allocation (native/allocate.c).
+    alloc = native.context_alloc
+    empty = native.context_empty
+    zeros = native.context_zeros
 
-        tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: the bytes read as zero.
+    def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
+        """A new Array with a copy of the elements of an array of any package, of a buffer, of a number, or of nested lists of numbers.
+
+        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Waits for the copy without a stream.
         """
-        stream = as_stream(stream)
-        flags = (native.GMM_ALLOC_DEDICATED if dedicated else 0) | (native.GMM_ALLOC_ZERO if zero else 0)
-        desc = _alloc_desc(kind, device, tag_number(self, tag), stream_number(stream), alignment, flags)
-        address = native.gmm_alloc(self, size, desc)[1]
-        buffer = Buffer()
-        buffer._adopt(ALLOCATED, address, size, self, None, stream, None)
-        return buffer
+        return copied_array(self, source, dtype, kind, device=device, tag=tag, stream=stream)
+
+    def from_dlpack(self, obj, *, device=None, copy=None, stream=None):
+        """gmm.from_dlpack() with this context for a copy."""
+        return from_dlpack(obj, device=device, copy=copy, stream=stream, context=self)
+
+    def asarray(self, obj, *, copy=None, stream=None):
+        """gmm.asarray() with this context for a copy."""
+        return asarray(obj, copy=copy, stream=stream, context=self)
 
     def query(self, address):
         """Tells what an address (a number or a buffer) is: PointerInfo. Foreign and interior addresses are welcome."""

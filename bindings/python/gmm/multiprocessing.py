@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers sent through multiprocessing: no copy, the receiver gets a Buffer over the same memory.
+"""Buffers and arrays sent through multiprocessing: no copy, the receiver gets a Buffer or an Array over the same memory.
 
     import multiprocessing
 
@@ -35,10 +35,12 @@ from typing import NamedTuple
 
 from gmm import _default, _transit
 from gmm import _native as native
+from gmm._array import Array
 from gmm._buffer import Buffer
-from gmm._context import Context, import_block
+from gmm._context import Context
 from gmm._enums import State
 from gmm._errors import ERRORS
+from gmm._ipc import import_block
 from gmm._stream import Event
 
 __all__ = ["discard", "enable_torch", "in_transit", "use_context", "wait_until_received"]
@@ -165,6 +167,16 @@ def _rebuild_buffer(parcel):
     return parcel.open()
 
 
+def _reduce_array(array):
+    if not isinstance(array.buffer, Buffer):
+        raise TypeError("a gmm.Array over memory of another package, or pinned memory, was sent to another process; send copy() of it, or the other package's own object")
+    return _rebuild_array, (array.buffer, array.shape, array.dtype, array.strides, array.offset, array.readonly)
+
+
+def _rebuild_array(buffer, shape, dtype, strides, offset, readonly):
+    return Array(buffer, shape, dtype, strides=strides, offset=offset, readonly=readonly)
+
+
 def _reduce_event(event):
     handle = event._imported or event.ipc_export()
     return _rebuild_event, (pack(event, event.context, handle, 0, event.device),)
@@ -182,4 +194,5 @@ def _rebuild_event(parcel):
 
 
 ForkingPickler.register(Buffer, _reduce_buffer)
+ForkingPickler.register(Array, _reduce_array)
 ForkingPickler.register(Event, _reduce_event)
