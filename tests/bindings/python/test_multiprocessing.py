@@ -72,6 +72,31 @@ def never_receives(connection):
     signal.pause()
 
 
+def negate(array):
+    assert type(array) is gmm.Array and array.buffer.state == State.IMPORTED
+    seen = memoryview(array)
+    for at in range(array.shape[0]):
+        seen[at, 1] = -seen[at, 1]
+
+
+def look_at(array, other):
+    assert array.buffer is other.buffer or array.buffer.address == other.buffer.address
+    return array.tolist(), array.shape, array.strides, array.readonly
+
+
+def wait_for_event(queue, connection):
+    """Queues a copy behind the sender's event, on a stream of its own."""
+    event, buffer = queue.get(timeout=SECONDS)
+    context = buffer.context
+    stream = context.stream()
+    copied = context.alloc(buffer.nbytes, Kind.HOST, stream=stream)
+    connection.send("waiting")
+    stream.wait(event)
+    copied.copy_from(buffer, stream=stream)
+    stream.synchronize()
+    connection.send((bytes(memoryview(copied)[:4]), event.done))
+
+
 def value_of(buffer):
     return bytes(buffer)[0]
 
@@ -91,6 +116,53 @@ def fails_to_get(queue, answers):
 
 
 # The tests.
+
+
+def test_array(host):
+    array = host.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype="float32", kind=Kind.HOST)
+    run(SPAWN.Process(target=negate, args=(array,)))
+    assert array.tolist() == [[1.0, -2.0, 3.0], [4.0, -5.0, 6.0]]
+    with SPAWN.Pool(1) as pool:
+        part = array.T[1:]
+        assert pool.apply(look_at, (part, array)) == (part.tolist(), part.shape, part.strides, False)
+    here, there = SPAWN.Pipe()
+    here.send(array)
+    again = there.recv()
+    assert again.buffer is array.buffer and again.tolist() == array.tolist()
+    arrived()
+
+
+def test_array_of_others(host):
+    here, _ = SPAWN.Pipe()
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(TypeError, match=r"copy\(\)"):
+        here.send(gmm.asarray(numpy.arange(3)))
+    with pytest.raises(TypeError, match="multiprocessing"):
+        pickle.dumps(host.array([1, 2]))
+    assert sharing.in_transit() == 0
+
+
+def test_event(context):
+    """The receiver's stream waits for what the sender recorded."""
+    queue = SPAWN.Queue()
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=wait_for_event, args=(queue, there))
+    process.start()
+    with context.alloc(MIB, Kind.VMM) as buffer:
+        event, stream = context.event(ipc=True), context.stream()
+        buffer.fill(1)
+        stream.call(lambda: time.sleep(0.5))
+        buffer.fill(2, stream=stream)
+        event.record(stream)
+        queue.put((event, buffer))
+        assert here.poll(SECONDS) and here.recv() == "waiting"
+        assert here.poll(SECONDS) and here.recv() == (b"\2\2\2\2", True)
+        process.join(SECONDS)
+        assert process.exitcode == 0
+        here.send(event)
+        assert there.recv() is event
+        with pytest.raises(gmm.InvalidHandleError):
+            here.send(context.event())
 
 
 @pytest.mark.parametrize("kind", [Kind.VMM, Kind.HOST, Kind.DEVICE])
