@@ -42,10 +42,10 @@ Status check_descriptor(int32_t fd, gmm_fd_type *type) {
   }
   const bool file = S_ISREG(state.st_mode);
   if (*type == GMM_FD_DEFAULT) *type = file ? GMM_FD_FILE : GMM_FD_OPAQUE;
-  if (file == (*type == GMM_FD_FILE)) return Status();
+  if (file || *type != GMM_FD_FILE) return Status();
   return fail(GMM_ERROR_INVALID_VALUE,
-              "gmm_import_fd(%" PRId32 "): the descriptor is %s, which the type %s does not mean.", fd,
-              file ? "a file" : "no file", type_name(*type));
+              "gmm_import_fd(%" PRId32 "): the descriptor is no file, which GMM_FD_FILE means; pass the type that its maker says.",
+              fd);
 }
 
 }  // namespace

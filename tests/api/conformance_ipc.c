@@ -109,12 +109,18 @@ static void the_exporter_may_die(void) {
   void *memory = NULL;
   MUST(gmm_ipc_import(context, &handle, &desc, &memory));
   CHECK_PATTERN(memory, SIZE, 7);
+  CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) == 0);
   second_kill(&second);
+  for (unsigned i = 0; i < 50 && (query(memory).flags & GMM_POINTER_PEER_GONE) == 0; ++i) sleep_ms(20);
+  CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) != 0);
+  CHECK_EQUAL(query(memory).state, GMM_STATE_IMPORTED);
   bool legacy = kind == GMM_KIND_DEVICE && !on_host_backend();
   if (!legacy) {  // the driver's own IPC keeps nothing alive
     CHECK_PATTERN(memory, SIZE, 7);
     write_pattern(memory, SIZE, 8, GMM_STREAM_DEFAULT);
     CHECK_PATTERN(memory, SIZE, 8);
+  } else {
+    RESULT(gmm_fill(context, memory, 1, 10, GMM_STREAM_DEFAULT), GMM_ERROR_IPC_PEER_GONE);
   }
   OK(gmm_ipc_close(context, memory));
   double begin = now_s();
@@ -187,7 +193,7 @@ static void memory_with_importers_is_not_paused(void) {
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
   gmm_ipc_handle handle;
   MUST(gmm_ipc_export(context, block, &handle));
-  second_process second = start("hold", SIZE, 5);
+  second_process second = start("revoked", SIZE, 5);
   CHECK(send_bytes(second.to, &handle, sizeof handle));
   char told = 0;
   CHECK(receive_bytes(second.from, &told, 1));
@@ -199,21 +205,20 @@ static void memory_with_importers_is_not_paused(void) {
   CHECK_PATTERN(block, SIZE, 5);
   RESULT(gmm_reset(context), GMM_ERROR_BUSY);
   CHECK_PATTERN(block, SIZE, 5);
-  desc.flags = GMM_PAUSE_FORCE;  // the importer keeps the old pages, we get new ones
+  desc.flags = GMM_PAUSE_FORCE;  // the importer keeps the old pages but is told, we get new ones
   OK(gmm_pause(context, &desc, &bytes));
   desc.flags = 0;
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(block, SIZE, 5);
   write_pattern(block, SIZE, 77, GMM_STREAM_DEFAULT);
-  CHECK(send_bytes(second.to, "o", 1));  // it still sees what was there
-  CHECK_EQUAL(second_wait(&second), 0);
-  CHECK_PATTERN(block, SIZE, 77);
-  gmm_result result = GMM_ERROR_BUSY;
-  for (unsigned i = 0; i < 100 && result == GMM_ERROR_BUSY; ++i) {
+  gmm_result result = GMM_ERROR_BUSY;  // it is counted no more, though it has not closed the memory
+  for (unsigned i = 0; i < 50 && result == GMM_ERROR_BUSY; ++i) {
     result = gmm_pause(context, &desc, NULL);
     if (result == GMM_ERROR_BUSY) sleep_ms(20);
   }
   CHECK_EQUAL(result, GMM_OK);
+  CHECK(send_bytes(second.to, "o", 1));
+  CHECK_EQUAL(second_wait(&second), 0);
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(block, SIZE, 77);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
