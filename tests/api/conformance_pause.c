@@ -187,7 +187,7 @@ static void paused_memory_is_refused_everywhere(void) {
   RESULT(gmm_copy(context, bytes, block + 5000, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   RESULT(gmm_fill(context, block, 0, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_PAUSED);
-  RESULT(gmm_ipc_export_fd(context, block, &fd, NULL, NULL), GMM_ERROR_PAUSED);
+  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_PAUSED);
   CHECK_EQUAL(fd, -1);
   CHECK(strstr(gmm_last_error_message(), "resume") != NULL);
   CHECK((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0 || !"paused memory is not accessible");

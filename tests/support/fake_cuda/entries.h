@@ -67,6 +67,10 @@
   X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 1)                                        \
   X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, 1)                                        \
   X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, 1)                                      \
+  X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, 1)                   \
+  X(cuImportExternalMemory, cuImportExternalMemory, 10000, 1)                                 \
+  X(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000, 1)               \
+  X(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, 1)                               \
   X(cuMemAdvise, cuMemAdvise, 8000, 1)                                                        \
   X(cuMemAdvise, cuMemAdvise_v2, 12020, 1)                                                    \
   X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, 1)                                          \

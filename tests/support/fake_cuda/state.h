@@ -138,6 +138,7 @@ Region *find_region(uintptr_t address);
 Mapping *find_mapping(uintptr_t address, uintptr_t *base);
 bool find_reservation(uintptr_t address, uintptr_t *base, size_t *size);
 uint64_t managed_bytes();
+uint64_t live_externals();  // of cuImportExternalMemory
 
 // A stretch of bytes that the driver can reach, kept alive.
 struct Piece {
