@@ -10,6 +10,7 @@ import pytest
 
 import gmm
 import gmm.memory_saver
+import gmm.torch
 import gmm.vllm
 
 pytest.importorskip("mypy")
@@ -21,14 +22,14 @@ def test_stubs(tmp_path):
     (tmp_path / "gmm").mkdir()
     for stub in package.glob("*.pyi"):
         shutil.copy(stub, tmp_path / "gmm")
-    assert {path.name for path in (tmp_path / "gmm").iterdir()} == {"__init__.pyi", "memory_saver.pyi", "vllm.pyi"}
+    assert {path.name for path in (tmp_path / "gmm").iterdir()} == {"__init__.pyi", "memory_saver.pyi", "torch.pyi", "vllm.pyi"}
     environment = {**os.environ, "MYPYPATH": str(tmp_path), "PYTHONPATH": str(package.parent)}
     done = subprocess.run([sys.executable, "-m", "mypy.stubtest", "gmm"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no issues found" in done.stdout
 
 
-@pytest.mark.parametrize("module", [gmm, gmm.memory_saver, gmm.vllm], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [gmm, gmm.memory_saver, gmm.torch, gmm.vllm], ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring(module):
     assert module.__doc__
     for name in module.__all__:
