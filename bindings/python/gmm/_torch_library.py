@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libgmm_torch.so by ctypes: gmm as PyTorch calls it, over the default context."""
+"""libgmm_torch.so.0 by ctypes: gmm as PyTorch calls it, over the default context."""
 import ctypes
 import os
 import pathlib
@@ -9,7 +9,7 @@ from gmm import _default
 from gmm import _native as native
 from gmm._errors import _make_exception
 
-NAME = "libgmm_torch.so"
+NAME = "libgmm_torch.so.0"
 HOST = -1  # GMM_DEVICE_HOST
 
 _i32, _i64, _u32, _u64, _size, _pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_ssize_t, ctypes.c_void_p
