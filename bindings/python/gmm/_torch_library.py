@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """libgmm_torch.so.0 by ctypes: gmm as PyTorch calls it, over the default context."""
+import atexit
 import ctypes
 import os
 import pathlib
@@ -17,6 +18,7 @@ _REFERENCE = ctypes.POINTER
 _SIGNATURES = {
     "gmm_torch_attach": (_i32, [_pointer]),
     "gmm_torch_forget": (None, []),
+    "gmm_torch_end": (None, []),
     "gmm_torch_set_errors": (None, [_pointer, _pointer]),
     "gmm_torch_set_kind": (None, [_u32]),
     "gmm_torch_set_managed": (None, [_i32]),
@@ -54,6 +56,7 @@ class Library:
         if result == native.GMM_ERROR_BUSY:
             raise RuntimeError("gmm.torch: PyTorch's memory is from a default context that was closed since; leave gmm.context() open while PyTorch uses it")
         self.check(result)
+        atexit.register(self.cdll.gmm_torch_end)
 
     def check(self, result):
         """Raises the gmm.Error of a result below 0; returns any other."""
