@@ -10,7 +10,7 @@ import time
 
 from torch_check_cuda import MIB, SLEEP, info, must, raises
 
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" / "managed_larger_than_quota.py"
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" / "torch_larger_than_quota.py"
 
 PREFERRED, ACCESSED_BY, LAST_PREFETCH = 2, 3, 4
 CPU, NOWHERE = -1, -2
@@ -89,7 +89,7 @@ def uvm_waits_only_when_asked():
 
     g = torch.zeros(MIB, device="cuda")
     torch.cuda.synchronize()
-    torch.cuda._sleep(4 * SLEEP)
+    torch.cuda._sleep(8 * SLEEP)
     g.add_(1)
     done = torch.cuda.Event()
     done.record()
@@ -99,7 +99,7 @@ def uvm_waits_only_when_asked():
     quick = time.monotonic() - begin
     torch.cuda.synchronize()
     must(not early, f"non_blocking waited ({quick * 1000:.1f} ms)")
-    torch.cuda._sleep(4 * SLEEP)
+    torch.cuda._sleep(8 * SLEEP)
     g.add_(1)
     done.record()
     h = torch.cuda.uvm_to(g, "cpu")

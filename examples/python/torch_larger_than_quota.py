@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a model that is three times as large as its quota of GPU memory.
 
-With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With managed memory the weights, the
-gradients and the optimizer's state live in host memory, a layer's pages are on the GPU while the layer works, and what was on the GPU at most is
-measured and compared with the quota. (A limit cannot say it: it counts managed memory wherever its pages are.)
+With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With managed memory the weights and the
+optimizer's state live in host memory, and a layer's pages are on the GPU while the layer works. A limit cannot hold that to the quota, as it counts managed
+memory wherever its pages are; so the program adds up what it has on the GPU at each step (the driver says of each block where it is to be), and
+fails when that passes the quota. What the driver has left is printed beside it; it says the same when no other program uses the GPU.
 
-    python managed_larger_than_quota.py [--quota MIB] [--steps N]
+    python torch_larger_than_quota.py [--quota MIB] [--steps N]
 
 Needs a CUDA device with twice the model's memory free: managed memory beyond what the device has is not asked for.
 """
 import argparse
+import ctypes
 import subprocess
 import sys
 
@@ -18,10 +20,24 @@ LAYERS, WIDTH, BATCH = 12, 2048, 64
 MODEL_BYTES = LAYERS * (WIDTH * WIDTH + WIDTH) * 4 * 4  # weights, gradients and two moments of Adam, in float32
 
 
-def resident(torch, before):
-    """Bytes of the device that were taken since."""
-    torch.cuda.synchronize()
-    return before - torch.cuda.mem_get_info()[0]
+PREFERRED_LOCATION = 2  # CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION
+
+
+def on_the_gpu():
+    """Bytes of managed memory in use whose place is the GPU, as the driver says of each block."""
+    import gmm
+
+    driver, total = ctypes.CDLL("libcuda.so.1"), 0
+    for heap in gmm.context().snapshot()["heaps"]:
+        for block in heap["blocks"] if str(heap["kind"]).upper() == "MANAGED" else ():
+            address, size = block["address"], block["size"]
+            address = int(address, 0) if isinstance(address, str) else address
+            place = ctypes.c_int32(-2)
+            # The middle of it: a block may share its first and last page with others.
+            if driver.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), PREFERRED_LOCATION, ctypes.c_uint64(address + size // 2), ctypes.c_size_t(1)) != 0:
+                raise RuntimeError("the driver does not say where managed memory is to be")
+            total += size if place.value >= 0 else 0
+    return total
 
 
 def train(torch, steps, fetch, evict, measure):
@@ -90,7 +106,8 @@ def managed(quota, steps):
         return 1
     warm = torch.ones(64, 64, device="cuda")
     (warm @ warm).sum().item()  # what the libraries take for themselves
-    before, most = torch.cuda.mem_get_info()[0], 0
+    torch.cuda.synchronize()
+    before, most, taken = torch.cuda.mem_get_info()[0], 0, 0
 
     def fetch(tensors):
         for tensor in tensors:
@@ -101,13 +118,15 @@ def managed(quota, steps):
             gmm.torch.uvm_to(tensor.detach(), "cpu", non_blocking=True)
 
     def measure():
-        nonlocal most
-        most = max(most, resident(torch, before))
+        nonlocal most, taken
+        torch.cuda.synchronize()
+        most = max(most, on_the_gpu())
+        taken = max(taken, before - torch.cuda.mem_get_info()[0])
 
     losses = train(torch, steps, fetch, evict, measure)
     asked = gmm.context().stats(kind=gmm.Kind.MANAGED).peak_live_bytes
-    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at most {most // MIB} MiB of the GPU, "
-          f"quota {quota // MIB} MiB")
+    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at most {most // MIB} MiB of it on the GPU "
+          f"(the driver had {taken // MIB} MiB less, whosever they are), quota {quota // MIB} MiB")
     if not losses[-1] < losses[0]:
         print("managed memory: the loss did not fall")
         return 1
@@ -123,11 +142,19 @@ def managed(quota, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quota", type=int, default=256, help="MiB of GPU memory")
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--memory", choices=("plain", "managed"), help="only this half, in this process")
     arguments = parser.parse_args()
     if arguments.memory:
         return {"plain": plain, "managed": managed}[arguments.memory](arguments.quota * MIB, arguments.steps)
+    try:
+        import torch
+    except ImportError:
+        print("skipped: PyTorch is not installed")
+        return 0
+    if not torch.cuda.is_available():
+        print("skipped: PyTorch sees no CUDA device")
+        return 0
     print(f"a model of {MODEL_BYTES // MIB} MiB with its gradients and Adam, a quota of {arguments.quota} MiB", flush=True)
     halves = [[sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory", half] for half in ("plain", "managed")]
     return max([subprocess.call(half) for half in halves])
