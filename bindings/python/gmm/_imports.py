@@ -76,7 +76,7 @@ def from_dlpack(obj, *, device=None, copy=None, stream=None, context=None):
     if not same and copy is False and at[0] != CUDA_MANAGED:
         raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
-    array = native.dlpack_import(capsule, on_stream)
+    array = native.dlpack_import(capsule, on_stream, context)
     # A producer says -1 to "no order"; what came by one is in order on no stream.
     if copy or (not same and array.__dlpack_device__() != wanted):
         return _copy_to_gmm(array, wanted, context, stream)
@@ -115,15 +115,15 @@ def asarray(obj, *, copy=None, stream=None, context=None):
         except BufferError as error:  # such as what is read-only, by an old producer: another protocol may say that
             refused = error
     if hasattr(obj, "__cuda_array_interface__"):
-        array = _over_interface(obj, obj.__cuda_array_interface__, CUDA)
+        array = _over_interface(obj, obj.__cuda_array_interface__, CUDA, context)
     elif hasattr(obj, "__sycl_usm_array_interface__"):
-        array = _over_sycl(obj, obj.__sycl_usm_array_interface__)
+        array = _over_sycl(obj, obj.__sycl_usm_array_interface__, context)
     else:
         try:
-            array = _over_buffer(obj)
+            array = _over_buffer(obj, context)
         except TypeError:
             if hasattr(obj, "__array_interface__"):
-                array = _over_interface(obj, obj.__array_interface__, CPU)
+                array = _over_interface(obj, obj.__array_interface__, CPU, context)
     if array is None:
         if refused is not None:
             raise refused
@@ -132,44 +132,44 @@ def asarray(obj, *, copy=None, stream=None, context=None):
     return _copy_to_gmm(array, None, context, stream) if copy else array
 
 
-def _over_interface(obj, interface, device_type):
+def _over_interface(obj, interface, device_type, context):
     """The CUDA Array Interface, and NumPy's, which it was made after."""
     if interface.get("mask") is not None:
         raise BufferError("gmm takes no array with a mask")
     typestr, shape, data = interface["typestr"], tuple(interface["shape"]), interface.get("data")
     if not isinstance(data, tuple):
-        return _over_buffer(obj if data is None else data)
+        return _over_buffer(obj if data is None else data, context)
     stream = interface.get("stream") if device_type == CUDA else None
     if stream == 0:
         raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, 2 the thread's own")
     device = 0
     if device_type == CUDA and data[0]:
-        device = _cuda_device(data[0])
+        device = _cuda_device(data[0], context)
     return native.array_foreign(obj, data[0], shape, interface.get("strides"), typestr, bool(data[1]), device_type, device,
-                                None if stream is None else as_stream(stream))
+                                None if stream is None else as_stream(stream), context)
 
 
-def _cuda_device(address):
-    """The interface does not say which device the memory is of; the driver does, where the default context is CUDA's."""
-    context = _default(None)
+def _cuda_device(address, context):
+    """The interface does not say which device the memory is of; the driver does, where the context is CUDA's."""
+    context = _default(context)
     if context.info.backend_name != "cuda":
         return 0
     return max(context.query(address).device, 0)
 
 
-def _over_sycl(obj, interface):
+def _over_sycl(obj, interface, context):
     itemsize = int(interface["typestr"][2:])
     strides = interface.get("strides")
     address = interface["data"][0] + (interface.get("offset") or 0) * itemsize
     # The flag beside the address means read-only to some and writable to others: it says nothing.
     return native.array_foreign(obj, address, tuple(interface["shape"]), None if strides is None else tuple(step * itemsize for step in strides),
-                                interface["typestr"], False, ONE_API, 0, None)
+                                interface["typestr"], False, ONE_API, 0, None, context)
 
 
-def _over_buffer(obj):
+def _over_buffer(obj, context):
     view = memoryview(obj)
     address = native.view_address(view)
-    return native.array_foreign(view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None)
+    return native.array_foreign(view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None, context)
 
 
 def _typestr(view):

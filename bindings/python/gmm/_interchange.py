@@ -170,6 +170,6 @@ class Interchange:
         context = self.context
         if self.buffer is None and context.info.backend_name != "cuda":
             raise BufferError(
-                f"the memory is ordered on a CUDA stream, which the default context of the {context.info.backend_name} backend does not know; "
+                f"the memory is ordered on a CUDA stream, which a context of the {context.info.backend_name} backend does not know; "
                 "open a CUDA context and import with Context.from_dlpack() or Context.asarray()")
         return context

@@ -143,14 +143,14 @@ def test_what_is_not_understood_is_left_to_its_capsule(options, error):
 def test_capsules_by_hand():
     producer = Producer()
     capsule = producer.__dlpack__()
-    array = gmm._native.dlpack_import(capsule, None)
+    array = gmm._native.dlpack_import(capsule, None, None)
     assert _name(capsule) == b"used_dltensor_versioned"
     with pytest.raises(ValueError, match="consumed"):
-        gmm._native.dlpack_import(capsule, None)
+        gmm._native.dlpack_import(capsule, None, None)
     with pytest.raises(TypeError):
-        gmm._native.dlpack_import(_new(1, b"other", None), None)
+        gmm._native.dlpack_import(_new(1, b"other", None), None, None)
     with pytest.raises(TypeError):
-        gmm._native.dlpack_import(3, None)
+        gmm._native.dlpack_import(3, None, None)
     del array, capsule
     gc.collect()
     assert len(producer.deleted) == 1
@@ -446,3 +446,19 @@ import builtins
 builtins.kept = kept
 print(len(kept))
 """) == "5\n"
+
+
+def test_a_device_is_not_looked_at_by_the_host(host):
+    """A context of the host backend would read a GPU's address with the processor."""
+    described = {"shape": (4,), "typestr": "<i4", "data": (0x7000, False), "version": 3, "stream": 1}
+    array = host.asarray(Interface(None, cuda_array_interface=described))
+    assert array.context is host and array[1:].context is host
+    mine = host.zeros(4, "i4")
+    for use in (array.numpy, array.tolist, array.copy, lambda: bytes(array), lambda: array.fill(0), lambda: array.copy_from(bytes(16)), lambda: array.copy_from(mine),
+                lambda: array.copy_to(mine), lambda: mine.copy_from(array), lambda: mine.copy_to(array), lambda: host.array(array), lambda: host.asarray(array, copy=True),
+                lambda: array.__dlpack__(stream=2), lambda: mine.buffer.copy_from(array), lambda: host.from_dlpack(array, device=gmm.HOST)):
+        with pytest.raises(BufferError):
+            use()
+    usm = {"shape": (4,), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": None, "offset": 0, "syclobj": None}
+    with pytest.raises(BufferError, match="sycl"):
+        host.asarray(Interface(None, sycl_usm_array_interface=usm)).tolist()
