@@ -7,7 +7,8 @@
 A row for each of: a buffer allocated and dropped, one freed by hand, an array made and dropped. Each figure is the best of many short runs, in which the subjects
 take turns, so that what else the machine does meets all of them. The goal: no row of gmm above the peer's (ratio at most 1) on a GPU.
 
-What is missing is said in the last rows, and makes the exit code 3. --stand-in: without a GPU, NumPy takes CuPy's part; such rows say so, and the exit code stays 3.
+Prints in the Test Anything Protocol: a row that has a goal is a test. The exit code is 1 when a goal is missed. What is missing is said in the last rows, and makes
+the exit code 3. --stand-in: without a GPU, NumPy takes CuPy's part; such rows say so, and the exit code stays 3.
 """
 import argparse
 import json
@@ -123,15 +124,30 @@ def main():
         missing.append({"missing": "cupy", "why": why})
         if options.stand_in and not any("numpy" == entry["missing"] for entry in missing):
             rows += rows_of("device", context, gmm.Kind.DEVICE, options.size, numpy_peer, "numpy", options.repeat, "a stand-in: NumPy instead of CuPy, so no figure of a GPU")
-    for row in rows + missing:
-        if options.json:
+    above = [row for row in rows if row["where"] == "device" and "note" not in row and row["ratio"] > 1]
+    if options.json:
+        for row in rows + missing:
             print(json.dumps({"bench": "python-cost", **row}))
-        elif "missing" in row:
-            print(f"missing: {row['missing']}: {row['why']}")
+    else:
+        print_tap(rows, missing, above)
+    return 3 if missing else 1 if above else 0
+
+
+def print_tap(rows, missing, above):
+    """A test for each row that has a goal; the others are remarks."""
+    count = 0
+    for row in rows:
+        text = (f"{row['where']} {row['what']}: {row['subject']} {row['ns']:.0f} ns, {row['peer']} {row['peer_version']} {row['peer_ns']:.0f} ns, "
+                f"ratio {row['ratio']:.2f}")
+        if row["where"] == "device" and "note" not in row:
+            count += 1
+            print(f"{'not ok' if row in above else 'ok'} {count} - {text}")
         else:
-            print(f"{row['where']:6} {row['what']:14} {row['subject']:21} {row['ns']:8.0f} ns   {row['peer']} {row['peer_ns']:8.0f} ns   ratio {row['ratio']:.2f}"
-                  f"{'   ' + row['note'] if 'note' in row else ''}")
-    return 3 if missing else 0
+            print(f"# {text}{' (' + row['note'] + ')' if 'note' in row else ''}")
+    for row in missing:
+        count += 1
+        print(f"not ok {count} - missing: {row['missing']}: {row['why']}")
+    print(f"1..{count}")
 
 
 if __name__ == "__main__":
