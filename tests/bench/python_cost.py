@@ -4,11 +4,11 @@
 
     python_cost.py [--json] [--size BYTES] [--repeat N] [--stand-in]
 
-A row for each of: a buffer allocated and dropped, one freed by hand, an array made and dropped. Each figure is the best of many short runs, in which the subjects
-take turns, so that what else the machine does meets all of them. The goal: no row of gmm above the peer's (ratio at most 1) on a GPU.
+A row for each of: a buffer allocated and dropped, one freed by hand, an array made and dropped. Each figure is the best of many short runs, in
+which the subjects take turns, so that what else the machine does meets all of them. The goal: no row of gmm above the peer's (ratio at most 1) on a GPU.
 
-Prints in the Test Anything Protocol: a row that has a goal is a test. The exit code is 1 when a goal is missed. What is missing is said in the last rows, and makes
-the exit code 3. --stand-in: without a GPU, NumPy takes CuPy's part; such rows say so, and the exit code stays 3.
+Prints in the Test Anything Protocol: a row that has a goal is a test. The exit code is 1 when a goal is missed. What is missing is said in
+the last rows, and makes the exit code 3. --stand-in: without a GPU, NumPy takes CuPy's part; such rows say so, and the exit code stays 3.
 """
 import argparse
 import json
@@ -92,7 +92,8 @@ def rows_of(where, context, kind, size, peer, peer_name, repeat, note):
         ns = best(subjects, repeat, 2000)
         for name in mine:
             rows.append({
-                "bench": "python-cost", "where": where, "what": what, "subject": name, "backend": context.info.backend_name, "kind": kind.name, "size": size, "ns": ns[name],
+                "bench": "python-cost", "where": where, "what": what, "subject": name, "backend": context.info.backend_name, "kind": kind.name, "size": size,
+                "ns": ns[name],
                 "peer": peer_name, "peer_version": version, "peer_ns": ns[peer_name], "empty_call_ns": ns["an empty call"],
                 "ratio": ns[name] / ns[peer_name], **({"note": note} if note else {})})
     return rows
@@ -123,7 +124,8 @@ def main():
     if why is not None:
         missing.append({"missing": "cupy", "why": why})
         if options.stand_in and not any("numpy" == entry["missing"] for entry in missing):
-            rows += rows_of("device", context, gmm.Kind.DEVICE, options.size, numpy_peer, "numpy", options.repeat, "a stand-in: NumPy instead of CuPy, so no figure of a GPU")
+            note = "a stand-in: NumPy instead of CuPy, so no figure of a GPU"
+            rows += rows_of("device", context, gmm.Kind.DEVICE, options.size, numpy_peer, "numpy", options.repeat, note)
     above = [row for row in rows if row["where"] == "device" and "note" not in row and row["ratio"] > 1]
     if options.json:
         for row in rows + missing:

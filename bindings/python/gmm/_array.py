@@ -71,8 +71,8 @@ def _check_backend(context, array):
     needed = "sycl" if array._foreign_device[0] == ONE_API else "cuda"
     if context.info.backend_name != needed:
         raise BufferError(
-            f"the memory is of DLPack device {array._foreign_device}; a context of the {context.info.backend_name} backend cannot copy it: open one of the "
-            f"{needed} backend, and import with its from_dlpack() or asarray()")
+            f"the memory is of DLPack device {array._foreign_device}; a context of the {context.info.backend_name} backend cannot copy it: open one "
+            f"of the {needed} backend, and import with its from_dlpack() or asarray()")
 
 
 class _Methods(Interchange):

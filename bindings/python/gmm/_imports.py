@@ -101,8 +101,8 @@ def _capsule(obj, stream, dl_device, copy):
 def asarray(obj, *, copy=None, stream=None, context=None):
     """An Array over an object of any protocol, without a copy: DLPack, the CUDA Array Interface, SYCL's, the buffer protocol, or of gmm itself.
 
-    copy: False: never; True: into gmm's memory. stream: the one on which the array will be used. context: as for from_dlpack(). What has none of these,
-    such as a list of numbers, is copied by gmm.array().
+    copy: False: never; True: into gmm's memory. stream: the one on which the array will be used. context: as for from_dlpack(). What has none of
+    these, such as a list of numbers, is copied by gmm.array().
     """
     if isinstance(obj, native.Memory):
         obj = Array(obj)
@@ -127,8 +127,8 @@ def asarray(obj, *, copy=None, stream=None, context=None):
     if array is None:
         if refused is not None:
             raise refused
-        raise TypeError(f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, __sycl_usm_array_interface__ and the buffer protocol; "
-                        "gmm.array() copies lists of numbers")
+        raise TypeError(f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, __sycl_usm_array_interface__ and the buffer "
+                        "protocol; gmm.array() copies lists of numbers")
     return _copy_to_gmm(array, None, context, stream) if copy else array
 
 
@@ -174,8 +174,7 @@ def _over_buffer(obj, context):
 
 def _typestr(view):
     letter = view.format.lstrip("@=<")
-    kinds = {"?": "b", "b": "i", "h": "i", "i": "i", "l": "i", "q": "i", "n": "i", "B": "u", "H": "u", "I": "u", "L": "u", "Q": "u", "N": "u", "c": "u",
-             "e": "f", "f": "f", "d": "f", "Zf": "c", "Zd": "c"}
+    kinds = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"), "Zf": "c", "Zd": "c"}
     if letter not in kinds:
         raise BufferError(f"the buffer's elements of format {view.format!r} are none that gmm knows")
     return f"{kinds[letter]}{view.itemsize}"
@@ -192,7 +191,7 @@ def copied_array(context, source, dtype, kind, *, device, tag, stream):
         return _from_numbers(context, source, dtype, kind, options)
     made = context.empty(seen.shape, seen.dtype, kind, **options)
     if dtype is not None and Array(made.buffer, 0, dtype).dtype != seen.dtype:
-        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm converts none, so ask for that dtype, or convert with the source's library")
+        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm converts none: ask for that dtype, or convert with the source's library")
     if not seen.contiguous:
         seen = seen.copy(Kind.HOST)
     if not seen._host_reaches() and seen.buffer is None and seen._foreign_stream is not None:
@@ -213,8 +212,15 @@ def _from_numbers(context, source, dtype, kind, options):
         if not any(hasattr(value, name) for name in ("__index__", "__float__", "__complex__")):
             raise TypeError(f"{type(value).__name__} is neither a number, nor an array of any protocol that gmm knows")
     if dtype is None:
-        dtype = bool if flat and all(isinstance(value, bool) for value in flat) else int if flat and all(hasattr(value, "__index__") for value in flat) else (
-            float if all(hasattr(value, "__float__") for value in flat) else complex)
+        def all_have(name):
+            return all(hasattr(value, name) for value in flat)
+
+        if flat and all(isinstance(value, bool) for value in flat):
+            dtype = bool
+        elif flat and all_have("__index__"):
+            dtype = int
+        else:
+            dtype = float if all_have("__float__") else complex
     made = context.empty(tuple(shape), dtype, kind, **options)
     letter = _FORMATS.get(made.dtype)
     if letter is None:
