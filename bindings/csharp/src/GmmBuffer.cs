@@ -347,7 +347,7 @@ namespace Gmm
                 int fd;
                 ulong offset;
                 ulong size;
-                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, out fd, out offset, out size);
+                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, Native.GMM_FD_DEFAULT, out fd, out offset, out size);
                 return new GmmExportedFd(fd, (long)offset, (long)size);
             }
         }

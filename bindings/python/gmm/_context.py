@@ -1,32 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts: one backend with its memory."""
 import contextlib
-import functools
 import json
 import os
 import weakref
 
 from gmm import _native as native
-from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
+from gmm._buffer import IMPORTED, PINNED, Buffer, Pin
 from gmm._enums import Backend, Kind, LogLevel
 from gmm._heap import Heap
+from gmm._imports import asarray, copied_array, from_dlpack
 from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
-from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
+from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._tag import Tag, tag_info, tag_number
 from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
-
-
-@functools.lru_cache(maxsize=256)
-def _alloc_desc(kind, device, tag, stream, alignment, flags):
-    """A descriptor that is never changed again, so that most allocations make none."""
-    desc = native.gmm_alloc_desc()
-    desc.kind = kind
-    desc.device = device
-    desc.tag = tag
-    desc.stream = stream
-    desc.alignment = alignment
-    desc.flags = flags
-    return desc
 
 
 def _scope(context, device, tag, kind):
@@ -43,6 +30,9 @@ def _scope(context, device, tag, kind):
         scope.flags |= native.GMM_SCOPE_KIND
         scope.kind = kind
     return scope
+
+
+native.set_helper("tag_number", lambda pair: tag_number(*pair))
 
 
 class Context(native.Handle):
@@ -114,18 +104,25 @@ class Context(native.Handle):
 
     # Memory.
 
-    def alloc(self, size, kind=Kind.DEVICE, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False):
-        """Allocates a Buffer of size bytes for first use on a stream.
+    # Written in C, as Python code would cost more than the allocation (native/allocate.c).
+    alloc = native.context_alloc
+    empty = native.context_empty
+    zeros = native.context_zeros
 
-        tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: the bytes read as zero.
+    def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
+        """A new Array with a copy of the elements of an array of any package, of a buffer, of a number, or of nested lists of numbers.
+
+        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Waits for the copy without a stream.
         """
-        stream = as_stream(stream)
-        flags = (native.GMM_ALLOC_DEDICATED if dedicated else 0) | (native.GMM_ALLOC_ZERO if zero else 0)
-        desc = _alloc_desc(kind, device, tag_number(self, tag), stream_number(stream), alignment, flags)
-        address = native.gmm_alloc(self, size, desc)[1]
-        buffer = Buffer()
-        buffer._adopt(ALLOCATED, address, size, self, None, stream, None)
-        return buffer
+        return copied_array(self, source, dtype, kind, device=device, tag=tag, stream=stream)
+
+    def from_dlpack(self, obj, *, device=None, copy=None, stream=None):
+        """gmm.from_dlpack() with this context for a copy."""
+        return from_dlpack(obj, device=device, copy=copy, stream=stream, context=self)
+
+    def asarray(self, obj, *, copy=None, stream=None):
+        """gmm.asarray() with this context for a copy."""
+        return asarray(obj, copy=copy, stream=stream, context=self)
 
     def query(self, address):
         """Tells what an address (a number or a buffer) is: PointerInfo. Foreign and interior addresses are welcome."""

@@ -19,6 +19,9 @@ def as_stream(stream):
     raise TypeError(f"expected a stream, its handle as a number, or None, got {type(stream).__name__}")
 
 
+native.set_helper("as_stream", as_stream)
+
+
 def stream_number(stream):
     """For a descriptor's field, which is a plain number."""
     if stream is None:

@@ -369,7 +369,7 @@ public final class Buffer implements AutoCloseable {
         int[] fd = new int[1];
         long[] offset = new long[1];
         long[] bytes = new long[1];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, fd, offset, bytes));
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, NativeConstants.GMM_FD_DEFAULT, fd, offset, bytes));
         return new ExportedFd(fd[0], offset[0], bytes[0]);
     }
 
