@@ -6,6 +6,7 @@ import struct
 import sys
 
 from gmm import _native as native
+from gmm._buffer import not_pickled
 from gmm._interchange import CPU, Interchange, methods_of
 from gmm._native import Array
 from gmm._stream import as_stream
@@ -255,6 +256,9 @@ class _Methods(Interchange):
         copied = bytearray(self.nbytes)
         self.copy_to(copied)
         return bytes(copied)
+
+    def __reduce_ex__(self, protocol):
+        raise not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
 
     def _describe(self):
         what = f"<gmm.Array {self.shape} of {self.dtype_name}"

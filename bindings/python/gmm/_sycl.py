@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import os
 import pathlib
+import sys
 
 from gmm._errors import NoBackendError
 
@@ -12,7 +13,13 @@ _QUEUE_CAPSULE = b"SyclQueueRef"  # dpctl gives and takes queues by capsules of 
 
 
 def load_library():
-    """Opens dpctl's C library where it lies in the package: gmm then finds it by its name. GMM_SYCL_LIBRARY comes first."""
+    """Opens dpctl's C library where it lies in the package: gmm then finds it by its name. GMM_SYCL_LIBRARY comes first.
+
+    PyPI's intel-opencl-rt, the CPU device, registers itself nowhere; where it is installed and nothing else is said, it is named to the runtime.
+    """
+    cpu = pathlib.Path(sys.prefix, "lib", "libintelocl.so")
+    if cpu.exists():
+        os.environ.setdefault("OCL_ICD_FILENAMES", str(cpu))
     if os.environ.get("GMM_SYCL_LIBRARY"):
         return
     try:
