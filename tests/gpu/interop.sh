@@ -282,10 +282,10 @@ done
 for path in examples/python/*.py; do
   name=${path##*/}
   case $name in
-    tour.py | replay.py | _*) continue ;; # tests/gpu/run.sh runs the tour
-    *torch* | uvm*) library=torch ;;
-    *) library=cupy ;;
+    tour.py | replay.py) continue ;; # tests/gpu/run.sh runs the tour
   esac
+  library=cupy
+  if grep -q 'import torch' "$path" && ! grep -q 'import cupy' "$path"; then library=torch; fi
   job "example $name" 60 example "$(python_with "$library")" "$path"
 done
 finish_jobs
