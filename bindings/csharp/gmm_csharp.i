@@ -93,15 +93,16 @@ GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, void *, uint)
 GMM_CSHARP_OUT(int32_t *GMM_OUT_INT32, void *, int)
 
 /* Bytes. */
-%define GMM_CSHARP_BYTES(Pattern)
+%define GMM_CSHARP_BYTES(Pattern, Check)
 %typemap(ctype) Pattern "void *"
 %typemap(imtype) Pattern "byte[]"
 %typemap(cstype) Pattern "byte[]"
-%typemap(csin) Pattern "Callbacks.CheckIpcHandle($csinput)"
+%typemap(csin) Pattern Check
 %typemap(in) Pattern %{ $1 = ($1_ltype)$input; %}
 %enddef
-GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES)
-GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES)
+GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES, "Callbacks.CheckIpcHandle($csinput)")
+GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES, "Callbacks.CheckIpcHandle($csinput)")
+GMM_CSHARP_BYTES(gmm_ipc_legacy_handle *GMM_OUT_BYTES, "Callbacks.CheckLegacyHandle($csinput)")
 %typemap(ctype) uint8_t GMM_BYTES[ANY] "void *"
 %typemap(imtype) uint8_t GMM_BYTES[ANY] "global::System.IntPtr"
 %typemap(cstype) uint8_t GMM_BYTES[ANY] "byte[]"

@@ -105,17 +105,21 @@ GMM_JAVA_OUT(uint32_t *GMM_OUT_UINT32, uint32_t, jintArray, int[], jint, SetIntA
 GMM_JAVA_OUT(int32_t *GMM_OUT_INT32, int32_t, jintArray, int[], jint, SetIntArrayRegion)
 
 /* Bytes. */
-%typemap(jni) gmm_ipc_handle *GMM_OUT_BYTES "jbyteArray"
-%typemap(jtype) gmm_ipc_handle *GMM_OUT_BYTES "byte[]"
-%typemap(jstype) gmm_ipc_handle *GMM_OUT_BYTES "byte[]"
-%typemap(javain) gmm_ipc_handle *GMM_OUT_BYTES "$javainput"
-%typemap(in) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle value) %{
-  if (!gmm_java_check_length(jenv, $input, sizeof(gmm_ipc_handle))) return $null;
+%define GMM_JAVA_OUT_BYTES(Type)
+%typemap(jni) Type *GMM_OUT_BYTES "jbyteArray"
+%typemap(jtype) Type *GMM_OUT_BYTES "byte[]"
+%typemap(jstype) Type *GMM_OUT_BYTES "byte[]"
+%typemap(javain) Type *GMM_OUT_BYTES "$javainput"
+%typemap(in) Type *GMM_OUT_BYTES (Type value) %{
+  if (!gmm_java_check_length(jenv, $input, sizeof(Type))) return $null;
   $1 = &value;
 %}
-%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES %{
-  if (result >= 0) (*jenv)->SetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(gmm_ipc_handle), (const jbyte *)value$argnum.bytes);
+%typemap(argout) Type *GMM_OUT_BYTES %{
+  if (result >= 0) (*jenv)->SetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(Type), (const jbyte *)value$argnum.bytes);
 %}
+%enddef
+GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
+GMM_JAVA_OUT_BYTES(gmm_ipc_legacy_handle)
 %typemap(jni) const gmm_ipc_handle *GMM_IN_BYTES "jbyteArray"
 %typemap(jtype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
 %typemap(jstype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"

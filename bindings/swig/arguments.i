@@ -14,5 +14,7 @@
 
 /* An IPC handle is plain bytes to be sent somewhere, so languages see bytes and no class. */
 %ignore gmm_ipc_handle;
+%ignore gmm_ipc_legacy_handle;
 %apply gmm_ipc_handle *GMM_OUT_BYTES { gmm_ipc_handle *out }
+%apply gmm_ipc_legacy_handle *GMM_OUT_BYTES { gmm_ipc_legacy_handle *out }
 %apply const gmm_ipc_handle *GMM_IN_BYTES { const gmm_ipc_handle *handle }

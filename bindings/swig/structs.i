@@ -27,6 +27,7 @@ GMM_STRUCT(gmm_pin_desc)
 GMM_STRUCT(gmm_move_desc)
 GMM_STRUCT(gmm_tag_desc)
 GMM_STRUCT(gmm_ipc_import_desc)
+GMM_STRUCT(gmm_import_fd_desc)
 GMM_STRUCT(gmm_scope)
 
 /* What the library fills. */
@@ -64,6 +65,39 @@ GMM_STRUCT(gmm_backup_info)
     if (directory && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
     free((void *)$self->directory);
     $self->directory = copy;
+    return GMM_OK;
+  }
+}
+
+/* Owns the text of its directory and its list of users, filled by add_user(). */
+%ignore gmm_ipc_config::directory;
+%ignore gmm_ipc_config::users;
+%immutable gmm_ipc_config::user_count;
+%nodefaultctor gmm_ipc_config;
+%nodefaultdtor gmm_ipc_config;
+%extend gmm_ipc_config {
+  gmm_ipc_config() {
+    gmm_ipc_config *made = (gmm_ipc_config *)calloc(1, sizeof(gmm_ipc_config));
+    if (made) made->struct_size = (uint32_t)sizeof(gmm_ipc_config);
+    return made;
+  }
+  ~gmm_ipc_config() {
+    free((void *)$self->directory);
+    free((void *)$self->users);
+    free($self);
+  }
+  gmm_result set_directory(const char *directory) {
+    char *copy = directory ? strdup(directory) : NULL;
+    if (directory && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
+    free((void *)$self->directory);
+    $self->directory = copy;
+    return GMM_OK;
+  }
+  gmm_result add_user(uint32_t user) {
+    uint32_t *grown = (uint32_t *)realloc((void *)$self->users, ($self->user_count + 1) * sizeof(uint32_t));
+    if (!grown) return GMM_ERROR_OUT_OF_HOST_MEMORY;
+    grown[$self->user_count++] = user;
+    $self->users = grown;
     return GMM_OK;
   }
 }

@@ -135,6 +135,7 @@ enum {
   GMM_DEVICE_CAN_PIN = 1u << 4,                /**< gmm_pin() */
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
   GMM_DEVICE_CAN_FABRIC = 1u << 6,             /**< fabric handles between nodes */
+  GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
   GMM_DEVICE_IS_HOST = 1u << 7 /**< not a GPU: the host backend; results must not be taken for a GPU's */
 };
 

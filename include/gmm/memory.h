@@ -76,7 +76,8 @@ enum {
   GMM_STATE_IMPORTED = 4, /**< another process's memory, from gmm_ipc_import() */
   GMM_STATE_PINNED = 5,   /**< the caller's own memory, from gmm_pin() */
   GMM_STATE_PARTLY_PAUSED =
-      6 /**< of a block over several pieces of memory, or of a tag: some of it is usable, some paused */
+      6,                /**< of a block over several pieces of memory, or of a tag: some of it is usable, some paused */
+  GMM_STATE_REVOKED = 7 /**< imported, but the exporter has taken it back (::GMM_PAUSE_FORCE): close it */
 };
 
 /** Who can use an address, in SYCL's words. */
@@ -85,9 +86,10 @@ enum { GMM_USM_UNKNOWN = 0, GMM_USM_DEVICE = 1, GMM_USM_HOST = 2, GMM_USM_SHARED
 
 /** Ways to share a block with another process, as bits. */
 enum {
-  GMM_IPC_ROUTE_LEGACY = 1u << 0, /**< the driver's 64-byte handle */
-  GMM_IPC_ROUTE_FD = 1u << 1,     /**< a file descriptor */
-  GMM_IPC_ROUTE_FABRIC = 1u << 2  /**< a fabric handle */
+  GMM_IPC_ROUTE_LEGACY = 1u << 0, /**< the driver's 64-byte handle: gmm_ipc_export_legacy() */
+  GMM_IPC_ROUTE_FD = 1u << 1,     /**< a file descriptor: gmm_ipc_export_fd() */
+  GMM_IPC_ROUTE_FABRIC = 1u << 2, /**< the driver has fabric handles for it; gmm makes none yet */
+  GMM_IPC_ROUTE_DMA_BUF = 1u << 3 /**< a Linux dma-buf: gmm_ipc_export_fd() with ::GMM_FD_DMA_BUF */
 };
 
 typedef struct gmm_pointer_info {
@@ -110,7 +112,9 @@ typedef struct gmm_pointer_info {
 
 enum {
   GMM_POINTER_HOST_ACCESSIBLE = 1u << 0, /**< the CPU may read and write it through the same address */
-  GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1
+  GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1,
+  GMM_POINTER_PEER_GONE =
+      1u << 2 /**< imported; the exporter ended or ended its context, and nobody keeps count any more */
 };
 
 /**

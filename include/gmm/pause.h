@@ -73,7 +73,9 @@ GMM_API gmm_result gmm_tag_set_process_default(gmm_context *context, gmm_tag tag
 
 enum {
   GMM_PAUSE_FORCE =
-      1u << 0, /**< also when importers hold the memory: they keep the old pages, this process gets new ones */
+      1u
+      << 0, /**< also when importers hold the memory: it is revoked. Their next call with it fails with IPC_REVOKED; they keep the old
+                    pages until they close it, this process gets new ones */
   /* What becomes of the contents this time, whatever the tags say. At most one of: */
   GMM_PAUSE_DROP = 1u << 1,
   GMM_PAUSE_KEEP_HOST = 1u << 2,

@@ -97,7 +97,8 @@ enum {
   GMM_ERROR_IPC_INVALID_HANDLE = -40, /**< these bytes are not a handle of gmm, or of another version */
   GMM_ERROR_IPC_PEER_GONE = -41,      /**< the exporting process ended, or freed the memory */
   GMM_ERROR_IPC_REFUSED = -42,        /**< the exporter refused: another user, or a wrong token */
-  GMM_ERROR_IPC_TIMEOUT = -43         /**< the exporter did not answer in time */
+  GMM_ERROR_IPC_TIMEOUT = -43,        /**< the exporter did not answer in time */
+  GMM_ERROR_IPC_REVOKED = -44         /**< the exporter took the memory back: a forced pause */
 };
 
 /** A device by its ordinal in the backend, from 0. */

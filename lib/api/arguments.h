@@ -83,6 +83,23 @@ void write_output(const T &value, T *out) {
   out->struct_size = size;
 }
 
+// With the time to wait filled in.
+inline Status read_import(const Context &context, const gmm_ipc_import_desc *desc, gmm_ipc_import_desc *out) {
+  constexpr uint32_t kDefaultTimeout = 5000;
+  GMM_TRY(read_descriptor(desc, "gmm_ipc_import_desc", out));
+  GMM_TRY(check_flags(out->flags, 0, "gmm_ipc_import_desc.flags"));
+  GMM_TRY(check_device(context, out->device));
+  if (out->timeout_ms == 0) out->timeout_ms = kDefaultTimeout;
+  return Status();
+}
+
+inline Status check_event(const gmm_context *context, const gmm_event *event) {
+  GMM_TRY(check_not_null(event, "gmm_event", "event"));
+  if (event->magic == gmm_event::kMagic && event->context == static_cast<const Context *>(context)) return Status();
+  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event of this context, or was destroyed.",
+              static_cast<const void *>(event));
+}
+
 // Whose default stream is meant for work on an address, and how much it matters: memory of one device can be out of the others'
 // reach, above all VMM memory.
 struct Place {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
 #include "api/arguments.h"
 
 using namespace gmm;
@@ -13,17 +15,12 @@ gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_hand
 
 gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc,
                           void **out) noexcept {
-  constexpr uint32_t kDefaultTimeout = 5000;
   gmm_ipc_import_desc copy;
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(handle, "gmm_ipc_import", "handle");
   if (status.ok()) status = check_not_null(out, "gmm_ipc_import", "out");
-  if (status.ok()) status = read_descriptor(desc, "gmm_ipc_import_desc", &copy);
-  if (status.ok()) status = check_flags(copy.flags, 0, "gmm_ipc_import_desc.flags");
-  if (status.ok()) status = check_device(*context, copy.device);
-  if (status.ok())
-    status = context->sharing.import_block(*handle, Device{copy.device},
-                                           copy.timeout_ms == 0 ? kDefaultTimeout : copy.timeout_ms, out);
+  if (status.ok()) status = read_import(*context, desc, &copy);
+  if (status.ok()) status = context->sharing.import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
   return result_of(status);
 }
 
@@ -34,11 +31,71 @@ gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, int32_t *fd, uint64_t *offset,
+gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_config *config) noexcept {
+  const auto configure = [&]() -> Status {
+    gmm_ipc_config copy;
+    IpcPolicy policy;
+    GMM_TRY(Context::check(context));
+    GMM_TRY(read_descriptor(config, "gmm_ipc_config", &copy));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_config.flags"));
+    GMM_TRY(check_zero(copy.reserved, "gmm_ipc_config.reserved"));
+    if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_config", "users"));
+    if (copy.user_count > IpcPolicy::kMaxUsers)
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_config.user_count = %u; at most %u users can share.",
+                  copy.user_count, IpcPolicy::kMaxUsers);
+    if (copy.user_count != 0 && copy.directory == nullptr)
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "gmm_ipc_config.directory is NULL where users are named: the usual places are closed to them; set a "
+                  "directory.");
+    if (copy.directory != nullptr) {
+      const uint64_t length = std::strlen(copy.directory);
+      if (copy.directory[0] != '/' || length >= sizeof policy.directory)
+        return fail(GMM_ERROR_INVALID_VALUE,
+                    "gmm_ipc_config.directory = \"%.200s\": it must be an absolute path of less than %zu bytes.",
+                    copy.directory, sizeof policy.directory);
+      std::memcpy(policy.directory, copy.directory, length + 1);
+    }
+    for (uint32_t i = 0; i < copy.user_count; ++i) policy.users[i] = copy.users[i];
+    policy.user_count = copy.user_count;
+    return context->sharing.configure(policy);
+  };
+  return result_of(configure());
+}
+
+gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type, int32_t *fd, uint64_t *offset,
                              uint64_t *size) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
   if (status.ok()) status = check_not_null(fd, "gmm_ipc_export_fd", "fd");
-  if (status.ok()) status = context->sharing.export_fd(memory, fd, offset, size);
+  if (status.ok() && type > GMM_FD_DMA_BUF)
+    status = fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_export_fd: type = %u; memory is exported as %s.", type,
+                  "GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF");
+  if (status.ok()) status = context->sharing.export_fd(memory, type, fd, offset, size);
+  return result_of(status);
+}
+
+gmm_result gmm_import_fd(gmm_context *context, int32_t fd, const gmm_import_fd_desc *desc, void **out) noexcept {
+  const auto import = [&]() -> Status {
+    gmm_import_fd_desc copy;
+    GMM_TRY(Context::check(context));
+    GMM_TRY(check_not_null(desc, "gmm_import_fd", "desc"));
+    GMM_TRY(check_not_null(out, "gmm_import_fd", "out"));
+    GMM_TRY(read_descriptor(desc, "gmm_import_fd_desc", &copy));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_import_fd_desc.flags"));
+    GMM_TRY(check_device(*context, copy.device));
+    if (copy.type > GMM_FD_VULKAN)
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_import_fd_desc.type = %u is no type of descriptor.", copy.type);
+    return context->sharing.import_fd(fd, copy.type, copy.size, Device{copy.device}, out);
+  };
+  return result_of(import());
+}
+
+gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_handle *out, uint64_t *offset,
+                                 uint64_t *size) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_legacy", "memory");
+  if (status.ok()) status = check_not_null(out, "gmm_ipc_export_legacy", "out");
+  if (status.ok()) status = check_not_null(offset, "gmm_ipc_export_legacy", "offset");
+  if (status.ok()) status = context->sharing.export_legacy(memory, out, offset, size);
   return result_of(status);
 }

@@ -58,6 +58,7 @@ constexpr Entry kEntries[] = {
     {GMM_ERROR_IPC_PEER_GONE, "GMM_ERROR_IPC_PEER_GONE", "The exporting process ended, or freed the memory."},
     {GMM_ERROR_IPC_REFUSED, "GMM_ERROR_IPC_REFUSED", "The exporter refused: another user, or a wrong token."},
     {GMM_ERROR_IPC_TIMEOUT, "GMM_ERROR_IPC_TIMEOUT", "The exporter did not answer in time."},
+    {GMM_ERROR_IPC_REVOKED, "GMM_ERROR_IPC_REVOKED", "The exporter took the memory back."},
 };
 
 const Entry *find(gmm_result result) {

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ctime>
+
 #include "api/arguments.h"
 
 using namespace gmm;
 
 namespace {
 
-Status check_event(const gmm_context *context, const gmm_event *event) {
-  GMM_TRY(check_not_null(event, "gmm_event", "event"));
-  if (event->magic == gmm_event::kMagic && event->context == static_cast<const Context *>(context)) return Status();
-  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event of this context, or was destroyed.",
-              static_cast<const void *>(event));
-}
-
 // A range of a block must lie in it and be active; ordinary memory is the caller's business.
 Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
   Block block;
   if (!find_block(context.core, memory, &block)) {
-    if (context.core.page_map.find_extent(memory) == nullptr) return Status();
+    if (context.core.page_map.find_extent(memory) == nullptr) {
+      Range range;
+      return context.sharing.find(memory, &range) ? Sharing::check_import(range, memory, operation) : Status();
+    }
     return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the address lies in no live block; it was freed before.", operation,
                 memory);
   }
@@ -46,6 +44,18 @@ Status copy_device(const Context &context, const void *destination, const void *
               "heaps with "
               "gmm_heap_desc.peer_devices, or copy by way of HOST memory.",
               destination, source, to.device.ordinal, from.device.ordinal);
+}
+
+// In steps, as nobody would end the wait when the maker dies.
+Status wait_for_import(Context &context, const gmm_event &event) {
+  constexpr long kLongestNs = 1000000;
+  for (timespec pause = {0, 5000};; pause.tv_nsec = pause.tv_nsec * 2 < kLongestNs ? pause.tv_nsec * 2 : kLongestNs) {
+    bool passed = false;
+    GMM_TRY(event.import->check("gmm_event_synchronize"));
+    GMM_TRY(context.core.backend->event_query(event.native, &passed));
+    if (passed) return Status();
+    nanosleep(&pause, nullptr);
+  }
 }
 
 // Waits for a stream. Every device has default streams of its own, and the value does not tell which is meant: all of them.
@@ -163,7 +173,10 @@ gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) noexcept {
   Status status = Context::check(context);
   if (!status.ok() || event == nullptr) return result_of(status);
   status = check_event(context, event);
-  if (status.ok()) status = context->core.backend->event_destroy(event->native);
+  if (status.ok())
+    status = event->shared != nullptr   ? context->sharing.end_event(event->shared)
+             : event->import != nullptr ? context->sharing.end_import(event->import)
+                                        : context->core.backend->event_destroy(event->native);
   if (!status.ok()) return result_of(status);
   event->magic = 0;
   context->core.allocator.destroy(event);
@@ -173,6 +186,10 @@ gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) noexcept {
 gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream stream) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_event(context, event);
+  if (status.ok() && event->import != nullptr)
+    status =
+        fail(GMM_ERROR_INVALID_HANDLE,
+             "gmm_event_record: the event was imported, and its maker only may record it; make one for the way back.");
   if (status.ok()) status = context->core.backend->event_record(event->native, event->device, stream);
   return result_of(status);
 }
@@ -180,6 +197,7 @@ gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream s
 gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_event(context, event);
+  if (status.ok() && event->import != nullptr) status = event->import->check("gmm_stream_wait_event");
   if (status.ok()) status = context->core.backend->stream_wait(event->device, stream, event->native);
   return result_of(status);
 }
@@ -187,7 +205,9 @@ gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_ev
 gmm_result gmm_event_synchronize(gmm_context *context, gmm_event *event) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_event(context, event);
-  if (status.ok()) status = context->core.backend->event_synchronize(event->native);
+  if (status.ok())
+    status = event->import != nullptr ? wait_for_import(*context, *event)
+                                      : context->core.backend->event_synchronize(event->native);
   return result_of(status);
 }
 
@@ -195,6 +215,7 @@ gmm_result gmm_event_query(gmm_context *context, gmm_event *event, uint32_t *out
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(out, "gmm_event_query", "out");
   if (status.ok()) status = check_event(context, event);
+  if (status.ok() && event->import != nullptr) status = event->import->check("gmm_event_query");
   bool passed = false;
   if (status.ok()) status = context->core.backend->event_query(event->native, &passed);
   if (status.ok()) *out = passed ? 1 : 0;

@@ -36,6 +36,12 @@ Status Backend::legacy_export(void *, uint8_t[kLegacyHandleSize]) { return lacks
 Status Backend::legacy_import(const uint8_t[kLegacyHandleSize], Device, void **) { return lacks("legacy IPC"); }
 Status Backend::legacy_close(void *) { return lacks("legacy IPC"); }
 
+Status Backend::export_dma_buf(const void *, uint64_t, int32_t *) { return lacks("dma-buf descriptors"); }
+Status Backend::external_import(int32_t, gmm_fd_type, uint64_t, Device, Allocation *) {
+  return lacks("descriptors of Vulkan and dma-buf");
+}
+Status Backend::external_close(const Allocation &) { return lacks("descriptors of Vulkan and dma-buf"); }
+
 Status Backend::pin(void *, uint64_t, uint32_t, Device, void **) { return lacks("pinning"); }
 Status Backend::unpin(void *, uint64_t) { return lacks("pinning"); }
 
@@ -71,6 +77,13 @@ Status Backend::event_record(NativeEvent, Device, gmm_stream) { return lacks("ev
 Status Backend::event_synchronize(NativeEvent) { return lacks("events"); }
 Status Backend::event_query(NativeEvent, bool *) { return lacks("events"); }
 Status Backend::stream_wait(Device, gmm_stream, NativeEvent) { return lacks("events"); }
+Status Backend::shared_event_create(Device, NativeEvent *) { return lacks("events between processes"); }
+Status Backend::shared_event_export(NativeEvent, uint8_t[kLegacyHandleSize], int32_t *) {
+  return lacks("events between processes");
+}
+Status Backend::shared_event_import(Device, const uint8_t[kLegacyHandleSize], int32_t, const Peer &, NativeEvent *) {
+  return lacks("events between processes");
+}
 
 void Backend::identify(const void *, ForeignPointer *) {}
 

@@ -11,6 +11,7 @@
 #define GMM_BACKEND_BACKEND_H
 
 #include <gmm/context.h>
+#include <gmm/ipc.h>
 #include <gmm/memory.h>
 #include <gmm/residency.h>
 #include <gmm/types.h>
@@ -20,6 +21,7 @@
 
 #include "base/host_allocator.h"
 #include "base/log.h"
+#include "base/peer.h"
 #include "base/status.h"
 
 namespace gmm {
@@ -44,7 +46,8 @@ struct Allocation {
   uint64_t size = 0;
   Kind kind = Kind::kUnspecified;
   Device device;
-  void *driver_base = nullptr;  // where the driver's own allocation starts, when it had to be aligned
+  void *driver_base =
+      nullptr;  // where the driver's own allocation starts, when it had to be aligned; external_import(): its handle
   uint64_t driver_size = 0;
   int32_t fd = -1;  // kHost: the file behind the memory, for export; owned
 };
@@ -128,6 +131,12 @@ class Backend {
   virtual Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base);
   virtual Status legacy_close(void *driver_base);
 
+  // --- Descriptors of other libraries --------------------------------------------------------------------
+  virtual Status export_dma_buf(const void *base, uint64_t size, int32_t *fd);  // the caller closes it
+  // VULKAN or DMA_BUF, as kDevice memory for external_close(). Leaves `fd` to the caller.
+  virtual Status external_import(int32_t fd, gmm_fd_type type, uint64_t size, Device device, Allocation *out);
+  virtual Status external_close(const Allocation &allocation);
+
   // --- The caller's own memory. Whole pages; the engine has checked for overlaps. -----------------------
   virtual Status pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer);
   virtual Status unpin(void *base, uint64_t size);
@@ -162,6 +171,13 @@ class Backend {
   virtual Status event_synchronize(NativeEvent event);
   virtual Status event_query(NativeEvent event, bool *passed);  // never recorded: passed
   virtual Status stream_wait(Device device, gmm_stream stream, NativeEvent event);
+  // An event that another process can open: it is recorded where it was made only. Either the driver's handle or a descriptor stands for it.
+  virtual Status shared_event_create(Device device, NativeEvent *out);
+  // *fd: the caller closes it; -1 when the 64 bytes say all.
+  virtual Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd);
+  // Leaves `fd` and the descriptors of `maker` to the caller. Waits that are queued end when the maker is gone.
+  virtual Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd,
+                                     const Peer &maker, NativeEvent *out);
 
   // --- Questions ------------------------------------------------------------------------------------------
   // About an address that the engine does not know. Never fails: `known` stays false.

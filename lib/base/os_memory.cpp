@@ -82,6 +82,10 @@ bool find_kilobytes(const char *text, const char *name, uint64_t *out) {
   return true;
 }
 
+int protection_of(Access access) {
+  return access == Access::kNone ? PROT_NONE : access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+}
+
 bool commit_is_strict() {
   uint64_t mode = 0;
   return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
@@ -202,7 +206,7 @@ Status reserve(uint64_t size, uint64_t alignment, void **out) {
 }
 
 Status map_file_at(void *base, uint64_t size, int32_t fd, Access access) {
-  const int protection = access == Access::kNone ? PROT_NONE : PROT_READ | PROT_WRITE;
+  const int protection = protection_of(access);
   if (mmap(base, size, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
     if (errno == EBADF) return descriptor_failed("Mapping a memory file", EBADF);
     return map_failed("Mapping a memory file", size, errno);
@@ -240,7 +244,7 @@ Status map_anonymous(uint64_t size, uint64_t alignment, void **out) {
 }
 
 Status set_access(void *base, uint64_t size, Access access) {
-  if (mprotect(base, size, access == Access::kNone ? PROT_NONE : PROT_READ | PROT_WRITE) == 0) return Status();
+  if (mprotect(base, size, protection_of(access)) == 0) return Status();
   const int error = errno;
   if (error == ENOMEM)
     return fail_native(GMM_ERROR_SYSTEM, error,

@@ -14,7 +14,7 @@ namespace gmm::os {
 
 inline constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
-enum class Access { kNone, kReadWrite };
+enum class Access { kNone, kRead, kReadWrite };
 
 // --- Memory files (memfd) ---------------------------------------------------------------------------
 // A file of `size` bytes that lives in memory only, closed on exec, and sealed against a change of size: nobody who

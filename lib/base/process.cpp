@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -16,7 +17,11 @@ namespace gmm {
 
 int process_start_time(int32_t pid, uint64_t *out) {
   char path[64];
-  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  // Of this process by name: /proc may be another pid namespace's, in which the number is somebody else's.
+  if (pid == ::getpid())
+    std::snprintf(path, sizeof path, "/proc/self/stat");
+  else
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT ? ESRCH : errno;
   char text[1024];
@@ -43,6 +48,16 @@ int process_start_time(int32_t pid, uint64_t *out) {
   if (end == at) return EIO;
   *out = value;
   return 0;
+}
+
+uint64_t pid_namespace() {
+  char text[32];
+  const ssize_t length = ::readlink("/proc/self", text, sizeof text - 1);
+  if (length <= 0) return 0;
+  text[length] = '\0';
+  if (std::strtol(text, nullptr, 10) != ::getpid()) return 0;
+  struct stat status;
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
 Status random_bytes(void *out, uint64_t size) {

@@ -13,6 +13,10 @@ namespace gmm {
 // 0; ESRCH when there is no such process (a zombie counts as none); otherwise the errno of why it cannot be told.
 int process_start_time(int32_t pid, uint64_t *out);
 
+// A number of this process's pid namespace: processes with the same one see each other's pids. 0: it cannot be told, as /proc is missing or
+// another namespace's.
+uint64_t pid_namespace();
+
 // The kernel's random generator; waits until it is seeded.
 Status random_bytes(void *out, uint64_t size);
 

@@ -45,6 +45,9 @@ struct gmm_event {
   gmm::Context *context = nullptr;
   gmm::NativeEvent native = nullptr;
   gmm::Device device;
+  // Of gmm_ipc_event_create(), or imported: then these own what `native` is.
+  gmm::SharedEvent *shared = nullptr;
+  gmm::EventImport *import = nullptr;
 };
 
 namespace gmm {

@@ -1,53 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
 #include "base/process.h"
 
 namespace gmm {
-namespace {
-
-Status duplicate(int32_t fd, int32_t *out) {
-  *out = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-  if (*out >= 0) return Status();
-  const int error = errno;
-  char text[96];
-  return fail_native(GMM_ERROR_SYSTEM, error, "The memory's descriptor could not be duplicated: %s.",
-                     system_error_text(error, text, sizeof text));
-}
-
-// The descriptor of one extent, the caller's to close. With the heap's lock held, the extent not paused.
-Status open_extent(Backend &backend, const Heap &heap, const Extent &extent, int32_t *fd) {
-  if (heap.options().kind == Kind::kVmm) return backend.export_fd(extent.handle, fd);
-  return duplicate(extent.region.load(std::memory_order_relaxed)->allocation.fd, fd);
-}
-
-}  // namespace
-
 Sharing::Sharing(Core &core, HeapSet &heaps)
     : core_(core),
       heaps_(heaps),
-      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, policy_),
       exports_(core.allocator),
+      runs_(core.allocator),
+      events_(core.allocator),
       imports_(core.allocator),
       table_(core.allocator),
       ranges_(core.allocator) {}
 
+Status Sharing::configure(const IpcPolicy &policy) {
+  LockGuard guard(mutex_);
+  if (settled_)
+    return fail(GMM_ERROR_BUSY,
+                "gmm_ipc_configure: something was exported or imported already; configure the context before that.");
+  policy_ = policy;
+  return Status();
+}
+
 uint32_t Sharing::routes(const Block &block) const {
   const uint32_t capabilities = core_.traits(block.heap->options().device).capabilities;
+  const auto route = [&](uint32_t capability, uint32_t bit) { return (capabilities & capability) != 0 ? bit : 0; };
   switch (block.heap->options().kind) {
     case Kind::kVmm:
+      return route(GMM_DEVICE_CAN_EXPORT_FD, GMM_IPC_ROUTE_FD) | route(GMM_DEVICE_CAN_DMA_BUF, GMM_IPC_ROUTE_DMA_BUF);
     case Kind::kHost:
-      return (capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0 ? GMM_IPC_ROUTE_FD : 0;
+      return route(GMM_DEVICE_CAN_EXPORT_FD, GMM_IPC_ROUTE_FD);
     case Kind::kDevice:
-      return ((capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0 ? GMM_IPC_ROUTE_LEGACY : 0) |
-             ((capabilities & GMM_DEVICE_IS_HOST) != 0 ? GMM_IPC_ROUTE_FD : 0);  // a file is behind it there
+      return route(GMM_DEVICE_CAN_LEGACY_IPC, GMM_IPC_ROUTE_LEGACY) |
+             route(GMM_DEVICE_IS_HOST, GMM_IPC_ROUTE_FD) |  // a file is behind it there
+             route(GMM_DEVICE_CAN_DMA_BUF, GMM_IPC_ROUTE_DMA_BUF);
     default:
       return 0;
   }
@@ -70,17 +62,74 @@ Extent *Sharing::piece_of(const Export &entry, uint32_t piece, uintptr_t *base) 
   return nullptr;
 }
 
-// Whether the memory of an export is gone and nobody holds a grant. With mutex_ held.
-bool Sharing::stale(const Export &entry) const {
+// With mutex_ held.
+Status Sharing::start_broker() {
+  if (serving_) return Status();
+  settled_ = true;
+  GMM_TRY(broker_.start(&endpoint_));
+  serving_ = true;
+  return Status();
+}
+
+// With mutex_ held.
+Sharing::Export *Sharing::export_of(uint64_t id) {
+  Export *found = std::lower_bound(exports_.begin(), exports_.end(), id,
+                                   [](const Export &entry, uint64_t key) { return entry.id < key; });
+  return found != exports_.end() && found->id == id ? found : nullptr;
+}
+
+bool Sharing::block_lives(const Export &entry) const {
   uintptr_t base = 0;
   Block block;
-  if (entry.importers != 0) return false;
-  return piece_of(entry, entry.pieces - 1, &base) == nullptr ||
-         !find_block(core_, reinterpret_cast<void *>(entry.block), &block) || block.base != entry.block;
+  return piece_of(entry, entry.pieces - 1, &base) != nullptr &&
+         find_block(core_, reinterpret_cast<void *>(entry.block), &block) && block.base == entry.block;
+}
+
+// Whether the memory of an export is gone and nobody holds a grant. With mutex_ held.
+bool Sharing::stale(const Export &entry) const { return entry.importers == 0 && !block_lives(entry); }
+
+// What is left of exports and runs is in order. Once for as many exports as there are, so that each costs the same on average.
+void Sharing::drop_stale() {
+  exports_.truncate(static_cast<uint64_t>(
+      std::remove_if(exports_.begin(), exports_.end(), [this](const Export &entry) { return stale(entry); }) -
+      exports_.begin()));
+  runs_.truncate(static_cast<uint64_t>(std::remove_if(runs_.begin(), runs_.end(),
+                                                      [this](const Run &run) {
+                                                        for (const Export &entry : exports_)
+                                                          if (entry.extents[0] == run.first) return false;
+                                                        return true;
+                                                      }) -
+                                       runs_.begin()));
+  sweep_at_ = exports_.size() * 2 + 64;
+}
+
+Sharing::Run *Sharing::run_of(const Export &entry) {
+  const uint64_t first = entry.extents[0], last = entry.extents[entry.pieces - 1];
+  Run *found = std::lower_bound(runs_.begin(), runs_.end(), first, [last](const Run &run, uint64_t key) {
+    return run.first != key ? run.first < key : run.last < last;
+  });
+  return found != runs_.end() && found->first == first && found->last == last ? found : nullptr;
+}
+
+Status Sharing::make_run(const Export &entry, Run **out) {
+  *out = run_of(entry);
+  if (*out != nullptr) return Status();
+  Run fresh = {};
+  fresh.first = entry.extents[0];
+  fresh.last = entry.extents[entry.pieces - 1];
+  GMM_TRY(random_bytes(fresh.token, sizeof fresh.token));
+  const Run *after = std::lower_bound(runs_.begin(), runs_.end(), fresh, [](const Run &a, const Run &b) {
+    return a.first != b.first ? a.first < b.first : a.last < b.last;
+  });
+  if (!runs_.insert(static_cast<uint64_t>(after - runs_.begin()), fresh))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
+  *out = run_of(entry);
+  return Status();
 }
 
 // The export of a block; made at its first. With mutex_ and the heap's lock held.
 Status Sharing::find_export(const Block &block, Export *out) {
+  if (exports_.size() >= sweep_at_) drop_stale();
   Export fresh = {};
   fresh.block = block.base;
   fresh.base = block.extent->base.load(std::memory_order_relaxed);
@@ -98,25 +147,26 @@ Status Sharing::find_export(const Block &block, Export *out) {
   }
   if (!exports_.reserve(exports_.size() + 1))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
-  GMM_TRY(random_bytes(fresh.token, sizeof fresh.token));
+  Run *run = nullptr;
+  GMM_TRY(make_run(fresh, &run));
+  std::memcpy(fresh.token, run->token, sizeof fresh.token);
   fresh.id = next_id_;
   GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &fresh.id));
-  for (uint64_t i = exports_.size(); i-- > 0;) {
-    const Export &known = exports_[i];
-    if (known.id == fresh.id) {
-      *out = known;
-      return Status();
-    }
-    if (stale(known)) {
-      exports_.erase_unordered(i);
-    } else if (known.base == fresh.base && known.size == fresh.size &&
-               std::memcmp(known.extents, fresh.extents, sizeof fresh.extents) == 0) {
-      std::memcpy(fresh.token, known.token, sizeof fresh.token);
-    }
+  if (const Export *known = export_of(fresh.id)) {
+    *out = *known;
+    return Status();
   }
   ++next_id_;
   exports_.push_back_reserved(fresh);
   *out = fresh;
+  return Status();
+}
+
+// The driver's handle of a run, which is one allocation then; asked for once. With mutex_ held.
+Status Sharing::legacy_handle(Run &run, void *driver_base) {
+  if (run.has_legacy) return Status();
+  GMM_TRY(core_.backend->legacy_export(driver_base, run.legacy));
+  run.has_legacy = true;
   return Status();
 }
 
@@ -132,7 +182,7 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
     return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_export(%p): device %d has no way to share this kind.", memory,
                 options.device.ordinal);
   LockGuard guard(mutex_);
-  GMM_TRY(broker_.start(&endpoint_));
+  GMM_TRY(start_broker());
   LockGuard heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
   if (block.paused)
@@ -156,7 +206,9 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
   if (handle.route == IpcRoute::kLegacy) {
     // The driver's handle speaks of its own allocation, which may begin before what the engine uses.
     const uint64_t shift = entry.base - reinterpret_cast<uintptr_t>(region->allocation.driver_base);
-    GMM_TRY(core_.backend->legacy_export(region->allocation.driver_base, handle.legacy));
+    Run &run = *run_of(entry);
+    GMM_TRY(legacy_handle(run, region->allocation.driver_base));
+    std::memcpy(handle.legacy, run.legacy, sizeof handle.legacy);
     handle.offset += shift;
     handle.block_offset += shift;
     handle.allocation_size += shift;
@@ -165,77 +217,91 @@ Status Sharing::export_block(const void *memory, gmm_ipc_handle *out) {
   return Status();
 }
 
-Status Sharing::export_fd(const void *memory, int32_t *fd, uint64_t *offset, uint64_t *size) {
+Status Sharing::export_legacy(const void *memory, gmm_ipc_legacy_handle *out, uint64_t *offset, uint64_t *size) {
   Block block;
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
-  const Kind kind = block.heap->options().kind;
-  if ((routes(block) & GMM_IPC_ROUTE_FD) == 0)
-    return fail(kind == Kind::kVmm || kind == Kind::kHost ? GMM_ERROR_NOT_SUPPORTED : GMM_ERROR_INVALID_KIND,
-                "gmm_ipc_export_fd(%p): %s memory has no descriptor on device %d; allocate VMM or HOST memory.", memory,
-                kind_name(kind), block.heap->options().device.ordinal);
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_export_legacy", &block));
+  if ((routes(block) & GMM_IPC_ROUTE_LEGACY) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "gmm_ipc_export_legacy(%p): %s memory of device %d has no legacy handle of the driver; allocate DEVICE "
+                "memory on a GPU, or "
+                "use gmm_ipc_export().",
+                memory, kind_name(block.heap->options().kind), block.heap->options().device.ordinal);
   LockGuard heap_guard(block.heap->mutex);
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export_fd", &block));
-  if (block.paused)
-    return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
-  const uintptr_t begin = block.extent->base.load(std::memory_order_relaxed);
-  const uint64_t bytes = block.extent->size.load(std::memory_order_relaxed);
-  if (block.base + block.reserved > begin + bytes)
-    return fail(
-        GMM_ERROR_NOT_SUPPORTED,
-        "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
-        memory);
-  GMM_TRY(open_extent(*core_.backend, *block.heap, *block.extent, fd));
-  if (offset != nullptr) *offset = reinterpret_cast<uintptr_t>(memory) - begin;
-  if (size != nullptr) *size = bytes;
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_export_legacy", &block));
+  const Allocation &allocation = block.extent->region.load(std::memory_order_relaxed)->allocation;
+  uint8_t bytes[kLegacyHandleSize];
+  GMM_TRY(core_.backend->legacy_export(allocation.driver_base, bytes));
+  std::memcpy(out->bytes, bytes, sizeof out->bytes);
+  *offset = reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(allocation.driver_base);
+  if (size != nullptr) *size = allocation.driver_size;
   return Status();
 }
 
+// Called by the broker.
 Status Sharing::resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   Sharing &sharing = *static_cast<Sharing *>(self);
   const uint32_t piece = static_cast<uint32_t>(id >> kPieceShift);
-  const uint64_t plain = id & ((uint64_t{1} << kPieceShift) - 1);
+  const uint64_t plain = id & kPlainId;
   LockGuard guard(sharing.mutex_);
-  for (Export &entry : sharing.exports_) {
-    if (entry.id != plain) continue;
-    if (!ipc_token_equal(entry.token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
-    LockGuard set_guard(sharing.heaps_.mutex);
-    uintptr_t base = 0;
-    Extent *extent = sharing.piece_of(entry, piece, &base);
-    Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
-    if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-    LockGuard heap_guard(heap->mutex);
-    if (sharing.piece_of(entry, piece, &base) != extent ||
-        !heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
-      return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-    if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
-    if (out->wants_fd) GMM_TRY(open_extent(*sharing.core_.backend, *heap, *extent, &out->fd));
-    out->allocation_size = extent->size.load(std::memory_order_relaxed);
-    out->generation = region->generation.load(std::memory_order_relaxed);
-    extent->importers.fetch_add(1, std::memory_order_acq_rel);
-    ++entry.importers;
-    return Status();
-  }
-  return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
+  Export *entry = sharing.export_of(plain);
+  SharedEvent *event = entry == nullptr ? sharing.event_of(plain) : nullptr;
+  if (entry == nullptr && event == nullptr)
+    return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
+  if (!ipc_token_equal(entry != nullptr ? entry->token : event->token, token))
+    return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
+  if (event != nullptr) return sharing.resolve_event(*event, out);
+  LockGuard set_guard(sharing.heaps_.mutex);
+  uintptr_t base = 0;
+  Extent *extent = sharing.piece_of(*entry, piece, &base);
+  Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+  Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+  if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+  LockGuard heap_guard(heap->mutex);
+  if (sharing.piece_of(*entry, piece, &base) != extent ||
+      !heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id))
+    return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+  if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
+  if (out->wants_fd) GMM_TRY(sharing.open_extent(*heap, *extent, &out->fd));
+  out->allocation_size = extent->size.load(std::memory_order_relaxed);
+  out->generation = entry->granted_generation = region->generation.load(std::memory_order_relaxed);
+  extent->importers.fetch_add(1, std::memory_order_acq_rel);
+  ++entry->importers;
+  return Status();
 }
 
 void Sharing::importer_gone(void *self, uint64_t id) {
   Sharing &sharing = *static_cast<Sharing *>(self);
   const uint32_t piece = static_cast<uint32_t>(id >> kPieceShift);
-  const uint64_t plain = id & ((uint64_t{1} << kPieceShift) - 1);
+  const uint64_t plain = id & kPlainId;
   LockGuard guard(sharing.mutex_);
-  for (Export &entry : sharing.exports_) {
-    if (entry.id != plain) continue;
-    --entry.importers;
-    LockGuard set_guard(sharing.heaps_.mutex);
+  for (uint64_t i = 0; i < sharing.events_.size(); ++i) {
+    if (sharing.events_[i]->id != plain) continue;
+    --sharing.events_[i]->importers;
+    return sharing.finish_event(i);
+  }
+  Export *entry = sharing.export_of(plain);
+  if (entry == nullptr) return;
+  --entry->importers;
+  LockGuard set_guard(sharing.heaps_.mutex);
+  uintptr_t base = 0;
+  Extent *extent = sharing.piece_of(*entry, piece, &base);
+  Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+  Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+  if (heap == nullptr) return;
+  extent->importers.fetch_sub(1, std::memory_order_acq_rel);
+  heap->free_kept_aside();
+}
+
+// The generation of paused memory has moved on since it was granted; what is granted later is not meant.
+void Sharing::revoke_paused() {
+  LockGuard guard(mutex_);
+  for (const Export &entry : exports_) {
+    if (entry.importers == 0) continue;
     uintptr_t base = 0;
-    Extent *extent = sharing.piece_of(entry, piece, &base);
-    Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
-    if (heap == nullptr) return;
-    extent->importers.fetch_sub(1, std::memory_order_acq_rel);
-    heap->free_kept_aside();
-    return;
+    const Extent *extent = piece_of(entry, 0, &base);
+    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+    if (region != nullptr && region->generation.load(std::memory_order_relaxed) != entry.granted_generation)
+      broker_.revoke(entry.id, kPlainId);
   }
 }
 

@@ -85,10 +85,11 @@ Status IpcBroker::start_locked() {
 
 Status IpcBroker::open_socket() {
   char path[kIpcPathSize];
-  GMM_TRY(ipc_directory_open_own(&directory_, path, &fell_through_));
+  GMM_TRY(ipc_directory_open_own(&directory_, path, &fell_through_, policy_));
 
   const int32_t pid = ::getpid();
   endpoint_.pid = static_cast<uint32_t>(pid);
+  endpoint_.pid_namespace = pid_namespace();
   if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0) {
     char text[128];
     return fail_native(GMM_ERROR_SYSTEM, error,
@@ -115,7 +116,8 @@ Status IpcBroker::open_socket() {
   }
   // From here on the file exists; close_files() removes it.
   owner_pid_.store(pid, std::memory_order_relaxed);
-  if (::fchmodat(directory_, name, 0600, 0) != 0) return system_failure(errno, "chmod of the socket");
+  if (::fchmodat(directory_, name, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
+    return system_failure(errno, "chmod of the socket");
   if (::listen(listener_, 128) != 0) return system_failure(errno, "listen");
 
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -169,14 +171,15 @@ void IpcBroker::stop() {
   close_files();
 }
 
-void IpcBroker::revoke(uint64_t allocation) {
+void IpcBroker::revoke(uint64_t allocation, uint64_t mask, bool tell) {
   if (forked()) return;
   LockGuard guard(slot_mutex_);
   if (slots_ == nullptr) return;
   bool any = false;
   for (uint32_t i = 0; i < kSlots; ++i) {
-    if (!slots_[i].has_allocation || slots_[i].allocation != allocation) continue;
+    if (!slots_[i].has_allocation || (slots_[i].allocation & mask) != allocation) continue;
     slots_[i].revoked = any = true;
+    slots_[i].tell = tell;
   }
   if (!any) return;
   any_revoked_.store(true, std::memory_order_release);

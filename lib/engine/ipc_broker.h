@@ -16,6 +16,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "engine/ipc_directory.h"
 #include "engine/ipc_handle.h"
 #include "engine/ipc_protocol.h"
 
@@ -46,8 +47,10 @@ class IpcBroker {
   static constexpr uint32_t kMaxLive = kIpcMaxImporters;
   static constexpr uint64_t kHandshakeMs = 2000;
 
-  IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver)
-      : allocator_(allocator), log_(log), resolver_(resolver) {}
+  // The policy stays as it is from start() on.
+  IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver,
+            const IpcPolicy &policy = kIpcDefaultPolicy)
+      : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy) {}
   ~IpcBroker() { stop(); }
   IpcBroker(const IpcBroker &) = delete;
   IpcBroker &operator=(const IpcBroker &) = delete;
@@ -57,8 +60,9 @@ class IpcBroker {
   // Removes the socket, ends all connections and the thread. The caller holds no lock that the resolver takes, and does not run on the broker's thread.
   // In a child after fork() it does nothing: thread, socket and connections are the parent's.
   void stop();
-  // Ends the connections of all importers of an allocation, which they see; importer_gone() follows for each of them. Does not wait.
-  void revoke(uint64_t allocation);
+  // Ends the connections of all importers of an allocation, under its id with all other bits than those of `mask`. They see why
+  // when `tell` is set, else that the exporter is done with it; importer_gone() follows for each of them. Does not wait.
+  void revoke(uint64_t allocation, uint64_t mask = ~uint64_t{0}, bool tell = true);
   // Importers that have been granted memory and not gone.
   uint32_t live() const { return live_.load(std::memory_order_relaxed); }
 
@@ -69,6 +73,7 @@ class IpcBroker {
     State state = State::kFree;
     bool granted = false;  // importer_gone() is owed
     bool revoked = false;  // guarded by slot_mutex_
+    bool tell = false;     // guarded by slot_mutex_
     uint32_t received = 0;
     int32_t pid = 0;
     uint64_t since = 0;
@@ -104,6 +109,7 @@ class IpcBroker {
   const HostAllocator allocator_;
   const Log log_;
   const IpcResolver resolver_;
+  const IpcPolicy &policy_;
 
   Mutex mutex_;  // start and stop
   bool running_ = false;

@@ -98,9 +98,9 @@ void IpcBroker::admit(int fd) {
   ucred peer = {};
   socklen_t size = sizeof peer;
   IpcReply reply;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
-    complain("refused process %d of user %u: only user %u may import", static_cast<int>(peer.pid), peer.uid,
-             ::geteuid());
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || !policy_.allows(peer.uid)) {
+    complain("refused process %d of user %u: only user %u may import%s", static_cast<int>(peer.pid), peer.uid,
+             ::geteuid(), policy_.user_count == 0 ? "" : ", and those that gmm_ipc_configure() named");
     reply.result = GMM_ERROR_IPC_REFUSED;
     send_reply(fd, reply, -1);
     ::close(fd);
@@ -311,12 +311,17 @@ void IpcBroker::drop_late() {
 void IpcBroker::drop_revoked() {
   if (!any_revoked_.exchange(false, std::memory_order_acquire)) return;
   for (uint32_t i = 0; i < kSlots; ++i) {
-    bool revoked;
+    bool revoked, tell;
     {
       LockGuard guard(slot_mutex_);
       revoked = slots_[i].revoked;
+      tell = slots_[i].tell;
     }
-    if (revoked) drop(&slots_[i]);
+    if (!revoked) continue;
+    // The only byte after a reply. It stays in the importer's socket when the connection is closed behind it.
+    if (tell && slots_[i].state == State::kLive && ::send(slots_[i].fd, "R", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+      complain("process %d could not be told that its memory was revoked", slots_[i].pid);
+    drop(&slots_[i]);
   }
 }
 

@@ -54,6 +54,14 @@ bool exporter_lives(const IpcEndpoint &exporter) {
   return error == 0 ? start_time == exporter.start_time : error != ESRCH;
 }
 
+// Whether the exporter's number means the same process here. Otherwise it runs in another container, and only the connection
+// tells about it.
+bool is_visible(const IpcEndpoint &exporter) {
+  return exporter.pid_namespace != 0 && exporter.pid_namespace == pid_namespace();
+}
+
+bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !exporter_lives(exporter); }
+
 Status gone(uint32_t pid) {
   return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended; the memory ended with it",
               pid);
@@ -62,8 +70,8 @@ Status gone(uint32_t pid) {
 // One attempt to import: everything of it ends with the object, whatever came in between.
 class Attempt {
  public:
-  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline)
-      : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid) {}
+  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch)
+      : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid), policy_(policy), watch_(watch) {}
 
   // GMM_ERROR_BUSY: to be tried again.
   Status run(IpcImport *out) {
@@ -74,13 +82,13 @@ class Attempt {
     GMM_TRY(check_reply());
     out->fd = descriptor_.take();
     out->allocation_size = reply_.allocation_size;
-    out->connection = IpcConnection(socket_.take(), handle_.exporter);
+    out->connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter);
     return Status();
   }
 
  private:
   Status timeout(const char *what) const {
-    if (!exporter_lives(handle_.exporter)) return gone(pid_);
+    if (seems_gone(handle_.exporter)) return gone(pid_);
     return fail(GMM_ERROR_IPC_TIMEOUT,
                 "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
   }
@@ -92,9 +100,9 @@ class Attempt {
     socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket_.get() < 0) return system_failure(pid_, errno, "socket");
     for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
-      if (!ipc_directory_candidate(n, path)) continue;
+      if (!ipc_directory_candidate(n, path, policy_)) continue;
       int directory, error;
-      const Status opened = ipc_directory_open(path, false, &directory, &error);
+      const Status opened = ipc_directory_open(path, false, &directory, &error, policy_);
       if (!opened.ok()) {
         if (error == EMFILE || error == ENFILE) return opened;
         if (error == ENOENT || n == 1) continue;
@@ -111,7 +119,7 @@ class Attempt {
       if (result == ETIMEDOUT) return timeout("did not take the connection");
       return system_failure(pid_, result, "connect");
     }
-    if (!exporter_lives(handle_.exporter)) return gone(pid_);
+    if (seems_gone(handle_.exporter)) return gone(pid_);
     return fail(GMM_ERROR_IPC_PEER_GONE,
                 "import from process %" PRIu32
                 ": it has no socket %s in a directory that this process looks into; its "
@@ -138,17 +146,21 @@ class Attempt {
     socklen_t size = sizeof peer;
     if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
       return system_failure(pid_, errno, "getsockopt(SO_PEERCRED)");
-    if (peer.uid != ::geteuid())
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32
-                  ": its socket belongs to user %u, this process to user %u; only the same user may import",
-                  pid_, peer.uid, ::geteuid());
-    if (static_cast<uint32_t>(peer.pid) != pid_)
+    if (!policy_.allows(peer.uid))
       return fail(
           GMM_ERROR_IPC_REFUSED,
           "import from process %" PRIu32
-          ": its socket belongs to process %d; the processes must see each other's process ids (one pid namespace)",
-          pid_, static_cast<int>(peer.pid));
+          ": its socket belongs to user %u, this process to user %u; only the same user may import, and those that "
+          "gmm_ipc_configure() names on both sides",
+          pid_, peer.uid, ::geteuid());
+    const bool visible = is_visible(handle_.exporter);
+    if (visible && static_cast<uint32_t>(peer.pid) != pid_)
+      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to process %d", pid_,
+                  static_cast<int>(peer.pid));
+    // 0: the kernel has no number for it in this pid namespace.
+    if (watch_ && peer.pid > 0) process_.reset(open_process(peer.pid));
+    // After that, so that a number that was used again in between is noticed.
+    if (visible && watch_ && !exporter_lives(handle_.exporter)) return gone(pid_);
     return Status();
   }
 
@@ -183,13 +195,13 @@ class Attempt {
       const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
       if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
       if (ready <= 0) {
-        if (!exporter_lives(handle_.exporter)) return gone(pid_);
+        if (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)) return gone(pid_);
         continue;
       }
       ssize_t got;
       GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
       if (got == 0) {
-        if (exporter_lives(handle_.exporter))
+        if (!seems_gone(handle_.exporter))
           return fail(GMM_ERROR_IPC_PEER_GONE,
                       "import from process %" PRIu32
                       ": the exporter closed the connection without an answer; its context may just be destroyed",
@@ -297,7 +309,10 @@ class Attempt {
   const IpcWant want_;
   const uint64_t deadline_;
   const uint32_t pid_;
+  const IpcPolicy &policy_;
+  const bool watch_;
   OwnedFd socket_;
+  OwnedFd process_;
   OwnedFd descriptor_;
   unsigned descriptors_ = 0;
   IpcReply reply_;
@@ -308,32 +323,32 @@ class Attempt {
 IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
   if (this == &other) return *this;
   close();
-  fd_ = other.fd_;
+  peer_ = other.peer_;
   exporter_ = other.exporter_;
-  other.fd_ = -1;
+  other.peer_ = Peer();
   return *this;
 }
 
 void IpcConnection::close() {
-  const int old = fd_;
-  fd_ = -1;
-  if (old >= 0) ::close(old);
+  const Peer old = peer_;
+  peer_ = Peer();
+  if (old.connection >= 0) ::close(old.connection);
+  if (old.process >= 0) ::close(old.process);
 }
 
-bool IpcConnection::alive() const {
-  if (fd_ < 0) return false;
-  pollfd wait = {fd_, POLLIN | POLLRDHUP, 0};
-  // The exporter says nothing after its reply: whatever comes is the end.
-  if (::poll(&wait, 1, 0) > 0) return false;
-  return exporter_lives(exporter_);
+PeerState IpcConnection::state() const {
+  const PeerState state = peer_.state();
+  // Without a descriptor of the process its entry in /proc tells.
+  if (state == PeerState::kAlive && open() && peer_.process < 0 && seems_gone(exporter_)) return PeerState::kGone;
+  return state;
 }
 
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out) {
-  if (!exporter_lives(handle.exporter)) return gone(handle.exporter.pid);
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
+                   bool watch) {
   const uint64_t deadline = monotonic_ms() + timeout_ms;
   bool busy = false;
   for (;;) {
-    const Status status = Attempt(handle, want, deadline).run(out);
+    const Status status = Attempt(handle, want, deadline, policy, watch).run(out);
     if (status.code() == GMM_ERROR_BUSY) {
       busy = true;
     } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {

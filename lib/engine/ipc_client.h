@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#include "base/peer.h"
 #include "base/status.h"
+#include "engine/ipc_directory.h"
 #include "engine/ipc_handle.h"
 #include "engine/ipc_protocol.h"
 
@@ -16,21 +18,26 @@ namespace gmm {
 class IpcConnection {
  public:
   IpcConnection() = default;
-  IpcConnection(int fd, const IpcEndpoint &exporter) : fd_(fd), exporter_(exporter) {}
+  // Takes both descriptors over. `process` may be -1.
+  IpcConnection(int fd, int process, const IpcEndpoint &exporter) : peer_{fd, process}, exporter_(exporter) {}
   ~IpcConnection() { close(); }
-  IpcConnection(IpcConnection &&other) noexcept : fd_(other.fd_), exporter_(other.exporter_) { other.fd_ = -1; }
+  IpcConnection(IpcConnection &&other) noexcept : peer_(other.peer_), exporter_(other.exporter_) {
+    other.peer_ = Peer();
+  }
   IpcConnection &operator=(IpcConnection &&other) noexcept;
 
-  bool open() const { return fd_ >= 0; }
+  bool open() const { return peer_.connection >= 0; }
   // Whether the exporter still lives and still grants the memory. Does not wait.
-  bool alive() const;
+  PeerState state() const;
+  bool alive() const { return open() && state() == PeerState::kAlive; }
   // For poll(): readable or hung up when the exporter is gone. Stays the connection's.
-  int fd() const { return fd_; }
+  int fd() const { return peer_.connection; }
+  const Peer &peer() const { return peer_; }
   // Tells the exporter that this importer is done.
   void close();
 
  private:
-  int fd_ = -1;
+  Peer peer_;
   IpcEndpoint exporter_;
 };
 
@@ -42,7 +49,9 @@ struct IpcImport {
 
 // Errors: IPC_PEER_GONE (no such process or socket, it ended, or the memory was freed or replaced since), IPC_REFUSED,
 // IPC_TIMEOUT, SYSTEM (this process is out of descriptors). `out` is written only on success.
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out);
+// Without `watch` the death of the process itself is not looked at: for further connections to one exporter.
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out,
+                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true);
 
 }  // namespace gmm
 #endif

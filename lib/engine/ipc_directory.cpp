@@ -42,7 +42,15 @@ bool nobody_listens(int directory, const char *name) {
 
 }  // namespace
 
-bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize]) {
+bool IpcPolicy::allows(uint32_t user) const {
+  if (user == ::geteuid()) return true;
+  for (uint32_t i = 0; i < user_count; ++i)
+    if (users[i] == user) return true;
+  return false;
+}
+
+bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
+  if (policy.directory[0] != '\0') return n == 0 && print_path(path, "%s", policy.directory);
   // secure_getenv: a set-user-id program must not be told where to put its sockets.
   if (n == 0) {
     const char *own = secure_getenv("GMM_IPC_DIR");
@@ -59,17 +67,21 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize]) {
   return n == 2 && print_path(path, "%s/gmm-%u", "/tmp", static_cast<unsigned>(::geteuid()));
 }
 
-Status ipc_directory_open(const char *path, bool create, int *fd, int *error) {
+Status ipc_directory_open(const char *path, bool create, int *fd, int *error, const IpcPolicy &policy) {
   char text[128];
   *error = 0;
-  if (create && ::mkdir(path, 0700) != 0 && errno != EEXIST) {
+  // Others have to find the socket, and only that: they cannot list the directory.
+  if (create && ::mkdir(path, policy.user_count == 0 ? 0700 : 0711) != 0 && errno != EEXIST) {
     *error = errno;
     return fail_native(
         GMM_ERROR_SYSTEM, *error,
         "asked for the directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
         path, system_error_text(*error, text, sizeof text));
   }
-  const int opened = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  // O_PATH is enough to reach a socket, and all that is allowed where only the owner may list.
+  int opened = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (opened < 0 && errno == EACCES && policy.user_count != 0)
+    opened = ::open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0) {
     *error = errno;
     return fail_native(GMM_ERROR_SYSTEM, *error,
@@ -84,6 +96,18 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error) {
                        system_error_text(*error, text, sizeof text));
   }
   const unsigned mode = static_cast<unsigned>(status.st_mode) & 07777;
+  if (policy.user_count != 0) {
+    if ((status.st_uid == 0 || policy.allows(status.st_uid)) && ((mode & 022) == 0 || (mode & 01000) != 0)) {
+      *fd = opened;
+      return Status();
+    }
+    ::close(opened);
+    return fail(GMM_ERROR_SYSTEM,
+                "asked for the directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong "
+                "to root or "
+                "one of the users that share, and be writable by its owner only, or be sticky",
+                path, static_cast<unsigned>(status.st_uid), mode);
+  }
   if (status.st_uid != ::geteuid() || (mode & 077) != 0) {
     ::close(opened);
     return fail(GMM_ERROR_SYSTEM,
@@ -95,12 +119,12 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error) {
   return Status();
 }
 
-Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *fell_through) {
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *fell_through, const IpcPolicy &policy) {
   *fell_through = false;
   for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
-    if (!ipc_directory_candidate(n, path)) continue;
+    if (!ipc_directory_candidate(n, path, policy)) continue;
     int error;
-    const Status status = ipc_directory_open(path, true, fd, &error);
+    const Status status = ipc_directory_open(path, true, fd, &error, policy);
     // What the user named is used or refused; the runtime directory is only the better of two defaults.
     if (status.ok() || n != 1) return status;
     *fell_through = true;

@@ -15,7 +15,9 @@ constexpr uint16_t kVersion = 1;
 constexpr unsigned kAtMagic = 0, kAtVersion = 4, kAtRoute = 6, kAtKind = 7, kAtDevice = 8, kAtSerial = 12, kAtUuid = 16,
                    kAtPid = 32, kAtReserved1 = 36, kAtStartTime = 40, kAtToken = 48, kAtAllocation = 64,
                    kAtAllocationSize = 72, kAtOffset = 80, kAtBlockSize = 88, kAtGeneration = 96, kAtLegacy = 104,
-                   kAtBlockOffset = 168, kAtReserved2 = 176, kAtChecksum = 188;
+                   kAtBlockOffset = 168, kAtNamespace = 176, kAtReserved2 = 184, kAtChecksum = 188;
+
+constexpr uint8_t kEventKind = 5;
 static_assert(kAtChecksum + 4 == sizeof(gmm_ipc_handle));
 
 constexpr gmm_result kInvalid = GMM_ERROR_IPC_INVALID_HANDLE;
@@ -37,12 +39,12 @@ Status check_place(const IpcHandle &handle) {
 }
 
 Status check_origin(const IpcHandle &handle) {
-  if (handle.kind != Kind::kDevice && handle.kind != Kind::kVmm && handle.kind != Kind::kHost)
+  if (!handle.event && handle.kind != Kind::kDevice && handle.kind != Kind::kVmm && handle.kind != Kind::kHost)
     return fail(kInvalid, "import of a handle: its kind %u is not one that can be shared",
                 static_cast<unsigned>(handle.kind));
   if (handle.route != IpcRoute::kBroker && handle.route != IpcRoute::kLegacy)
     return fail(kInvalid, "import of a handle: its route %u is unknown", static_cast<unsigned>(handle.route));
-  if (handle.route == IpcRoute::kLegacy && handle.kind != Kind::kDevice)
+  if (handle.route == IpcRoute::kLegacy && handle.kind != Kind::kDevice && !handle.event)
     return fail(
         kInvalid,
         "import of a handle: its route is the driver's legacy one, which only device memory has, but its kind is %u",
@@ -52,7 +54,8 @@ Status check_origin(const IpcHandle &handle) {
     return fail(kInvalid, "import of a handle: it carries a legacy driver handle, which its route does not use");
   if (handle.route == IpcRoute::kLegacy && no_legacy)
     return fail(kInvalid, "import of a handle: its route is the driver's legacy one, but its driver handle is empty");
-  if (handle.device.ordinal < GMM_DEVICE_HOST || (handle.kind == Kind::kDevice && handle.device.is_host()))
+  if (handle.device.ordinal < GMM_DEVICE_HOST ||
+      ((handle.event || handle.kind == Kind::kDevice) && handle.device.is_host()))
     return fail(kInvalid, "import of a handle: its device %d is not one", handle.device.ordinal);
   if (handle.exporter.pid == 0 || handle.exporter.pid > INT32_MAX)
     return fail(kInvalid, "import of a handle: its process id %" PRIu32 " is not one", handle.exporter.pid);
@@ -68,7 +71,7 @@ void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
   store_little(bytes + kAtMagic, kMagic);
   store_little(bytes + kAtVersion, kVersion);
   bytes[kAtRoute] = static_cast<uint8_t>(handle.route);
-  bytes[kAtKind] = static_cast<uint8_t>(handle.kind);
+  bytes[kAtKind] = handle.event ? kEventKind : static_cast<uint8_t>(handle.kind);
   store_little(bytes + kAtDevice, static_cast<uint32_t>(handle.device.ordinal));
   store_little(bytes + kAtSerial, handle.exporter.serial);
   std::memcpy(bytes + kAtUuid, handle.device_uuid, sizeof handle.device_uuid);
@@ -82,6 +85,7 @@ void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
   store_little(bytes + kAtGeneration, handle.generation);
   std::memcpy(bytes + kAtLegacy, handle.legacy, sizeof handle.legacy);
   store_little(bytes + kAtBlockOffset, handle.block_offset);
+  store_little(bytes + kAtNamespace, handle.exporter.pid_namespace);
   store_little(bytes + kAtChecksum, crc32c(bytes, kAtChecksum));
 }
 
@@ -108,11 +112,13 @@ Status ipc_handle_decode(const gmm_ipc_handle &in, IpcHandle *out) {
 
   IpcHandle handle;
   handle.route = static_cast<IpcRoute>(bytes[kAtRoute]);
-  handle.kind = static_cast<Kind>(bytes[kAtKind]);
+  handle.event = bytes[kAtKind] == kEventKind;
+  handle.kind = handle.event ? Kind::kUnspecified : static_cast<Kind>(bytes[kAtKind]);
   handle.device.ordinal = static_cast<int32_t>(load_little<uint32_t>(bytes + kAtDevice));
   std::memcpy(handle.device_uuid, bytes + kAtUuid, sizeof handle.device_uuid);
   handle.exporter.pid = load_little<uint32_t>(bytes + kAtPid);
   handle.exporter.serial = load_little<uint32_t>(bytes + kAtSerial);
+  handle.exporter.pid_namespace = load_little<uint64_t>(bytes + kAtNamespace);
   handle.exporter.start_time = load_little<uint64_t>(bytes + kAtStartTime);
   std::memcpy(handle.token, bytes + kAtToken, sizeof handle.token);
   handle.allocation = load_little<uint64_t>(bytes + kAtAllocation);

@@ -6,7 +6,7 @@
 //        0    4  magic "gmmI"
 //        4    2  version
 //        6    1  route (IpcRoute)
-//        7    1  kind (Kind: kDevice, kVmm or kHost)
+//        7    1  kind (Kind: kDevice, kVmm or kHost; 5: an event)
 //        8    4  device ordinal in the exporter; -1: host memory
 //       12    4  serial of the exporter's broker
 //       16   16  UUID of the device; zero: none
@@ -21,7 +21,8 @@
 //       96    8  generation of the allocation's physical memory
 //      104   64  the driver's legacy IPC handle; zero for kBroker
 //      168    8  offset of the block in the allocation
-//      176   12  reserved, zero
+//      176    8  number of the exporter's pid namespace; 0: unknown
+//      184    4  reserved, zero
 //      188    4  CRC-32C of bytes 0 to 187: finds damage; proves nothing about who wrote it
 #ifndef GMM_ENGINE_IPC_HANDLE_H
 #define GMM_ENGINE_IPC_HANDLE_H
@@ -47,11 +48,13 @@ struct IpcEndpoint {
   uint32_t pid = 0;
   uint32_t serial = 0;
   uint64_t start_time = 0;
+  uint64_t pid_namespace = 0;  // not part of the socket's name
   constexpr bool operator==(const IpcEndpoint &) const = default;
 };
 
 struct IpcHandle {
   IpcRoute route = IpcRoute::kBroker;
+  bool event = false;  // of an event: no kind, and sizes that mean nothing
   Kind kind = Kind::kUnspecified;
   Device device;
   uint8_t device_uuid[16] = {};

@@ -10,12 +10,43 @@
 namespace gmm {
 namespace {
 
+// The value of an import's range: kind in bits 0 to 2, the legacy route in bit 3, the device in bits 4 to 11, and the descriptors of the exporter, each
+// one more than it is, in 26 bits each.
+constexpr uint64_t kLegacyBit = 1u << 3;
+constexpr unsigned kConnectionShift = 12, kProcessShift = 38;
+constexpr uint64_t kFdMask = (1u << 26) - 1;
+
+uint64_t fd_bits(const Peer &peer) {
+  const auto bits = [](int32_t fd) { return static_cast<uint64_t>(fd + 1) & kFdMask; };
+  return bits(peer.connection) << kConnectionShift | bits(peer.process) << kProcessShift;
+}
+
 bool same_export(const IpcHandle &a, const IpcHandle &b) {
   return a.exporter == b.exporter && a.allocation_size == b.allocation_size && a.generation == b.generation &&
          std::memcmp(a.token, b.token, sizeof a.token) == 0;
 }
 
 }  // namespace
+
+PeerState Sharing::import_state(const Range &range) {
+  const auto fd = [&](unsigned shift) { return static_cast<int32_t>(range.value >> shift & kFdMask) - 1; };
+  const Peer peer{fd(kConnectionShift), fd(kProcessShift)};
+  return peer.connection < 0 ? PeerState::kAlive : peer.state();
+}
+
+Status Sharing::check_import(const Range &range, const void *address, const char *operation) {
+  const PeerState state = import_state(range);
+  if (state == PeerState::kRevoked)
+    return fail(GMM_ERROR_IPC_REVOKED,
+                "%s(%p): the exporter took the memory back by a forced pause; close the import, and import a new "
+                "handle once it is "
+                "resumed.",
+                operation, address);
+  if (state == PeerState::kGone && (range.value & kLegacyBit) != 0)
+    return fail(GMM_ERROR_IPC_PEER_GONE,
+                "%s(%p): the exporter ended, and DEVICE memory ends with it; close the import.", operation, address);
+  return Status();
+}
 
 bool Sharing::publish() {
   ranges_.clear();
@@ -25,9 +56,11 @@ bool Sharing::publish() {
     const uint64_t base = reinterpret_cast<uint64_t>(import->base);
     uint64_t at = ranges_.size();
     while (at > 0 && ranges_[at - 1].base > base) --at;
-    if (!ranges_.insert(
-            at, Range{base, import->size,
-                      static_cast<uint64_t>(import->handle.kind) | static_cast<uint64_t>(import->device.ordinal) << 8}))
+    if (!ranges_.insert(at, Range{base, import->size,
+                                  static_cast<uint64_t>(import->handle.kind) |
+                                      (import->handle.route == IpcRoute::kLegacy ? kLegacyBit : 0) |
+                                      static_cast<uint64_t>(import->device.ordinal) << 4 |
+                                      fd_bits(import->pieces[0].connection.peer())}))
       return false;
     bytes += import->size;
   }
@@ -41,7 +74,7 @@ Status Sharing::connect(Import &import, uint32_t piece, IpcWant want, uint32_t t
   IpcHandle handle = import.handle;
   handle.allocation |= static_cast<uint64_t>(piece) << kPieceShift;
   IpcImport granted;
-  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted));
+  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, policy_, piece == 0));
   *fd = granted.fd;
   import.pieces[piece].connection = static_cast<IpcConnection &&>(granted.connection);
   import.pieces[piece].size = granted.allocation_size;
@@ -102,8 +135,16 @@ Status Sharing::map_import(Import &import, uint32_t timeout_ms) {
 // Takes away what there is; when the driver refuses, the rest stays for another try.
 Status Sharing::unmap_import(Import &import) {
   Backend &backend = *core_.backend;
-  if (import.base == nullptr) return Status();
-  if (import.handle.route == IpcRoute::kLegacy) {
+  if (import.base == nullptr) {
+    // A descriptor that was taken before there were addresses for it.
+    Piece &first = import.pieces[0];
+    if (import.from_fd && first.physical.value != 0) GMM_TRY(backend.release(first.physical));
+    first.physical = PhysicalHandle{};
+    return Status();
+  }
+  if (import.external) {
+    GMM_TRY(backend.external_close(import.allocation));
+  } else if (import.handle.route == IpcRoute::kLegacy) {
     GMM_TRY(backend.legacy_close(import.base));
   } else if (import.handle.kind == Kind::kVmm) {
     char *at = import.base;
@@ -125,21 +166,21 @@ Status Sharing::unmap_import(Import &import) {
 // A handle of this very context: the original memory.
 Status Sharing::find_own(const IpcHandle &handle, void **out) {
   LockGuard guard(mutex_);
-  for (Export &entry : exports_) {
+  if (Export *found = export_of(handle.allocation); found != nullptr && ipc_token_equal(found->token, handle.token)) {
+    Export &entry = *found;
     uintptr_t base = 0;
-    if (entry.id != handle.allocation || !ipc_token_equal(entry.token, handle.token)) continue;
     const uint64_t shift = handle.allocation_size - entry.size;
     Block block;
-    if (piece_of(entry, entry.pieces - 1, &base) == nullptr || handle.allocation_size < entry.size ||
-        handle.offset < shift)
-      break;
     void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
-    if (!find_block(core_, address, &block) || block.base != entry.block) break;
-    LockGuard heap_guard(block.heap->mutex);
-    if (!block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) break;
-    ++entry.self_imports;
-    *out = address;
-    return Status();
+    if (piece_of(entry, entry.pieces - 1, &base) != nullptr && handle.allocation_size >= entry.size &&
+        handle.offset >= shift && find_block(core_, address, &block) && block.base == entry.block) {
+      LockGuard heap_guard(block.heap->mutex);
+      if (block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) {
+        ++entry.self_imports;
+        *out = address;
+        return Status();
+      }
+    }
   }
   return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
 }
@@ -149,7 +190,7 @@ Status Sharing::close_own(const void *memory) {
   GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
   LockGuard guard(mutex_);
   for (Export &entry : exports_)
-    if (entry.block == block.base && entry.self_imports != 0) {
+    if (entry.block == block.base && entry.self_imports != 0 && block_lives(entry)) {
       --entry.self_imports;
       return Status();
     }
@@ -160,18 +201,28 @@ Status Sharing::close_own(const void *memory) {
 Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out) {
   IpcHandle handle;
   GMM_TRY(ipc_handle_decode(bytes, &handle));
+  if (handle.event)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                "gmm_ipc_import: the handle is of an event; pass it to gmm_ipc_event_import().");
   if (handle.allocation >> kPieceShift != 0)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
   bool own = false;
   {
     LockGuard guard(mutex_);
-    own = handle.exporter == endpoint_;
+    settled_ = true;
+    own = serving_ && handle.exporter == endpoint_;
   }
   if (own) return find_own(handle, out);
   LockGuard guard(import_mutex_);
   for (Import *known : imports_) {
-    if (!same_export(known->handle, handle) || !(known->device == device)) continue;
-    if (!known->pieces[0].connection.alive())
+    if (known->from_fd || !same_export(known->handle, handle) || !(known->device == device)) continue;
+    const PeerState state = known->pieces[0].connection.state();
+    if (state == PeerState::kRevoked)
+      return fail(GMM_ERROR_IPC_REVOKED,
+                  "gmm_ipc_import: the exporter took the memory back by a forced pause; close the imports that are "
+                  "left, and ask "
+                  "for a new handle once it is resumed.");
+    if (state == PeerState::kGone)
       return fail(
           GMM_ERROR_IPC_PEER_GONE,
           "gmm_ipc_import: the exporting process ended or took the memory back; close the imports that are left.");
@@ -179,15 +230,26 @@ Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_
     *out = known->base + handle.offset;
     return Status();
   }
+  Import *import = nullptr;
+  GMM_TRY(make_import(&import));
+  import->handle = handle;
+  import->device = device;
+  return enter_import(import, map_import(*import, timeout_ms), handle.offset, out);
+}
+
+// With import_mutex_ held, until enter_import() is done.
+Status Sharing::make_import(Import **out) {
   Import *import = core_.allocator.create<Import>();
   if (import == nullptr || !imports_.reserve(imports_.size() + 1) || !ranges_.reserve(imports_.size() + 1) ||
       !table_.reserve(imports_.size() + 1)) {
     core_.allocator.destroy(import);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
   }
-  import->handle = handle;
-  import->device = device;
-  Status status = map_import(*import, timeout_ms);
+  *out = import;
+  return Status();
+}
+
+Status Sharing::enter_import(Import *import, Status status, uint64_t offset, void **out) {
   if (!status.ok()) {
     MessageGuard keep;
     if (!unmap_import(*import).ok())
@@ -196,8 +258,8 @@ Status Sharing::import_block(const gmm_ipc_handle &bytes, Device device, uint32_
     return status;
   }
   imports_.push_back_reserved(import);
-  (void)publish();  // reserved above
-  *out = import->base + handle.offset;
+  (void)publish();  // make_import() reserved
+  *out = import->base + offset;
   return Status();
 }
 
@@ -224,6 +286,11 @@ Status Sharing::close(void *memory) {
 
 void Sharing::clear() {
   broker_.stop();
+  {
+    LockGuard guard(mutex_);
+    serving_ = false;
+  }
+  end_events();
   LockGuard guard(import_mutex_);
   while (!imports_.empty()) {
     Import *import = imports_.pop_back();

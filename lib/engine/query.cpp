@@ -66,7 +66,9 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
   }
   if (context.sharing.find(address, &range)) {
     fill_access(context, Sharing::import_kind(range), Sharing::import_device(range).ordinal, out);
-    out->state = GMM_STATE_IMPORTED;
+    const PeerState state = Sharing::import_state(range);
+    out->state = state == PeerState::kRevoked ? GMM_STATE_REVOKED : GMM_STATE_IMPORTED;
+    if (state == PeerState::kGone) out->flags |= GMM_POINTER_PEER_GONE;
     out->base = out->allocation_base = reinterpret_cast<void *>(range.base);
     out->size = out->reserved_size = out->allocation_size = range.size;
     out->device_pointer = const_cast<void *>(address);

@@ -169,6 +169,24 @@ OFFSET(gmm_ipc_import_desc, flags, 4);
 OFFSET(gmm_ipc_import_desc, device, 8);
 OFFSET(gmm_ipc_import_desc, timeout_ms, 12);
 
+SIZE(gmm_ipc_config, 32);
+OFFSET(gmm_ipc_config, struct_size, 0);
+OFFSET(gmm_ipc_config, user_count, 4);
+OFFSET(gmm_ipc_config, directory, 8);
+OFFSET(gmm_ipc_config, users, 16);
+OFFSET(gmm_ipc_config, flags, 24);
+OFFSET(gmm_ipc_config, reserved, 28);
+
+SIZE(gmm_import_fd_desc, 24);
+OFFSET(gmm_import_fd_desc, struct_size, 0);
+OFFSET(gmm_import_fd_desc, type, 4);
+OFFSET(gmm_import_fd_desc, size, 8);
+OFFSET(gmm_import_fd_desc, device, 16);
+OFFSET(gmm_import_fd_desc, flags, 20);
+
+SIZE(gmm_ipc_legacy_handle, 64);
+OFFSET(gmm_ipc_legacy_handle, bytes, 0);
+
 SIZE(gmm_scope, 24);
 OFFSET(gmm_scope, struct_size, 0);
 OFFSET(gmm_scope, flags, 4);

@@ -101,7 +101,7 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_ipc_export(context, memory, &handle));
     FORKED(gmm_ipc_import(context, &handle, NULL, &out));
     FORKED(gmm_ipc_close(context, memory));
-    FORKED(gmm_ipc_export_fd(context, memory, &fd, NULL, NULL));
+    FORKED(gmm_ipc_export_fd(context, memory, GMM_FD_DEFAULT, &fd, NULL, NULL));
     FORKED(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
     FORKED(gmm_set_oom_handler(context, NULL, NULL));
     FORKED(gmm_set_decommit(context, 5));

@@ -109,12 +109,18 @@ static void the_exporter_may_die(void) {
   void *memory = NULL;
   MUST(gmm_ipc_import(context, &handle, &desc, &memory));
   CHECK_PATTERN(memory, SIZE, 7);
+  CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) == 0);
   second_kill(&second);
+  for (unsigned i = 0; i < 50 && (query(memory).flags & GMM_POINTER_PEER_GONE) == 0; ++i) sleep_ms(20);
+  CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) != 0);
+  CHECK_EQUAL(query(memory).state, GMM_STATE_IMPORTED);
   bool legacy = kind == GMM_KIND_DEVICE && !on_host_backend();
   if (!legacy) {  // the driver's own IPC keeps nothing alive
     CHECK_PATTERN(memory, SIZE, 7);
     write_pattern(memory, SIZE, 8, GMM_STREAM_DEFAULT);
     CHECK_PATTERN(memory, SIZE, 8);
+  } else {
+    RESULT(gmm_fill(context, memory, 1, 10, GMM_STREAM_DEFAULT), GMM_ERROR_IPC_PEER_GONE);
   }
   OK(gmm_ipc_close(context, memory));
   double begin = now_s();
@@ -187,7 +193,7 @@ static void memory_with_importers_is_not_paused(void) {
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
   gmm_ipc_handle handle;
   MUST(gmm_ipc_export(context, block, &handle));
-  second_process second = start("hold", SIZE, 5);
+  second_process second = start("revoked", SIZE, 5);
   CHECK(send_bytes(second.to, &handle, sizeof handle));
   char told = 0;
   CHECK(receive_bytes(second.from, &told, 1));
@@ -199,21 +205,20 @@ static void memory_with_importers_is_not_paused(void) {
   CHECK_PATTERN(block, SIZE, 5);
   RESULT(gmm_reset(context), GMM_ERROR_BUSY);
   CHECK_PATTERN(block, SIZE, 5);
-  desc.flags = GMM_PAUSE_FORCE;  // the importer keeps the old pages, we get new ones
+  desc.flags = GMM_PAUSE_FORCE;  // the importer keeps the old pages but is told, we get new ones
   OK(gmm_pause(context, &desc, &bytes));
   desc.flags = 0;
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(block, SIZE, 5);
   write_pattern(block, SIZE, 77, GMM_STREAM_DEFAULT);
-  CHECK(send_bytes(second.to, "o", 1));  // it still sees what was there
-  CHECK_EQUAL(second_wait(&second), 0);
-  CHECK_PATTERN(block, SIZE, 77);
-  gmm_result result = GMM_ERROR_BUSY;
-  for (unsigned i = 0; i < 100 && result == GMM_ERROR_BUSY; ++i) {
+  gmm_result result = GMM_ERROR_BUSY;  // it is counted no more, though it has not closed the memory
+  for (unsigned i = 0; i < 50 && result == GMM_ERROR_BUSY; ++i) {
     result = gmm_pause(context, &desc, NULL);
     if (result == GMM_ERROR_BUSY) sleep_ms(20);
   }
   CHECK_EQUAL(result, GMM_OK);
+  CHECK(send_bytes(second.to, "o", 1));
+  CHECK_EQUAL(second_wait(&second), 0);
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(block, SIZE, 77);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
@@ -270,7 +275,7 @@ static void bad_exports_are_refused(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_ALREADY_FREED);
   int32_t fd = -7;
-  RESULT(gmm_ipc_export_fd(context, &foreign, &fd, NULL, NULL), GMM_ERROR_UNKNOWN_POINTER);
+  RESULT(gmm_ipc_export_fd(context, &foreign, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_UNKNOWN_POINTER);
   CHECK_EQUAL(fd, -7);
   CHECK(memcmp(&handle, &before, sizeof handle) == 0);
 }
@@ -280,7 +285,7 @@ static void managed_memory_is_refused(void) {
   gmm_ipc_handle handle;
   int32_t fd = -7;
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_INVALID_KIND);
-  RESULT(gmm_ipc_export_fd(context, block, &fd, NULL, NULL), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_INVALID_KIND);
   CHECK_EQUAL(fd, -7);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -338,7 +343,7 @@ static void descriptors_carry_the_memory(void) {
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
   int32_t fd = -1;
   uint64_t offset = 0, size = 0;
-  MUST(gmm_ipc_export_fd(context, block + 1000, &fd, &offset, &size));
+  MUST(gmm_ipc_export_fd(context, block + 1000, GMM_FD_DEFAULT, &fd, &offset, &size));
   CHECK(fd >= 0);
   CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
   gmm_pointer_info info = query(block);
@@ -362,7 +367,7 @@ static void descriptors_carry_the_memory(void) {
   }
   close(fd);
   int32_t other = -1;
-  OK(gmm_ipc_export_fd(context, block, &other, NULL, NULL));
+  OK(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &other, NULL, NULL));
   CHECK(other >= 0);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
@@ -376,7 +381,7 @@ static void device_memory_has_a_descriptor_when_the_query_says_so(void) {
   void *block = ALLOC(SIZE);
   bool has = (query(block).ipc_routes & GMM_IPC_ROUTE_FD) != 0;
   int32_t fd = -7;
-  gmm_result result = gmm_ipc_export_fd(context, block, &fd, NULL, NULL);
+  gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL);
   if (has)
     CHECK(result == GMM_OK && close(fd) == 0);
   else

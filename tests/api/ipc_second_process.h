@@ -66,7 +66,18 @@ static int second_main(char **words) {
     fprintf(stderr, "# imported memory has state %u, kind %u\n", info.state, info.kind);
   if (info.state != GMM_STATE_IMPORTED) return 22;
   if (!check_pattern(__LINE__, memory, size, seed, GMM_STREAM_DEFAULT)) return 23;
-  if (strcmp(mode, "twice") == 0) {
+  if (strcmp(mode, "revoked") == 0) {  // the other side takes it back
+    if (!send_bytes(out, "i", 1)) return 70;
+    if (read(0, &go, 1) != 1) return 71;
+    uint8_t own[64] = {0};
+    if (gmm_copy(context, own, memory, 64, GMM_STREAM_DEFAULT) != GMM_ERROR_IPC_REVOKED) return 72;
+    if (gmm_fill(context, memory, 1, 64, GMM_STREAM_DEFAULT) != GMM_ERROR_IPC_REVOKED) return 73;
+    if (query(memory).state != GMM_STATE_REVOKED) return 74;
+    gmm_ipc_import_desc again_desc = import_desc();
+    void *other = NULL;
+    if (gmm_ipc_import(context, &handle, &again_desc, &other) != GMM_ERROR_IPC_REVOKED) return 75;
+    if (on_host_backend() && ((uint8_t *)memory)[7] != pattern_at(7, seed)) return 76;  // the old pages are still there
+  } else if (strcmp(mode, "twice") == 0) {
     if (second_import(&handle) != memory) return 30;
     if (gmm_ipc_close(context, memory + 5) != GMM_OK) return 31;
     if (!check_pattern(__LINE__, memory, size, seed, GMM_STREAM_DEFAULT)) return 32;

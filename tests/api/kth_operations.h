@@ -239,7 +239,7 @@ static void prepare_export_fd(void) {
   prepare_export();
   exported_fd = -1;
 }
-static gmm_result run_export_fd(void) { return gmm_ipc_export_fd(context, allocated, &exported_fd, NULL, NULL); }
+static gmm_result run_export_fd(void) { return gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &exported_fd, NULL, NULL); }
 static void no_fd(void) { CHECK_EQUAL(exported_fd, -1); }
 static void has_fd(void) { CHECK(exported_fd >= 0 && close(exported_fd) == 0); }
 

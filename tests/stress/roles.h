@@ -100,7 +100,7 @@ static void share(block *b) {
   }
   int32_t fd = -1;
   uint64_t offset = 0, size = 0;
-  result = gmm_ipc_export_fd(context, b->memory, &fd, &offset, &size);
+  result = gmm_ipc_export_fd(context, b->memory, GMM_FD_DEFAULT, &fd, &offset, &size);
   note("export fd", result, b->memory, b->size, offset);
   if (result == GMM_ERROR_INVALID_KIND && b->kind == GMM_KIND_DEVICE) {
     // its driver has no descriptors of that memory

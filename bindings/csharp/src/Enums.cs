@@ -45,7 +45,9 @@ namespace Gmm
         /// <summary>The program's own memory, page-locked.</summary>
         Pinned = 5,
         /// <summary>A block over several pieces of memory, or a tag: some of it is usable, some paused.</summary>
-        PartlyPaused = 6
+        PartlyPaused = 6,
+        /// <summary>Imported, but the exporter has taken it back by a forced pause.</summary>
+        Revoked = 7
     }
 
     /// <summary>Who can use an address, in SYCL's words.</summary>
@@ -181,6 +183,8 @@ namespace Gmm
         IpcRefused = -42,
         /// <summary>The exporter did not answer in time.</summary>
         IpcTimeout = -43,
+        /// <summary>The exporter took the memory back: a forced pause.</summary>
+        IpcRevoked = -44,
         /// <summary>A code of a newer library.</summary>
         Unknown = -2147483648
     }

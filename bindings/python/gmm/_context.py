@@ -6,14 +6,17 @@ import os
 import weakref
 
 from gmm import _native as native
-from gmm._buffer import IMPORTED, PINNED, Buffer, Pin
-from gmm._enums import Backend, Kind, LogLevel
+from gmm._buffer import PINNED, Buffer, Pin
+from gmm._enums import Backend, FdType, Kind, LogLevel
 from gmm._heap import Heap
 from gmm._imports import asarray, copied_array, from_dlpack
 from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
+from gmm._ipc import adopt_import, import_block, import_desc
 from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._tag import Tag, tag_info, tag_number
 from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
+
+contexts = weakref.WeakSet()  # those that were opened and are referred to, closed ones too
 
 
 def _scope(context, device, tag, kind):
@@ -70,6 +73,7 @@ class Context(native.Handle):
         struct = native.gmm_context_info()
         native.gmm_context_get_info(self, struct)
         self._info = read(ContextInfo, struct)
+        contexts.add(self)
 
     # Life.
 
@@ -165,9 +169,9 @@ class Context(native.Handle):
         self._queues.add(stream)
         return stream
 
-    def event(self, device=0):
-        """Makes an Event."""
-        event = Event(self, device)
+    def event(self, device=0, *, ipc=False):
+        """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
+        event = Event(self, device, ipc=ipc)
         self._queues.add(event)
         return event
 
@@ -277,18 +281,36 @@ class Context(native.Handle):
 
     def ipc_import(self, handle, *, device=0, timeout=None):
         """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
-        desc = native.gmm_ipc_import_desc()
+        return import_block(self, handle, device=device, timeout=timeout)
+
+    def ipc_import_event(self, handle, *, device=0, timeout=None):
+        """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done: they see what its maker recorded last. Only the maker records."""
+        event = Event._import(self, handle, import_desc(device, timeout))
+        self._queues.add(event)
+        return event
+
+    def ipc_configure(self, *, directory=None, users=()):
+        """Says where this context's socket stands, and who may share with it beside this user, before anything is exported or imported.
+
+        directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>. users: further user ids, in both directions; they need a directory.
+        """
+        config = native.gmm_ipc_config()
+        if directory is not None:
+            config.set_directory(os.fsdecode(directory))
+        for user in users:
+            config.add_user(user)
+        native.gmm_ipc_configure(self, config)
+
+    def import_fd(self, fd, size, *, type=FdType.DEFAULT, device=0):
+        """Maps the memory behind a descriptor of somebody else's (Vulkan, another library, Buffer.ipc_export_fd() of another process) as a Buffer.
+
+        size: bytes of the allocation, as its maker tells. The descriptor stays the caller's, who may close it at once.
+        """
+        desc = native.gmm_import_fd_desc()
+        desc.type = type
+        desc.size = size
         desc.device = device
-        desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
-        address = native.gmm_ipc_import(self, handle, desc)[1]
-        try:
-            info = self.query(address)
-            buffer = Buffer()
-            buffer._adopt(IMPORTED, address, info.base + info.size - address, self, None, None, None)
-        except BaseException:
-            native.gmm_ipc_close(self, address)
-            raise
-        return buffer
+        return adopt_import(self, native.gmm_import_fd(self, fd, desc)[1], size, None)
 
     # Limits and counters.
 

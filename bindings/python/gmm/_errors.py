@@ -44,6 +44,7 @@ _ALSO = {
     "IPC_PEER_GONE": (ConnectionError,),
     "IPC_REFUSED": (PermissionError,),
     "IPC_TIMEOUT": (TimeoutError,),
+    "IPC_REVOKED": (ConnectionError,),
 }
 # Names that Python has already, or nearly so.
 _RENAMED = {"SYSTEM": "SystemCallError", "IO": "FileError"}

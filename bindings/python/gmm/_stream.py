@@ -85,13 +85,30 @@ class Stream(_Closing, native.Handle):
 
 
 class Event(_Closing, native.Handle):
-    """A point in a stream's order. Made by Context.event() or Stream.record()."""
+    """A point in a stream's order. Made by Context.event() or Stream.record(); another process's by Context.ipc_import_event()."""
 
-    __slots__ = ("context",)
+    __slots__ = ("_imported", "context", "device")
 
-    def __init__(self, context, device=0):
+    def __init__(self, context, device=0, *, ipc=False):
+        """ipc: other processes can wait for it."""
         self.context = context
-        self._adopt(HANDLE_EVENT, native.gmm_event_create(context, device)[1], context)
+        self.device = device
+        self._imported = None
+        create = native.gmm_ipc_event_create if ipc else native.gmm_event_create
+        self._adopt(HANDLE_EVENT, create(context, device)[1], context)
+
+    @classmethod
+    def _import(cls, context, handle, desc):
+        event = cls.__new__(cls)
+        event.context = context
+        event.device = desc.device
+        event._imported = bytes(handle)
+        event._adopt(HANDLE_EVENT, native.gmm_ipc_event_import(context, handle, desc)[1], context)
+        return event
+
+    def ipc_export(self):
+        """A handle for another process of the same user, as bytes: see Context.ipc_import_event(). Only of an event made with ipc=True."""
+        return native.gmm_ipc_event_export(self.context, self)[1]
 
     def record(self, stream=None):
         """Sets the event to what is queued on the stream so far."""

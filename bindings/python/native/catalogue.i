@@ -55,7 +55,8 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 /* Bytes. */
 %typemap(out) uint8_t GMM_BYTES[ANY] { $result = PyBytes_FromStringAndSize((const char *)$1, $1_dim0); }
 %typemap(in, numinputs=0) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle temp) { $1 = &temp; }
-%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES {
+%typemap(in, numinputs=0) gmm_ipc_legacy_handle *GMM_OUT_BYTES (gmm_ipc_legacy_handle temp) { $1 = &temp; }
+%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES, gmm_ipc_legacy_handle *GMM_OUT_BYTES {
   $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
 }
 %typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle temp) {

@@ -60,6 +60,7 @@ Status CudaBackend::probe(DeviceState *state, int ordinal) {
       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
       {kAttributeIpc, nullptr, &legacy_ipc},
       {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
+      {kAttributeDmaBuf, &state->dma_buf, nullptr},
       {CU_DEVICE_ATTRIBUTE_INTEGRATED, nullptr, &integrated},
   };
   for (const auto &want : wanted) {
@@ -194,6 +195,7 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
       {state->pin, GMM_DEVICE_CAN_PIN},
       {state->pageable, GMM_DEVICE_CAN_PAGEABLE},
       {state->fabric, GMM_DEVICE_CAN_FABRIC},
+      {state->dma_buf && driver_.cuMemGetHandleForAddressRange != nullptr, GMM_DEVICE_CAN_DMA_BUF},
   };
   for (const auto &ability : abilities)
     if (ability.has) info.capabilities |= ability.bit;

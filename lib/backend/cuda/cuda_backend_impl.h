@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend's class; its operations are in cuda_backend.cpp (identity), cuda_context.cpp, cuda_memory.cpp,
-// cuda_vmm.cpp, cuda_ipc.cpp, cuda_residency.cpp, cuda_stream.cpp, cuda_zeros.cpp and cuda_capture.cpp.
+// cuda_vmm.cpp, cuda_ipc.cpp, cuda_external.cpp, cuda_residency.cpp, cuda_stream.cpp, cuda_zeros.cpp and cuda_capture.cpp.
 #ifndef GMM_BACKEND_CUDA_CUDA_BACKEND_IMPL_H
 #define GMM_BACKEND_CUDA_CUDA_BACKEND_IMPL_H
 
@@ -28,6 +28,7 @@ struct DeviceState {
   bool pin_same_address = false;
   bool pageable = false;
   bool legacy_ipc = false;
+  bool dma_buf = false;
   std::atomic<CUcontext> primary{nullptr};      // retained when first needed, released by destroy()
   std::atomic<CUfunction> find_zeros{nullptr};  // of `module`, which was loaded when first needed
   CUmodule module = nullptr;
@@ -63,6 +64,9 @@ class CudaBackend final : public Backend {
   Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override;
   Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) override;
   Status legacy_close(void *driver_base) override;
+  Status export_dma_buf(const void *base, uint64_t size, int32_t *fd) override;
+  Status external_import(int32_t fd, gmm_fd_type type, uint64_t size, Device device, Allocation *out) override;
+  Status external_close(const Allocation &allocation) override;
 
   Status pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer) override;
   Status unpin(void *base, uint64_t size) override;
@@ -90,6 +94,10 @@ class CudaBackend final : public Backend {
   Status event_synchronize(NativeEvent event) override;
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
+  Status shared_event_create(Device device, NativeEvent *out) override;
+  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
+                             NativeEvent *out) override;
 
   void identify(const void *address, ForeignPointer *out) override;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's legacy IPC of cuMemAlloc() memory: a handle of 64 bytes for a whole allocation.
+// The driver's legacy IPC: of cuMemAlloc() memory, a handle of 64 bytes for a whole allocation; and of events.
 #if defined(GMM_WITH_CUDA)
 
 #include <cstring>
@@ -49,6 +49,53 @@ Status CudaBackend::legacy_close(void *driver_base) {
   count_call();
   Status status = driver_.check(driver_.cuIpcCloseMemHandle(to_driver(driver_base)), "cuIpcCloseMemHandle");
   return status.ok() ? status : prefix(status, "Closing the legacy IPC mapping at %p: ", driver_base);
+}
+
+static_assert(sizeof(CUipcEventHandle) == kLegacyHandleSize);
+
+Status CudaBackend::shared_event_create(Device device, NativeEvent *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(state_of(device, &state));
+  if (!state->legacy_ipc || driver_.cuIpcGetEventHandle == nullptr)
+    return device_lacks(device, "events between processes", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUevent event = nullptr;
+  Status status =
+      driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS), "cuEventCreate");
+  if (!status.ok()) return prefix(status, "Making an event for other processes on CUDA device %d: ", device.ordinal);
+  *out = reinterpret_cast<NativeEvent>(event);
+  return Status();
+}
+
+Status CudaBackend::shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
+  if (driver_.cuIpcGetEventHandle == nullptr) return driver_.missing("cuIpcGetEventHandle");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(enter_any(guard));
+  CaptureGuard capture(driver_);
+  CUipcEventHandle handle = {};
+  Status status = driver_.check(driver_.cuIpcGetEventHandle(&handle, to_driver(event)), "cuIpcGetEventHandle");
+  if (!status.ok()) return prefix(status, "Exporting an event: ");
+  std::memcpy(out, handle.reserved, kLegacyHandleSize);
+  *fd = -1;
+  return Status();
+}
+
+// The maker's life is watched by the engine: what the driver does about its death is the driver's affair.
+Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t, const Peer &,
+                                        NativeEvent *out) {
+  if (driver_.cuIpcOpenEventHandle == nullptr) return driver_.missing("cuIpcOpenEventHandle");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUipcEventHandle bytes = {};
+  std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
+  CUevent event = nullptr;
+  Status status = driver_.check(driver_.cuIpcOpenEventHandle(&event, bytes), "cuIpcOpenEventHandle");
+  if (!status.ok()) return prefix(status, "Opening an event of another process on CUDA device %d: ", device.ordinal);
+  *out = reinterpret_cast<NativeEvent>(event);
+  return Status();
 }
 
 }  // namespace gmm::cuda

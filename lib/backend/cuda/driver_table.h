@@ -73,6 +73,12 @@
   X(cuIpcGetMemHandle, 4010)                       \
   X(cuIpcOpenMemHandle, 11000)                     \
   X(cuIpcCloseMemHandle, 4010)                     \
+  X(cuIpcGetEventHandle, 4010)                     \
+  X(cuIpcOpenEventHandle, 4010)                    \
+  X(cuMemGetHandleForAddressRange, 11070)          \
+  X(cuImportExternalMemory, 10000)                 \
+  X(cuExternalMemoryGetMappedBuffer, 10000)        \
+  X(cuDestroyExternalMemory, 10000)                \
   X(cuUserObjectCreate, 11030)                     \
   X(cuUserObjectRelease, 11030)                    \
   X(cuGraphRetainUserObject, 11030)                \
@@ -102,6 +108,8 @@ inline constexpr CUmemLocationType kLocationHost = static_cast<CUmemLocationType
 inline constexpr CUmemLocationType kLocationHostNuma = static_cast<CUmemLocationType>(3);         // 12.2
 inline constexpr CUdevice_attribute kAttributeFabric = static_cast<CUdevice_attribute>(128);      // 12.4
 inline constexpr CUdevice_attribute kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);  // 12.2
+inline constexpr CUdevice_attribute kAttributeDmaBuf = static_cast<CUdevice_attribute>(124);      // 11.7
+inline constexpr CUexternalMemoryHandleType kExternalDmaBuf = static_cast<CUexternalMemoryHandleType>(9);  // 13.0
 inline constexpr CUdevice_attribute kAttributeIpc = static_cast<CUdevice_attribute>(125);         // 12.0
 
 }  // namespace gmm::cuda

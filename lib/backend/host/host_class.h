@@ -63,6 +63,10 @@ class HostBackend final : public Backend {
   Status event_synchronize(NativeEvent event) override;
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
+  Status shared_event_create(Device device, NativeEvent *out) override;
+  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
+                             NativeEvent *out) override;
 
  private:
   friend class HostAllocator;
@@ -76,6 +80,7 @@ class HostBackend final : public Backend {
   Status take(Device device, uint64_t size);
   void give_back(Device device, uint64_t size);
   Status stream_of(Device device, gmm_stream stream, HostStream **out);
+  Status make_event(HostSharedEvent *shared, NativeEvent *out);  // takes the reference over
   // Page-locks what ought to be; where the system forbids it the memory is used as it is, with one warning.
   void lock_if_allowed(void *base, uint64_t size);
 

@@ -11,6 +11,16 @@ Status no_event() {
   return fail(GMM_ERROR_INVALID_HANDLE, "An event that is NULL: pass one that event_create() gave.");
 }
 
+// NULL for an event that this process made.
+HostSharedEvent *imported_of(NativeEvent event) {
+  HostSharedEvent *shared = event_of(event)->shared();
+  return shared != nullptr && shared->imported() ? shared : nullptr;
+}
+
+Status maker_gone() {
+  return fail(GMM_ERROR_IPC_PEER_GONE, "Waiting for an event: the process that made it ended before.");
+}
+
 Status own_thread() {
   return fail(GMM_ERROR_BUSY,
               "Waiting for a stream in a call that runs on it: it would never end; wait on another thread.");
@@ -123,12 +133,12 @@ Status HostBackend::event_record(NativeEvent event, Device device, gmm_stream st
   if (event == nullptr) return no_event();
   StreamReference target;
   GMM_TRY(stream_of(device, stream, &target.stream));
-  event_of(event)->record(target.stream);
-  return Status();
+  return event_of(event)->record(target.stream);
 }
 
 Status HostBackend::event_synchronize(NativeEvent event) {
   if (event == nullptr) return no_event();
+  if (const HostSharedEvent *shared = imported_of(event)) return shared->wait(shared->recorded()) ? Status() : maker_gone();
   StreamReference target;
   uint64_t position = 0;
   target.stream = event_of(event)->get(&position);
@@ -140,6 +150,10 @@ Status HostBackend::event_synchronize(NativeEvent event) {
 
 Status HostBackend::event_query(NativeEvent event, bool *passed) {
   if (event == nullptr) return no_event();
+  if (const HostSharedEvent *shared = imported_of(event)) {
+    *passed = shared->passed(shared->recorded());
+    return Status();
+  }
   StreamReference target;
   uint64_t position = 0;
   target.stream = event_of(event)->get(&position);
@@ -151,10 +165,41 @@ Status HostBackend::stream_wait(Device device, gmm_stream stream, NativeEvent ev
   if (event == nullptr) return no_event();
   StreamReference target;
   GMM_TRY(stream_of(device, stream, &target.stream));
+  if (HostSharedEvent *shared = imported_of(event)) return target->wait_for(shared, shared->recorded());
   StreamReference source;
   uint64_t position = 0;
   source.stream = event_of(event)->get(&position);
   return source.stream == nullptr ? Status() : target->wait_for(source.stream, position);
+}
+
+Status HostBackend::make_event(HostSharedEvent *shared, NativeEvent *out) {
+  HostEvent *event = allocator_.create<HostEvent>(shared);
+  if (event == nullptr) {
+    shared->release();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making an event: no memory for its description; free memory.");
+  }
+  *out = reinterpret_cast<NativeEvent>(event);
+  return Status();
+}
+
+Status HostBackend::shared_event_create(Device device, NativeEvent *out) {
+  GMM_TRY(check_device(device));
+  HostSharedEvent *shared = nullptr;
+  GMM_TRY(HostSharedEvent::create(allocator_, &shared));
+  return make_event(shared, out);
+}
+
+Status HostBackend::shared_event_export(NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
+  if (event == nullptr || event_of(event)->shared() == nullptr) return no_event();
+  return event_of(event)->shared()->export_fd(fd);
+}
+
+Status HostBackend::shared_event_import(Device device, const uint8_t[kLegacyHandleSize], int32_t fd, const Peer &maker,
+                                        NativeEvent *out) {
+  GMM_TRY(check_device(device));
+  HostSharedEvent *shared = nullptr;
+  GMM_TRY(HostSharedEvent::open(allocator_, fd, maker, &shared));
+  return make_event(shared, out);
 }
 
 }  // namespace gmm

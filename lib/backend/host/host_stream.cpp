@@ -76,6 +76,25 @@ Status HostStream::wait_for(HostStream *other, uint64_t position) {
   return status;
 }
 
+Status HostStream::enqueue_shared(TaskKind kind, HostSharedEvent *event, uint64_t number) {
+  Task task;
+  task.kind = kind;
+  task.shared = event;
+  task.size = number;
+  event->retain();
+  Status status = enqueue(task);
+  if (!status.ok()) event->release();
+  return status;
+}
+
+Status HostStream::pass(HostSharedEvent *event, uint64_t number) {
+  return enqueue_shared(TaskKind::kPass, event, number);
+}
+
+Status HostStream::wait_for(HostSharedEvent *event, uint64_t number) {
+  return event->passed(number) ? Status() : enqueue_shared(TaskKind::kWaitShared, event, number);
+}
+
 Status HostStream::enqueue(const Task &task) {
   Task *node = allocator_.create<Task>(task);
   if (node == nullptr)
@@ -165,6 +184,15 @@ void HostStream::run(const Task &task) {
       task.other->synchronize(task.size);
       task.other->release();
       return;
+    case TaskKind::kPass:
+      task.shared->pass(task.size);
+      task.shared->release();
+      return;
+    case TaskKind::kWaitShared:
+      if (!task.shared->wait(task.size))
+        log_.write(LogLevel::kWarning, "A stream waited for an event of a process that ended; its further work runs.");
+      task.shared->release();
+      return;
   }
 }
 
@@ -196,17 +224,23 @@ void HostStream::close() {
   if (started) pthread_join(thread_, nullptr);
 }
 
-void HostEvent::record(HostStream *stream) {
-  const uint64_t position = stream->position();
-  stream->retain();
+Status HostEvent::record(HostStream *stream) {
   HostStream *before = nullptr;
   {
     LockGuard lock(mutex_);
+    if (shared_ != nullptr) {
+      uint64_t number = 0;
+      GMM_TRY(shared_->begin(&number));
+      GMM_TRY(stream->pass(shared_, number));
+      shared_->publish(number);
+    }
+    stream->retain();
     before = stream_;
+    position_ = stream->position();
     stream_ = stream;
-    position_ = position;
   }
   if (before != nullptr) before->release();
+  return Status();
 }
 
 HostStream *HostEvent::get(uint64_t *position) {
@@ -218,6 +252,7 @@ HostStream *HostEvent::get(uint64_t *position) {
 
 HostEvent::~HostEvent() {
   if (stream_ != nullptr) stream_->release();
+  if (shared_ != nullptr) shared_->release();
 }
 
 }  // namespace gmm

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "backend/host/host_shared_event.h"
 #include "base/host_allocator.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -37,6 +38,9 @@ class HostStream {
   Status fill(void *destination, uint8_t value, uint64_t size);
   Status populate(void *base, uint64_t size);
   Status wait_for(HostStream *other, uint64_t position);
+  // For events of other processes: tells that a record has passed, and waits for one.
+  Status pass(HostSharedEvent *event, uint64_t number);
+  Status wait_for(HostSharedEvent *event, uint64_t number);
 
   uint64_t position();
   bool passed(uint64_t position) const { return completed_.load(std::memory_order_acquire) >= position; }
@@ -51,21 +55,23 @@ class HostStream {
 
  private:
   friend class HostAllocator;
-  enum class TaskKind { kCall, kCopy, kFill, kPopulate, kWait };
+  enum class TaskKind { kCall, kCopy, kFill, kPopulate, kWait, kPass, kWaitShared };
   struct Task {
     TaskKind kind = TaskKind::kCall;
     uint8_t value = 0;
     Task *next = nullptr;
     void *destination = nullptr;
     const void *source = nullptr;
-    uint64_t size = 0;  // kWait: the position
+    uint64_t size = 0;  // kWait: the position; kPass, kWaitShared: the number of the record
     void (*fn)(void *) = nullptr;
     void *user = nullptr;
     HostStream *other = nullptr;
+    HostSharedEvent *shared = nullptr;
   };
   ~HostStream() = default;
 
   Status enqueue(const Task &task);
+  Status enqueue_shared(TaskKind kind, HostSharedEvent *event, uint64_t number);
   Status start();  // with the lock held
   static void *thread_main(void *stream);
   void work();
@@ -90,12 +96,18 @@ class HostStream {
 // A remembered position. May be destroyed at any time: waits carry the position itself.
 class HostEvent {
  public:
-  void record(HostStream *stream);
+  // Takes over a reference; NULL: of this process alone.
+  explicit HostEvent(HostSharedEvent *shared = nullptr) : shared_(shared) {}
+  // Fails for shared events only.
+  Status record(HostStream *stream);
   // The stream with a reference for the caller; NULL when never recorded.
   HostStream *get(uint64_t *position);
+  // Set for events that other processes see, or that they made.
+  HostSharedEvent *shared() const { return shared_; }
   ~HostEvent();
 
  private:
+  HostSharedEvent *const shared_;
   Mutex mutex_;
   HostStream *stream_ = nullptr;
   uint64_t position_ = 0;

@@ -153,6 +153,8 @@ int attribute(int attribute) {
       return has("pools");
     case 119:
       return has("pools") ? 1 : 0;  // pools export POSIX fds
+    case 124:
+      return has("dmabuf");
     case 125:
       return has("ipc");  // IPC of events: where it is, so is IPC of memory
     case 128:

@@ -11,11 +11,6 @@ std::map<CUevent, std::shared_ptr<Event>> &events() {
   return *all;
 }
 
-std::shared_ptr<Event> find_event(CUevent handle) {
-  auto it = events().find(handle);
-  return it == events().end() ? nullptr : it->second;
-}
-
 // The host may not ask about an event that was recorded into a graph.
 CUresult refuse_captured_event(const Event &event) {
   if (!event.capture) return CUDA_SUCCESS;
@@ -39,6 +34,15 @@ CUresult elapsed(float *milliseconds, CUevent first, CUevent second) {
 }  // namespace
 
 namespace fake {
+std::shared_ptr<Event> find_event(CUevent handle) {
+  auto it = events().find(handle);
+  return it == events().end() ? nullptr : it->second;
+}
+CUevent add_event(std::shared_ptr<Event> event) {
+  CUevent handle = reinterpret_cast<CUevent>(event.get());
+  events()[handle] = std::move(event);
+  return handle;
+}
 uint64_t created_streams();
 void count_streams(uint64_t *all_streams, uint64_t *all_events) {
   *all_streams = created_streams();
@@ -51,6 +55,8 @@ void release_context_events(Context *context) {
 
 extern "C" {
 
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle);
+
 CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags) {
   FAKE_CUDA_ENTER(cuEventCreate);
   bool interprocess = flags & CU_EVENT_INTERPROCESS;
@@ -59,8 +65,8 @@ CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags) {
   auto event = std::make_shared<Event>();
   event->context = context;
   event->flags = flags;
-  *out = reinterpret_cast<CUevent>(event.get());
-  events()[*out] = event;
+  if (interprocess && !(event->page = make_page())) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = add_event(std::move(event));
   return CUDA_SUCCESS;
 }
 
@@ -78,14 +84,30 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
   std::shared_ptr<Stream> stream;
   if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
   if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->imported) return CUDA_ERROR_NOT_PERMITTED;  // stricter than the driver
   std::shared_ptr<Marker> marker;
   auto capture = stream->capture;
-  if (CUresult wrong = enqueue(
-          stream, [] { return CUDA_SUCCESS; }, {}, &marker))
-    return wrong;
+  if (capture && event->page) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  uint64_t number = event->page ? next_record(*event->page) : 0;
+  auto record = [page = event->page, number] {
+    if (page) pass_record(*page, number);
+    return CUDA_SUCCESS;
+  };
+  if (CUresult wrong = enqueue(stream, record, {}, &marker)) return wrong;
   event->marker = marker;
   event->capture = capture;
   event->recorded_in = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle) {
+  FAKE_CUDA_ENTER(cuCtxRecordEvent);
+  auto event = find_event(handle);
+  if (!event || reinterpret_cast<CUcontext>(event->context) != value) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult capturing = refuse_capturing_context(event->context)) return capturing;
+  event->marker = mark_context(event->context);
+  event->capture = nullptr;
+  event->recorded_in.reset();
   return CUDA_SUCCESS;
 }
 
@@ -97,6 +119,7 @@ CUresult CUDAAPI cuEventQuery(CUevent handle) {
   if (CUresult captured = refuse_captured_event(*event)) return captured;
   if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
   if (event->context->error) return event->context->error;
+  if (event->imported) return has_passed(*event->page, last_record(*event->page)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   return !event->marker || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -107,6 +130,12 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult captured = refuse_captured_event(*event)) return captured;
   if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (event->imported) {
+    uint64_t number = last_record(*event->page);
+    lock.unlock();
+    wait_for_record(*event->page, number);
+    return CUDA_SUCCESS;
+  }
   wait_for(event->marker, lock);
   return event->context->error;
 }
@@ -119,6 +148,13 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsig
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
   if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  if (event->imported) {
+    if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return enqueue(stream, [page = event->page, number = last_record(*event->page)] {
+      wait_for_record(*page, number);
+      return CUDA_SUCCESS;
+    });
+  }
   if (event->capture && event->capture->origin) {
     if (stream->legacy) return refuse_captured_event(*event), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (stream->capture && stream->capture != event->capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;

@@ -12,14 +12,14 @@ extern "C" {
 
 // Numbers of what the process holds now.
 typedef struct fake_cuda_live {
-  uint64_t allocations;         // cuMemAlloc, cuMemAllocManaged, cuMemAllocAsync, cuMemHostAlloc
-  uint64_t reservations;        // cuMemAddressReserve
-  uint64_t handles;             // cuMemCreate, imports: references that wait for cuMemRelease
-  uint64_t mappings;            // cuMemMap
-  uint64_t registrations;       // cuMemHostRegister
-  uint64_t streams;             // cuStreamCreate; default streams do not count
-  uint64_t events;              // cuEventCreate
-  uint64_t imports;             // of `handles` those that were imported, and memory opened by cuIpcOpenMemHandle
+  uint64_t allocations;    // cuMemAlloc, cuMemAllocManaged, cuMemAllocAsync, cuMemHostAlloc
+  uint64_t reservations;   // cuMemAddressReserve
+  uint64_t handles;        // cuMemCreate, imports: references that wait for cuMemRelease
+  uint64_t mappings;       // cuMemMap
+  uint64_t registrations;  // cuMemHostRegister
+  uint64_t streams;        // cuStreamCreate; default streams do not count
+  uint64_t events;         // cuEventCreate
+  uint64_t imports;  // of `handles` those that were imported, memory opened by cuIpcOpenMemHandle, and external memory
   uint64_t context_references;  // cuDevicePrimaryCtxRetain
   uint64_t device_bytes;        // device memory in use, as cuMemGetInfo counts it, over all devices
   uint64_t host_bytes;          // cuMemHostAlloc, registered memory and host-located physical memory

@@ -108,14 +108,4 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent) {
-  FAKE_CUDA_ENTER(cuIpcGetEventHandle);
-  return out ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle) {
-  FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
-  return out ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}
-
 }  // extern "C"

@@ -64,6 +64,7 @@ struct Context {
   CUresult error = CUDA_SUCCESS;  // sticky, as on a device: after a wrong access nothing works
   std::shared_ptr<Stream> legacy;
   std::set<int> peers;
+  uint64_t resets = 0;
 };
 
 enum class Kind { device, pool, managed, host, registered, imported };
@@ -137,6 +138,7 @@ Region *find_region(uintptr_t address);
 Mapping *find_mapping(uintptr_t address, uintptr_t *base);
 bool find_reservation(uintptr_t address, uintptr_t *base, size_t *size);
 uint64_t managed_bytes();
+uint64_t live_externals();  // of cuImportExternalMemory
 
 // A stretch of bytes that the driver can reach, kept alive.
 struct Piece {

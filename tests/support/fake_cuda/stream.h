@@ -49,12 +49,16 @@ struct Stream {
   bool idle() const { return !last || last->done; }
 };
 
+struct SharedPage;  // of an event between processes
+
 struct Event {
   Context *context;
   unsigned flags;
   std::shared_ptr<Marker> marker;    // of the last record; null: never recorded
   std::shared_ptr<Capture> capture;  // set when the last record was captured
   std::weak_ptr<Stream> recorded_in;
+  std::shared_ptr<SharedPage> page;  // made for other processes, or made by one
+  bool imported = false;
 };
 
 // What a handle means for the calling thread: a created stream, or a default one of `context`.
@@ -65,10 +69,23 @@ CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()
                  std::vector<std::shared_ptr<Marker>> after = {}, std::shared_ptr<Marker> *marker = nullptr);
 void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex> &lock);
 void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock);
+// A marker behind all that the context's streams have queued; null when they are idle.
+std::shared_ptr<Marker> mark_context(Context *context);
 void release_context_streams(Context *context);
 // Waits until the threads of the context's closed streams are gone; lets go of the lock meanwhile.
 void join_closed_streams(Context *context, std::unique_lock<std::mutex> &lock);
 void release_context_events(Context *context);
+std::shared_ptr<Event> find_event(CUevent handle);
+CUevent add_event(std::shared_ptr<Event> event);
+
+// Of an event between processes: only the process that made it records it.
+std::shared_ptr<SharedPage> make_page();
+uint64_t next_record(SharedPage &page);               // its number, counted from 1
+void pass_record(SharedPage &page, uint64_t number);  // on a stream's thread
+uint64_t last_record(const SharedPage &page);
+bool has_passed(const SharedPage &page, uint64_t number);
+// Without the lock of the state. Ends also when the maker has ended.
+void wait_for_record(const SharedPage &page, uint64_t number);
 void count_streams(uint64_t *streams, uint64_t *events);
 
 // The error of a call that capture forbids to the calling thread, which spoils the capture. `context` null: any.

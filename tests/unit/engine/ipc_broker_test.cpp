@@ -113,6 +113,19 @@ TEST_F(IpcBrokerTest, RevokeEndsTheConnectionsOfOneAllocation) {
   expect_service();
 }
 
+TEST_F(IpcBrokerTest, RevokedImportersAreToldWhyAndOthersOnlyTheEnd) {
+  IpcImport a, b;
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &a).ok());
+  EXPECT_EQ(a.connection.state(), PeerState::kAlive);
+  exporter_.broker.revoke(test::kAllocation);
+  EXPECT_TRUE(eventually([&] { return a.connection.state() == PeerState::kRevoked; }));
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &b).ok());
+  exporter_.broker.revoke(test::kAllocation, ~uint64_t{0}, false);
+  EXPECT_TRUE(eventually([&] { return b.connection.state() == PeerState::kGone; }));
+  EXPECT_EQ(a.connection.state(), PeerState::kRevoked);  // looking takes nothing away
+  EXPECT_EQ(exporter_.importers, 0);
+}
+
 TEST_F(IpcBrokerTest, RevokeWhileTheImportIsUnderWayIsNotLost) {
   exporter_.revoke_inside = true;
   IpcImport import;

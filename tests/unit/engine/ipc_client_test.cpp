@@ -28,6 +28,7 @@ class IpcClientTest : public ::testing::Test {
     handle_.exporter.pid = static_cast<uint32_t>(::getpid());
     handle_.exporter.serial = 999999;
     ASSERT_EQ(process_start_time(::getpid(), &handle_.exporter.start_time), 0);
+    handle_.exporter.pid_namespace = pid_namespace();
     descriptors_ = test::open_descriptors();
   }
   void TearDown() override {
@@ -224,7 +225,54 @@ TEST_F(IpcClientTest, AnotherProcessOnTheSocketIsRefused) {
   ::close(listener);
 }
 
+// In another pid namespace the exporter has another number here, or none, and its start is not looked at: the token decides.
+TEST_F(IpcClientTest, NumbersOfAnotherPidNamespaceMeanNothing) {
+  test::Exporter exporter;
+  ASSERT_TRUE(exporter.start().ok()) << last_message();
+  IpcHandle handle = exporter.handle;
+  handle.exporter.pid_namespace ^= 1;
+  IpcImport import;
+  ASSERT_TRUE(ipc_connect(handle, IpcWant::kDescriptor, 5000, &import).ok()) << last_message();
+  EXPECT_TRUE(import.connection.alive());
+  ::close(import.fd);
+  // The socket's name has pid and start of the other namespace.
+  IpcEndpoint there = exporter.handle.exporter;
+  there.pid = 1;
+  there.start_time = 5;
+  there.pid_namespace = 7;
+  const int listener = listen_as(there);
+  handle_.exporter = there;
+  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptor, 300, &import).code(), GMM_ERROR_IPC_TIMEOUT) << last_message();
+  ::close(listener);
+  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptor, 300, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+}
+
 class IpcDirectoryTest : public IpcClientTest {};
+
+TEST_F(IpcDirectoryTest, OfSeveralUsersMayBeSeenButNotWritten) {
+  IpcPolicy policy;
+  std::snprintf(policy.directory, sizeof policy.directory, "%s", directory_.c_str());
+  policy.users[0] = 65534;
+  policy.user_count = 1;
+  EXPECT_TRUE(policy.allows(65534));
+  EXPECT_TRUE(policy.allows(::geteuid()));
+  EXPECT_FALSE(policy.allows(65533));
+  char path[kIpcPathSize];
+  EXPECT_TRUE(ipc_directory_candidate(0, path, policy));
+  EXPECT_STREQ(path, directory_.c_str());
+  EXPECT_FALSE(ipc_directory_candidate(1, path, policy));
+  int fd, error;
+  for (mode_t mode : {0700, 0711, 0755, 01777}) {
+    ASSERT_EQ(::chmod(directory_.c_str(), mode), 0);
+    ASSERT_TRUE(ipc_directory_open(directory_.c_str(), true, &fd, &error, policy).ok()) << last_message();
+    ::close(fd);
+  }
+  for (mode_t mode : {0770, 0777, 0722}) {
+    ASSERT_EQ(::chmod(directory_.c_str(), mode), 0);
+    EXPECT_EQ(ipc_directory_open(directory_.c_str(), true, &fd, &error, policy).code(), GMM_ERROR_SYSTEM);
+  }
+  ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
+}
 
 TEST_F(IpcDirectoryTest, OpenToOthersIsRefused) {
   int fd, error;

@@ -74,6 +74,19 @@ TEST(IpcHandle, LegacyHandleComesBack) {
   EXPECT_EQ(std::memcmp(back.legacy, handle.legacy, kLegacyHandleSize), 0);
 }
 
+TEST(IpcHandle, AnEventsHandleComesBack) {
+  IpcHandle handle = sample(), back;
+  handle.event = true;
+  handle.kind = Kind::kUnspecified;
+  handle.exporter.pid_namespace = 0x1122334455667788;
+  ASSERT_TRUE(ipc_handle_decode(encoded(handle), &back).ok()) << last_message();
+  EXPECT_TRUE(back.event);
+  EXPECT_EQ(back.kind, Kind::kUnspecified);
+  EXPECT_EQ(back.exporter.pid_namespace, handle.exporter.pid_namespace);
+  handle.device = kHostLocation;
+  EXPECT_EQ(ipc_handle_decode(encoded(handle), &back).code(), GMM_ERROR_IPC_INVALID_HANDLE);
+}
+
 // The documented layout: other releases read these bytes.
 TEST(IpcHandle, LayoutIsLittleEndianAndFixed) {
   const gmm_ipc_handle bytes = encoded(sample());
@@ -112,7 +125,7 @@ TEST(IpcHandle, NamesWhatIsWrongWithTheBytes) {
   bytes = encoded(sample());
   bytes.bytes[100] ^= 1;
   expect_refused(bytes, "checksum");
-  for (unsigned at : {36u, 39u, 176u, 187u}) {
+  for (unsigned at : {36u, 39u, 184u, 187u}) {
     bytes = encoded(sample());
     bytes.bytes[at] = 1;
     seal(&bytes);

@@ -79,6 +79,8 @@ public enum Result {
     IPC_REFUSED(-42),
     /** The exporter did not answer in time. */
     IPC_TIMEOUT(-43),
+    /** The exporter took the memory back: a forced pause. */
+    IPC_REVOKED(-44),
     /** A code of a newer library. */
     UNKNOWN(-2147483648);
 

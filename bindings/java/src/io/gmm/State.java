@@ -16,7 +16,9 @@ public enum State {
     /** The program's own memory, page-locked. */
     PINNED(5),
     /** A block over several pieces of memory, or a tag: some of it is usable, some paused. */
-    PARTLY_PAUSED(6);
+    PARTLY_PAUSED(6),
+    /** Imported, but the exporter has taken it back by a forced pause. */
+    REVOKED(7);
 
     private final int value;
 

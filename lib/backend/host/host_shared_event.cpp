@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/host/host_shared_event.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <ctime>
+
+#include "base/os_memory.h"
+
+namespace gmm {
+namespace {
+
+constexpr long kLookAtMakerNs = 20000000;
+
+long futex(const std::atomic<uint32_t> *word, int operation, uint32_t value, const timespec *timeout) {
+  return ::syscall(SYS_futex, word, operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+Status HostSharedEvent::create(const HostAllocator &allocator, HostSharedEvent **out) {
+  HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, false);
+  if (event == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making an event: no memory for its description; free memory.");
+  void *base = nullptr;
+  Status status = os::memory_file_create("gmm-event", kPageSize, &event->fd_);
+  // An importer of another user could open it anew for writing otherwise.
+  if (status.ok() && ::fchmod(event->fd_, 0600) != 0)
+    status = fail_native(GMM_ERROR_SYSTEM, errno, "Making an event: its page cannot be closed to others.");
+  if (status.ok()) status = os::map_file(kPageSize, os::page_size(), event->fd_, os::Access::kReadWrite, &base);
+  event->page_ = static_cast<Page *>(base);  // all zero
+  if (status.ok())
+    *out = event;
+  else
+    event->release();
+  return status;
+}
+
+Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const Peer &maker, HostSharedEvent **out) {
+  GMM_TRY(os::memory_file_check(fd, kPageSize));
+  HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, true);
+  if (event == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Opening an event: no memory for its description; free memory.");
+  void *base = nullptr;
+  Status status = os::map_file(kPageSize, os::page_size(), fd, os::Access::kRead, &base);
+  event->page_ = static_cast<Page *>(base);
+  if (status.ok() && maker.connection >= 0) status = os::duplicate(maker.connection, &event->maker_.connection);
+  if (status.ok() && maker.process >= 0) status = os::duplicate(maker.process, &event->maker_.process);
+  if (status.ok())
+    *out = event;
+  else
+    event->release();
+  return status;
+}
+
+void HostSharedEvent::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  MessageGuard keep;
+  // What was mapped and opened here alone cannot be refused.
+  if (page_ != nullptr) os::unmap(page_, kPageSize).ignore();
+  for (int32_t fd : {fd_, maker_.connection, maker_.process})
+    if (fd >= 0) os::close_file(fd).ignore();
+  const HostAllocator allocator = allocator_;
+  allocator.destroy(this);
+}
+
+Status HostSharedEvent::begin(uint64_t *number) {
+  const uint64_t next = recorded_ + 1;
+  if (next > kSlots && passed_[next % kSlots].load(std::memory_order_acquire) != next - kSlots)
+    return fail(GMM_ERROR_BUSY, "Recording an event for other processes: %u records of it are under way; wait for some of them.",
+                static_cast<unsigned>(kSlots));
+  *number = next;
+  return Status();
+}
+
+void HostSharedEvent::publish(uint64_t number) {
+  recorded_ = number;
+  page_->recorded.store(number, std::memory_order_release);
+}
+
+void HostSharedEvent::pass(uint64_t number) {
+  passed_[number % kSlots].store(number, std::memory_order_release);
+  page_->slots[number % kSlots].store(number, std::memory_order_release);
+  page_->progress.fetch_add(1, std::memory_order_release);
+  futex(&page_->progress, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+Status HostSharedEvent::export_fd(int32_t *fd) const {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd_);
+  *fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (*fd >= 0) return Status();
+  const int error = errno;
+  char text[96];
+  return fail_native(GMM_ERROR_SYSTEM, error, "Sharing an event: its page cannot be opened: %s.",
+                     system_error_text(error, text, sizeof text));
+}
+
+uint64_t HostSharedEvent::recorded() const { return page_->recorded.load(std::memory_order_acquire); }
+
+// A later number in the slot says that this one passed: the slot is used again only after that.
+bool HostSharedEvent::passed(uint64_t number) const {
+  return number == 0 || page_->slots[number % kSlots].load(std::memory_order_acquire) >= number;
+}
+
+bool HostSharedEvent::wait(uint64_t number) const {
+  const timespec timeout = {0, kLookAtMakerNs};
+  for (;;) {
+    const uint32_t seen = page_->progress.load(std::memory_order_acquire);
+    if (passed(number)) return true;
+    if (maker_.state() != PeerState::kAlive) return passed(number);
+    futex(&page_->progress, FUTEX_WAIT, seen, &timeout);
+  }
+}
+
+}  // namespace gmm

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/peer.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace gmm {
+namespace {
+
+#ifdef SYS_pidfd_open
+constexpr long kPidfdOpen = SYS_pidfd_open;
+#else
+constexpr long kPidfdOpen = 434;  // the same on every architecture
+#endif
+
+}  // namespace
+
+PeerState Peer::state() const {
+  pollfd looked[2] = {{connection, POLLIN | POLLRDHUP, 0}, {process, POLLIN, 0}};
+  if (::poll(looked, 2, 0) <= 0) return PeerState::kAlive;  // poll() leaves out what is -1
+  if (looked[0].revents != 0) {
+    char byte = 0;
+    if (::recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) return PeerState::kRevoked;
+  }
+  return PeerState::kGone;
+}
+
+int32_t open_process(int32_t pid) { return static_cast<int32_t>(::syscall(kPidfdOpen, pid, 0u)); }
+
+}  // namespace gmm

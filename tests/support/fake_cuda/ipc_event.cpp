@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events between processes: a page of shared memory, found as in ipc.cpp.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "stream.h"
+
+using namespace fake;
+
+namespace fake {
+
+struct SharedPage {
+  struct Data {
+    std::atomic<uint64_t> recorded;
+    std::atomic<uint64_t> passed[256];  // record n in place n % 256
+  };
+  int fd = -1;
+  pid_t maker = 0;
+  Data *data = nullptr;
+  ~SharedPage() {
+    if (data) munmap(data, sizeof *data);
+    if (fd >= 0) close(fd);
+  }
+};
+
+static std::shared_ptr<SharedPage> open_page(int fd, pid_t maker) {
+  auto page = std::make_shared<SharedPage>();
+  page->fd = fd;
+  page->maker = maker;
+  void *data = mmap(nullptr, sizeof *page->data, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return nullptr;
+  page->data = static_cast<SharedPage::Data *>(data);
+  return page;
+}
+
+std::shared_ptr<SharedPage> make_page() {
+  int fd = memfd_create("fake-cuda-event", MFD_CLOEXEC);
+  if (fd < 0) return nullptr;
+  if (ftruncate(fd, sizeof(SharedPage::Data)) == 0) return open_page(fd, getpid());
+  close(fd);
+  return nullptr;
+}
+
+uint64_t next_record(SharedPage &page) { return page.data->recorded.fetch_add(1) + 1; }
+void pass_record(SharedPage &page, uint64_t number) { page.data->passed[number % 256] = number; }
+uint64_t last_record(const SharedPage &page) { return page.data->recorded; }
+bool has_passed(const SharedPage &page, uint64_t number) {
+  return number == 0 || page.data->passed[number % 256] >= number;
+}
+void wait_for_record(const SharedPage &page, uint64_t number) {
+  while (!has_passed(page, number) && kill(page.maker, 0) == 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+namespace {
+struct Wire {
+  char magic[8];
+  uint64_t inode;
+  int32_t pid, fd;
+};
+static_assert(sizeof(Wire) <= CU_IPC_HANDLE_SIZE);
+constexpr char kMagic[8] = "fakeEVT";
+}  // namespace
+}  // namespace fake
+
+extern "C" {
+
+CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
+  FAKE_CUDA_ENTER(cuIpcGetEventHandle);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  auto event = find_event(handle);
+  if (!event || !event->page || event->imported) return CUDA_ERROR_INVALID_HANDLE;
+  struct stat status;
+  if (fstat(event->page->fd, &status) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  Wire wire{{}, status.st_ino, getpid(), event->page->fd};
+  memcpy(wire.magic, kMagic, sizeof kMagic);
+  memset(out, 0, sizeof *out);
+  memcpy(out->reserved, &wire, sizeof wire);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
+  FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_CONTEXT(context);
+  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  Wire wire;
+  memcpy(&wire, handle.reserved, sizeof wire);
+  if (memcmp(wire.magic, kMagic, sizeof kMagic) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", wire.pid, wire.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_INVALID_HANDLE;  // the maker has destroyed it, or is gone
+  struct stat status;
+  std::shared_ptr<SharedPage> page;
+  if (fstat(fd, &status) == 0 && status.st_ino == wire.inode && status.st_size == sizeof(SharedPage::Data))
+    page = open_page(fd, wire.pid);
+  else
+    close(fd);
+  if (!page) return CUDA_ERROR_INVALID_HANDLE;
+  auto event = std::make_shared<Event>();
+  event->context = context;
+  event->flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  event->page = std::move(page);
+  event->imported = true;
+  *out = add_event(std::move(event));
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
