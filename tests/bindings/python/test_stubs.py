@@ -28,10 +28,13 @@ def test_stubs(tmp_path):
         shutil.copy(stub, tmp_path / "gmm")
     with_stub = {path.stem for path in package.glob("[a-z]*.py")} | {"__init__"}
     assert {path.stem for path in (tmp_path / "gmm").iterdir()} == with_stub
-    if importlib.util.find_spec("numba") is None:  # gmm.numba is a module of Numba's: it cannot be imported without
+    passed_over = ["gmm.libgmm_torch"]  # a library that PyTorch opens, no module
+    if importlib.util.find_spec("numba") is None:  # gmm.numba cannot be imported without it
         (tmp_path / "gmm" / "numba.pyi").unlink()
+        passed_over.append("gmm.numba")
+    (tmp_path / "passed_over").write_text("\n".join(passed_over))
     environment = {**os.environ, "MYPYPATH": str(tmp_path), "PYTHONPATH": str(package.parent)}
-    done = subprocess.run([sys.executable, "-m", "mypy.stubtest", "gmm"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "mypy.stubtest", "gmm", "--allowlist", "passed_over"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no issues found" in done.stdout
 
