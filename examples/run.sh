@@ -75,5 +75,15 @@ else
   skipped+=(ring)
 fi
 
+# With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does); each says what it lacks.
+if [ -z "${setup_skipped[python]:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
+  setup_say "the examples with other libraries"
+  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/interop/examples_test.py; then
+    ran+=("those with other libraries")
+  else
+    failed+=("those with other libraries")
+  fi
+fi
+
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"
 [ ${#failed[@]} = 0 ]

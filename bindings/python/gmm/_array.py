@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Array: what of it is written in Python. The rest is native/array.c."""
+import ctypes
+import operator
 import struct
 import sys
 
 from gmm import _native as native
 from gmm._buffer import not_pickled
-from gmm._interchange import Interchange, methods_of
+from gmm._interchange import CPU, Interchange, methods_of
 from gmm._native import Array
 from gmm._stream import as_stream
 
@@ -121,7 +123,11 @@ class _Methods(Interchange):
         """Sets every byte to a value. Without a stream it waits until that is done."""
         _contiguous(self, "fill()")
         self._writable("fill()")
-        if self.nbytes:
+        if self.buffer is None and self._foreign_device[0] == CPU:
+            if not 0 <= operator.index(value) <= 255:
+                raise ValueError(f"a byte is a number from 0 to 255, not {value}")
+            ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver fills no ordinary memory
+        elif self.nbytes:
             self._queue(native.gmm_fill, (self, value, self.nbytes), stream)
 
     def copy_from(self, source, *, stream=None):
@@ -169,21 +175,22 @@ class _Methods(Interchange):
             native.gmm_stream_synchronize(self._context, queue_on)
 
     def _copy(self, other, stream, arguments, writable):
-        held = None
+        held, ordinary = None, False
         if isinstance(other, Array):
             _contiguous(other, "the other side of a copy")
             nbytes, address = other.nbytes, other
+            ordinary = other.buffer is None and other._foreign_device[0] == CPU
         elif isinstance(other, native.Memory):
             nbytes, address = other.nbytes, other
         else:
-            held = native.HostView(other, writable=writable)
+            held, ordinary = native.HostView(other, writable=writable), True
             nbytes, address = held.nbytes, held.address
         try:
             if nbytes != self.nbytes:
                 raise ValueError(f"{nbytes} bytes do not fill an array of {self.nbytes} bytes, nor the other way round")
             if nbytes:
                 self._queue(native.gmm_copy, arguments(address), stream)
-                if held is not None and stream is not None:
+                if ordinary and stream is not None:
                     native.gmm_stream_synchronize(self._context, as_stream(stream))
         finally:
             if held is not None:

@@ -12,6 +12,11 @@ from gmm._stream import as_stream, stream_number
 ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
 
 
+def _is_plain_array(other, writable=False):
+    """An array of gmm's memory goes by its address, wherever that is; others go by the buffer protocol."""
+    return isinstance(other, native.Array) and other.buffer is not None and other.contiguous and not (writable and other.readonly)
+
+
 def not_pickled(memory):
     return TypeError(
         f"a gmm.{type(memory).__name__} cannot be pickled or copied here, as its bytes lie in this process's memory; send it through multiprocessing (an argument of "
@@ -66,12 +71,12 @@ class _Methods(Interchange):
             native.gmm_stream_synchronize(self.context, queue_on)
 
     def copy_from(self, source, *, offset=0, stream=None):
-        """Copies a whole buffer or any object with the buffer protocol into this one, from offset on.
+        """Copies a whole buffer, a contiguous array or any object with the buffer protocol into this one, from offset on.
 
         Without a stream it waits until the bytes are there. With one it only queues the copy between buffers of gmm; a copy from an
         object of Python waits all the same, as nobody else would keep that object.
         """
-        if isinstance(source, native.Memory):
+        if isinstance(source, native.Memory) or _is_plain_array(source):
             address, size = self._range(offset, source.nbytes)
             self._queue(native.gmm_copy, (address, source, size), stream)
             return
@@ -85,8 +90,8 @@ class _Methods(Interchange):
             view.release()
 
     def copy_to(self, destination, *, offset=0, stream=None):
-        """Fills a whole buffer or any writable object with the buffer protocol from this one, from offset on. Waits as copy_from()."""
-        if isinstance(destination, native.Memory):
+        """Fills a whole buffer, a contiguous array or any writable object with the buffer protocol from this one, from offset on. Waits as copy_from()."""
+        if isinstance(destination, native.Memory) or _is_plain_array(destination, writable=True):
             address, size = self._range(offset, destination.nbytes)
             self._queue(native.gmm_copy, (destination, address, size), stream)
             return

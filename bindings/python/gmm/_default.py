@@ -29,6 +29,15 @@ def array(source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None)
     return context().array(source, dtype, kind, device=device, tag=tag, stream=stream)
 
 
+def forget(dead):
+    """The next context() opens a new one, if this was it. For a context whose memory the driver has lost: it is left alone."""
+    global _context
+    with _lock:
+        if _context is dead:
+            _context = None
+            native.set_default_context(None)
+
+
 def _forget_after_fork():
     """The parent's context is of no use to a child; the child opens its own. The lock may have been held by another thread."""
     global _lock, _context

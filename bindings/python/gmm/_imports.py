@@ -209,9 +209,12 @@ def _from_numbers(context, source, dtype, kind, options):
             raise ValueError("the nested lists are not of one length")
         shape.append(len(flat[0]))
         flat = [value for row in flat for value in row]
+    for value in flat:
+        if not any(hasattr(value, name) for name in ("__index__", "__float__", "__complex__")):
+            raise TypeError(f"{type(value).__name__} is neither a number, nor an array of any protocol that gmm knows")
     if dtype is None:
-        kinds = {type(value) for value in flat}
-        dtype = complex if complex in kinds else float if float in kinds or not kinds else int if int in kinds else bool
+        dtype = bool if flat and all(isinstance(value, bool) for value in flat) else int if flat and all(hasattr(value, "__index__") for value in flat) else (
+            float if all(hasattr(value, "__float__") for value in flat) else complex)
     made = context.empty(tuple(shape), dtype, kind, **options)
     letter = _FORMATS.get(made.dtype)
     if letter is None:

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the examples with other libraries, each with the Python of its environment in .deps/, in the Test Anything Protocol. An example that
+says "skipped: ..." and ends well is skipped, as one whose environment is not there."""
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import tap  # noqa: E402 # pylint: disable=wrong-import-position
+
+TOUR = {"tour.py", "replay.py"}  # needs no other library, and is a test of its own
+ENVIRONMENTS = {"torch": "torch", "sycl": "sycl"}  # by the first word of the name; else .deps/interop
+
+
+def main():
+    for example in sorted((ROOT / "examples" / "python").glob("*.py")):
+        if example.name in TOUR:
+            continue
+        environment = ENVIRONMENTS.get(example.stem.split("_")[0], "interop")
+        folder = ROOT / ".deps" / environment
+        if not (folder / "ready").exists():
+            tap.skip(example.name, f"no environment .deps/{environment}")
+            continue
+        try:
+            done = subprocess.run([folder / "bin" / "python", example], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  timeout=120, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
+        except subprocess.TimeoutExpired as expired:
+            tap.check(False, f"{example.name}: no end after {expired.timeout} s")
+            continue
+        lines = done.stdout.splitlines()
+        if done.returncode == 0 and lines and lines[-1].startswith("skipped: "):
+            tap.skip(example.name, lines[-1].removeprefix("skipped: "))
+        else:
+            tap.check(done.returncode == 0 and bool(lines), f"{example.name}: {lines[-1] if lines and done.returncode == 0 else f'exit {done.returncode}'}", lines[-30:])
+    tap.finish()
+
+
+if __name__ == "__main__":
+    main()
