@@ -33,8 +33,9 @@ def on_the_gpu():
             address, size = block["address"], block["size"]
             address = int(address, 0) if isinstance(address, str) else address
             place = ctypes.c_int32(-2)
-            # The middle of it: a block may share its first and last page with others.
-            if driver.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), PREFERRED_LOCATION, ctypes.c_uint64(address + size // 2), ctypes.c_size_t(1)) != 0:
+            # The page in the middle: a block may share its first and last page with others.
+            page = (address + size // 2) & ~4095
+            if driver.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), PREFERRED_LOCATION, ctypes.c_uint64(page), ctypes.c_size_t(4096)) != 0:
                 raise RuntimeError("the driver does not say where managed memory is to be")
             total += size if place.value >= 0 else 0
     return total

@@ -267,6 +267,9 @@ def _move(tensor, device, non_blocking):
     if captured and device.type == "cpu" and not non_blocking:
         raise RuntimeError("gmm.torch: a tensor cannot go to the host while a CUDA graph is captured, as the host would have to wait; "
                            "move it before or after, or with non_blocking=True")
+    if source.type == "cuda" and device.type == "cuda":  # another GPU: it must not begin before the first one is done
+        torch.cuda.current_stream(device).wait_event(torch.cuda.current_stream(source).record_event())
+        record(tensor, source, stream_of(source))
     if not captured:  # hints are no part of a graph
         hint(tensor, device, gpu, stream)
     if gpu.type == "cuda":

@@ -71,16 +71,17 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
     const gmm_device device = entry->block->devices[i];
     if ((entry->recorded >> i & 1) == 0) {
       const gmm_stream stream = entry->block->streams[i];
-      const gmm_result created =
-          entry->events[i] != NULL ? GMM_OK : gmm_event_create(context, device, &entry->events[i]);
-      if (created >= 0 && gmm_event_record(context, entry->events[i], stream) < 0) {
+      gmm_result result = GMM_OK;
+      if (entry->events[i] == NULL) result = gmm_event_create(context, device, &entry->events[i]);
+      if (result >= 0) result = gmm_event_record(context, entry->events[i], stream);
+      /* Without an event there is only waiting, for a stream of another device say; a stream that is captured refuses that too. */
+      if (result < 0 && gmm_stream_synchronize(context, stream) < 0) {
         idle = 0;
         continue;
       }
-      /* Without an event there is only waiting, which a capture refuses. */
-      if (created < 0 && gmm_stream_synchronize(context, stream) < 0) {
-        idle = 0;
-        continue;
+      if (result < 0) {
+        torch_complain(gmm_event_destroy(context, entry->events[i]), "event", entry->block->memory);
+        entry->events[i] = NULL;
       }
       entry->recorded |= 1u << i;
     }

@@ -9,6 +9,7 @@ import sys
 import threading
 
 os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, and a machine that others use
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

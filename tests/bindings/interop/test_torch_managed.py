@@ -11,6 +11,7 @@ import threading
 import weakref
 
 os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, and a machine that others use
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -351,7 +352,7 @@ def test_data_loader_workers():
     data = torch.arange(32.0)
     assert data.is_managed()
     for method in ("fork", "spawn"):
-        loader = torch.utils.data.DataLoader(Numbers(data), batch_size=8, num_workers=2, multiprocessing_context=method)
+        loader = torch.utils.data.DataLoader(Numbers(data), batch_size=8, num_workers=1, multiprocessing_context=method)
         batches = list(loader)
         assert torch.equal(torch.cat([batch for batch, _ in batches]), data * 2)
         assert not any(bool(flag.any()) for _, flag in batches)  # a child makes ordinary tensors
