@@ -18,7 +18,7 @@ enum {
   GMM_BACKEND_AUTO = 0, /**< GMM_BACKEND from the environment; else cuda when a driver and a device answer; else host */
   GMM_BACKEND_HOST = 1, /**< ordinary memory of this machine; needs no GPU */
   GMM_BACKEND_CUDA = 2, /**< the CUDA driver, opened at run time */
-  GMM_BACKEND_SYCL = 3  /**< SYCL USM by dpctl's C library, opened at run time: GMM_SYCL_LIBRARY, or found by its name */
+  GMM_BACKEND_SYCL = 3 /**< SYCL USM by dpctl's C library, opened at run time: GMM_SYCL_LIBRARY, or found by its name */
 };
 
 typedef uint32_t gmm_log_level;
