@@ -111,7 +111,8 @@ class Backend {
   // Does not wait for the device: the engine has.
   virtual Status deallocate(const Allocation &allocation);
   // Maps the file of another process's kHost memory; takes `fd` over on success.
-  virtual Status import_host(int32_t fd, uint64_t size, Device device, Allocation *out);
+  // `locked`: as kHost memory is; kDevice memory of the host backend, which has a file too, is not.
+  virtual Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out);
 
   // --- Virtual memory management ----------------------------------------------------------------------
   // Sizes are multiples of kExtentAlignment, which every granularity divides.

@@ -132,7 +132,8 @@ class Context(native.Handle):
     def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
         """A new Array with a copy of the elements of an array of any package, of a buffer, of a number, or of nested lists of numbers.
 
-        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Waits for the copy without a stream.
+        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Without a stream it waits for the
+        copy.
         """
         return copied_array(self, source, dtype, kind, device=device, tag=tag, stream=stream)
 

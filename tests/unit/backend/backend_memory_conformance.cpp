@@ -227,7 +227,7 @@ TEST_P(BackendConformance, RefusesForeignFileDescriptors) {
     PhysicalHandle handle;
     EXPECT_FALSE(backend().import_fd(fd, kUnit, kFirst, &handle).ok()) << fd;
     Allocation memory;
-    EXPECT_FALSE(backend().import_host(fd, kUnit, kFirst, &memory).ok()) << fd;
+    EXPECT_FALSE(backend().import_host(fd, kUnit, kFirst, true, &memory).ok()) << fd;
     EXPECT_EQ(memory.base, nullptr);
   }
   EXPECT_EQ(::close(null), 0) << "a failed import must leave the descriptor alone";
