@@ -18,7 +18,7 @@ enum {
   GMM_BACKEND_AUTO = 0, /**< GMM_BACKEND from the environment; else cuda when a driver and a device answer; else host */
   GMM_BACKEND_HOST = 1, /**< ordinary memory of this machine; needs no GPU */
   GMM_BACKEND_CUDA = 2, /**< the CUDA driver, opened at run time */
-  GMM_BACKEND_SYCL = 3  /**< SYCL USM; reserved in this release: GMM_ERROR_NO_BACKEND */
+  GMM_BACKEND_SYCL = 3 /**< SYCL USM by dpctl's C library, opened at run time: GMM_SYCL_LIBRARY, or found by its name */
 };
 
 typedef uint32_t gmm_log_level;
@@ -97,7 +97,7 @@ typedef struct gmm_context_info {
   gmm_backend backend;
   uint32_t device_count;
   uint32_t reserved;
-  char backend_name[16];      /**< "host" or "cuda" */
+  char backend_name[16];      /**< "host", "cuda" or "sycl" */
   char driver_version[48];    /**< as the driver tells it, for example "13.0"; the kernel's release on the host */
   uint64_t decommit_after_ms; /**< as it is now, the default resolved: milliseconds or GMM_DECOMMIT_NEVER */
 } gmm_context_info;

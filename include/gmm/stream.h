@@ -4,7 +4,9 @@
  * Streams, events and the little work that gmm itself queues on them.
  *
  * A program on CUDA passes its own streams everywhere and needs none of the makers here; on the host backend
- * streams are worker threads and come from gmm_stream_create().
+ * streams are worker threads and come from gmm_stream_create(). On SYCL both do: streams of gmm are SYCL queues that run in order, and the
+ * program's queues of gmm's SYCL context are streams, which run gmm's work in order also where the queue itself has no order. What a program
+ * puts on a SYCL queue itself does not wait for a gmm_stream_call() before it, nor for work of gmm that waits for such a call.
  *
  * Graph capture (CUDA). An allocation on a stream that is being captured, by whichever thread and in whichever capture mode, joins the capture:
  *   - Its block is good for the graph and for ordinary work; its address stays as long as the graph lives. GMM_ALLOC_ZERO and gmm_fill()

@@ -126,7 +126,7 @@ typedef uint32_t gmm_tag;
 
 /**
  * A stream of the backend: work queued on one stream runs in order. On CUDA it is a CUstream or
- * cudaStream_t, on the host backend it comes from gmm_stream_create(). Three values are special
+ * cudaStream_t, on SYCL a DPCTLSyclQueueRef (a pointer to a sycl::queue), on the host backend it comes from gmm_stream_create(). Three values are special
  * and mean the same as in CUDA.
  */
 typedef struct gmm_stream_opaque *gmm_stream;

@@ -10,7 +10,7 @@ namespace Gmm
         Host = 1,
         /// <summary>The CUDA driver, opened at run time.</summary>
         Cuda = 2,
-        /// <summary>SYCL USM; reserved in this release.</summary>
+        /// <summary>SYCL USM, by dpctl's C library; only when it is named.</summary>
         Sycl = 3
     }
 

@@ -100,7 +100,7 @@ class Interchange:
         return {
             "shape": shape,
             "typestr": typestr,
-            "data": (self.address, self._is_readonly),
+            "data": (self.address, not self._is_readonly),  # the documents say read-only, but dpctl, which is the one to read it, means writable
             "version": 1,
             "strides": None if strides is None else tuple(step // self.itemsize for step in strides),
             "offset": 0,

@@ -54,6 +54,8 @@ def test_dpctl_takes_gmm_arrays(context, kind):
     array = context.array(np.arange(24, dtype="i4").reshape(4, 6), kind=kind)
     interface = array[1:, ::2].__sycl_usm_array_interface__
     assert interface["shape"] == (3, 3) and interface["strides"] == (6, 2) and interface["data"][0] == array.address + 24
+    # dpctl's meaning of the flag, whatever its documents say: writable.
+    assert interface["data"][1] is True is dpctl.memory.MemoryUSMShared(8).__sycl_usm_array_interface__["data"][1]
     seen = dpctl.memory.as_usm_memory(array)
     assert seen._pointer == array.address and seen.nbytes == 96
     assert np.frombuffer(seen.tobytes(), "i4").tolist() == list(range(24))

@@ -419,7 +419,7 @@ def test_sycl_asks_the_context_for_its_object(host, monkeypatch):
     monkeypatch.setattr(host, "_info", host.info._replace(backend_name="sycl"))
     monkeypatch.setattr(gmm.Context, "sycl_object", "queue", raising=False)
     assert array[:, ::2].__sycl_usm_array_interface__ == {
-        "shape": (2, 2), "typestr": "<f4", "data": (array.address, False), "version": 1, "strides": (4, 2), "offset": 0, "syclobj": "queue"}
+        "shape": (2, 2), "typestr": "<f4", "data": (array.address, True), "version": 1, "strides": (4, 2), "offset": 0, "syclobj": "queue"}
     assert array.buffer.__sycl_usm_array_interface__["shape"] == (32,)
     assert array.__dlpack_device__() == (ONE_API, 0)
     monkeypatch.delattr(gmm.Context, "sycl_object")

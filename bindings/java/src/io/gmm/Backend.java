@@ -9,7 +9,7 @@ public enum Backend {
     HOST(1),
     /** The CUDA driver, opened at run time. */
     CUDA(2),
-    /** SYCL USM; reserved in this release. */
+    /** SYCL USM, by dpctl's C library; only when it is named. */
     SYCL(3);
 
     private final int value;
