@@ -94,6 +94,8 @@ def wait_for_event(queue, connection):
     stream.wait(event)
     copied.copy_from(buffer, stream=stream)
     stream.synchronize()
+    with pytest.raises(gmm.InvalidHandleError):
+        event.record(stream)  # the maker's to do
     connection.send((bytes(memoryview(copied)[:4]), event.done))
 
 
