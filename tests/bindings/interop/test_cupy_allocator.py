@@ -235,7 +235,9 @@ def test_a_stream_stays_until_gmm_has_forgotten_it(context, stand_in):
     stand_in.stream = stand_in.null
 
 
-def test_a_stream_outlives_the_use(context, stand_in):
+def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
+    forgotten, forget = [], context.forget_stream
+    monkeypatch.setattr(context, "forget_stream", lambda stream: forgotten.append((stream, stream in stand_in.destroyed)) or forget(stream))
     with gmm.cupy.use(context=context):
         stand_in.stream = stand_in.new_stream()
         handle = stand_in.stream.ptr
@@ -251,7 +253,7 @@ def test_a_stream_outlives_the_use(context, stand_in):
         stand_in.stream = stand_in.new_stream()
         cupy.ndarray((SIZE,))
         stand_in.stream = stand_in.null
-    assert handle in stand_in.destroyed
+    assert handle in stand_in.destroyed and (handle, False) in forgotten  # in that order
     del blocks
     other.close()
 
