@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds gmm and runs the tour in C, C++, Python, Java and C#, each with a replay of two real
-# traces. Needs no GPU: without one the host backend runs, and the tour says so.
+# traces, and the ring of frames over several languages. Needs no GPU: without one the host backend runs, and the tour says so.
 #
 # Usage: examples/run.sh
 set -uo pipefail
@@ -54,6 +54,35 @@ if [ -n "${setup_skipped[csharp]:-}" ]; then
   skip 'C#' "${setup_skipped[csharp]}"
 else
   MONO_PATH=build/bindings/csharp tour 'C#' mono build/examples/csharp/tour.exe
+fi
+
+# The ring: the producer is in Python, the consumers are those that were built.
+if [ -z "${setup_skipped[python]:-}" ]; then
+  ring=(--consumer Python "$setup_venv/bin/python examples/ring/consumer.py")
+  if [ -n "${setup_skipped[java]:-}" ]; then
+    ring+=(--skip Java)
+  else
+    ring+=(--consumer Java 'java -cp build/bindings/java/gmm.jar:build/examples/ring/ring.jar RingConsumer')
+  fi
+  if [ -n "${setup_skipped[csharp]:-}" ]; then
+    ring+=(--skip 'C#')
+  else
+    ring+=(--consumer 'C#' 'env MONO_PATH=build/bindings/csharp mono build/examples/ring/ring.exe')
+  fi
+  setup_say 'the ring of frames'
+  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/ring/ring.py "${ring[@]}"; then ran+=(ring); else failed+=(ring); fi
+else
+  skipped+=(ring)
+fi
+
+# With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does); each says what it lacks.
+if [ -z "${setup_skipped[python]:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
+  setup_say "the examples with other libraries"
+  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/interop/examples_test.py; then
+    ran+=("those with other libraries")
+  else
+    failed+=("those with other libraries")
+  fi
 fi
 
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"

@@ -105,8 +105,8 @@ class Backend {
   virtual int32_t host_numa_node(Device device);
 
   // --- Plain allocations: kDevice, kHost, kManaged ----------------------------------------------------
-  // `size` is a multiple of kExtentAlignment; `base` comes back aligned to it. kHost memory is page-locked, zeroed by the
-  // system, visible to every device, and backed by a file (memfd) so that it can be exported.
+  // `size` is a multiple of kExtentAlignment; `base` comes back aligned to it. kHost memory is page-locked and
+  // visible to every device; where the device can export (GMM_DEVICE_CAN_EXPORT_FD) it is backed by a file (memfd), and zeroed by the system.
   virtual Status allocate(Kind kind, Device device, uint64_t size, Allocation *out);
   // Does not wait for the device: the engine has.
   virtual Status deallocate(const Allocation &allocation);

@@ -325,13 +325,14 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
   return status;
 }
 
-// Under the heap's lock, a pause of the memory comes either before, and is seen, or after, and waits for the fill.
+// Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits for the fill, as it
+// synchronises the device between that and the unmapping.
 Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused) {
   Backend &backend = *core.backend;
   if (heap.options().kind != Kind::kVmm) return backend.fill(heap.options().device, stream, memory, 0, size);
   LockGuard guard(heap.mutex);
   Block block;
-  *paused = find_block(core, memory, &block) && block.paused;
+  *paused = find_block(core, memory, &block) && block.span->region->paused.load(std::memory_order_relaxed) != 0;
   return *paused ? Status() : backend.fill(heap.options().device, stream, memory, 0, size);
 }
 

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/host/host_backend.h"
+#include "backend/sycl/sycl_backend.h"
 #include "engine/context.h"
 
 namespace gmm {
@@ -24,7 +25,7 @@ Status from_environment(gmm_backend *backend) {
       *backend = name.backend;
       return Status();
     }
-  return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; set it to auto, host or cuda.", text);
+  return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; set it to auto, host, cuda or sycl.", text);
 }
 
 }  // namespace
@@ -37,8 +38,7 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
   const HostBackendOptions options{desc.host_memory, desc.host_devices};
   switch (wanted) {
     case GMM_BACKEND_SYCL:
-      return fail(GMM_ERROR_NO_BACKEND,
-                  "The SYCL backend is not part of this release; take GMM_BACKEND_HOST or GMM_BACKEND_CUDA.");
+      return sycl_backend_create(allocator, log, out);
     case GMM_BACKEND_CUDA:
       return cuda_backend_create(allocator, log, out);
     case GMM_BACKEND_HOST:

@@ -211,7 +211,7 @@ Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
   return status;
 }
 
-// What is active, by address, with places for what is to be kept.
+// What is active, by address, with places for what is to be kept. Memory that came since detach() is in use, and stays.
 Status Pauser::plan_pause(HeapShare &share, uint32_t flags) {
   share.contents = tags_.get(share.heap->options().tag)->contents.load(std::memory_order_relaxed);
   if ((flags & GMM_PAUSE_DROP) != 0) share.contents = GMM_CONTENTS_DROP;
@@ -219,8 +219,11 @@ Status Pauser::plan_pause(HeapShare &share, uint32_t flags) {
   if ((flags & GMM_PAUSE_KEEP_FILE) != 0) share.contents = GMM_CONTENTS_FILE;
   const bool drops = share.contents == GMM_CONTENTS_DROP;
   bool planned = true;
-  for_each_extent(*share.heap, [&](Extent &extent) {
-    planned = planned && (is_away(extent) || ((drops || keep(extent)) && share.extents.push_back(&extent)));
+  for_each_region(*share.heap, [&](Region &region) {
+    if (!is_detached(region)) return;
+    for_each_extent(region, [&](Extent &extent) {
+      planned = planned && (is_away(extent) || ((drops || keep(extent)) && share.extents.push_back(&extent)));
+    });
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause.");
   std::sort(share.extents.begin(), share.extents.end(),

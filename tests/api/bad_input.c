@@ -71,6 +71,20 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
+static gmm_result create_without_sycl(gmm_context **out) {
+  const char *was = getenv("GMM_SYCL_LIBRARY");
+  char copy[4096];
+  snprintf(copy, sizeof copy, "%s", was != NULL ? was : "");
+  setenv("GMM_SYCL_LIBRARY", "/nonexistent/libDPCTLSyclInterface.so", 1);
+  gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_SYCL};
+  gmm_result result = gmm_context_create(&desc, out);
+  if (was != NULL)
+    setenv("GMM_SYCL_LIBRARY", copy, 1);
+  else
+    unsetenv("GMM_SYCL_LIBRARY");
+  return result;
+}
+
 typedef struct newer_alloc {
   gmm_alloc_desc desc;
   uint8_t tail[24];

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pause.h: memory that goes while its address stays.
 #include <dirent.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/stat.h>
 
 #include "pause_support.h"
@@ -298,6 +300,58 @@ static void higher_priorities_resume_first(void) {
   CHECK_PATTERN(two, 100000, 2);
 }
 
+// A pause waits for the device, and a call in a stream holds that up, until another thread has got memory of the same tag.
+static struct {
+  gmm_tag tag;
+  sem_t pause_waits, done;
+  void *block;
+} meanwhile;
+static void let_the_other_allocate(void *unused) {
+  (void)unused;
+  sem_post(&meanwhile.pause_waits);
+  sem_wait(&meanwhile.done);
+}
+static void *allocate_meanwhile(void *unused) {
+  (void)unused;
+  sem_wait(&meanwhile.pause_waits);
+  // The call runs before the pause does: by now the pause has taken the heap's memory out of use, and waits.
+  sleep_ms(200);
+  meanwhile.block = ALLOC_TAG(3 * MIB, meanwhile.tag);
+  sem_post(&meanwhile.done);
+  return NULL;
+}
+static void memory_that_comes_during_a_pause_stays_active(void) {
+  meanwhile.tag = make_tag("meanwhile", GMM_CONTENTS_DROP);
+  sem_init(&meanwhile.pause_waits, 0, 0);
+  sem_init(&meanwhile.done, 0, 0);
+  void *before = ALLOC_TAG(100000, meanwhile.tag);
+  REQUIRE(before != NULL);
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  pthread_t other;
+  REQUIRE(pthread_create(&other, NULL, allocate_meanwhile, NULL) == 0);
+  MUST(gmm_stream_call(context, stream, let_the_other_allocate, NULL));
+  gmm_pause_desc desc = one_tag(&meanwhile.tag);
+  OK(gmm_pause(context, &desc, NULL));
+  pthread_join(other, NULL);
+  REQUIRE(meanwhile.block != NULL);
+  CHECK_EQUAL(query(before).state, GMM_STATE_PAUSED);
+  CHECK_EQUAL(query(meanwhile.block).state, GMM_STATE_ACTIVE);
+  write_pattern(meanwhile.block, 3 * MIB, 5, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
+  // Its heap goes on with what is active: nothing that is allocated is paused.
+  for (unsigned i = 0; i < 50; ++i) {
+    char *more = ALLOC_TAG(50000, meanwhile.tag);
+    CHECK_EQUAL(query(more).state, GMM_STATE_ACTIVE);
+    OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
+  }
+  OK(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
+  OK(gmm_free(context, meanwhile.block, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_destroy(context, stream));
+}
+
 int main(void) {
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(pausing_gives_the_memory_back, vmm);
@@ -310,5 +364,6 @@ int main(void) {
   KINDS(other_tags_and_kinds_stay, vmm);
   KINDS(bad_pauses_are_refused, vmm);
   KINDS(higher_priorities_resume_first, vmm);
+  KINDS(memory_that_comes_during_a_pause_stays_active, vmm);
   return check_finish();
 }

@@ -101,8 +101,10 @@ const std::vector<Flag> &flags() {
   static const std::vector<Flag> all = {
       {"--backend",
        [](const std::string &text, Options *o) {
-         o->backend = text == "host" ? GMM_BACKEND_HOST : text == "cuda" ? GMM_BACKEND_CUDA : GMM_BACKEND_AUTO;
-         return text == "host" || text == "cuda" || text == "auto";
+         constexpr const char *kBackends[] = {"auto", "host", "cuda", "sycl"};  // by GMM_BACKEND_*
+         const auto found = std::find(std::begin(kBackends), std::end(kBackends), text);
+         o->backend = static_cast<gmm_backend>(found - std::begin(kBackends));
+         return found != std::end(kBackends);
        }},
       {"--device", [](const std::string &text, Options *o) { return one(text, 0, INT32_MAX, &o->device); }},
       {"--host-memory",

@@ -5,7 +5,9 @@
 # of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc, jemalloc, zlib and xxhash. The benchmark says which peers it misses, so
 # of those only the wheels are insisted on.
 #
-# Usage: tests/gpu/pack.sh
+# For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its run.sh), where one is given.
+#
+# Usage: [NUMBA_SUITE=FOLDER] tests/gpu/pack.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .gpu/wheels
@@ -22,8 +24,19 @@ fetch() {
 }
 fetch swig swig
 fetch librmm_cu13 librmm-cu13
+rmm_version=$(printf '%s\n' .gpu/wheels/librmm_cu13-*.whl | sed -n 's/.*librmm_cu13-\([0-9.]*\)-.*/\1/p' | sort -V | tail -n 1)
+fetch rmm_cu13 "rmm-cu13==$rmm_version"
 fetch rapids_logger 'rapids-logger==0.3.*'
 fetch torch_memory_saver 'torch-memory-saver==0.0.10'
+
+if [ -n "${NUMBA_SUITE:-}" ]; then
+  [ -f "$NUMBA_SUITE/run.sh" ] || {
+    echo "tests/gpu/pack.sh: there is no run.sh in NUMBA_SUITE=$NUMBA_SUITE." >&2
+    exit 1
+  }
+  rm -rf .gpu/numba-suite
+  cp -rL "$NUMBA_SUITE" .gpu/numba-suite
+fi
 
 # library NAME PACKAGE: as the benchmark opens it.
 mkdir -p .gpu/lib .gpu/zlib
@@ -72,3 +85,5 @@ if [ ! -f .gpu/googletest/src/gtest-all.cc ]; then
   }
 fi
 du -sh .gpu | cut -f 1
+# As much as is usually carried.
+[ "$(du -sm .gpu | cut -f 1)" -lt 60 ] || echo "tests/gpu/pack.sh: warning: .gpu has grown past 60 MiB" >&2

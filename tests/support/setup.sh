@@ -123,17 +123,22 @@ setup_environment() {
   wanted=$(printf '%s\n' "$@")
   [ "$(cat "$folder/ready" 2>/dev/null)" = "$wanted" ] && return 0
   rm -rf "$folder"
-  "$setup_python_found" -m venv "$folder" && "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" && echo "$wanted" >"$folder/ready"
+  # A slow network must not hold up the tests that need none of it.
+  "$setup_python_found" -m venv "$folder" && timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" &&
+    echo "$wanted" >"$folder/ready"
 }
 
 setup_environments() {
   setup_python || return 1
   setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background, for the tests with them"
   (
-    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cupy-cuda13x==14.*' 'jax[cpu]'
-    setup_environment sycl pytest numpy dpctl
+    # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
+    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' 'rmm-cu13==26.*' 'jax[cpu]'
+    # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
+    setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
     setup_environment torch pytest numpy 'torch==2.11.*'
   ) >>"$setup_deps/environments.log" 2>&1 &
+  # shellcheck disable=SC2034 # tests/run.sh waits for it
   setup_environments_job=$!
 }
 

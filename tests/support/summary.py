@@ -17,6 +17,17 @@ CASE = re.compile(r"^(not )?ok\b\s*\d*\s*-?\s*([^#]*)(?:#\s*(SKIP|TO" r"DO)\b\s*
 GOOGLE_CASE = re.compile(r"^\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+)(?:, where .*)? \(\d+ ms\)$")
 
 
+def shown(comments):
+    """What was wrong comes first, the last state at the end."""
+    return "".join(comments if len(comments) <= 24 else comments[:12] + ["\n           ..."] + comments[-12:])
+
+
+def reported(test):
+    """What a sanitizer said of a test that died."""
+    lines = [line for line in (test.get("stderr") or "").splitlines() if re.search(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ", line)]
+    return "".join("\n           " + line[:200] for line in lines[:12])
+
+
 class Results:
     def __init__(self):
         self.passed, self.failed, self.skipped = 0, [], []
@@ -57,14 +68,14 @@ class Results:
             if directive and directive.upper() == "SKIP":
                 self.skipped.append(f"{name}: {title.strip()}: {reason}")
             elif bad:
-                self.failed.append(f"{name}: {title.strip()}{''.join(comments[-20:])}")
+                self.failed.append(f"{name}: {title.strip()}{shown(comments)}")
             else:
                 self.passed += 1
             comments = []  # they stand before the case that they explain
         # A test that died says so only by its result.
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
             self.failed.append(f"{name}: {result} after {seen} cases, of {plan if plan is not None else 'an unknown number'}"
-                               f"{''.join(comments[-20:])}")
+                               f"{shown(comments)}{reported(test)}")
 
     def add_google(self, name, result, lines):
         failed_before, last = len(self.failed), ""

@@ -61,6 +61,29 @@ namespace Gmm
 
         internal static GmmBuffer Imported(GmmContextHandle context, byte[] ipcHandle, int device, int timeoutMilliseconds)
         {
+            using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
+            {
+                desc.device = device;
+                desc.timeout_ms = (uint)timeoutMilliseconds;
+                return Imported(context, (IntPtr native, out IntPtr address) => Native.gmm_ipc_import(native, ipcHandle, desc, out address));
+            }
+        }
+
+        internal static GmmBuffer ImportedFd(GmmContextHandle context, int fd, GmmFdType type, long size, int device)
+        {
+            using (gmm_import_fd_desc desc = new gmm_import_fd_desc())
+            {
+                desc.type = (uint)type;
+                desc.size = (ulong)size;
+                desc.device = device;
+                return Imported(context, (IntPtr native, out IntPtr address) => Native.gmm_import_fd(native, fd, desc, out address));
+            }
+        }
+
+        private delegate void Import(IntPtr context, out IntPtr address);
+
+        private static GmmBuffer Imported(GmmContextHandle context, Import how)
+        {
             bool kept = false;
             GmmImportHandle handle = null;
             bool made = false;
@@ -68,13 +91,10 @@ namespace Gmm
             {
                 GmmSafeHandle.Keep(context);
                 kept = true;
-                using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
                 using (gmm_pointer_info info = new gmm_pointer_info())
                 {
-                    desc.device = device;
-                    desc.timeout_ms = (uint)timeoutMilliseconds;
                     IntPtr address;
-                    Native.gmm_ipc_import(context.DangerousGetHandle(), ipcHandle, desc, out address);
+                    how(context.DangerousGetHandle(), out address);
                     handle = new GmmImportHandle(address, context);
                     Native.gmm_query(context.DangerousGetHandle(), address, info);
                     made = true;
@@ -342,13 +362,32 @@ namespace Gmm
         /// <summary>Opens a file descriptor of the driver's allocation that the buffer lies in.</summary>
         public GmmExportedFd ExportFd()
         {
+            return ExportFd(GmmFdType.Default);
+        }
+
+        /// <summary>Opens a file descriptor of a type that the memory has: for <see cref="GmmContext.ImportFd(int, long)"/>, for Vulkan, as a dma-buf.</summary>
+        public GmmExportedFd ExportFd(GmmFdType type)
+        {
             using (Use buffer = Using())
             {
                 int fd;
                 ulong offset;
                 ulong size;
-                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, Native.GMM_FD_DEFAULT, out fd, out offset, out size);
+                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, out fd, out offset, out size);
                 return new GmmExportedFd(fd, (long)offset, (long)size);
+            }
+        }
+
+        /// <summary>The driver's own handle, of DEVICE memory. The buffer must stay until the other side has closed it.</summary>
+        public GmmLegacyHandle ExportLegacy()
+        {
+            byte[] result = new byte[GmmLegacyHandle.HandleSize];
+            using (Use buffer = Using())
+            {
+                ulong offset;
+                ulong size;
+                Native.gmm_ipc_export_legacy(context.DangerousGetHandle(), buffer.Address, result, out offset, out size);
+                return new GmmLegacyHandle(result, (long)offset, (long)size);
             }
         }
 

@@ -275,29 +275,6 @@ namespace Gmm
             }
         }
 
-        /// <summary>Plain bytes for the block that the address lies in, to send to another process of the same user.</summary>
-        public byte[] Export(IntPtr address)
-        {
-            byte[] result = new byte[IpcHandleSize];
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_ipc_export(context.Address, address, result);
-            }
-            return result;
-        }
-
-        /// <summary>Maps another process's memory for device 0.</summary>
-        public GmmBuffer Import(byte[] ipcHandle)
-        {
-            return Import(ipcHandle, 0, 0);
-        }
-
-        /// <summary>Maps another process's memory. A timeout of 0 means 5,000 ms.</summary>
-        public GmmBuffer Import(byte[] ipcHandle, int device, int timeoutMilliseconds)
-        {
-            return GmmBuffer.Imported(handle, ipcHandle, device, timeoutMilliseconds);
-        }
-
         /// <summary>Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. <see cref="NoLimit"/> takes it away.</summary>
         public void SetLimit(GmmScope scope, long bytes)
         {

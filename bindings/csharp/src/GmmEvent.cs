@@ -3,19 +3,26 @@ using System;
 
 namespace Gmm
 {
-    /// <summary>A point in a stream's order.</summary>
+    /// <summary>A point in a stream's order, of this process or, imported, of another one: then only its maker records.</summary>
     public sealed class GmmEvent : IDisposable
     {
         private readonly GmmContextHandle context;
 
-        internal GmmEvent(GmmContextHandle context, int device)
+        /// <summary>A call that makes an event.</summary>
+        internal delegate void Maker(IntPtr context, out IntPtr address);
+
+        internal GmmEvent(GmmContextHandle context, int device) : this(context, (IntPtr native, out IntPtr address) => Native.gmm_event_create(native, device, out address))
+        {
+        }
+
+        internal GmmEvent(GmmContextHandle context, Maker maker)
         {
             GmmSafeHandle.Keep(context);
             bool made = false;
             try
             {
                 IntPtr address;
-                Native.gmm_event_create(context.DangerousGetHandle(), device, out address);
+                maker(context.DangerousGetHandle(), out address);
                 Handle = new GmmEventHandle(address, context);
                 this.context = context;
                 made = true;
@@ -59,6 +66,20 @@ namespace Gmm
                 Native.gmm_event_query(context.DangerousGetHandle(), point.Address, out passed);
                 return passed != 0;
             }
+        }
+
+        /// <summary>
+        /// Plain bytes to send to another process of the same user, for <see cref="GmmContext.ImportEvent(byte[])"/>. Of an event of
+        /// <see cref="GmmContext.IpcEvent"/>, which must stay until it is imported.
+        /// </summary>
+        public byte[] Export()
+        {
+            byte[] result = new byte[GmmContext.IpcHandleSize];
+            using (Use point = new Use(Handle))
+            {
+                Native.gmm_ipc_event_export(context.DangerousGetHandle(), point.Address, result);
+            }
+            return result;
         }
 
         /// <summary>Ends the event; work that waits for it still may. A second call does nothing.</summary>

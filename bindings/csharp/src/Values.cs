@@ -130,6 +130,8 @@ namespace Gmm
             LegacyIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_LEGACY) != 0;
             FdIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FD) != 0;
             FabricIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FABRIC) != 0;
+            DmaBufIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_DMA_BUF) != 0;
+            PeerGone = (from.flags & Native.GMM_POINTER_PEER_GONE) != 0;
         }
 
         /// <summary>The kind of memory.</summary>
@@ -185,6 +187,12 @@ namespace Gmm
 
         /// <summary>A fabric handle can share it.</summary>
         public bool FabricIpc { get; }
+
+        /// <summary>Whether it can be shared as a Linux dma-buf.</summary>
+        public bool DmaBufIpc { get; }
+
+        /// <summary>Imported, and the exporter ended.</summary>
+        public bool PeerGone { get; }
     }
 
     /// <summary>How a tag stands.</summary>

@@ -3,25 +3,33 @@
 import ctypes
 
 from gmm import _native as native
-from gmm._enums import State
+from gmm._enums import FdType, State
 from gmm._errors import ERRORS
-from gmm._interchange import Interchange
+from gmm._interchange import Interchange, methods_of
+from gmm._native import Buffer
 from gmm._stream import as_stream, stream_number
 
 ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
 
 
-class Buffer(Interchange, native.Memory):
-    """A block of memory of a context.
+def _is_plain_array(other, writable=False):
+    """An array of gmm's memory goes by its address, wherever that is; others go by the buffer protocol."""
+    return isinstance(other, native.Array) and other.buffer is not None and other.contiguous and not (writable and other.readonly)
 
-    It gives itself back when it is closed, when a with block ends, and at last when nobody refers to it any more. While a
-    memoryview, an array or a DLPack tensor looks at it, giving it back is refused with BufferError.
 
-    Where the host reaches the memory (HOST and MANAGED memory, and every kind on the host backend) it has the buffer protocol:
-    memoryview(buffer) and numpy.frombuffer(buffer) see the same bytes. They do not wait for streams.
-    """
+def not_pickled(memory):
+    return TypeError(
+        f"a gmm.{type(memory).__name__} cannot be pickled or copied here, as its bytes lie in this process's memory; send it through multiprocessing (an argument of "
+        "Process, Queue.put(), Connection.send()), pass the handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")
 
-    __slots__ = ()
+
+class _Methods(Interchange):
+    """What of gmm.Buffer is written in Python; native/buffer.c has its life."""
+
+    @property
+    def buffer(self):
+        """The buffer itself: arrays have an attribute of this name too."""
+        return self
 
     @property
     def info(self):
@@ -48,23 +56,6 @@ class Buffer(Interchange, native.Memory):
         """State.ACTIVE, State.PAUSED and so on; State.FREE once it was closed."""
         return State.FREE if self.closed else self.info.state
 
-    def free(self, stream=None):
-        """Frees the block in the order of a stream: that of the allocation when None. Freeing twice does nothing.
-
-        BufferError while a view of it lives.
-        """
-        self._give_back(as_stream(stream))
-
-    def close(self):
-        """free() on the stream of the allocation."""
-        self._give_back(None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.close()
-
     def _range(self, offset, size):
         if offset < 0 or offset > self.nbytes or (size is not None and (size < 0 or size > self.nbytes - offset)):
             raise ERRORS["InvalidSizeError"](
@@ -80,12 +71,12 @@ class Buffer(Interchange, native.Memory):
             native.gmm_stream_synchronize(self.context, queue_on)
 
     def copy_from(self, source, *, offset=0, stream=None):
-        """Copies a whole buffer or any object with the buffer protocol into this one, from offset on.
+        """Copies a whole buffer, a contiguous array or any object with the buffer protocol into this one, from offset on.
 
         Without a stream it waits until the bytes are there. With one it only queues the copy between buffers of gmm; a copy from an
         object of Python waits all the same, as nobody else would keep that object.
         """
-        if isinstance(source, native.Memory):
+        if isinstance(source, native.Memory) or _is_plain_array(source):
             address, size = self._range(offset, source.nbytes)
             self._queue(native.gmm_copy, (address, source, size), stream)
             return
@@ -99,8 +90,8 @@ class Buffer(Interchange, native.Memory):
             view.release()
 
     def copy_to(self, destination, *, offset=0, stream=None):
-        """Fills a whole buffer or any writable object with the buffer protocol from this one, from offset on. Waits as copy_from()."""
-        if isinstance(destination, native.Memory):
+        """Fills a whole buffer, a contiguous array or any writable object with the buffer protocol from this one, from offset on. Waits as copy_from()."""
+        if isinstance(destination, native.Memory) or _is_plain_array(destination, writable=True):
             address, size = self._range(offset, destination.nbytes)
             self._queue(native.gmm_copy, (destination, address, size), stream)
             return
@@ -183,17 +174,29 @@ class Buffer(Interchange, native.Memory):
         """A handle for another process of the same user, as bytes: see Context.ipc_import(). It keeps nothing alive."""
         return native.gmm_ipc_export(self.context, self._range(offset, None)[0])[1]
 
-    def ipc_export_fd(self, *, offset=0):
-        """(file descriptor, offset, size) of the driver's allocation that the block lies in. The caller closes the descriptor."""
-        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], native.GMM_FD_DEFAULT)[1:]
+    def ipc_export_fd(self, *, offset=0, type=FdType.DEFAULT):
+        """(file descriptor, offset, size) of the driver's allocation that the block lies in: for Context.import_fd(), Vulkan, dma-buf. The caller
+        closes the descriptor, which keeps the memory alive."""
+        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type)[1:]
 
-    def __repr__(self):
+    def ipc_export_legacy(self, *, offset=0):
+        """(handle, offset, size): the driver's own handle of 64 bytes (cudaIpcMemHandle_t) for libraries that take no other, and where the memory lies in the
+        driver's allocation. DEVICE memory whose info.ipc_routes has IpcRoute.LEGACY. The buffer must live until the other side has closed it."""
+        return native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0])[1:]
+
+    def __reduce_ex__(self, protocol):
+        raise not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
+
+    def _describe(self):
         if self.closed:
             return f"<gmm.{type(self).__name__} of {self.nbytes} bytes, closed>"
         info = self.info
         kind = getattr(info.kind, "name", info.kind)
         state = getattr(info.state, "name", info.state)
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes at 0x{self.address:x}, {kind} of device {info.device}, {state}>"
+
+
+native.extend(Buffer, methods_of(_Methods))
 
 
 class Pin(native.Memory):
@@ -215,6 +218,9 @@ class Pin(native.Memory):
 
     def __exit__(self, *exception):
         self.close()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a gmm.Pin cannot be pickled or copied: it stands for the memory of an object of this process; send that object, or a gmm.Buffer of kind HOST")
 
     def __repr__(self):
         return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"

@@ -1,32 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts: one backend with its memory."""
 import contextlib
-import functools
 import json
 import os
 import weakref
 
 from gmm import _native as native
-from gmm._buffer import ALLOCATED, IMPORTED, PINNED, Buffer, Pin
-from gmm._enums import Backend, Kind, LogLevel
+from gmm import _sycl
+from gmm._buffer import PINNED, Buffer, Pin
+from gmm._enums import Backend, FdType, Kind, LogLevel
 from gmm._heap import Heap
+from gmm._imports import asarray, copied_array, from_dlpack
 from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
-from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream, stream_number
+from gmm._ipc import adopt_import, import_block, import_desc
+from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._tag import Tag, tag_info, tag_number
 from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
-
-@functools.lru_cache(maxsize=256)
-def _alloc_desc(kind, device, tag, stream, alignment, flags):
-    """A descriptor that is never changed again, so that most allocations make none."""
-    desc = native.gmm_alloc_desc()
-    desc.kind = kind
-    desc.device = device
-    desc.tag = tag
-    desc.stream = stream
-    desc.alignment = alignment
-    desc.flags = flags
-    return desc
+contexts = weakref.WeakSet()  # those that were opened and are referred to, closed ones too
 
 
 def _scope(context, device, tag, kind):
@@ -45,6 +36,9 @@ def _scope(context, device, tag, kind):
     return scope
 
 
+native.set_helper("tag_number", lambda pair: tag_number(*pair))
+
+
 class Context(native.Handle):
     """Binds the library to one backend. Several may live at once.
 
@@ -54,7 +48,7 @@ class Context(native.Handle):
     def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0, capture=True):
         """Opens a backend.
 
-        backend: a Backend or its name ("auto", "host", "cuda"). log: log(level, message), called on any thread.
+        backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
         host_memory: bytes that each device of the host backend pretends to have. host_devices: how many devices it shows.
         decommit_after_ms: as the property; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.
         capture: False when the program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing.
@@ -65,6 +59,8 @@ class Context(native.Handle):
             except KeyError:
                 names = ", ".join(member.name.lower() for member in Backend)
                 raise ValueError(f"there is no backend {backend!r}; there are {names}") from None
+        if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
+            _sycl.load_library()
         desc = native.gmm_context_desc()
         desc.backend = backend
         desc.flags = 0 if capture else native.GMM_CONTEXT_NO_CAPTURE
@@ -76,10 +72,12 @@ class Context(native.Handle):
             desc.set_log(self)
         self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
         self._queues = weakref.WeakSet()
+        self._sycl_context = None
         self._tickets = set()  # those that run, also when nobody else refers to them
         struct = native.gmm_context_info()
         native.gmm_context_get_info(self, struct)
         self._info = read(ContextInfo, struct)
+        contexts.add(self)
 
     # Life.
 
@@ -106,6 +104,18 @@ class Context(native.Handle):
         """What was opened: ContextInfo."""
         return self._info
 
+    @property
+    def sycl_object(self):
+        """The dpctl.SyclContext in which the memory is allocated, dpctl's own default one. Only on the SYCL backend, where dpctl is installed."""
+        if self._info.backend_name != "sycl":
+            raise AttributeError(f"sycl_object: this context is of the {self._info.backend_name} backend, not of SYCL")
+        if self._sycl_context is None:
+            try:
+                self._sycl_context = _sycl.context_of(self)
+            except ImportError as error:
+                raise AttributeError(f"sycl_object: {error}; pip install dpctl") from error
+        return self._sycl_context
+
     def device_info(self, device=0):
         """Describes a device: DeviceInfo, with its free memory as it is now."""
         struct = native.gmm_device_info()
@@ -114,18 +124,26 @@ class Context(native.Handle):
 
     # Memory.
 
-    def alloc(self, size, kind=Kind.DEVICE, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False):
-        """Allocates a Buffer of size bytes for first use on a stream.
+    # Written in C, as Python code would cost more than the allocation (native/allocate.c).
+    alloc = native.context_alloc
+    empty = native.context_empty
+    zeros = native.context_zeros
 
-        tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: the bytes read as zero.
+    def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
+        """A new Array with a copy of the elements of an array of any package, of a buffer, of a number, or of nested lists of numbers.
+
+        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Without a stream it waits for the
+        copy.
         """
-        stream = as_stream(stream)
-        flags = (native.GMM_ALLOC_DEDICATED if dedicated else 0) | (native.GMM_ALLOC_ZERO if zero else 0)
-        desc = _alloc_desc(kind, device, tag_number(self, tag), stream_number(stream), alignment, flags)
-        address = native.gmm_alloc(self, size, desc)[1]
-        buffer = Buffer()
-        buffer._adopt(ALLOCATED, address, size, self, None, stream, None)
-        return buffer
+        return copied_array(self, source, dtype, kind, device=device, tag=tag, stream=stream)
+
+    def from_dlpack(self, obj, *, device=None, copy=None, stream=None):
+        """gmm.from_dlpack() with this context for a copy."""
+        return from_dlpack(obj, device=device, copy=copy, stream=stream, context=self)
+
+    def asarray(self, obj, *, copy=None, stream=None):
+        """gmm.asarray() with this context for a copy."""
+        return asarray(obj, copy=copy, stream=stream, context=self)
 
     def query(self, address):
         """Tells what an address (a number or a buffer) is: PointerInfo. Foreign and interior addresses are welcome."""
@@ -168,9 +186,9 @@ class Context(native.Handle):
         self._queues.add(stream)
         return stream
 
-    def event(self, device=0):
-        """Makes an Event."""
-        event = Event(self, device)
+    def event(self, device=0, *, ipc=False):
+        """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
+        event = Event(self, device, ipc=ipc)
         self._queues.add(event)
         return event
 
@@ -280,18 +298,36 @@ class Context(native.Handle):
 
     def ipc_import(self, handle, *, device=0, timeout=None):
         """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
-        desc = native.gmm_ipc_import_desc()
+        return import_block(self, handle, device=device, timeout=timeout)
+
+    def ipc_import_event(self, handle, *, device=0, timeout=None):
+        """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done: they see what its maker recorded last. Only the maker records."""
+        event = Event._import(self, handle, import_desc(device, timeout))
+        self._queues.add(event)
+        return event
+
+    def ipc_configure(self, *, directory=None, users=()):
+        """Says where this context's socket stands, and who may share with it beside this user, before anything is exported or imported.
+
+        directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>. users: further user ids, in both directions; they need a directory.
+        """
+        config = native.gmm_ipc_config()
+        if directory is not None:
+            config.set_directory(os.fsdecode(directory))
+        for user in users:
+            config.add_user(user)
+        native.gmm_ipc_configure(self, config)
+
+    def import_fd(self, fd, size, *, type=FdType.DEFAULT, device=0):
+        """Maps the memory behind a descriptor of somebody else's (Vulkan, another library, Buffer.ipc_export_fd() of another process) as a Buffer.
+
+        size: bytes of the allocation, as its maker tells. The descriptor stays the caller's, who may close it at once.
+        """
+        desc = native.gmm_import_fd_desc()
+        desc.type = type
+        desc.size = size
         desc.device = device
-        desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
-        address = native.gmm_ipc_import(self, handle, desc)[1]
-        try:
-            info = self.query(address)
-            buffer = Buffer()
-            buffer._adopt(IMPORTED, address, info.base + info.size - address, self, None, None, None)
-        except BaseException:
-            native.gmm_ipc_close(self, address)
-            raise
-        return buffer
+        return adopt_import(self, native.gmm_import_fd(self, fd, desc)[1], size, None)
 
     # Limits and counters.
 

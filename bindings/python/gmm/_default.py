@@ -3,6 +3,7 @@
 import os
 import threading
 
+from gmm import _native as native
 from gmm._context import Context
 from gmm._enums import Kind
 
@@ -16,12 +17,25 @@ def context():
     with _lock:
         if _context is None or _context.closed:
             _context = Context()
+            native.set_default_context(_context)
         return _context
 
 
-def alloc(size, kind=Kind.DEVICE, **options):
-    """Allocates a Buffer from the default context: see Context.alloc()."""
-    return context().alloc(size, kind, **options)
+native.set_helper("default_context", context)
+
+
+def array(source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
+    """A new Array of the default context with a copy of somebody's elements: see Context.array()."""
+    return context().array(source, dtype, kind, device=device, tag=tag, stream=stream)
+
+
+def forget(dead):
+    """The next context() opens a new one, if this was it. For a context whose memory the driver has lost: it is left alone."""
+    global _context
+    with _lock:
+        if _context is dead:
+            _context = None
+            native.set_default_context(None)
 
 
 def _forget_after_fork():
@@ -29,6 +43,7 @@ def _forget_after_fork():
     global _lock, _context
     _lock = threading.Lock()
     _context = None
+    native.set_default_context(None)
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

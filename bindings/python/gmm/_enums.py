@@ -34,6 +34,8 @@ TagFlags = enum.IntFlag("TagFlags", [(name, getattr(native, f"GMM_TAG_{name}")) 
 TagFlags.__doc__ = "What a tag asks for beside its contents."
 IpcRoute = enum.IntFlag("IpcRoute", _values("GMM_IPC_ROUTE_"), module="gmm")
 IpcRoute.__doc__ = "Ways to share a block with another process."
+FdType = enum.IntEnum("FdType", _values("GMM_FD_"), module="gmm")
+FdType.__doc__ = "What a file descriptor of memory is."
 PointerFlags = enum.IntFlag("PointerFlags", _values("GMM_POINTER_"), module="gmm")
 PointerFlags.__doc__ = "Who can reach an address."
 

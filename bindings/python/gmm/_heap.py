@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heaps of one's own."""
 from gmm import _native as native
-from gmm._buffer import ALLOCATED, Buffer
 from gmm._enums import Kind
-from gmm._stream import HANDLE_HEAP, _Closing, as_stream
+from gmm._stream import HANDLE_HEAP, _Closing
 from gmm._tag import tag_number
 
 
@@ -25,13 +24,7 @@ class Heap(_Closing, native.Handle):
         self.device = device
         self._adopt(HANDLE_HEAP, native.gmm_heap_create(context, desc)[1], context)
 
-    def alloc(self, size, *, stream=None):
-        """Allocates a Buffer for first use on a stream."""
-        stream = as_stream(stream)
-        address = native.gmm_heap_alloc(self, size, stream)[1]
-        buffer = Buffer()
-        buffer._adopt(ALLOCATED, address, size, self.context, self, stream, None)
-        return buffer
+    alloc = native.heap_alloc
 
     def __repr__(self):
         return "<gmm.Heap closed>" if self.closed else f"<gmm.Heap of {self.kind.name} memory of device {self.device}>"

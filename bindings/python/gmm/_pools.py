@@ -29,6 +29,13 @@ def _let_go(torch):
             _gone.clear()
 
 
+def retire(torch, pool):
+    """Takes a pool that nobody wants any more; it goes when it may."""
+    with _lock:
+        _gone.append(pool)
+        _let_go(torch)
+
+
 @contextlib.contextmanager
 def capturing(torch):
     """No pool goes inside of its with block."""

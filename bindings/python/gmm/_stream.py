@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams and events."""
 from gmm import _native as native
+from gmm import _sycl
 
 HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT = 1, 2, 3, 4  # native.h: HandleKind
 
@@ -12,11 +13,17 @@ def as_stream(stream):
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         return (protocol() if callable(protocol) else protocol)[1]
+    address = getattr(stream, "addressof_ref", None)
+    if address is not None:  # dpctl.SyclQueue
+        return address()
     for name in ("cuda_stream", "ptr", "handle"):  # PyTorch, CuPy, Numba
         value = getattr(stream, name, None)
         if value is not None:
             return int(getattr(value, "value", value) or 0)
     raise TypeError(f"expected a stream, its handle as a number, or None, got {type(stream).__name__}")
+
+
+native.set_helper("as_stream", as_stream)
 
 
 def stream_number(stream):
@@ -74,21 +81,45 @@ class Stream(_Closing, native.Handle):
     def __cuda_stream__(self):
         """The protocol by which CUDA packages of Python take each other's streams: (0, handle)."""
         if self.context.info.backend_name != "cuda":
-            raise TypeError("this stream belongs to the host backend, not to CUDA")
+            raise TypeError(f"this stream belongs to the {self.context.info.backend_name} backend, not to CUDA")
         return (0, self.handle)
+
+    @property
+    def sycl_queue(self):
+        """The stream as a dpctl.SyclQueue: the same SYCL queue. Only on the SYCL backend."""
+        if self.context.info.backend_name != "sycl":
+            raise AttributeError(f"sycl_queue: this stream belongs to the {self.context.info.backend_name} backend, not to SYCL")
+        return _sycl.queue_of(self)
 
     def __repr__(self):
         return "<gmm.Stream closed>" if self.closed else f"<gmm.Stream 0x{self.handle:x} of device {self.device}>"
 
 
 class Event(_Closing, native.Handle):
-    """A point in a stream's order. Made by Context.event() or Stream.record()."""
+    """A point in a stream's order. Made by Context.event() or Stream.record(); another process's by Context.ipc_import_event()."""
 
-    __slots__ = ("context",)
+    __slots__ = ("_imported", "context", "device")
 
-    def __init__(self, context, device=0):
+    def __init__(self, context, device=0, *, ipc=False):
+        """ipc: other processes can wait for it."""
         self.context = context
-        self._adopt(HANDLE_EVENT, native.gmm_event_create(context, device)[1], context)
+        self.device = device
+        self._imported = None
+        create = native.gmm_ipc_event_create if ipc else native.gmm_event_create
+        self._adopt(HANDLE_EVENT, create(context, device)[1], context)
+
+    @classmethod
+    def _import(cls, context, handle, desc):
+        event = cls.__new__(cls)
+        event.context = context
+        event.device = desc.device
+        event._imported = bytes(handle)
+        event._adopt(HANDLE_EVENT, native.gmm_ipc_event_import(context, handle, desc)[1], context)
+        return event
+
+    def ipc_export(self):
+        """A handle for another process of the same user, as bytes: see Context.ipc_import_event(). Only of an event made with ipc=True."""
+        return native.gmm_ipc_event_export(self.context, self)[1]
 
     def record(self, stream=None):
         """Sets the event to what is queued on the stream so far."""

@@ -1,48 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
-
-/* DLPack 1.0's structs, as its header lays them out (https://dmlc.github.io/dlpack/latest/c_api.html). */
-typedef struct {
-  int32_t device_type;
-  int32_t device_id;
-} DLDevice;
-
-typedef struct {
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-} DLDataType;
-
-typedef struct {
-  void *data;
-  DLDevice device;
-  int32_t ndim;
-  DLDataType dtype;
-  int64_t *shape;
-  int64_t *strides;
-  uint64_t byte_offset;
-} DLTensor;
-
-typedef struct DLManagedTensor {
-  DLTensor dl_tensor;
-  void *manager_ctx;
-  void (*deleter)(struct DLManagedTensor *self);
-} DLManagedTensor;
-
-typedef struct DLManagedTensorVersioned {
-  struct {
-    uint32_t major, minor;
-  } version;
-  void *manager_ctx;
-  void (*deleter)(struct DLManagedTensorVersioned *self);
-  uint64_t flags;
-  DLTensor dl_tensor;
-} DLManagedTensorVersioned;
-
-_Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
-               "DLPack 1.0 fixes these sizes on 64-bit machines");
-
-enum { DL_UINT = 1 };
+#include "array.h"
 
 /* One allocation: the tensor in its two forms, and what it points to. */
 typedef struct {
@@ -50,17 +7,27 @@ typedef struct {
     DLManagedTensor legacy;
     DLManagedTensorVersioned versioned;
   } tensor;
-  int64_t shape[1];
-  int64_t strides[1];
-  Memory *memory;
+  PyObject *holder; /**< the Memory or Array */
+  int64_t dims[];   /**< shape, then strides in elements */
 } Export;
+
+static int add_export(PyObject *holder) {
+  return Py_TYPE(holder) == &Array_Type ? array_add_export((Array *)holder) : memory_add_export((Memory *)holder);
+}
+
+static void drop_export(PyObject *holder) {
+  if (Py_TYPE(holder) == &Array_Type)
+    array_drop_export((Array *)holder);
+  else
+    memory_drop_export((Memory *)holder);
+}
 
 /* Consumers call this from any thread, also after the interpreter has ended: then the export is left to the process's end. */
 static void export_end(Export *ended) {
   if (gmm_python_is_ending()) return;
   const PyGILState_STATE gil = PyGILState_Ensure();
-  memory_drop_export(ended->memory);
-  Py_DECREF(ended->memory);
+  drop_export(ended->holder);
+  Py_DECREF(ended->holder);
   PyGILState_Release(gil);
   PyMem_RawFree(ended);
 }
@@ -82,59 +49,83 @@ static void capsule_destructor(PyObject *capsule) {
   PyErr_Restore(type, value, trace);
 }
 
-static void describe(DLTensor *tensor, Export *made, const Memory *memory, void *data, int device_type, int device_id) {
-  made->shape[0] = memory->nbytes;
-  made->strides[0] = 1;
-  tensor->data = data;
-  tensor->device.device_type = device_type;
-  tensor->device.device_id = device_id;
-  tensor->ndim = 1;
-  tensor->dtype.code = DL_UINT;
-  tensor->dtype.bits = 8;
+static int describe(DLTensor *tensor, Export *made, PyObject *holder) {
+  const Dtype *dtype = dtype_bytes();
+  if (Py_TYPE(holder) == &Array_Type) {
+    Array *array = (Array *)holder;
+    dtype = array->dtype;
+    tensor->data = array->data;
+    tensor->ndim = array->ndim;
+    for (int i = 0; i < array->ndim; ++i) {
+      made->dims[i] = array_shape(array)[i];
+      made->dims[array->ndim + i] = array_strides(array)[i] / dtype->itemsize;
+      if (array_strides(array)[i] % dtype->itemsize == 0) continue;
+      PyErr_Format(PyExc_BufferError, "DLPack has strides in elements; %zd bytes are no whole number of %s",
+                   array_strides(array)[i], dtype->name);
+      return -1;
+    }
+  } else {
+    tensor->data = ((Memory *)holder)->address;
+    tensor->ndim = 1;
+    made->dims[0] = ((Memory *)holder)->nbytes;
+    made->dims[1] = 1;
+  }
+  tensor->dtype.code = dtype->code;
+  tensor->dtype.bits = (uint8_t)(dtype->itemsize * 8);
   tensor->dtype.lanes = 1;
-  tensor->shape = made->shape;
-  tensor->strides = made->strides;
+  tensor->shape = made->dims;
+  tensor->strides = made->dims + tensor->ndim;
   tensor->byte_offset = 0;
+  return 0;
 }
 
-/* dlpack_capsule(memory, device_type, device_id, versioned, flags): the memory as a vector of bytes. */
+/* dlpack_capsule(buffer or array, device_type, device_id, major, minor, flags): for a consumer that understands DLPack major.minor. */
 PyObject *dlpack_capsule(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *object;
-  int device_type, device_id, versioned;
+  PyObject *holder;
+  int device_type, device_id, major, minor;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "O!iipK", &Memory_Type, &object, &device_type, &device_id, &versioned, &flags))
-    return NULL;
-  Memory *memory = (Memory *)object;
-  if (memory_add_export(memory) < 0) return NULL;
-  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made);
-  if (!made) {
-    memory_drop_export(memory);
-    return PyErr_NoMemory();
-  }
-  PyObject *capsule;
-  if (versioned) {
-    DLManagedTensorVersioned *tensor = &made->tensor.versioned;
-    tensor->version.major = 1;
-    tensor->version.minor = 0;
-    tensor->manager_ctx = made;
-    tensor->deleter = delete_versioned;
-    tensor->flags = flags;
-    describe(&tensor->dl_tensor, made, memory, memory->address, device_type, device_id);
-    capsule = PyCapsule_New(tensor, "dltensor_versioned", capsule_destructor);
-  } else {
-    DLManagedTensor *tensor = &made->tensor.legacy;
-    tensor->manager_ctx = made;
-    tensor->deleter = delete_legacy;
-    describe(&tensor->dl_tensor, made, memory, memory->address, device_type, device_id);
-    capsule = PyCapsule_New(tensor, "dltensor", capsule_destructor);
-  }
-  if (!capsule) {
-    memory_drop_export(memory);
+  if (!PyArg_ParseTuple(arguments, "OiiiiK", &holder, &device_type, &device_id, &major, &minor, &flags)) return NULL;
+  const Array *array = Py_TYPE(holder) == &Array_Type ? (const Array *)holder : NULL;
+  if (!array && !PyObject_TypeCheck(holder, &Memory_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a buffer or an array, got %.100s", Py_TYPE(holder)->tp_name);
+  const int versioned = major >= 1;
+  const int needed = array ? array->dtype->minor_version : 0;
+  if (needed > 0 && (!versioned || (major == 1 && minor < needed)))
+    return PyErr_Format(PyExc_BufferError, "%s needs DLPack 1.%d; the consumer understands %d.%d", array->dtype->name,
+                        needed, major, minor);
+  if ((flags & DL_FLAG_READ_ONLY) && !versioned)
+    return PyErr_Format(PyExc_BufferError,
+                        "the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for an "
+                        "older form (no max_version)");
+  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + 2 * sizeof(int64_t) * (size_t)(array ? array->ndim : 1));
+  if (!made) return PyErr_NoMemory();
+  DLTensor *tensor = versioned ? &made->tensor.versioned.dl_tensor : &made->tensor.legacy.dl_tensor;
+  tensor->device.device_type = device_type;
+  tensor->device.device_id = device_id;
+  if (describe(tensor, made, holder) < 0 || add_export(holder) < 0) {
     PyMem_RawFree(made);
     return NULL;
   }
-  Py_INCREF(memory);
-  made->memory = memory;
+  PyObject *capsule;
+  if (versioned) {
+    made->tensor.versioned.version.major = 1;
+    made->tensor.versioned.version.minor = (uint32_t)needed;
+    made->tensor.versioned.manager_ctx = made;
+    made->tensor.versioned.deleter = delete_versioned;
+    made->tensor.versioned.flags = flags;
+    capsule = PyCapsule_New(&made->tensor.versioned, "dltensor_versioned", capsule_destructor);
+  } else {
+    made->tensor.legacy.manager_ctx = made;
+    made->tensor.legacy.deleter = delete_legacy;
+    capsule = PyCapsule_New(&made->tensor.legacy, "dltensor", capsule_destructor);
+  }
+  if (!capsule) {
+    drop_export(holder);
+    PyMem_RawFree(made);
+    return NULL;
+  }
+  Py_INCREF(holder);
+  made->holder = holder;
   return capsule;
 }

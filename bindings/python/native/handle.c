@@ -48,8 +48,17 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
     *stream = (gmm_stream)(*held)->pointer;
     return 0;
   }
-  *stream = (gmm_stream)PyLong_AsVoidPtr(object);
-  return PyErr_Occurred() ? -1 : 0;
+  if (PyLong_Check(object)) {
+    *stream = (gmm_stream)PyLong_AsVoidPtr(object);
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  /* A stream of another package. */
+  PyObject *number = helper_call(HELPER_AS_STREAM, object);
+  if (!number) return -1;
+  const int result = number == object ? -1 : handle_stream(number, stream, held);
+  if (number == object) PyErr_Format(PyExc_TypeError, "%R is no stream", object);
+  Py_DECREF(number);
+  return result;
 }
 
 /* The caller has seen that nobody uses the handle and has cleared its pointer. */

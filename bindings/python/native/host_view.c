@@ -58,6 +58,15 @@ static PyObject *view_get_nbytes(PyObject *self, void *unused) {
   return PyLong_FromSsize_t(view->buffer.len);
 }
 
+PyObject *host_view_address(PyObject *module, PyObject *object) {
+  (void)module;
+  Py_buffer view;
+  if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) return NULL;
+  PyObject *address = PyLong_FromVoidPtr(view.buf);
+  PyBuffer_Release(&view);
+  return address;
+}
+
 static PyMethodDef view_methods[] = {{"release", view_release, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef view_getters[] = {{"address", view_get_address, NULL, NULL, NULL},

@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
+#include "array.h"
+
+#define KEYWORDS(Function) (PyCFunction)(void (*)(void)) Function
 
 static PyMethodDef functions[] = {{"set_exception_factory", native_set_exception_factory, METH_O, NULL},
                                   {"dlpack_capsule", dlpack_capsule, METH_VARARGS, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},
+                                  {"dlpack_import", dlpack_import, METH_VARARGS, NULL},
+                                  {"array_foreign", array_foreign, METH_VARARGS, NULL},
+                                  {"view_address", host_view_address, METH_O, NULL},
+                                  {"set_helper", native_set_helper, METH_VARARGS, NULL},
+                                  {"set_default_context", native_set_default_context, METH_O, NULL},
+                                  {"extend", native_extend, METH_VARARGS, NULL},
+                                  {"alloc", KEYWORDS(native_alloc), METH_FASTCALL | METH_KEYWORDS, native_alloc_doc},
+                                  {"empty", KEYWORDS(native_empty), METH_FASTCALL | METH_KEYWORDS, native_empty_doc},
+                                  {"zeros", KEYWORDS(native_zeros), METH_FASTCALL | METH_KEYWORDS, native_zeros_doc},
                                   {NULL, NULL, 0, NULL}};
 
 static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
@@ -18,7 +29,9 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
 
 int native_init(PyObject *module) {
   if (add_type(module, "Handle", &Handle_Type) < 0 || add_type(module, "Memory", &Memory_Type) < 0 ||
-      add_type(module, "HostView", &HostView_Type) < 0)
+      add_type(module, "HostView", &HostView_Type) < 0 || add_type(module, "Buffer", &Buffer_Type) < 0 ||
+      add_type(module, "Array", &Array_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
     return -1;
+  if (dtype_init() < 0 || allocate_init(module) < 0) return -1;
   return PyModule_AddFunctions(module, functions);
 }

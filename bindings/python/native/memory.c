@@ -1,23 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
-#include "native.h"
+#include "array.h"
 
 int memory_is_open(const Memory *memory) {
   return memory->open && memory->context && memory->context->pointer && memory->resets == memory->context->resets;
 }
 
-static PyObject *closed_error(const Memory *memory) {
+static void closed_error(const Memory *memory) {
   if (memory->open && memory->context && !memory->context->pointer)
-    return gmm_python_raise_closed("context of this memory");
-  return gmm_python_raise_closed(memory->origin == MEMORY_PINNED ? "pin" : "buffer");
+    gmm_python_raise_closed("context of this memory");
+  else
+    gmm_python_raise_closed(memory->origin == MEMORY_PINNED ? "pin" : "buffer");
+}
+
+int memory_check_open(const Memory *memory) {
+  if (__builtin_expect(memory_is_open(memory), 1)) return 0;
+  closed_error(memory);
+  return -1;
+}
+
+int memory_check_host_access(const Memory *memory) {
+  gmm_pointer_info info;
+  memset(&info, 0, sizeof info);
+  info.struct_size = (uint32_t)sizeof info;
+  const gmm_result result = gmm_query((gmm_context *)memory->context->pointer, memory->address, &info);
+  if (result < 0) {
+    gmm_python_raise(result);
+  } else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED) {
+    PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before looking at it");
+  } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
+    PyErr_SetString(PyExc_BufferError,
+                    "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
+  } else {
+    return 0;
+  }
+  return -1;
 }
 
 int memory_add_export(Memory *memory) {
-  if (!memory_is_open(memory)) {
-    closed_error(memory);
-    return -1;
-  }
+  if (memory_check_open(memory) < 0) return -1;
   ++memory->exports;
   ++memory->context->exports;
   return 0;
@@ -35,11 +57,13 @@ int memory_address(PyObject *object, void **address) {
   }
   if (PyObject_TypeCheck(object, &Memory_Type)) {
     Memory *memory = (Memory *)object;
-    if (!memory_is_open(memory)) {
-      closed_error(memory);
-      return -1;
-    }
+    if (memory_check_open(memory) < 0) return -1;
     *address = memory->address;
+    return 0;
+  }
+  if (Py_TYPE(object) == &Array_Type) {
+    if (array_check_open((Array *)object) < 0) return -1;
+    *address = ((Array *)object)->data;
     return 0;
   }
   *address = PyLong_AsVoidPtr(object);
@@ -91,6 +115,8 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
 static gmm_result give_back(Memory *memory, gmm_stream stream) {
   gmm_context *context = (gmm_context *)memory->context->pointer;
   gmm_result result = GMM_OK;
+  /* As for allocations: allocate.c. */
+  if (memory->origin == MEMORY_ALLOCATED && gmm_free_cached(context, memory->address, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (memory->origin) {
     case MEMORY_ALLOCATED:
@@ -113,25 +139,24 @@ static gmm_stream own_stream(const Memory *memory) {
   return memory->raw_stream;
 }
 
-/* _give_back(stream): True when this call gave it back, False when that had been done before. None: the stream of the allocation. */
-static PyObject *memory_give_back(PyObject *self, PyObject *stream_object) {
-  Memory *memory = (Memory *)self;
+int memory_give_back(Memory *memory, PyObject *stream_object) {
   if (!memory_is_open(memory)) {
     memory->open = 0;
     Py_CLEAR(memory->source);
-    Py_RETURN_FALSE;
+    return 0;
   }
-  if (memory->exports > 0)
-    return PyErr_Format(PyExc_BufferError,
-                        "cannot free the memory at %p: %zd views of it live; release or delete them first",
-                        memory->address, memory->exports);
+  if (memory->exports > 0) {
+    PyErr_Format(PyExc_BufferError, "cannot free the memory at %p: %zd views of it live; release or delete them first",
+                 memory->address, memory->exports);
+    return -1;
+  }
   gmm_stream stream = own_stream(memory);
   Handle *held_stream = NULL;
-  if (stream_object != Py_None && handle_stream(stream_object, &stream, &held_stream) < 0) return NULL;
+  if (stream_object != Py_None && handle_stream(stream_object, &stream, &held_stream) < 0) return -1;
   Handle *context = handle_enter((PyObject *)memory->context, HANDLE_CONTEXT);
   if (!context) {
     handle_leave(held_stream);
-    return NULL;
+    return -1;
   }
   memory->open = 0; /* before the GIL is left: a second free sees it closed */
   const gmm_result result = give_back(memory, stream);
@@ -139,14 +164,21 @@ static PyObject *memory_give_back(PyObject *self, PyObject *stream_object) {
   handle_leave(held_stream);
   if (result < 0) {
     memory->open = 1;
-    return gmm_python_raise(result);
+    gmm_python_raise(result);
+    return -1;
   }
   Py_CLEAR(memory->source);
-  Py_RETURN_TRUE;
+  return 1;
+}
+
+/* _give_back(stream): True when this call gave it back, False when that had been done before. None: the stream of the allocation. */
+static PyObject *memory_give_back_method(PyObject *self, PyObject *stream) {
+  const int result = memory_give_back((Memory *)self, stream);
+  return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
 /* The safety net, on whatever thread drops the last reference. At the interpreter's end nothing is done. */
-static void memory_finalize(PyObject *self) {
+void memory_finalize(PyObject *self) {
   Memory *memory = (Memory *)self;
   if (!memory->open || gmm_python_is_ending() || !memory_is_open(memory) || memory->exports > 0) return;
   PyObject *type, *value, *trace;
@@ -166,20 +198,9 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   Memory *memory = (Memory *)self;
   view->obj = NULL;
   if (memory_add_export(memory) < 0) return -1;
-  gmm_pointer_info info;
-  memset(&info, 0, sizeof info);
-  info.struct_size = (uint32_t)sizeof info;
-  const gmm_result result = gmm_query((gmm_context *)memory->context->pointer, memory->address, &info);
-  if (result < 0) {
-    gmm_python_raise(result);
-  } else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED) {
-    PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before looking at it");
-  } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
-    PyErr_SetString(PyExc_BufferError,
-                    "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
-  } else if (PyBuffer_FillInfo(view, self, memory->address, memory->nbytes, 0, flags) == 0) {
+  if (memory_check_host_access(memory) == 0 &&
+      PyBuffer_FillInfo(view, self, memory->address, memory->nbytes, 0, flags) == 0)
     return 0;
-  }
   memory_drop_export(memory);
   return -1;
 }
@@ -189,7 +210,7 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view) {
   memory_drop_export((Memory *)self);
 }
 
-static int memory_traverse(PyObject *self, visitproc visit, void *arg) {
+int memory_traverse(PyObject *self, visitproc visit, void *arg) {
   Memory *memory = (Memory *)self;
   Py_VISIT(memory->context);
   Py_VISIT(memory->heap);
@@ -216,7 +237,7 @@ static Py_ssize_t memory_length(PyObject *self) { return ((Memory *)self)->nbyte
 static PyObject *memory_get_address(PyObject *self, void *unused) {
   (void)unused;
   Memory *memory = (Memory *)self;
-  if (!memory_is_open(memory)) return closed_error(memory);
+  if (memory_check_open(memory) < 0) return NULL;
   return PyLong_FromVoidPtr(memory->address);
 }
 
@@ -236,7 +257,7 @@ static PyObject *memory_get_stream(PyObject *self, void *unused) {
 }
 
 static PyMethodDef memory_methods[] = {{"_adopt", memory_adopt, METH_VARARGS, NULL},
-                                       {"_give_back", memory_give_back, METH_O, NULL},
+                                       {"_give_back", memory_give_back_method, METH_O, NULL},
                                        {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {

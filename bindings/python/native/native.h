@@ -85,14 +85,54 @@ extern PyTypeObject Memory_Type;
 
 /** True while the memory is there to be used. */
 int memory_is_open(const Memory *memory);
+/** The same with an exception: 0, or -1. */
+int memory_check_open(const Memory *memory);
+/** 0 when the host may look through its address now, or -1 with BufferError. */
+int memory_check_host_access(const Memory *memory);
+/** Gives it back on a stream, or on its own (None). 1: done, 0: that had been done before, -1 with an exception. */
+int memory_give_back(Memory *memory, PyObject *stream);
+void memory_finalize(PyObject *self);
+int memory_traverse(PyObject *self, visitproc visit, void *arg);
 /** Counts a view in and out: memory with views is not given back. */
 int memory_add_export(Memory *memory);
 void memory_drop_export(Memory *memory);
 /** An address argument: None, a number, or open memory. Returns 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
 
+/* buffer.c */
+
+extern PyTypeObject Buffer_Type;
+/** A Buffer of nothing, to be filled. */
+Memory *buffer_new(void);
+
+/* allocate.c: the shortest way from Python to memory */
+
+/** alloc(size, kind=DEVICE, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False), in the default context. */
+PyObject *native_alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
+/** empty(shape, dtype="float64", kind=DEVICE, *, the same), and zeros(). */
+PyObject *native_empty(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
+PyObject *native_zeros(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
+extern const char native_alloc_doc[], native_empty_doc[], native_zeros_doc[];
+/** The same as methods of contexts and heaps, for the package to put into its classes. Returns 0, or -1 with an exception. */
+int allocate_init(PyObject *module);
+/** set_default_context(context): what the functions above allocate from. None: the package is asked for it. */
+PyObject *native_set_default_context(PyObject *module, PyObject *context);
+
+/* helpers.c: what is written in Python */
+
+enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_DTYPE_NAME, HELPER_COUNT };
+/** Calls the package's function of that number. */
+PyObject *helper_call(int helper, PyObject *argument);
+PyObject *native_set_helper(PyObject *module, PyObject *arguments);
+/** extend(type, namespace): puts methods written in Python into a type of this module. */
+PyObject *native_extend(PyObject *module, PyObject *arguments);
+/** repr() by the method _describe() that the package has put in. */
+PyObject *native_describe(PyObject *self);
+
 /* host_view.c: the caller's own objects as addresses */
 extern PyTypeObject HostView_Type;
+/** view_address(memoryview): where its first element is; the memoryview is what holds it there. */
+PyObject *host_view_address(PyObject *module, PyObject *object);
 
 /* dlpack.c */
 PyObject *dlpack_capsule(PyObject *module, PyObject *arguments);

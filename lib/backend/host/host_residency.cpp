@@ -23,8 +23,11 @@ Status HostBackend::advise(void *base, uint64_t size, gmm_advice advice, Device 
     default:
       return fail(GMM_ERROR_INVALID_VALUE, "Advice %" PRIu32 ": unknown; pass one of GMM_ADVISE_*.", advice);
   }
-  // None has an effect on one memory; the system still says whether the range is there.
-  return os::advise_pages(base, size, MADV_NORMAL);
+  // None has an effect on one memory; the system still says whether the range is there. It takes whole pages; cuMemAdvise rounds to them itself.
+  const uintptr_t page = os::page_size();
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(base) & ~(page - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(base) + size + page - 1) & ~(page - 1);
+  return os::advise_pages(reinterpret_cast<void *>(begin), end - begin, MADV_NORMAL);
 }
 
 Status HostBackend::prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) {

@@ -54,12 +54,15 @@ internal sealed class SmokeTest
             tap.Test("range", () => Pausing(steps.Range));
             tap.Test("backup", () => Pausing(steps.Backup));
             tap.Test("read-only", () => Pausing(steps.ReadOnly));
+            IpcTest sharing = new IpcTest(context, device);
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })
             {
-                tap.Test("ipc " + kind, () => Ipc(kind));
+                tap.Test("ipc " + kind, () => sharing.Memory(kind));
             }
-            tap.Test("ipc garbage", IpcGarbage);
-            tap.Test("fd", Fd);
+            tap.Test("ipc garbage", sharing.Garbage);
+            tap.Test("ipc event", sharing.Event);
+            tap.Test("legacy handle", sharing.Legacy);
+            tap.Test("fd", sharing.Fd);
             tap.Test("limit", Limit);
             tap.Test("out of memory", OutOfMemory);
             tap.Test("stats", Stats);
@@ -88,7 +91,7 @@ internal sealed class SmokeTest
         return kinds;
     }
 
-    private static void Need(bool capability, string what)
+    internal static void Need(bool capability, string what)
     {
         if (!capability)
         {
@@ -96,7 +99,7 @@ internal sealed class SmokeTest
         }
     }
 
-    private static IntPtr At(IntPtr address, long offset)
+    internal static IntPtr At(IntPtr address, long offset)
     {
         return (IntPtr)((long)address + offset);
     }
@@ -325,82 +328,6 @@ internal sealed class SmokeTest
     {
         Need(device.CanPause, "pausing");
         step();
-    }
-
-    private void Ipc(GmmKind kind)
-    {
-        using (GmmBuffer buffer = context.Alloc(MiB, kind))
-        {
-            GmmPointerInfo info = buffer.Query();
-            Need(info.LegacyIpc || info.FdIpc, "IPC for " + kind);
-            foreach (int offset in new[] { 0, 4096 })
-            {
-                byte[] before = Pattern(MiB - offset);
-                buffer.Write(offset, before);
-                byte[] handle = offset == 0 ? buffer.Export() : context.Export(At(buffer.Address, offset));
-                Child.Run(handle, "import", (MiB - offset).ToString());
-                for (int i = 0; i < before.Length; i++)
-                {
-                    before[i] = (byte)~before[i];
-                }
-                SameBytes(before, buffer.Read(offset, MiB - offset), "what the second process wrote");
-            }
-        }
-    }
-
-    private void IpcGarbage()
-    {
-        Fails(GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.Import(Pattern(GmmContext.IpcHandleSize)));
-        Fails(GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.Import(new byte[GmmContext.IpcHandleSize]));
-        Fails<ArgumentException>(() => context.Import(new byte[10]));
-        Fails<ArgumentException>(() => context.Import(null));
-    }
-
-    private void Fd()
-    {
-        Need(device.CanExportFd, "file descriptors of memory");
-        using (GmmBuffer buffer = context.Alloc(MiB, GmmKind.Vmm))
-        {
-            GmmExportedFd exported = buffer.ExportFd();
-            Check(exported.Fd >= 0 && exported.Size >= exported.Offset + MiB, "the allocation holds the block");
-            string file = FileOf(exported.Fd.ToString());
-            int open = file == null ? 0 : DescriptorsOf(file);
-            Check(file == null || open >= 1, "the descriptor is open");
-            exported.Dispose();
-            exported.Dispose();
-            Fails<ObjectDisposedException>(() => exported.Detach());
-            Need(file != null, "inodes in /proc/self/fdinfo");
-            Same(open - 1, DescriptorsOf(file), "descriptors of the memory open afterwards");
-        }
-    }
-
-    // Of one file, as the runtime's own threads open and close descriptors at any time.
-    private static int DescriptorsOf(string file)
-    {
-        int open = 0;
-        foreach (string entry in Directory.GetFileSystemEntries("/proc/self/fd"))
-        {
-            open += FileOf(Path.GetFileName(entry)) == file ? 1 : 0;
-        }
-        return open;
-    }
-
-    // The device and inode of what a descriptor of this process refers to; null when it is not open.
-    private static string FileOf(string descriptor)
-    {
-        try
-        {
-            string inode = null;
-            foreach (string line in File.ReadAllLines("/proc/self/fdinfo/" + descriptor))
-            {
-                inode = line.StartsWith("ino:") ? line : inode;
-            }
-            return inode;
-        }
-        catch (IOException)
-        {
-            return null;
-        }
     }
 
     private void Limit()

@@ -10,7 +10,7 @@ import pytest
 from conftest import need, open_context, run_peer
 
 import gmm
-from gmm import Advice, Capability, Contents, Kind, State
+from gmm import Advice, Capability, Contents, FdType, IpcRoute, Kind, State
 
 MIB = 1 << 20
 
@@ -227,14 +227,66 @@ def test_18_ipc(context, kind):
         context.ipc_import(b"short")
 
 
+def test_18_ipc_event(context):
+    flag = []
+    first, second, event = context.stream(), context.stream(), context.event(ipc=True)
+    first.call(lambda: (time.sleep(0.05), flag.append(1)))
+    event.record(first)
+    with context.ipc_import_event(event.ipc_export()) as imported:
+        second.wait(imported)
+        second.synchronize()
+        assert flag == [1] and imported.done and event.done
+        imported.synchronize()
+    with pytest.raises(gmm.InvalidHandleError):
+        context.event().ipc_export()
+    with pytest.raises(gmm.BusyError):
+        context.ipc_configure(directory="/tmp")
+
+
+def test_18_ipc_configure(host, tmp_path):
+    tmp_path.chmod(0o700)
+    with pytest.raises(gmm.InvalidValueError):
+        host.ipc_configure(directory="not/absolute")
+    with pytest.raises(gmm.InvalidValueError):
+        host.ipc_configure(users=[os.getuid() + 1])  # needs a directory
+    host.ipc_configure(directory=tmp_path)
+    with host.alloc(MIB, Kind.VMM) as buffer:
+        buffer.ipc_export()
+        assert list(tmp_path.iterdir())
+
+
 def test_19_fd(context):
     need(context, Capability.EXPORT_FD, Kind.VMM)
-    with context.alloc(2 * MIB, Kind.VMM) as buffer:
+    with context.alloc(2 * MIB, Kind.VMM, dedicated=True) as buffer:
+        buffer.fill(1)
         fd, offset, size = buffer.ipc_export_fd()
         try:
             assert os.fstat(fd) and offset + 2 * MIB <= size
+            kind_of_fd = FdType.FILE if context.info.backend_name == "host" else FdType.OPAQUE  # the fake driver's are files, too
+            with context.import_fd(fd, size, type=kind_of_fd) as again:
+                os.close(fd)
+                fd = -1
+                assert again.nbytes == size and again.address != buffer.address and again.state == State.IMPORTED
+                assert bytes(again)[offset : offset + 2 * MIB] == b"\x01" * (2 * MIB)
+                again.fill(2, offset=offset, size=2 * MIB)
+                assert bytes(buffer) == b"\x02" * (2 * MIB)
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
+        with pytest.raises(gmm.InvalidValueError):
+            buffer.ipc_export_fd(type=99)
+    with pytest.raises(gmm.InvalidValueError):
+        context.import_fd(-1, size)
+
+
+def test_19_legacy_handle(context):
+    with context.alloc(MIB, Kind.DEVICE) as buffer:
+        if buffer.info.ipc_routes & IpcRoute.LEGACY:
+            handle, offset, size = buffer.ipc_export_legacy(offset=512)
+            assert len(handle) == 64 and any(handle) and offset >= 512 and size >= offset + MIB - 512
+        else:
+            with pytest.raises(gmm.NotSupportedError):
+                buffer.ipc_export_legacy()
 
 
 def test_20_limit(context):

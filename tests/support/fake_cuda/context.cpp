@@ -32,6 +32,15 @@ Context *live_context(CUcontext value) {
 }
 CUcontext handle_of(Context *context) { return reinterpret_cast<CUcontext>(context); }
 
+void empty_context(Context *context, std::unique_lock<std::mutex> &lock) {
+  release_context_streams(context);
+  release_context_events(context);
+  release_context_regions(context);
+  context->error = CUDA_SUCCESS;
+  context->peers.clear();
+  join_closed_streams(context, lock);  // their work was done
+}
+
 }  // namespace
 
 namespace fake {
@@ -46,6 +55,9 @@ CUresult current_context(Context **out) {
 }  // namespace fake
 
 extern "C" {
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device);
+CUresult CUDAAPI cuCtxGetId(CUcontext value, unsigned long long *id);
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   FAKE_CUDA_ENTER(cuDevicePrimaryCtxRetain);
@@ -65,14 +77,19 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
   wait_for_context(&primary, lock);
   join_closed_streams(&primary, lock);  // what they still do needs the context
-  if (--primary.references == 0) {
-    release_context_streams(&primary);
-    release_context_events(&primary);
-    release_context_regions(&primary);
-    primary.error = CUDA_SUCCESS;
-    primary.peers.clear();
-    join_closed_streams(&primary, lock);  // their work was done
-  }
+  if (--primary.references == 0) empty_context(&primary, lock);
+  return CUDA_SUCCESS;
+}
+
+// Takes everything in the context along, whoever retains it; that goes on with the empty context.
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  FAKE_CUDA_ENTER(cuDevicePrimaryCtxReset_v2);
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Context &primary = state().contexts[device];
+  wait_for_context(&primary, lock);
+  join_closed_streams(&primary, lock);
+  empty_context(&primary, lock);
+  primary.resets++;
   return CUDA_SUCCESS;
 }
 
@@ -136,6 +153,19 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetId(CUcontext value, unsigned long long *id) {
+  FAKE_CUDA_ENTER(cuCtxGetId);
+  Context *context = live_context(value);
+  if (!value) {
+    if (CUresult none = current_context(&context)) return none;
+  } else if (!context) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  if (!id) return CUDA_ERROR_INVALID_VALUE;
+  *id = 1 + static_cast<unsigned long long>(context->device) + kMaxDevices * context->resets;
   return CUDA_SUCCESS;
 }
 

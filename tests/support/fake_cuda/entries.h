@@ -21,12 +21,15 @@
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 1)                              \
   X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, 1)                        \
   X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 1)                          \
+  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, 1)                            \
   X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, 0)                                                \
   X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, 0)                                                \
   X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, 0)                                           \
   X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, 0)                                             \
   X(cuCtxGetDevice, cuCtxGetDevice, 2000, 0)                                                  \
   X(cuCtxGetDevice, cuCtxGetDevice_v2, 13000, 0)                                              \
+  X(cuCtxGetId, cuCtxGetId, 12000, 0)                                                         \
+  X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 1)                                             \
   X(cuCtxSynchronize, cuCtxSynchronize, 2000, 1)                                              \
   X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, 1)                                          \
   X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 1)                                    \

@@ -55,6 +55,8 @@ void release_context_events(Context *context) {
 
 extern "C" {
 
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle);
+
 CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags) {
   FAKE_CUDA_ENTER(cuEventCreate);
   bool interprocess = flags & CU_EVENT_INTERPROCESS;
@@ -95,6 +97,17 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
   event->marker = marker;
   event->capture = capture;
   event->recorded_in = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle) {
+  FAKE_CUDA_ENTER(cuCtxRecordEvent);
+  auto event = find_event(handle);
+  if (!event || reinterpret_cast<CUcontext>(event->context) != value) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult capturing = refuse_capturing_context(event->context)) return capturing;
+  event->marker = mark_context(event->context);
+  event->capture = nullptr;
+  event->recorded_in.reset();
   return CUDA_SUCCESS;
 }
 

@@ -12,6 +12,8 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *, CUdevice);
 CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *, CUcontext);
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext);
+CUresult CUDAAPI cuCtxGetId(CUcontext, unsigned long long *);
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext, CUevent);
 CUresult CUDAAPI cuEventElapsedTime_v2(float *, CUevent, CUevent);
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,

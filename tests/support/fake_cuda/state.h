@@ -64,6 +64,7 @@ struct Context {
   CUresult error = CUDA_SUCCESS;  // sticky, as on a device: after a wrong access nothing works
   std::shared_ptr<Stream> legacy;
   std::set<int> peers;
+  uint64_t resets = 0;
 };
 
 enum class Kind { device, pool, managed, host, registered, imported };

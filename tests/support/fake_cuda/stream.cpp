@@ -137,6 +137,20 @@ static void close_stream(Stream *stream) {
   state().changed.notify_all();
 }
 
+std::shared_ptr<Marker> mark_context(Context *context) {
+  std::vector<std::shared_ptr<Marker>> all;
+  for_each_stream(context, [&](auto &stream) {
+    if (!stream->idle()) all.push_back(stream->last);
+  });
+  if (all.empty()) return nullptr;
+  auto collector = make_stream(context, CU_STREAM_NON_BLOCKING, 0);
+  std::shared_ptr<Marker> marker;
+  enqueue(
+      collector, [] { return CUDA_SUCCESS; }, std::move(all), &marker);
+  close_stream(collector.get());
+  return marker;
+}
+
 void release_context_streams(Context *context) {
   State &s = state();
   for (auto it = streams().created.begin(); it != streams().created.end();) {

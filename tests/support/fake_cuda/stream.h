@@ -69,6 +69,8 @@ CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()
                  std::vector<std::shared_ptr<Marker>> after = {}, std::shared_ptr<Marker> *marker = nullptr);
 void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex> &lock);
 void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock);
+// A marker behind all that the context's streams have queued; null when they are idle.
+std::shared_ptr<Marker> mark_context(Context *context);
 void release_context_streams(Context *context);
 // Waits until the threads of the context's closed streams are gone; lets go of the lock meanwhile.
 void join_closed_streams(Context *context, std::unique_lock<std::mutex> &lock);

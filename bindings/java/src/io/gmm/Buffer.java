@@ -77,14 +77,34 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
+    /** A call that maps memory and writes the address into out[0]. */
+    private interface Import {
+        void map(long context, long[] out);
+    }
+
     static Buffer imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
-        long native_ = context.acquire();
-        boolean made = false;
-        try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc(); gmm_pointer_info info = new gmm_pointer_info()) {
+        try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
             desc.setDevice(device);
             desc.setTimeout_ms(timeoutMillis);
+            return imported(context, (native_, out) -> Native.gmm_ipc_import(native_, ipcHandle, desc, out));
+        }
+    }
+
+    static Buffer imported(Handle context, int fd, FdType type, long size, int device) {
+        try (gmm_import_fd_desc desc = new gmm_import_fd_desc()) {
+            desc.setType(type.value());
+            desc.setSize(size);
+            desc.setDevice(device);
+            return imported(context, (native_, out) -> Native.gmm_import_fd(native_, fd, desc, out));
+        }
+    }
+
+    private static Buffer imported(Handle context, Import how) {
+        long native_ = context.acquire();
+        boolean made = false;
+        try (gmm_pointer_info info = new gmm_pointer_info()) {
             long[] out = new long[1];
-            Native.gmm_ipc_import(native_, ipcHandle, desc, out);
+            how.map(native_, out);
             made = true;
             Handle handle = new Handle("buffer", out[0], address -> {
                 try {
@@ -366,11 +386,25 @@ public final class Buffer implements AutoCloseable {
 
     /** Opens a file descriptor of the driver's allocation that the buffer lies in. */
     public ExportedFd exportFd() {
+        return exportFd(FdType.DEFAULT);
+    }
+
+    /** Opens a file descriptor of a type that the memory has: for {@link Context#importFd}, for Vulkan, as a dma-buf. */
+    public ExportedFd exportFd(FdType type) {
         int[] fd = new int[1];
         long[] offset = new long[1];
         long[] bytes = new long[1];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, NativeConstants.GMM_FD_DEFAULT, fd, offset, bytes));
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), fd, offset, bytes));
         return new ExportedFd(fd[0], offset[0], bytes[0]);
+    }
+
+    /** The driver's own handle, of DEVICE memory. The buffer must stay open until the other side has closed it. */
+    public LegacyHandle exportLegacy() {
+        byte[] out = new byte[LegacyHandle.SIZE];
+        long[] offset = new long[1];
+        long[] bytes = new long[1];
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, out, offset, bytes));
+        return new LegacyHandle(out, offset[0], bytes[0]);
     }
 
     /** Frees the memory in the order of the stream on which it was allocated. Closing twice does nothing. */

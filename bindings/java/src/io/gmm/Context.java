@@ -170,6 +170,11 @@ public final class Context implements AutoCloseable {
         return Event.create(handle, device);
     }
 
+    /** Makes an event on a device that other processes can wait for; see {@link Event#exportHandle}. */
+    public Event ipcEvent(int device) {
+        return Event.createShared(handle, device);
+    }
+
     /** Blocks until everything queued on the stream so far is done. */
     public void synchronize(Stream stream) {
         on(stream, Native::gmm_stream_synchronize);
@@ -416,6 +421,23 @@ public final class Context implements AutoCloseable {
     /** Maps another process's memory. A timeout of 0 means 5,000 ms. */
     public Buffer importMemory(byte[] ipcHandle, int device, int timeoutMillis) {
         return Buffer.imported(handle, ipcHandle, device, timeoutMillis);
+    }
+
+    /** Opens another process's event for a device. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms. */
+    public Event importEvent(byte[] ipcHandle, int device, int timeoutMillis) {
+        return Event.imported(handle, ipcHandle, device, timeoutMillis);
+    }
+
+    /** Maps the allocation of `size` bytes behind a descriptor that somebody else made, which stays the caller's. */
+    public Buffer importFd(int fd, FdType type, long size, int device) {
+        return Buffer.imported(handle, fd, type, size, device);
+    }
+
+    /** Says where the socket stands and who may share beside this user, before anything is exported or imported. */
+    public void configureIpc(IpcOptions options) {
+        try (gmm_ipc_config config = options.toNative()) {
+            run(context -> Native.gmm_ipc_configure(context, config));
+        }
     }
 
     /** Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. {@link #NO_LIMIT} takes it away. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A point in a stream's order. */
+/** A point in a stream's order, of this process or, imported, of another one: then only its maker records. */
 public final class Event implements AutoCloseable {
     private final Handle handle;
     private final Handle context;
@@ -12,12 +12,33 @@ public final class Event implements AutoCloseable {
         handle.guard(this);
     }
 
+    /** A call that makes an event and writes its address into out[0]. */
+    private interface Maker {
+        void make(long context, long[] out);
+    }
+
     static Event create(Handle context, int device) {
+        return make(context, (native_, out) -> Native.gmm_event_create(native_, device, out));
+    }
+
+    static Event createShared(Handle context, int device) {
+        return make(context, (native_, out) -> Native.gmm_ipc_event_create(native_, device, out));
+    }
+
+    static Event imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
+        try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
+            desc.setDevice(device);
+            desc.setTimeout_ms(timeoutMillis);
+            return make(context, (native_, out) -> Native.gmm_ipc_event_import(native_, ipcHandle, desc, out));
+        }
+    }
+
+    private static Event make(Handle context, Maker maker) {
         long native_ = context.acquire();
         boolean made = false;
         try {
             long[] out = new long[1];
-            Native.gmm_event_create(native_, device, out);
+            maker.make(native_, out);
             made = true;
             return new Event(new Handle("event", out[0], address -> {
                 try {
@@ -72,6 +93,21 @@ public final class Event implements AutoCloseable {
         } finally {
             handle.release();
         }
+    }
+
+    /**
+     * Plain bytes to send to another process of the same user, for {@link Context#importEvent}. Of an event of {@link Context#ipcEvent}, which must stay open
+     * until it is imported.
+     */
+    public byte[] exportHandle() {
+        byte[] out = new byte[Context.IPC_HANDLE_SIZE];
+        long address = handle.acquire();
+        try {
+            Native.gmm_ipc_event_export(context.address(), address, out);
+        } finally {
+            handle.release();
+        }
+        return out;
     }
 
     /** Ends the event; work that waits for it still may. Closing twice does nothing. */

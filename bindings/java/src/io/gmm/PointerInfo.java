@@ -21,6 +21,8 @@ public final class PointerInfo {
     private final boolean legacyIpc;
     private final boolean fdIpc;
     private final boolean fabricIpc;
+    private final boolean dmaBufIpc;
+    private final boolean peerGone;
 
     PointerInfo(gmm_pointer_info from) {
         this.kind = Kind.of(from.getKind());
@@ -41,6 +43,8 @@ public final class PointerInfo {
         this.legacyIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_LEGACY) != 0;
         this.fdIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FD) != 0;
         this.fabricIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FABRIC) != 0;
+        this.dmaBufIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_DMA_BUF) != 0;
+        this.peerGone = (from.getFlags() & NativeConstants.GMM_POINTER_PEER_GONE) != 0;
     }
 
     /** The kind of memory. */
@@ -131,5 +135,15 @@ public final class PointerInfo {
     /** A fabric handle can share it. */
     public boolean fabricIpc() {
         return fabricIpc;
+    }
+
+    /** Whether it can be shared as a Linux dma-buf. */
+    public boolean dmaBufIpc() {
+        return dmaBufIpc;
+    }
+
+    /** Imported, and the exporter ended. */
+    public boolean peerGone() {
+        return peerGone;
     }
 }

@@ -10,7 +10,6 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -62,11 +61,14 @@ final class SmokeTest {
             tap.test("range", () -> pausing(steps::range));
             tap.test("backup", () -> pausing(steps::backup));
             tap.test("read-only", () -> pausing(steps::readOnly));
+            IpcTest sharing = new IpcTest(context, device);
             for (Kind kind : List.of(Kind.VMM, Kind.DEVICE, Kind.HOST)) {
-                tap.test("ipc " + kind, () -> ipc(kind));
+                tap.test("ipc " + kind, () -> sharing.memory(kind));
             }
-            tap.test("ipc garbage", this::ipcGarbage);
-            tap.test("fd", this::fd);
+            tap.test("ipc garbage", sharing::garbage);
+            tap.test("ipc event", sharing::event);
+            tap.test("fd", sharing::fd);
+            tap.test("legacy handle", sharing::legacy);
             tap.test("limit", this::limit);
             tap.test("out of memory", this::outOfMemory);
             tap.test("stats", this::stats);
@@ -92,7 +94,7 @@ final class SmokeTest {
         return kinds;
     }
 
-    private static void need(boolean capability, String what) {
+    static void need(boolean capability, String what) {
         if (!capability) {
             throw new Tap.Skip("this device has no " + what);
         }
@@ -369,50 +371,6 @@ final class SmokeTest {
     private void pausing(Tap.Step step) throws Exception {
         need(device.canPause(), "pausing");
         step.run();
-    }
-
-    private void ipc(Kind kind) throws Exception {
-        try (Buffer buffer = context.alloc(MIB, kind)) {
-            PointerInfo info = buffer.query();
-            need(info.legacyIpc() || info.fdIpc(), "IPC for " + kind);
-            int inside = 4096;
-            for (int offset : new int[] {0, inside}) {
-                byte[] before = pattern(MIB - offset);
-                buffer.write(offset, before);
-                byte[] handle = offset == 0 ? buffer.exportHandle() : context.exportHandle(buffer.address() + offset);
-                Child.run(handle, "import", Integer.toString(MIB - offset));
-                for (int i = 0; i < before.length; i++) {
-                    before[i] = (byte) ~before[i];
-                }
-                sameBytes(before, buffer.read(offset, MIB - offset), "what the second process wrote");
-            }
-        }
-    }
-
-    private void ipcGarbage() throws Exception {
-        fails(Result.IPC_INVALID_HANDLE, () -> context.importMemory(pattern(Context.IPC_HANDLE_SIZE)));
-        fails(Result.IPC_INVALID_HANDLE, () -> context.importMemory(new byte[Context.IPC_HANDLE_SIZE]));
-        fails(IllegalArgumentException.class, () -> context.importMemory(new byte[10]));
-        fails(IllegalArgumentException.class, () -> context.importMemory(null));
-    }
-
-    private void fd() throws Exception {
-        need(device.canExportFd(), "file descriptors of memory");
-        try (Buffer buffer = context.alloc(MIB, Kind.VMM)) {
-            ExportedFd exported = buffer.exportFd();
-            Path path = Paths.get("/proc/self/fd/" + exported.fd());
-            Path memory = Files.readSymbolicLink(path);
-            check(exported.size() >= exported.offset() + MIB, "the allocation holds the block");
-            exported.close();
-            exported.close();
-            // Threads of the virtual machine may have opened something else under the number meanwhile.
-            try {
-                check(!memory.equals(Files.readSymbolicLink(path)), "the descriptor is closed");
-            } catch (java.nio.file.NoSuchFileException closed) {
-                // as it should be
-            }
-            fails(IllegalStateException.class, exported::fd);
-        }
     }
 
     private void limit() throws Exception {

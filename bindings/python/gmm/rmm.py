@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RMM over gmm: what cuDF, cuML and the other libraries of RAPIDS allocate comes from gmm's pool.
+
+    import gmm.rmm
+
+    gmm.rmm.use()                                    # every device; with gmm.rmm.use(): ... for a while
+    mr = gmm.rmm.resource()                          # or by hand: rmm.mr.set_current_device_resource(mr)
+
+The resource takes and gives back memory on the streams that RMM names. RMM's adaptors (limits, statistics, logging) go on top of it as on any other.
+"""
+# pylint: disable=import-outside-toplevel # RMM is imported at the first use only
+import functools
+import sys
+
+from gmm import _native as native
+from gmm._default import context as _default_context
+from gmm._enums import Kind
+from gmm._tag import tag_number
+
+__all__ = ["Use", "resource", "use"]
+
+_KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED, Kind.HOST)
+
+
+@functools.lru_cache(maxsize=256)
+def _alloc_desc(kind, device, tag, stream):
+    desc = native.gmm_alloc_desc()
+    desc.kind = kind
+    desc.device = device
+    desc.tag = tag
+    desc.stream = stream
+    return desc
+
+
+def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
+    """An rmm.mr.DeviceMemoryResource of one device over gmm.
+
+    kind: DEVICE, VMM (can be paused by its tag), MANAGED or HOST memory. tag: a Tag, its number or its name, which is made where it is new; None: the
+    thread's current tag at each allocation. context: None: the default context, which other libraries share. It must stay open as long as memory of it is in use.
+    Out of memory is what RMM makes of a MemoryError: std::bad_alloc (rmm::out_of_memory) in C++ with gmm's words, MemoryError in Python.
+    """
+    import rmm
+
+    if kind not in _KINDS:
+        raise ValueError(f"RMM cannot use memory of kind {kind!r}; there are {', '.join(known.name for known in _KINDS)}")
+    kind = Kind(kind)
+    context = _default_context() if context is None else context
+    context.device_info(device)  # what there is not is an error now, not at the first allocation, where C++ would make another one of it
+    number = 0
+    if tag is not None:
+        number = tag_number(context, context.tag(tag) if isinstance(tag, str) else tag)
+        context.tag_info(number)
+
+    def allocate(size, stream):
+        if not size:
+            return 0
+        return native.gmm_alloc(context, size, _alloc_desc(kind, device, number, stream.__cuda_stream__()[1]))[1]
+
+    def deallocate(address, _size, stream):
+        try:
+            native.gmm_free(context, address or None, stream.__cuda_stream__()[1])
+        except Exception:  # pylint: disable=broad-exception-caught # RMM's C++ has no way to hear of it
+            sys.unraisablehook(_Unraisable(*sys.exc_info(), f"gmm.rmm could not free the memory at {address:#x}", deallocate))
+
+    return rmm.mr.CallbackMemoryResource(allocate, deallocate)
+
+
+class _Unraisable:
+    """What sys.unraisablehook takes."""
+
+    def __init__(self, exc_type, exc_value, exc_traceback, err_msg, object):  # pylint: disable=redefined-builtin
+        self.exc_type = exc_type
+        self.exc_value = exc_value
+        self.exc_traceback = exc_traceback
+        self.err_msg = err_msg
+        self.object = object
+
+
+class Use:
+    """RMM allocates from gmm until undo(), or until the end of the with block."""
+
+    def __init__(self, kind, tag, devices, context):
+        import rmm
+
+        self._rmm = rmm
+        self.context = _default_context() if context is None else context
+        devices = range(self.context.info.device_count) if devices is None else devices
+        self.resources = {device: resource(kind, device=device, tag=tag, context=self.context) for device in devices}
+        self._previous = {device: rmm.mr.get_per_device_resource(device) for device in self.resources}
+        for device, made in self.resources.items():
+            rmm.mr.set_per_device_resource(device, made)
+
+    def undo(self):
+        """Gives each device the resource back that it had, where ours is still set. What was allocated keeps our resource. Twice does nothing."""
+        previous, self._previous = self._previous, {}
+        for device, before in previous.items():
+            if self._rmm.mr.get_per_device_resource(device) is self.resources[device]:
+                self._rmm.mr.set_per_device_resource(device, before)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.undo()
+
+
+def use(kind=Kind.DEVICE, *, tag=None, devices=None, context=None):
+    """Makes gmm the memory resource of these devices (None: all of the context), until undo() of what it returns, or in its with block. kind, tag, context: see resource()."""
+    return Use(kind, tag, devices, context)

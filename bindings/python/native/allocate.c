@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "array.h"
+
+/* --- Arguments ---------------------------------------------------------------------------------------------- */
+
+/* What every function here takes at its end; FIRST and DTYPE come before. */
+enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, FIRST_DTYPE, ARGUMENTS };
+static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
+                                                      "alignment", "dedicated", "zero",   "dtype"};
+static PyObject *interned[ARGUMENTS], *interned_shape;
+
+typedef struct {
+  const char *name;
+  int positional[3]; /**< the arguments that may be given without their names, in order; the first is needed */
+  int positionals;
+  unsigned taken; /**< bits of the arguments that the function has */
+  int has_shape;  /**< the first is called shape */
+} Signature;
+
+enum { kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED };
+static const Signature alloc_signature = {
+    "alloc", {SIZE, KIND, 0}, 2, kOptions | 1u << SIZE | 1u << KIND | 1u << ZERO, 0};
+static const Signature heap_signature = {"alloc", {SIZE, 0, 0}, 1, 1u << SIZE | 1u << STREAM, 0};
+static const Signature empty_signature = {
+    "empty", {SIZE, FIRST_DTYPE, KIND}, 3, kOptions | 1u << SIZE | 1u << KIND | 1u << FIRST_DTYPE, 1};
+static const Signature zeros_signature = {
+    "zeros", {SIZE, FIRST_DTYPE, KIND}, 3, kOptions | 1u << SIZE | 1u << KIND | 1u << FIRST_DTYPE, 1};
+
+static int argument_of(const Signature *signature, PyObject *name) {
+  if (signature->has_shape && (name == interned_shape || PyUnicode_Compare(name, interned_shape) == 0)) return SIZE;
+  for (int i = signature->has_shape; i < ARGUMENTS; ++i)
+    if ((signature->taken >> i & 1) && name == interned[i]) return i;
+  for (int i = signature->has_shape; i < ARGUMENTS; ++i)
+    if ((signature->taken >> i & 1) && PyUnicode_Compare(name, interned[i]) == 0) return i;
+  PyErr_Format(PyExc_TypeError, "%s() has no argument %R", signature->name, name);
+  return -1;
+}
+
+static int parse(const Signature *signature, PyObject *const *arguments, Py_ssize_t count, PyObject *names,
+                 PyObject **values) {
+  if (count > signature->positionals) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, not %zd", signature->name,
+                 signature->positionals, count);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) values[signature->positional[i]] = arguments[i];
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    const int argument = argument_of(signature, PyTuple_GET_ITEM(names, i));
+    if (argument < 0) return -1;
+    if (values[argument]) {
+      PyErr_Format(PyExc_TypeError, "%s() got %R twice", signature->name, PyTuple_GET_ITEM(names, i));
+      return -1;
+    }
+    values[argument] = arguments[count + i];
+  }
+  if (values[SIZE]) return 0;
+  PyErr_Format(PyExc_TypeError, "%s() needs %s", signature->name, signature->has_shape ? "shape" : "size");
+  return -1;
+}
+
+static int to_uint64(PyObject *object, uint64_t *value) {
+  if (PyLong_Check(object)) {
+    *value = PyLong_AsUnsignedLongLong(object);
+  } else {
+    PyObject *number = PyNumber_Index(object);
+    if (!number) return -1;
+    *value = PyLong_AsUnsignedLongLong(number);
+    Py_DECREF(number);
+  }
+  return *value == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int to_uint32(PyObject *object, uint32_t *value, const char *name) {
+  uint64_t wide;
+  if (to_uint64(object, &wide) < 0) return -1;
+  if (wide > UINT32_MAX) {
+    PyErr_Format(PyExc_OverflowError, "%s = %S is beyond 32 bits", name, object);
+    return -1;
+  }
+  *value = (uint32_t)wide;
+  return 0;
+}
+
+static int to_device(PyObject *object, gmm_device *device) {
+  const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
+  if (number == -1 && PyErr_Occurred()) return -1;
+  if (number < INT32_MIN || number > INT32_MAX) {
+    PyErr_Format(PyExc_OverflowError, "device = %zd is beyond 32 bits", number);
+    return -1;
+  }
+  *device = (gmm_device)number;
+  return 0;
+}
+
+static int to_tag(Handle *context, PyObject *object, gmm_tag *tag) {
+  if (PyLong_CheckExact(object)) return to_uint32(object, tag, "tag");
+  PyObject *pair = PyTuple_Pack(2, context, object);
+  PyObject *number = pair ? helper_call(HELPER_TAG_NUMBER, pair) : NULL;
+  Py_XDECREF(pair);
+  if (!number) return -1;
+  const int result = to_uint32(number, tag, "tag");
+  Py_DECREF(number);
+  return result;
+}
+
+static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
+  const int truth = object ? PyObject_IsTrue(object) : 0;
+  if (truth > 0) *flags |= flag;
+  return truth < 0 ? -1 : 0;
+}
+
+static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
+  if (values[KIND] && to_uint32(values[KIND], &desc->kind, "kind") < 0) return -1;
+  if (values[DEVICE] && to_device(values[DEVICE], &desc->device) < 0) return -1;
+  if (values[TAG] && to_tag(context, values[TAG], &desc->tag) < 0) return -1;
+  if (values[ALIGNMENT] && to_uint64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
+  if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;
+  return to_flag(values[ZERO], GMM_ALLOC_ZERO, &desc->flags);
+}
+
+/* --- Allocation --------------------------------------------------------------------------------------------- */
+
+/* Both are held open by the caller; heap is NULL without one. */
+static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *stream_object) {
+  Handle *stream = NULL;
+  if (stream_object && handle_stream(stream_object, &desc->stream, &stream) < 0) return NULL;
+  Memory *memory = buffer_new(); /* first, so that nothing can fail once there is a block */
+  if (!memory) {
+    handle_leave(stream);
+    return NULL;
+  }
+  void *address = NULL;
+  /* What the thread has at hand comes without a wait: the GIL is left only for the rest. Leaving it here would also let another thread run for a
+   * whole turn, which is 100,000 times as long. */
+  gmm_result result = heap ? GMM_NOT_READY : gmm_alloc_cached((gmm_context *)context->pointer, size, desc, &address);
+  if (result == GMM_NOT_READY) {
+    PyThreadState *state = gmm_python_leave_gil();
+    if (heap)
+      result = gmm_heap_alloc((gmm_heap *)heap->pointer, size, desc->stream, &address);
+    else
+      result = gmm_alloc((gmm_context *)context->pointer, size, desc, &address);
+    gmm_python_take_gil(state);
+  }
+  /* A callback of the call may have raised: the block is given back by its object. */
+  if (result >= 0) {
+    Py_INCREF(context);
+    memory->context = context;
+    Py_XINCREF(heap);
+    memory->heap = heap;
+    if (stream) {
+      Py_INCREF(stream);
+      memory->stream = stream;
+    }
+    memory->raw_stream = desc->stream;
+    memory->resets = context->resets;
+    memory->origin = MEMORY_ALLOCATED;
+    memory->address = address;
+    memory->nbytes = (Py_ssize_t)size;
+    memory->open = 1;
+  } else {
+    gmm_python_raise(result);
+  }
+  handle_leave(stream);
+  if (__builtin_expect(!PyErr_Occurred(), 1)) return memory;
+  Py_DECREF(memory);
+  return NULL;
+}
+
+static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
+  uint64_t size;
+  if (to_uint64(values[SIZE], &size) < 0 || describe(context, values, &desc) < 0) return NULL;
+  return (PyObject *)allocate(context, NULL, size, &desc, values[STREAM]);
+}
+
+static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32_t flags) {
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE, .flags = flags};
+  static PyObject *usual;
+  if (!usual && !(usual = PyUnicode_InternFromString("float64"))) return NULL;
+  Py_ssize_t shape[ARRAY_MAX_DIMENSIONS];
+  const Dtype *dtype = dtype_from(values[FIRST_DTYPE] ? values[FIRST_DTYPE] : usual);
+  const int ndim = dtype ? array_parse_shape(values[SIZE], shape, 0) : -1;
+  if (ndim < 0 || describe(context, values, &desc) < 0) return NULL;
+  const Py_ssize_t bytes = array_bytes(dtype, shape, ndim);
+  if (bytes < 0) return NULL;
+  /* An array without elements has an address all the same. */
+  Memory *memory = allocate(context, NULL, bytes ? (uint64_t)bytes : 1, &desc, values[STREAM]);
+  if (!memory) return NULL;
+  Array *array = array_allocate(ndim);
+  if (!array) {
+    Py_DECREF(memory);
+    return NULL;
+  }
+  array->memory = memory;
+  array->data = (char *)memory->address;
+  if (array_set_layout(array, dtype, shape, NULL) == 0) return array_finish(array);
+  Py_DECREF(array_finish(array));
+  return NULL;
+}
+
+/* --- Where from --------------------------------------------------------------------------------------------- */
+
+static Handle *default_context;
+
+PyObject *native_set_default_context(PyObject *module, PyObject *context) {
+  (void)module;
+  if (context != Py_None && !PyObject_TypeCheck(context, &Handle_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a context or None");
+  Handle *old = default_context;
+  default_context = context == Py_None ? NULL : (Handle *)context;
+  Py_XINCREF(default_context);
+  Py_XDECREF(old);
+  Py_RETURN_NONE;
+}
+
+/* Held open until handle_leave(). */
+static Handle *enter_default_context(void) {
+  if (__builtin_expect(default_context && default_context->pointer, 1))
+    return handle_enter((PyObject *)default_context, HANDLE_CONTEXT);
+  PyObject *context = helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  if (!context) return NULL;
+  Handle *entered = handle_enter(context, HANDLE_CONTEXT);
+  Py_DECREF(context);
+  return entered;
+}
+
+/* `self` is NULL for the default context. */
+static PyObject *run(PyObject *self, const Signature *signature, PyObject *const *arguments, Py_ssize_t count,
+                     PyObject *names) {
+  PyObject *values[ARGUMENTS] = {NULL};
+  if (parse(signature, arguments, count, names, values) < 0) return NULL;
+  Handle *context = self ? handle_enter(self, HANDLE_CONTEXT) : enter_default_context();
+  if (!context) return NULL;
+  PyObject *made = signature->has_shape
+                       ? allocate_array(context, values, signature == &zeros_signature ? GMM_ALLOC_ZERO : 0)
+                       : allocate_buffer(context, values);
+  handle_leave(context);
+  return made;
+}
+
+#define FUNCTION(Name, Signature)                                                                                  \
+  PyObject *native_##Name(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {       \
+    (void)module;                                                                                                  \
+    return run(NULL, Signature, arguments, count, names);                                                          \
+  }                                                                                                                \
+  static PyObject *context_##Name(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) { \
+    return run(self, Signature, arguments, count, names);                                                          \
+  }
+FUNCTION(alloc, &alloc_signature)
+FUNCTION(empty, &empty_signature)
+FUNCTION(zeros, &zeros_signature)
+
+static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+  PyObject *values[ARGUMENTS] = {NULL};
+  gmm_alloc_desc desc = {.struct_size = sizeof desc};
+  uint64_t size;
+  if (parse(&heap_signature, arguments, count, names, values) < 0 || to_uint64(values[SIZE], &size) < 0) return NULL;
+  Handle *heap = handle_enter(self, HANDLE_HEAP);
+  if (!heap) return NULL;
+  PyObject *made = (PyObject *)allocate(heap->parent, heap, size, &desc, values[STREAM]);
+  handle_leave(heap);
+  return made;
+}
+
+/* The functions' own texts name the module where the methods' name the object. */
+#define ALLOC_ARGUMENTS \
+  "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False)\n--\n\n"
+#define ALLOC_TEXT                                                                                                     \
+  "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                                    \
+  "tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: " \
+  "the "                                                                                                               \
+  "bytes read as zero."
+#define ARRAY_ARGUMENTS \
+  "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False)\n--\n\n"
+#define EMPTY_TEXT "Allocates an Array. What its elements are is undefined. The options are those of alloc()."
+#define ZEROS_TEXT                                                                                               \
+  "Allocates an Array whose elements read as zero, filled in the order of the stream. The options are those of " \
+  "alloc()."
+const char native_alloc_doc[] = "alloc($module, /, " ALLOC_ARGUMENTS ALLOC_TEXT;
+const char native_empty_doc[] = "empty($module, /, " ARRAY_ARGUMENTS EMPTY_TEXT;
+const char native_zeros_doc[] = "zeros($module, /, " ARRAY_ARGUMENTS ZEROS_TEXT;
+PyDoc_STRVAR(alloc_doc, "alloc($self, /, " ALLOC_ARGUMENTS ALLOC_TEXT);
+PyDoc_STRVAR(empty_doc, "empty($self, /, " ARRAY_ARGUMENTS EMPTY_TEXT);
+PyDoc_STRVAR(zeros_doc, "zeros($self, /, " ARRAY_ARGUMENTS ZEROS_TEXT);
+PyDoc_STRVAR(heap_alloc_doc,
+             "alloc($self, /, size, *, stream=None)\n--\n\nAllocates a Buffer for first use on a stream.");
+#define METHOD(Name, Function, Doc) \
+  { Name, (PyCFunction)(void (*)(void))Function, METH_FASTCALL | METH_KEYWORDS, Doc }
+static PyMethodDef context_alloc_def = METHOD("alloc", context_alloc, alloc_doc);
+static PyMethodDef context_empty_def = METHOD("empty", context_empty, empty_doc);
+static PyMethodDef context_zeros_def = METHOD("zeros", context_zeros, zeros_doc);
+static PyMethodDef heap_alloc_def = METHOD("alloc", heap_alloc, heap_alloc_doc);
+
+static int add_method(PyObject *module, const char *name, PyMethodDef *def) {
+  PyObject *method = PyDescr_NewMethod(&Handle_Type, def);
+  if (!method) return -1;
+  if (PyModule_AddObject(module, name, method) == 0) return 0;
+  Py_DECREF(method);
+  return -1;
+}
+
+int allocate_init(PyObject *module) {
+  for (int i = 0; i < ARGUMENTS; ++i)
+    if (!(interned[i] = PyUnicode_InternFromString(argument_names[i]))) return -1;
+  if (!(interned_shape = PyUnicode_InternFromString("shape"))) return -1;
+  if (add_method(module, "context_alloc", &context_alloc_def) < 0 ||
+      add_method(module, "context_empty", &context_empty_def) < 0 ||
+      add_method(module, "context_zeros", &context_zeros_def) < 0)
+    return -1;
+  return add_method(module, "heap_alloc", &heap_alloc_def);
+}

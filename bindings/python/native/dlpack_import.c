@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "array.h"
+
+/*
+ * A tensor of another package, taken over from its capsule. It is given back when the last array over it is gone, exactly once, by whichever thread
+ * lets go last. The GIL is held then: DLPack lets deleters take it, and those of some producers expect it.
+ */
+typedef struct {
+  PyObject ob_base; /* what PyObject_HEAD stands for */
+  DLManagedTensor *legacy;
+  DLManagedTensorVersioned *versioned;
+} Import;
+
+static void import_dealloc(PyObject *self) {
+  Import *import = (Import *)self;
+  DLManagedTensor *legacy = import->legacy;
+  DLManagedTensorVersioned *versioned = import->versioned;
+  import->legacy = NULL;
+  import->versioned = NULL;
+  /* At the interpreter's end the producer may be half gone: the process's end gives its memory back. */
+  if (!gmm_python_is_ending()) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (legacy && legacy->deleter) legacy->deleter(legacy);
+    if (versioned && versioned->deleter) versioned->deleter(versioned);
+    if (PyErr_Occurred()) PyErr_WriteUnraisable((PyObject *)&Import_Type);
+    PyErr_Restore(type, value, trace);
+  }
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyTypeObject Import_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Import",
+    .tp_basicsize = sizeof(Import),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = PyDoc_STR("A tensor that came by DLPack; it is given back to its producer with this object."),
+    .tp_dealloc = import_dealloc,
+};
+
+/* The array over a tensor that nothing holds yet; the caller sets its owner. */
+static Array *describe(const DLTensor *tensor, int readonly) {
+  if (tensor->ndim < 0 || tensor->ndim > ARRAY_MAX_DIMENSIONS) {
+    PyErr_Format(PyExc_BufferError, "a DLPack tensor of %d dimensions; gmm takes at most %d", (int)tensor->ndim,
+                 ARRAY_MAX_DIMENSIONS);
+    return NULL;
+  }
+  const Dtype *dtype = dtype_from_dlpack(tensor->dtype);
+  if (!dtype) return NULL;
+  Py_ssize_t shape[ARRAY_MAX_DIMENSIONS], strides[ARRAY_MAX_DIMENSIONS];
+  for (int i = 0; i < tensor->ndim; ++i) {
+    shape[i] = (Py_ssize_t)tensor->shape[i];
+    if (shape[i] < 0) {
+      PyErr_Format(PyExc_BufferError, "a DLPack tensor with a dimension of %zd elements", shape[i]);
+      return NULL;
+    }
+    if (tensor->strides &&
+        __builtin_mul_overflow((Py_ssize_t)tensor->strides[i], (Py_ssize_t)dtype->itemsize, &strides[i])) {
+      PyErr_SetString(PyExc_BufferError, "a DLPack tensor whose stride is beyond any address space");
+      return NULL;
+    }
+  }
+  Array *array = array_allocate(tensor->ndim);
+  if (!array) return NULL;
+  if (array_set_layout(array, dtype, shape, tensor->strides ? strides : NULL) < 0) {
+    Py_DECREF(array_finish(array));
+    return NULL;
+  }
+  array->data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
+  array->readonly = (uint8_t)readonly;
+  array->device = tensor->device;
+  return array;
+}
+
+PyObject *dlpack_import(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *capsule, *stream, *context;
+  if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &stream, &context)) return NULL;
+  DLManagedTensorVersioned *versioned = NULL;
+  DLManagedTensor *legacy = NULL;
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    versioned = (DLManagedTensorVersioned *)PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (versioned->version.major != 1)
+      return PyErr_Format(PyExc_BufferError,
+                          "the tensor is of DLPack %u.%u; gmm understands 1.x and the form without a version",
+                          (unsigned)versioned->version.major, (unsigned)versioned->version.minor);
+  } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+    legacy = (DLManagedTensor *)PyCapsule_GetPointer(capsule, "dltensor");
+  } else {
+    const char *name = PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
+    PyErr_Clear();
+    if (name && strncmp(name, "used_dltensor", 13) == 0)
+      return PyErr_Format(PyExc_ValueError, "the DLPack capsule was consumed before; each is good for one import");
+    return PyErr_Format(PyExc_TypeError, "expected a DLPack capsule from __dlpack__(), got %R", capsule);
+  }
+  Array *array = describe(versioned ? &versioned->dl_tensor : &legacy->dl_tensor,
+                          versioned ? (versioned->flags & DL_FLAG_READ_ONLY) != 0 : 0);
+  if (!array) return NULL; /* the capsule still owns the tensor */
+  array_set_order(array, stream, context);
+  Import *import = PyObject_New(Import, &Import_Type);
+  if (!import) {
+    Py_DECREF(array_finish(array));
+    return NULL;
+  }
+  import->legacy = NULL;
+  import->versioned = NULL;
+  array->owner = (PyObject *)import;
+  /* From here on the tensor is ours, and the capsule no longer gives it back. */
+  if (PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) {
+    Py_DECREF(array_finish(array));
+    return NULL;
+  }
+  import->legacy = legacy;
+  import->versioned = versioned;
+  return array_finish(array);
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PyTorch has in C++ only: its allocator of CPU tensors, storages over memory that several devices share, and its class of errors for want of
+// memory. gmm/_torch_extension.py compiles this file against the headers of the PyTorch that is installed, when it is needed first.
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+// As in gmm/_torch_extension.py.
+struct gmm_torch_functions {
+  void *(*host_alloc)(uint64_t size);
+  void (*host_free)(void *memory);
+  void *(*block)(uint64_t size, int device, void *stream, uint32_t kind);
+  void (*dealloc)(void *memory, ssize_t size, int device, void *stream);
+  const char *(*message)(void);
+  int32_t (*get_managed)(void);  // whether new tensors are managed; no in a child after fork()
+};
+
+namespace {
+
+gmm_torch_functions lib;
+c10::Allocator *theirs = nullptr;
+
+void host_deleter(void *memory) {
+  c10::profiledCPUMemoryReporter().Delete(memory);
+  lib.host_free(memory);
+}
+
+void *host_alloc(size_t size) {
+  void *memory = lib.host_alloc(size);
+  if (memory != nullptr) c10::profiledCPUMemoryReporter().New(memory, size);
+  return memory;
+}
+
+[[noreturn]] void throw_memory(const char *message) { throw c10::OutOfMemoryError({__func__, "gmm", 0}, message); }
+
+// No raw_deleter(): what it gives out while nothing is managed is the original allocator's, with a deleter of its own.
+struct HostAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    if (size == 0 || !lib.get_managed()) return theirs->allocate(size);
+    void *memory = host_alloc(size);
+    if (memory == nullptr) {
+      if (!lib.get_managed()) return theirs->allocate(size);  // forked meanwhile
+      throw_memory(
+          (std::string("gmm: ") + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + lib.message())
+              .c_str());
+    }
+    return {memory, memory, &host_deleter, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  void copy_data(void *destination, const void *source, size_t count) const override {
+    default_copy_data(destination, source, count);
+  }
+};
+
+// The memory of storages on several devices: it goes with the last of them.
+struct Shared {
+  explicit Shared(c10::DataPtr &&data) : real(std::move(data)) {}
+  c10::DataPtr real;
+  std::atomic<int64_t> users{1};
+};
+
+void shared_deleter(void *context) {
+  auto *shared = static_cast<Shared *>(context);
+  if (shared->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete shared;
+}
+
+Shared *shared_of(const c10::StorageImpl &storage) {
+  const c10::DataPtr &data = storage.data_ptr();
+  return data.get_deleter() == &shared_deleter ? static_cast<Shared *>(data.get_context()) : nullptr;
+}
+
+// A block of the package's own for a CUDA storage.
+struct Block {
+  void *memory;
+  uint64_t size;
+  int device;
+  void *stream;
+};
+
+void block_deleter(void *context) {
+  auto *block = static_cast<Block *>(context);
+  lib.dealloc(block->memory, static_cast<ssize_t>(block->size), block->device, block->stream);
+  delete block;
+}
+
+c10::StorageImpl &storage_at(uintptr_t address) { return *reinterpret_cast<c10::StorageImpl *>(address); }
+
+std::string &last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+template <class Work>
+int32_t guarded(Work work) {
+  try {
+    work();
+    return 0;
+  } catch (const c10::Error &error) {
+    last_error() = error.what_without_backtrace();
+  } catch (const std::exception &error) {
+    last_error() = error.what();
+  }
+  return -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+// The allocator stays for good; while nothing is managed it passes everything on.
+int32_t gmm_torch_extension_start(const gmm_torch_functions *functions) {
+  return guarded([&] {
+    lib = *functions;
+    if (theirs != nullptr) return;
+    theirs = c10::GetCPUAllocator();
+    static HostAllocator ours;
+    c10::SetCPUAllocator(&ours, /*priority=*/255);
+    TORCH_CHECK(c10::GetCPUAllocator() == &ours, "another allocator of CPU tensors has a higher priority");
+  });
+}
+
+void gmm_torch_extension_throw(const char *message) { throw_memory(message); }
+
+const char *gmm_torch_extension_error(void) { return last_error().c_str(); }
+
+// Puts new memory into an empty storage. device: below 0 for the host. kind: 0 for the host's memory as it is without gmm.
+int32_t gmm_torch_extension_assign(uintptr_t storage, uint64_t size, int32_t device, uint32_t kind, void *stream) {
+  return guarded([&] {
+    c10::StorageImpl &target = storage_at(storage);
+    c10::DataPtr data;
+    if (device < 0 && kind == 0) {
+      data = (theirs != nullptr ? theirs : c10::GetCPUAllocator())->allocate(size);
+    } else if (device < 0) {
+      void *memory = host_alloc(size);
+      if (memory == nullptr) throw_memory(lib.message());
+      data = {memory, memory, &host_deleter, c10::Device(c10::DeviceType::CPU)};
+    } else {
+      void *memory = lib.block(size, device, stream, kind);
+      if (memory == nullptr) throw_memory(lib.message());
+      data = {memory, new Block{memory, size, device, stream}, &block_deleter,
+              c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device))};
+    }
+    target.set_data_ptr_noswap(std::move(data));
+    target.set_nbytes(size);
+  });
+}
+
+// What a storage shares its memory by; 0: nothing yet.
+uintptr_t gmm_torch_extension_shared(uintptr_t storage) {
+  return reinterpret_cast<uintptr_t>(shared_of(storage_at(storage)));
+}
+
+// Makes the memory of a storage one that others can share. Its address, as the storage has it, stays all the time.
+int32_t gmm_torch_extension_share(uintptr_t storage) {
+  return guarded([&] {
+    c10::StorageImpl &source = storage_at(storage);
+    if (shared_of(source) != nullptr) return;
+    void *memory = source.mutable_data();  // its own, where it was copied lazily
+    const c10::Device device = source.device();
+    auto *shared = new Shared(std::move(source._mutable_data_ptr_no_checks()));
+    source.set_data_ptr_noswap(c10::DataPtr(memory, shared, &shared_deleter, device));
+  });
+}
+
+// Makes an empty storage one over the memory of a shared one, on a device: below 0 for the host.
+int32_t gmm_torch_extension_join(uintptr_t storage, uintptr_t source, int32_t device) {
+  return guarded([&] {
+    c10::StorageImpl &target = storage_at(storage);
+    c10::StorageImpl &owner = storage_at(source);
+    Shared *shared = shared_of(owner);
+    TORCH_CHECK(shared != nullptr, "the storage is not shared");
+    shared->users.fetch_add(1, std::memory_order_relaxed);
+    const c10::Device where = device < 0 ? c10::Device(c10::DeviceType::CPU)
+                                         : c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    target.set_data_ptr_noswap(c10::DataPtr(owner.mutable_data(), shared, &shared_deleter, where));
+    target.set_nbytes(owner.nbytes());
+    target.set_resizable(false);  // it would leave the others
+  });
+}
+
+// How many storages share the memory; 0: it is not shared.
+int64_t gmm_torch_extension_users(uintptr_t storage) {
+  Shared *shared = shared_of(storage_at(storage));
+  return shared == nullptr ? 0 : shared->users.load(std::memory_order_acquire);
+}
+
+// Writes into either tensor are seen by the checks of autograd for both, as with detach().
+void gmm_torch_extension_share_version(uintptr_t tensor, uintptr_t source) {
+  reinterpret_cast<c10::TensorImpl *>(tensor)->set_version_counter(
+      reinterpret_cast<c10::TensorImpl *>(source)->version_counter());
+}
+
+}  // extern "C"

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Managed memory of CPU tensors. It has a heap of its own: what the heap of CUDA tensors gives out is ready in the order of a stream, and the
+ * host is on none. Here a block is free when it is idle: all of it is on one stream for gmm, and a block that streams were noted for waits in a list
+ * until their events have passed.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "gmm_torch.h"
+
+typedef struct Waiting {
+  struct Waiting *next;
+  TorchBlock *block;
+  gmm_event *events[TORCH_BLOCK_STREAMS]; /* NULL: passed, or not recorded yet */
+  uint32_t recorded;                      /* bit i: events[i] was */
+} Waiting;
+
+static _Atomic(gmm_heap *) heap;
+static _Atomic(gmm_tag) tag;
+static gmm_device accessed_by;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static Waiting *waiting;
+static _Atomic(uint64_t) waiting_count;
+
+gmm_tag torch_host_tag(void) { return atomic_load_explicit(&tag, memory_order_relaxed); }
+
+gmm_result gmm_torch_host_start(gmm_device device) {
+  gmm_context *context = torch_context();
+  if (context == NULL) return GMM_ERROR_FORKED;
+  accessed_by = device;
+  if (atomic_load_explicit(&heap, memory_order_acquire) != NULL) return GMM_UNCHANGED;
+  gmm_tag made = 0;
+  gmm_heap *opened = NULL;
+  gmm_result result = gmm_tag_create(context, "torch-cpu", NULL, &made);
+  if (result < 0) return result;
+  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_MANAGED, .device = device, .tag = made};
+  result = gmm_heap_create(context, &desc, &opened);
+  if (result < 0) return result;
+  atomic_store_explicit(&tag, made, memory_order_relaxed);
+  atomic_store_explicit(&heap, opened, memory_order_release);
+  return GMM_OK;
+}
+
+void *gmm_torch_host_alloc(uint64_t size) {
+  gmm_context *context = torch_context();
+  gmm_heap *from = atomic_load_explicit(&heap, memory_order_acquire);
+  if (context == NULL || from == NULL) return NULL;
+  if (atomic_load_explicit(&waiting_count, memory_order_relaxed) != 0) gmm_torch_host_collect(0);
+  void *memory = NULL;
+  gmm_result result = gmm_heap_alloc(from, size, GMM_STREAM_DEFAULT, &memory);
+  if (result < 0 && result != GMM_ERROR_FORKED && atomic_load_explicit(&waiting_count, memory_order_relaxed) != 0) {
+    gmm_torch_host_collect(1);
+    result = gmm_heap_alloc(from, size, GMM_STREAM_DEFAULT, &memory);
+  }
+  if (result < 0) return NULL;
+  torch_advise_new(context, memory, accessed_by, 1);
+  return memory;
+}
+
+static void give_back(gmm_context *context, TorchBlock *block) {
+  if (block->moved) torch_advise_again(context, block->memory, block->size, accessed_by, 1);
+  torch_complain(gmm_free(context, block->memory, GMM_STREAM_DEFAULT), "free", block->memory);
+  free(block);
+}
+
+/* True when no stream uses the block any more. A stream whose event cannot be recorded now, as it is being captured, is asked again later. */
+static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
+  int idle = 1;
+  for (uint32_t i = 0; i < entry->block->stream_count; ++i) {
+    const gmm_device device = entry->block->devices[i];
+    if ((entry->recorded >> i & 1) == 0) {
+      const gmm_stream stream = entry->block->streams[i];
+      const gmm_result created =
+          entry->events[i] != NULL ? GMM_OK : gmm_event_create(context, device, &entry->events[i]);
+      if (created >= 0 && gmm_event_record(context, entry->events[i], stream) < 0) {
+        idle = 0;
+        continue;
+      }
+      /* Without an event there is only waiting, which a capture refuses. */
+      if (created < 0 && gmm_stream_synchronize(context, stream) < 0) {
+        idle = 0;
+        continue;
+      }
+      entry->recorded |= 1u << i;
+    }
+    if (entry->events[i] == NULL) continue; /* passed */
+    uint32_t passed = 0;
+    gmm_result result = wait ? gmm_event_synchronize(context, entry->events[i]) : GMM_OK;
+    if (result >= 0) result = gmm_event_query(context, entry->events[i], &passed);
+    if (result >= 0 && !passed) {
+      idle = 0;
+      continue;
+    }
+    if (result < 0) { /* an event of a capture is asked about in vain until it is recorded anew */
+      entry->recorded &= ~(1u << i);
+      idle = 0;
+      continue;
+    }
+    torch_complain(gmm_event_destroy(context, entry->events[i]), "event", entry->block->memory);
+    entry->events[i] = NULL;
+  }
+  return idle;
+}
+
+uint64_t gmm_torch_host_collect(int32_t wait) {
+  gmm_context *context = torch_context();
+  if (context == NULL || atomic_load_explicit(&waiting_count, memory_order_relaxed) == 0) return 0;
+  pthread_mutex_lock(&mutex);
+  Waiting **at = &waiting;
+  uint64_t freed = 0;
+  while (*at != NULL) {
+    Waiting *entry = *at;
+    if (!is_idle(context, entry, wait)) {
+      at = &entry->next;
+      continue;
+    }
+    *at = entry->next;
+    give_back(context, entry->block);
+    free(entry);
+    ++freed;
+    atomic_fetch_sub_explicit(&waiting_count, 1, memory_order_relaxed);
+  }
+  pthread_mutex_unlock(&mutex);
+  return freed;
+}
+
+void gmm_torch_host_free(void *memory) {
+  gmm_context *context = torch_context_for_free();
+  if (memory == NULL || context == NULL) return; /* a child after fork(): the memory is the parent's */
+  TorchBlock *block = torch_block_take(memory);
+  if (__builtin_expect(block == NULL, 1)) {
+    torch_complain(gmm_free(context, memory, GMM_STREAM_DEFAULT), "free", memory);
+    return;
+  }
+  Waiting *entry = block->stream_count != 0 ? calloc(1, sizeof *entry) : NULL;
+  if (entry == NULL) {
+    for (uint32_t i = 0; i < block->stream_count; ++i)
+      torch_complain(gmm_stream_synchronize(context, block->streams[i]), "free", memory);
+    give_back(context, block);
+    return;
+  }
+  entry->block = block;
+  pthread_mutex_lock(&mutex);
+  (void)is_idle(context, entry, 0); /* the events are of now */
+  entry->next = waiting;
+  waiting = entry;
+  atomic_fetch_add_explicit(&waiting_count, 1, memory_order_relaxed);
+  pthread_mutex_unlock(&mutex);
+}
+
+gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream stream) {
+  gmm_context *context = torch_context();
+  gmm_pointer_info info = {.struct_size = sizeof info};
+  if (context == NULL) return GMM_ERROR_FORKED;
+  gmm_result result = gmm_query(context, memory, &info);
+  if (result < 0) return result;
+  if (info.state == GMM_STATE_UNKNOWN) return GMM_UNCHANGED;
+  if (torch_host_tag() == 0 || info.tag != torch_host_tag()) return gmm_record_use(context, memory, stream);
+  result = torch_block_note_stream(info.base, info.size, device, stream);
+  return result == GMM_NOT_READY ? gmm_stream_synchronize(context, stream) : result;
+}

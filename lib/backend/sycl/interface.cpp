@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/sycl/interface.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+
+namespace gmm::sycl {
+namespace {
+
+constexpr const char *kLibrary = "libDPCTLSyclInterface.so";
+
+// The process that opened the library first: its threads, and so the runtime, do not survive fork().
+std::atomic<int> g_opened_by{0};
+// dpctl's handlers get a number and nothing that would tell the queue.
+std::atomic<int> g_device_error{0};
+
+}  // namespace
+
+void Interface::device_failed(int code) { g_device_error.store(code == 0 ? -1 : code, std::memory_order_release); }
+
+Status Interface::failed(const char *function) const {
+  return fail(
+      GMM_ERROR_DRIVER,
+      "%s failed and does not tell why; look at SYCL_UR_TRACE=1 in the environment, and that the memory belongs to "
+      "this context.",
+      function);
+}
+
+Status Interface::wait(EventRef event) const {
+  DPCTLEvent_WaitAndThrow(event);
+  const int code = g_device_error.exchange(0, std::memory_order_acq_rel);
+  if (code == 0) return Status();
+  return fail_native(
+      GMM_ERROR_DRIVER, code,
+      "Work that was queued on a SYCL device has failed (code %d); look at the kernels and copies before.", code);
+}
+
+Status Interface::open() {
+  const int self = getpid();
+  const int opener = g_opened_by.load(std::memory_order_relaxed);
+  if (opener != 0 && opener != self)
+    return fail(GMM_ERROR_NO_BACKEND,
+                "SYCL was started in process %d before this process was forked from it, and cannot be used here; start "
+                "the child by exec or spawn, or create the first SYCL context after the fork.",
+                opener);
+  const char *path = std::getenv("GMM_SYCL_LIBRARY");
+  if (path == nullptr || path[0] == '\0') path = kLibrary;
+  // Never closed: the runtime has threads and exit handlers of its own.
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char *reason = dlerror();
+    return fail(GMM_ERROR_NO_BACKEND,
+                "dpctl's C interface to SYCL could not be opened: %s; pip install dpctl, and name "
+                "dpctl/libDPCTLSyclInterface.so in GMM_SYCL_LIBRARY, or use another backend.",
+                reason != nullptr ? reason : path);
+  }
+#define GMM_SYCL_RESOLVE(name, result, parameters)                \
+  name = reinterpret_cast<decltype(name)>(dlsym(library, #name)); \
+  if (name == nullptr)                                            \
+    return fail(GMM_ERROR_NO_BACKEND, "%s has no " #name ": gmm knows dpctl 0.20 to 0.22; install one.", path);
+  GMM_SYCL_FUNCTIONS(GMM_SYCL_RESOLVE)
+#undef GMM_SYCL_RESOLVE
+  g_opened_by.store(self, std::memory_order_relaxed);
+  return Status();
+}
+
+}  // namespace gmm::sycl

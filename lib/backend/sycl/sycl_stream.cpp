@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/sycl/sycl_stream.h"
+
+#include <csignal>
+
+#include "backend/sycl/sycl_stream_table.h"
+#include "base/os_memory.h"
+
+namespace gmm::sycl {
+namespace {
+
+Status no_memory() {
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: no memory for its description; free memory.");
+}
+
+}  // namespace
+
+void Mark::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (event_ != nullptr) api_.DPCTLEvent_Delete(event_);
+  const HostAllocator allocator = allocator_;
+  allocator.destroy(this);
+}
+
+void Mark::reached(EventRef event) {
+  LockGuard lock(mutex_);
+  event_ = event;
+  reached_ = true;
+  changed_.notify_all();
+}
+
+bool Mark::is_reached() {
+  LockGuard lock(mutex_);
+  return reached_;
+}
+
+EventRef Mark::wait_reached() {
+  LockGuard lock(mutex_);
+  while (!reached_) changed_.wait(mutex_);
+  return event_;
+}
+
+bool Mark::passed() {
+  LockGuard lock(mutex_);
+  return reached_ && (event_ == nullptr || api_.passed(event_));
+}
+
+Status Mark::wait() {
+  EventRef event = wait_reached();
+  return event == nullptr ? Status() : api_.wait(event);
+}
+
+SyclStream::SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
+                       QueueRef queue, Device device, uint64_t id, bool owned)
+    : queue(queue),
+      device(device),
+      id(id),
+      owned(owned),
+      api_(api),
+      allocator_(allocator),
+      log_(log),
+      table_(table),
+      in_order_(api.DPCTLQueue_IsInOrder(queue)) {}
+
+SyclStream::~SyclStream() { api_.DPCTLQueue_Delete(queue); }
+
+Status SyclStream::call(void (*fn)(void *), void *user) {
+  Task task;
+  task.kind = Task::Kind::kCall;
+  task.fn = fn;
+  task.user = user;
+  return enqueue(task);
+}
+
+Status SyclStream::touch(void *base, uint64_t size) {
+  Task task;
+  task.kind = Task::Kind::kTouch;
+  task.source = base;
+  task.size = size;
+  return enqueue(task);
+}
+
+Status SyclStream::copy(void *destination, const void *source, uint64_t size) {
+  Task task;
+  task.destination = destination;
+  task.source = source;
+  task.size = size;
+  return enqueue(task);
+}
+
+Status SyclStream::fill(void *destination, uint8_t value, uint64_t size) {
+  Task task;
+  task.kind = Task::Kind::kFill;
+  task.value = value;
+  task.destination = destination;
+  task.size = size;
+  return enqueue(task);
+}
+
+Status SyclStream::prefetch(void *base, uint64_t size) {
+  Task task;
+  task.kind = Task::Kind::kPrefetch;
+  task.source = base;
+  task.size = size;
+  return enqueue(task);
+}
+
+// Advice is of the memory and not of the stream's work: it is given at once.
+Status SyclStream::advise(void *base, uint64_t size, int advice) {
+  EventRef event = api_.DPCTLQueue_MemAdvise(queue, base, size, advice);
+  if (event == nullptr) return api_.failed("DPCTLQueue_MemAdvise");
+  const Status status = api_.wait(event);
+  api_.DPCTLEvent_Delete(event);
+  return status;
+}
+
+Status SyclStream::wait_for(Mark *mark) {
+  Task task;
+  task.kind = Task::Kind::kWait;
+  task.mark = mark;
+  mark->retain();
+  const Status status = enqueue(task);
+  if (!status.ok()) mark->release();
+  return status;
+}
+
+Status SyclStream::record(Mark **out) {
+  Mark *mark = allocator_.create<Mark>(api_, allocator_);
+  if (mark == nullptr) return no_memory();
+  Task task;
+  task.kind = Task::Kind::kMark;
+  task.mark = mark;
+  mark->retain();
+  const Status status = enqueue(task);
+  if (status.ok()) {
+    *out = mark;
+    return status;
+  }
+  mark->release();
+  mark->release();
+  return status;
+}
+
+Status SyclStream::synchronize() {
+  if (is_own_thread())
+    return fail(GMM_ERROR_BUSY,
+                "Waiting for a stream in a call that runs on it: it would never end; wait on another thread.");
+  Mark *mark = nullptr;
+  GMM_TRY(record(&mark));
+  const Status status = mark->wait();
+  mark->release();
+  return status;
+}
+
+Status SyclStream::query(bool *idle) {
+  {
+    LockGuard lock(mutex_);
+    *idle = false;
+    if (working_) return Status();
+  }
+  // A barrier on an idle queue has passed when it comes back.
+  Mark *mark = nullptr;
+  GMM_TRY(record(&mark));
+  *idle = mark->passed();
+  mark->release();
+  return Status();
+}
+
+Status SyclStream::enqueue(const Task &task) {
+  const bool for_thread = task.kind == Task::Kind::kCall || task.kind == Task::Kind::kTouch;
+  LockGuard lock(mutex_);
+  if (!working_ && !for_thread && (task.kind != Task::Kind::kWait || task.mark->is_reached())) {
+    GMM_TRY(submit(task));
+    if (task.mark != nullptr) task.mark->release();
+    return Status();
+  }
+  Task *node = allocator_.create<Task>(task);
+  if (node == nullptr) return no_memory();
+  if (!working_) {
+    if (Status status = start(); !status.ok()) {
+      allocator_.destroy(node);
+      return status;
+    }
+  }
+  if (last_ == nullptr)
+    first_ = node;
+  else
+    last_->next = node;
+  last_ = node;
+  return Status();
+}
+
+Status SyclStream::start() {
+  // The program's signal handlers are not for this thread; faults stay where they happen.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  table_.worker_begins(this);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  const int error = pthread_create(&thread_, &attributes, &SyclStream::thread_main, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    table_.worker_failed(this);
+    char buffer[128];
+    return fail_native(
+        GMM_ERROR_SYSTEM, error,
+        "Starting the thread of a stream: the system refuses (%s); raise the limit of threads (ulimit -u), or use "
+        "fewer streams.",
+        system_error_text(error, buffer, sizeof buffer));
+  }
+  working_ = true;
+  return Status();
+}
+
+void *SyclStream::thread_main(void *self) {
+  pthread_setname_np(pthread_self(), "gmm-stream");
+  SyclStream *stream = static_cast<SyclStream *>(self);
+  SyclStreamTable &table = stream->table_;
+  stream->work();
+  table.worker_ends(stream);  // nothing of the backend is touched from here on
+  return nullptr;
+}
+
+void SyclStream::work() {
+  mutex_.lock();
+  while (first_ != nullptr) {
+    Task *task = first_;
+    first_ = task->next;
+    if (first_ == nullptr) last_ = nullptr;
+    mutex_.unlock();
+    if (!submit(*task).ok()) {
+      log_.write(LogLevel::kError, "Work that was queued behind a call could not be handed over: %s", last_message());
+      if (task->kind == Task::Kind::kMark) task->mark->reached(nullptr);
+    }
+    if (task->mark != nullptr) task->mark->release();
+    allocator_.destroy(task);
+    mutex_.lock();
+  }
+  working_ = false;
+  mutex_.unlock();
+}
+
+Status SyclStream::submit(const Task &task) {
+  switch (task.kind) {
+    case Task::Kind::kMark: {
+      EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
+      if (event == nullptr) return api_.failed("DPCTLQueue_SubmitBarrier");
+      task.mark->reached(event);
+      return Status();
+    }
+    case Task::Kind::kCall:
+    case Task::Kind::kTouch: {
+      EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
+      Status status = event == nullptr ? api_.failed("DPCTLQueue_SubmitBarrier") : api_.wait(event);
+      if (event != nullptr) api_.DPCTLEvent_Delete(event);
+      // The call is made all the same: whoever queued it waits for it.
+      if (task.kind == Task::Kind::kCall) {
+        task.fn(task.user);
+      } else {
+        const volatile char *bytes = static_cast<const volatile char *>(task.source);
+        for (uint64_t offset = 0; offset < task.size; offset += os::page_size()) (void)bytes[offset];
+      }
+      return status;
+    }
+    default:
+      break;
+  }
+  if (in_order_) return submit_command(task);
+  // A queue of the program that runs its work in any order: a barrier on either side makes it a stream for this work.
+  GMM_TRY(api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier"));
+  GMM_TRY(submit_command(task));
+  return api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier");
+}
+
+Status SyclStream::submit_command(const Task &task) {
+  switch (task.kind) {
+    case Task::Kind::kCopy:
+      return api_.check(api_.DPCTLQueue_Memcpy(queue, task.destination, task.source, task.size), "DPCTLQueue_Memcpy");
+    case Task::Kind::kFill:
+      return api_.check(api_.DPCTLQueue_Memset(queue, task.destination, task.value, task.size), "DPCTLQueue_Memset");
+    case Task::Kind::kPrefetch:
+      return api_.check(api_.DPCTLQueue_Prefetch(queue, task.source, task.size), "DPCTLQueue_Prefetch");
+    default: {  // kWait
+      EventRef event = task.mark->wait_reached();
+      if (event == nullptr || api_.passed(event)) return Status();
+      return api_.check(api_.DPCTLQueue_SubmitBarrierForEvents(queue, &event, 1), "DPCTLQueue_SubmitBarrierForEvents");
+    }
+  }
+}
+
+bool SyclStream::is_own_thread() {
+  LockGuard lock(mutex_);
+  return working_ && pthread_equal(pthread_self(), thread_) != 0;
+}
+
+}  // namespace gmm::sycl

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/sycl/sycl_stream_table.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace gmm::sycl {
+namespace {
+
+pid_t thread_number() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+bool thread_runs(pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH; }
+
+Status no_memory() {
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making a stream: no memory for its description; free memory.");
+}
+
+}  // namespace
+
+void SyclStreamTable::set_devices(ContextRef context, const DeviceRef *devices, uint32_t count) {
+  context_ = context;
+  devices_ = devices;
+  device_count_ = count;
+}
+
+Status SyclStreamTable::add(QueueRef queue, Device device, bool owned, SyclStream **out) {
+  if (!streams_.reserve(streams_.size() + 1)) return no_memory();
+  SyclStream *stream = allocator_.create<SyclStream>(api_, allocator_, log_, *this, queue, device, last_id_ + 1, owned);
+  if (stream == nullptr) return no_memory();
+  ++last_id_;
+  streams_.push_back_reserved(stream);
+  *out = stream;
+  return Status();
+}
+
+Status SyclStreamTable::add_new(Device device, SyclStream **out) {
+  QueueRef queue = api_.DPCTLQueue_Create(context_, devices_[device.ordinal], &Interface::device_failed, kInOrder);
+  if (queue == nullptr) return api_.failed("DPCTLQueue_Create");
+  const Status status = add(queue, device, true, out);
+  if (!status.ok()) api_.DPCTLQueue_Delete(queue);
+  return status;
+}
+
+Status SyclStreamTable::create(Device device, gmm_stream *out) {
+  LockGuard lock(mutex_);
+  SyclStream *stream = nullptr;
+  GMM_TRY(add_new(device, &stream));
+  stream->handle = reinterpret_cast<gmm_stream>(stream->queue);
+  *out = stream->handle;
+  return Status();
+}
+
+// A queue of the program. The reference that the stream holds keeps the queue itself alive, whatever the program does.
+Status SyclStreamTable::adopt(gmm_stream handle, SyclStream **out) {
+  QueueRef queue = api_.DPCTLQueue_Copy(reinterpret_cast<QueueRef>(handle));
+  if (queue == nullptr)
+    return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p is no SYCL queue; pass a DPCTLSyclQueueRef that lives.",
+                static_cast<void *>(handle));
+  ContextRef context = api_.DPCTLQueue_GetContext(queue);
+  DeviceRef device = api_.DPCTLQueue_GetDevice(queue);
+  int32_t ordinal = -1;
+  if (context != nullptr && device != nullptr && api_.DPCTLContext_AreEq(context, context_))
+    for (uint32_t i = 0; i < device_count_ && ordinal < 0; ++i)
+      if (api_.DPCTLDevice_AreEq(device, devices_[i])) ordinal = static_cast<int32_t>(i);
+  if (context != nullptr) api_.DPCTLContext_Delete(context);
+  if (device != nullptr) api_.DPCTLDevice_Delete(device);
+  Status status = ordinal < 0
+                      ? fail(GMM_ERROR_INVALID_HANDLE,
+                             "Stream %p is a SYCL queue of another SYCL context or platform, which cannot use "
+                             "gmm's memory; make the queue for a device of gmm's platform in its default context.",
+                             static_cast<void *>(handle))
+                      : add(queue, Device{ordinal}, false, out);
+  if (!status.ok()) {
+    api_.DPCTLQueue_Delete(queue);
+    return status;
+  }
+  (*out)->handle = handle;
+  return status;
+}
+
+Status SyclStreamTable::acquire(Device device, gmm_stream handle, SyclStream **out) {
+  LockGuard lock(mutex_);
+  if (handle == GMM_STREAM_PER_THREAD) return acquire_of_thread(device, out);
+  if (handle == GMM_STREAM_DEFAULT || handle == GMM_STREAM_LEGACY) {
+    SyclStream *&stream = defaults_[device.ordinal];
+    if (stream == nullptr) GMM_TRY(add_new(device, &stream));
+    ++stream->references;
+    *out = stream;
+    return Status();
+  }
+  for (SyclStream *each : streams_)
+    if (each->handle == handle) {
+      ++each->references;
+      *out = each;
+      return Status();
+    }
+  return adopt(handle, out);
+}
+
+Status SyclStreamTable::acquire_of_thread(Device device, SyclStream **out) {
+  const pid_t self = thread_number();
+  ThreadEntry *entry = nullptr;
+  for (ThreadEntry &each : by_thread_)
+    if (each.thread == self && each.stream->device == device) entry = &each;
+  if (entry == nullptr) {
+    for (ThreadEntry &each : by_thread_)
+      if (entry == nullptr && each.stream->device == device && !thread_runs(each.thread)) entry = &each;
+    if (entry != nullptr) entry->thread = self;
+  }
+  SyclStream *stream = entry == nullptr ? nullptr : entry->stream;
+  if (stream == nullptr) {
+    if (!by_thread_.reserve(by_thread_.size() + 1)) return no_memory();
+    GMM_TRY(add_new(device, &stream));
+    by_thread_.push_back_reserved(ThreadEntry{self, stream});
+  }
+  ++stream->references;
+  *out = stream;
+  return Status();
+}
+
+void SyclStreamTable::drop(SyclStream *stream) {
+  if (--stream->references != 0) return;
+  for (uint64_t i = 0; i < streams_.size(); ++i)
+    if (streams_[i] == stream) {
+      streams_.erase(i);
+      break;
+    }
+  allocator_.destroy(stream);
+}
+
+void SyclStreamTable::release(SyclStream *stream) {
+  LockGuard lock(mutex_);
+  drop(stream);
+}
+
+Status SyclStreamTable::remove(gmm_stream handle, SyclStream **out) {
+  LockGuard lock(mutex_);
+  for (SyclStream *each : streams_)
+    if (each->handle == handle && handle != nullptr && each->owned) {
+      // Its address may be another queue's soon.
+      each->handle = nullptr;
+      *out = each;
+      return Status();
+    }
+  return fail(GMM_ERROR_INVALID_HANDLE,
+              "Stream %p: not a stream that this context made, or destroyed before; pass one that lives.",
+              static_cast<void *>(handle));
+}
+
+SyclStream *SyclStreamTable::next(Device device, uint64_t after) {
+  LockGuard lock(mutex_);
+  for (SyclStream *each : streams_) {
+    if (each->id <= after || each->device != device) continue;
+    ++each->references;
+    return each;
+  }
+  return nullptr;
+}
+
+void SyclStreamTable::close() {
+  for (uint64_t last = 0;;) {
+    SyclStream *stream = nullptr;
+    {
+      LockGuard lock(mutex_);
+      for (SyclStream *each : streams_)
+        if (stream == nullptr && each->id > last) stream = each;
+      if (stream == nullptr) break;
+      ++stream->references;
+      last = stream->id;
+    }
+    if (!stream->synchronize().ok())
+      log_.write(LogLevel::kWarning, "A stream could not be waited for: %s", last_message());
+    release(stream);
+  }
+  LockGuard lock(mutex_);
+  while (workers_ != 0) worker_ended_.wait(mutex_);
+  for (SyclStream *each : streams_) allocator_.destroy(each);
+  streams_.clear();
+  by_thread_.clear();
+}
+
+void SyclStreamTable::worker_begins(SyclStream *stream) {
+  LockGuard lock(mutex_);
+  ++stream->references;
+  ++workers_;
+}
+
+void SyclStreamTable::worker_ends(SyclStream *stream) {
+  LockGuard lock(mutex_);
+  drop(stream);
+  --workers_;
+  worker_ended_.notify_all();
+}
+
+}  // namespace gmm::sycl

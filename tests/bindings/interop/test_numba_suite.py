@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numba's own driver tests with its memory manager and with gmm's: what passes there passes here. On the fake driver, those that launch no kernel."""
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+# Numba itself is for other processes: it reads its settings when it is imported.
+if importlib.util.find_spec("numba_cuda") is None:
+    pytest.skip("numba-cuda is not installed", allow_module_level=True)
+
+CLASSES = [
+    "cudadrv.test_context_stack.TestContextAPI",
+    "cudadrv.test_context_stack.TestContextStack",
+    "cudadrv.test_context_stack.TestContextLeak",
+    "cudadrv.test_context_stack.Test3rdPartyContext",
+    "cudadrv.test_cuda_array_slicing",
+    "cudadrv.test_cuda_auto_context",
+    "cudadrv.test_cuda_devicerecord",
+    "cudadrv.test_cuda_memory",
+    "cudadrv.test_cuda_ndarray.TestCudaNDArray",
+    "cudadrv.test_deallocations",
+    "cudadrv.test_emm_plugins",
+    "cudadrv.test_events",
+    "cudadrv.test_host_alloc",
+    "cudadrv.test_managed_alloc.TestManagedAlloc",
+    "cudadrv.test_pinned",
+    "cudadrv.test_reset_device",
+    "cudadrv.test_select_device",
+    "cudadrv.test_streams",
+    "cudapy.test_cuda_array_interface",
+    # Not TestIpcStaged: it closes memory while a copy from it is queued, and the fake driver does not wait where nobody promises it.
+    "cudapy.test_ipc.TestIpcMemory",
+]
+#: These skip themselves under any plugin: they look into Numba's own queue.
+OWN = {f"{name} (numba.cuda.tests.{where})" for name, where in (
+    ("test_defer_cleanup", "cudadrv.test_deallocations.TestDeallocation.test_defer_cleanup"),
+    ("test_exception", "cudadrv.test_deallocations.TestDeallocation.test_exception"),
+    ("test_max_pending_bytes", "cudadrv.test_deallocations.TestDeallocation.test_max_pending_bytes"),
+    ("test_max_pending_count", "cudadrv.test_deallocations.TestDeallocation.test_max_pending_count"),
+    ("test_nested_defer_cleanup", "cudadrv.test_deallocations.TestDeallocation.test_nested_defer_cleanup"),
+    ("test_ownership", "cudapy.test_cuda_array_interface.TestCudaArrayInterface.test_ownership"))}
+#: Passes the bytes of a handle on without its offset, which only the start of the driver's allocation survives.
+WITHOUT_OFFSET = "test_ipc_handle (numba.cuda.tests.cudapy.test_ipc.TestIpcMemory.test_ipc_handle)"
+#: What Numba's tests import and never use here; the newest numpy lacks row_stack.
+PRELUDE = """if True:
+    import sys
+    from unittest.mock import MagicMock
+    try:
+        import filecheck
+    except ImportError:
+        for name in ("filecheck", "filecheck.matcher", "filecheck.finput", "filecheck.options", "filecheck.parser"):
+            sys.modules[name] = MagicMock(name=name)
+    import numpy
+    if not hasattr(numpy, "row_stack"):
+        numpy.row_stack = numpy.vstack
+"""
+#: Children have 4 seconds in Numba's tests, which a machine with much to do exceeds with any manager.
+PROGRAM = """if True:
+    import runpy
+    from numba.cuda.tests.cudapy import test_ipc
+    test_ipc.FUTURE_TIMEOUT = 60
+    runpy.run_module("numba.runtests", run_name="__main__")
+"""
+OUTCOME = re.compile(r"^ *(test_\w+ \([\w.]+\)).* \.\.\. (ok|FAIL|ERROR|skipped)", re.MULTILINE)
+ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "GMM_NUMBA_"))}
+
+
+def start(folder, **settings):
+    """The suite in a process of its own, whose children need the prelude too."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(PRELUDE)
+    environment = {**ENVIRONMENT, **settings, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])}
+    with open(folder / "log", "w") as log:
+        return subprocess.Popen([sys.executable, "-c", PROGRAM, "-v", *(f"numba.cuda.tests.{name}" for name in CLASSES)],
+                                cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+
+def outcomes(folder, process):
+    """Each test's outcome; a test of which one part fails has failed."""
+    process.wait(timeout=200)
+    log = pathlib.Path(folder / "log").read_text()
+    found = {}
+    for name, outcome in OUTCOME.findall(log):
+        if found.get(name) not in ("FAIL", "ERROR"):
+            found[name] = outcome
+    assert re.search(r"^Ran \d+ tests", log, re.MULTILINE), log[-3000:]
+    assert "Exception ignored" not in log, log
+    return found
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    if subprocess.run([sys.executable, "-c", "from numba import cuda; assert cuda.is_available()"], env=ENVIRONMENT, capture_output=True, timeout=60).returncode:
+        pytest.skip("neither a GPU nor the fake driver")
+    base = tmp_path_factory.mktemp("numba")
+    settings = {
+        "builtin": {},
+        "plugin": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba"},
+        "dedicated": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba", "GMM_NUMBA_POOL": "0"},
+    }
+    running = {name: start(base / name, **settings[name]) for name in settings}
+    return {name: outcomes(base / name, process) for name, process in running.items()}
+
+
+def differences(results, name):
+    builtin, plugin = results["builtin"], results[name]
+    return {test: (builtin.get(test), plugin.get(test)) for test in builtin.keys() | plugin.keys() if builtin.get(test) != plugin.get(test)}
+
+
+def test_enough_ran(results):
+    assert sum(outcome == "ok" for outcome in results["builtin"].values()) >= 130, results["builtin"]
+
+
+def test_pooled(results):
+    different = differences(results, "plugin")
+    assert {test for test, (_, outcome) in different.items() if outcome == "skipped"} == OWN
+    assert different.keys() - OWN <= {WITHOUT_OFFSET}
+
+
+def test_not_pooled(results):
+    assert {test: after for test, (_, after) in differences(results, "dedicated").items()} == dict.fromkeys(OWN, "skipped")
+
+
+@pytest.mark.parametrize("test", ["test_ipc.TestIpcMemory.test_ipc_handle_serialization", "test_ipc.TestIpcMemory.test_ipc_array"])
+def test_ipc_passes(results, test):
+    found = {name: results["plugin"][name] for name in results["plugin"] if name.endswith(f"{test})")}
+    assert set(found.values()) == {"ok"}

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.rmm with the real RMM, on every backend that answers here. RMM's resources run without a GPU; its DeviceBuffer asks the CUDA runtime for the current
+device, so those tests are in tests/gpu/cupy_check.py."""
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+import gmm
+
+rmm = pytest.importorskip("rmm")
+import gmm.rmm  # noqa: E402 # after the check
+
+SIZE = 3000
+
+
+def _backends():
+    found = ["host"]
+    try:
+        gmm.Context("cuda").close()
+        found.append("cuda")
+    except gmm.Error:
+        pass
+    return found
+
+
+@pytest.fixture(params=_backends())
+def context(request):
+    made = gmm.Context(request.param, **({"host_devices": 2, "host_memory": 1 << 30} if request.param == "host" else {}))
+    yield made
+    gc.collect()
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Each test leaves RMM with the resource that it found."""
+    before = rmm.mr.get_per_device_resource(0)
+    yield
+    assert rmm.mr.get_per_device_resource(0) is before
+
+
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED, gmm.Kind.HOST])
+def test_memory_is_of_the_kind(context, kind):
+    resource = gmm.rmm.resource(kind, context=context)
+    address = resource.allocate(SIZE)
+    info = context.query(address)
+    assert (info.kind, info.base, info.size, info.state) == (kind, address, SIZE, gmm.State.ACTIVE)
+    resource.deallocate(address, SIZE)
+    assert context.query(address).state in (gmm.State.FREE, gmm.State.UNKNOWN) and context.stats().live_blocks == 0
+
+
+def test_nothing_at_all(context):
+    resource = gmm.rmm.resource(context=context)
+    resource.deallocate(resource.allocate(0), 0)
+    assert context.stats().allocations == 0
+
+
+def test_streams_are_those_of_rmm(context):
+    """A block comes back at once on the stream that it was freed on, whichever that was."""
+    resource = gmm.rmm.resource(context=context)
+    first, second = context.stream(), context.stream()
+    streams = [rmm.pylibrmm.stream.Stream(type("Stream", (), {"__cuda_stream__": lambda self, handle=stream.handle: (0, handle)})()) for stream in (first, second)]
+    blocks = [resource.allocate(SIZE, streams[0]) for _ in range(2)]
+    resource.deallocate(blocks[0], SIZE, streams[1])
+    assert resource.allocate(SIZE, streams[1]) == blocks[0]
+    resource.deallocate(blocks[1], SIZE, streams[0])
+    assert resource.allocate(SIZE, streams[0]) == blocks[1]
+    for address, stream in zip(blocks, reversed(streams)):
+        resource.deallocate(address, SIZE, stream)
+    first.close()
+    second.close()
+
+
+def test_tags(context):
+    resource = gmm.rmm.resource(gmm.Kind.VMM, tag="frames", context=context)
+    address = resource.allocate(1 << 20)
+    tag = context.tag("frames")
+    assert context.query(address).tag == tag
+    assert context.pause(tag) > 0 and context.query(address).state == gmm.State.PAUSED
+    context.resume(tag)
+    resource.deallocate(address, 1 << 20)
+    threads_own = gmm.rmm.resource(context=context)
+    with tag:
+        address = threads_own.allocate(SIZE)
+    assert context.query(address).tag == tag
+    threads_own.deallocate(address, SIZE)
+
+
+def test_out_of_memory(context):
+    resource = gmm.rmm.resource(context=context)
+    context.set_limit(1 << 20, device=0)
+    with pytest.raises(MemoryError, match="out_of_memory.*limit"):
+        resource.allocate(64 << 20)
+    context.set_limit(None, device=0)
+    asked = []
+
+    def more(size):
+        asked.append(size)
+        context.set_limit(None, device=0)
+        return True
+
+    context.trim()
+    context.set_limit(1 << 20, device=0)
+    adaptor = rmm.mr.FailureCallbackResourceAdaptor(resource, more)
+    adaptor.deallocate(adaptor.allocate(64 << 20), 64 << 20)
+    assert asked == [64 << 20]  # RMM's own handler of want of memory works
+
+
+def test_a_failed_free_is_told(context, monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    resource = gmm.rmm.resource(context=context)
+    address = resource.allocate(SIZE)
+    resource.deallocate(address, SIZE)
+    resource.deallocate(address, SIZE)
+    assert [type(one.exc_value) for one in told] == [gmm.AlreadyFreedError] and "could not free" in told[0].err_msg
+
+
+def test_adaptors_of_rmm(context):
+    counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.LimitingResourceAdaptor(gmm.rmm.resource(context=context), 1 << 20))
+    address = counted.allocate(SIZE)
+    assert counted.allocation_counts.current_bytes == SIZE and context.stats().live_bytes == SIZE
+    with pytest.raises(MemoryError, match="(?i)limit"):
+        counted.allocate(2 << 20)
+    counted.deallocate(address, SIZE)
+    pool = rmm.mr.BinningMemoryResource(gmm.rmm.resource(context=context), 10, 16)
+    blocks = [pool.allocate(900 << shift) for shift in range(8)]
+    for shift, address in enumerate(blocks):
+        pool.deallocate(address, 900 << shift)
+    del pool
+    assert context.stats().live_blocks == 0
+
+
+def test_use_and_undo(context):
+    before = rmm.mr.get_per_device_resource(0)
+    with gmm.rmm.use(context=context, devices=[0]) as outer:
+        assert rmm.mr.get_per_device_resource(0) is outer.resources[0]
+        with gmm.rmm.use(gmm.Kind.MANAGED, context=context, devices=[0]) as inner:
+            address = rmm.mr.get_per_device_resource(0).allocate(SIZE)
+            assert context.query(address).kind == gmm.Kind.MANAGED
+        assert rmm.mr.get_per_device_resource(0) is outer.resources[0]
+        inner.resources[0].deallocate(address, SIZE)
+    outer.undo()
+    assert rmm.mr.get_per_device_resource(0) is before
+    use = gmm.rmm.use(context=context, devices=[0])
+    theirs = rmm.mr.CudaMemoryResource()
+    rmm.mr.set_per_device_resource(0, theirs)
+    use.undo()
+    assert rmm.mr.get_per_device_resource(0) is theirs
+    rmm.mr.set_per_device_resource(0, before)
+
+
+def test_what_cannot_be_is_said(context):
+    with pytest.raises(ValueError, match="MANAGED"):
+        gmm.rmm.resource(17, context=context)
+    with pytest.raises(gmm.InvalidDeviceError):
+        gmm.rmm.resource(device=99, context=context)
+    with pytest.raises(gmm.InvalidTagError):
+        gmm.rmm.resource(tag=4711, context=context)
+
+
+TWO_DEVICES = """
+import gmm, rmm, gmm.rmm
+with gmm.Context("cuda") as context, gmm.rmm.use(context=context) as use:
+    blocks = [(resource, resource.allocate(3000)) for resource in (rmm.mr.get_per_device_resource(device) for device in (0, 1))]
+    print([context.query(address).device for _, address in blocks])
+    for resource, address in blocks:
+        resource.deallocate(address, 3000)
+"""
+
+
+def test_each_device_has_its_own_resource():
+    try:
+        ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
+    except (OSError, AttributeError):
+        pytest.skip("the fake driver of the tests is not here")
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.torch without a GPU: managed memory is host memory, and a second device is played by the host. tests/gpu/torch_check.py is the same with one."""
+import copy
+import gc
+import io
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+
+os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+import gmm  # noqa: E402
+import gmm.torch  # noqa: E402
+from gmm import _torch_extension, _torch_library, _torch_managed, _torch_workers  # noqa: E402
+
+GPU = torch.device("cuda", 0)
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def enabled():
+    gmm.torch.install()
+    gmm.torch.set_enabled_uvm()
+    yield
+    gmm.torch.set_enabled_uvm(False)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The host plays the GPU: what goes there is a tensor of its own over the same memory, on "cpu"."""
+    real = _torch_managed._empty
+    monkeypatch.setattr(_torch_managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
+    monkeypatch.setattr(_torch_managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
+    join = _torch_extension.Extension.join
+    monkeypatch.setattr(_torch_extension.Extension, "join", lambda self, storage, source, device: join(self, storage, source, -1))
+    monkeypatch.setattr(_torch_managed, "stream_of", lambda device: 0)
+    monkeypatch.setattr(_torch_managed, "capturing", lambda device: False)
+    return GPU
+
+
+def kind_of(tensor):
+    return gmm.context().query(tensor.data_ptr()).kind
+
+
+def live_bytes():
+    gc.collect()
+    _torch_library.load().cdll.gmm_torch_host_collect(1)  # what a stream was noted for is free when that is done
+    return gmm.context().stats(kind=gmm.Kind.MANAGED).live_bytes
+
+
+# What is managed.
+
+
+def test_new_tensors_are_managed_while_enabled():
+    made = [torch.empty(5), torch.zeros(2, 3), torch.randn(7), torch.tensor([1.0, 2.0]), torch.arange(10), torch.ones(3).half(), torch.eye(4)]
+    made += [made[2] + 1, made[1] @ made[1].T, torch.cat([made[0], made[0]]), made[2].clone(), torch.nn.Linear(3, 4).weight, torch.stack([made[0]])]
+    assert all(gmm.torch.is_managed(tensor) and kind_of(tensor) == gmm.Kind.MANAGED for tensor in made)
+    assert gmm.torch.get_enabled_uvm() and torch.cuda.get_enabled_uvm()
+    gmm.torch.set_enabled_uvm(False)
+    assert not gmm.torch.get_enabled_uvm()
+    ordinary = torch.randn(100)
+    assert not gmm.torch.is_managed(ordinary) and kind_of(ordinary) != gmm.Kind.MANAGED
+    assert all(tensor.is_managed() for tensor in made)  # as they were
+
+
+def test_every_thread_makes_managed_tensors():
+    found = []
+
+    def work():
+        for _ in range(50):
+            x = torch.randn(300, requires_grad=True)
+            (x * x).sum().backward()
+            found.append(gmm.torch.is_managed(x) and gmm.torch.is_managed(x.grad))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 200 and all(found)
+
+
+def test_memory_is_given_back():
+    before = live_bytes()
+    kept = torch.empty(8 * MIB, dtype=torch.uint8)
+    assert live_bytes() - before >= 8 * MIB
+    view = kept[10:20]
+    del kept
+    assert live_bytes() - before >= 8 * MIB  # the view keeps it
+    del view
+    assert live_bytes() == before
+
+
+def test_a_tensor_from_before_is_freed_after():
+    gmm.torch.set_enabled_uvm(False)
+    ordinary = torch.randn(1000)
+    gmm.torch.set_enabled_uvm()
+    managed = torch.randn(1000)
+    gmm.torch.set_enabled_uvm(False)
+    del ordinary
+    assert managed.is_managed()
+    before = live_bytes()
+    del managed
+    assert live_bytes() < before
+
+
+def test_manage_and_unmanage():
+    gmm.torch.set_enabled_uvm(False)
+    for ordinary in (torch.randn(6, 5), torch.randn(6, 5).t(), torch.randn(20)[3:17:2], torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+                     torch.randn(3).expand(4, 3), torch.tensor(3.0), torch.randn(4, dtype=torch.complex64).conj()):
+        managed = ordinary.manage_memory()
+        assert managed is not ordinary and managed.is_managed() and not ordinary.is_managed()
+        assert torch.equal(managed, ordinary) and managed.device == ordinary.device
+        assert managed.manage_memory() is managed
+        back = gmm.torch.unmanage_memory(managed)
+        assert not back.is_managed() and torch.equal(back, ordinary)
+        assert back.unmanage_memory() is back
+    assert torch.empty(0).manage_memory().numel() == 0
+    with pytest.raises(TypeError, match="plain strided tensor"):
+        gmm.torch.manage_memory(torch.eye(3).to_sparse())
+    assert not gmm.torch.is_managed(torch.eye(3).to_sparse()) and not gmm.torch.is_managed(torch.empty(3, device="meta"))
+
+
+def test_manage_memory_is_differentiable():
+    gmm.torch.set_enabled_uvm(False)
+    x = torch.randn(5, requires_grad=True)
+    (x.manage_memory() * 3).sum().backward()
+    assert torch.equal(x.grad, torch.full((5,), 3.0))
+    x.grad = None
+    (x.manage_memory().unmanage_memory() * 2).sum().backward()
+    assert torch.equal(x.grad, torch.full((5,), 2.0))
+
+
+def test_want_of_memory_is_pytorchs_error():
+    with pytest.raises(torch.OutOfMemoryError, match="managed memory for a CPU tensor"):
+        torch.empty(1 << 60, dtype=torch.uint8)
+    context = gmm.context()
+    context.set_limit(context.stats(device=0).reserved_bytes + 4 * MIB, device=0)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match="limit"):
+            torch.empty(256 * MIB, dtype=torch.uint8)
+        assert torch.ones(10).is_managed()  # goes on
+    finally:
+        context.set_limit(None, device=0)
+
+
+# One memory on two devices.
+
+
+def test_moving_keeps_the_memory(gpu):
+    a = torch.randn(40, 30)
+    b = gmm.torch.uvm_to(a, gpu)
+    assert b is not a and b.untyped_storage()._cdata != a.untyped_storage()._cdata
+    assert b.data_ptr() == a.data_ptr() and b.shape == a.shape and torch.equal(a, b)
+    b.mul_(2)
+    a[0, 0] = 5
+    assert torch.equal(a, b) and b[0, 0] == 5
+    again = a.to(gpu)
+    assert again.untyped_storage()._cdata == b.untyped_storage()._cdata  # one storage on each device
+    assert a.cuda().data_ptr() == a.data_ptr()
+    assert gmm.torch.uvm_to(a, "cpu") is a and a.cpu() is a
+
+
+def test_views_keep_their_shape(gpu):
+    a = torch.arange(60.0).reshape(3, 4, 5)
+    for view in (a[1], a[:, 2:], a.t() if a.dim() == 2 else a.transpose(0, 2), a[..., ::2], a.as_strided((2, 2), (20, 3), 7), a.expand(2, 3, 4, 5)):
+        moved = view.uvm_to(gpu)
+        assert (moved.data_ptr(), moved.size(), moved.stride(), moved.storage_offset()) == (
+            view.data_ptr(), view.size(), view.stride(), view.storage_offset())
+        assert moved.untyped_storage().nbytes() == a.untyped_storage().nbytes() and torch.equal(moved, view)
+    c = torch.randn(5, dtype=torch.complex64)
+    assert torch.equal(c.conj().uvm_to(gpu), c.conj()) and c.conj().uvm_to(gpu).data_ptr() == c.data_ptr()
+
+
+@pytest.mark.parametrize("first", ["source", "moved"])
+def test_memory_lives_until_the_last_tensor_of_either_device(gpu, first):
+    before = live_bytes()
+    source = torch.full((4 * MIB,), 7, dtype=torch.uint8)
+    moved = source.to(gpu)
+    view = moved[100:200]
+    gone = weakref.ref(source if first == "source" else moved)
+    if first == "source":
+        del source
+        rest = moved
+        del moved
+    else:
+        del moved, view
+        rest = source
+        view = rest[100:200]
+        del source
+    gc.collect()
+    assert gone() is None
+    others = [torch.zeros(4 * MIB, dtype=torch.uint8) for _ in range(4)]  # would take the memory if it were free
+    assert bool((rest == 7).all())
+    del rest, others
+    assert live_bytes() - before >= 4 * MIB and bool((view == 7).all())
+    del view
+    assert live_bytes() == before
+
+
+def test_resize_and_shared_memory_do_not_pull_the_memory_away(gpu):
+    source = torch.full((1000,), 3.0)
+    moved = source.to(gpu)
+    with pytest.raises(RuntimeError, match="shared with tensors on another device"):
+        source.share_memory_()
+    source.untyped_storage().resize_(16000)  # leaves the other with the old memory
+    torch.zeros(1000), torch.zeros(1000)
+    assert bool((moved == 3).all())
+    with pytest.raises(RuntimeError, match="not resizable"):
+        moved.untyped_storage().resize_(16000)
+    alone = torch.ones(10)
+    alone.share_memory_()
+    assert alone.is_shared()
+
+
+def test_what_copies(gpu):
+    a = torch.randn(4, 4)
+    assert a.to("cpu") is a and a.to(torch.float32) is a
+    assert a.to(torch.float64).data_ptr() != a.data_ptr()
+    for copied in (a.to("cpu", copy=True), a.to(torch.float32, False, True)):
+        assert copied.data_ptr() != a.data_ptr() and torch.equal(copied, a)
+    calls = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_torch_managed, "move", lambda *arguments: calls.append(arguments) or a)
+        assert a.to(gpu) is a and len(calls) == 1
+        assert a.to(gpu, torch.float32) is a and a.to(device=gpu, non_blocking=True) is a and calls[-1][2] is True
+        assert a.to(a) is a and len(calls) == 3
+        for forms in ({"device": gpu, "dtype": torch.float64}, {"device": gpu, "copy": True}, {"device": gpu, "memory_format": torch.channels_last}):
+            with pytest.raises((RuntimeError, AssertionError)):  # PyTorch's own copy, which needs a GPU
+                a.to(**forms)
+        gmm.torch.set_uvm_move_on_copy(False)
+        with pytest.raises((RuntimeError, AssertionError)):
+            a.to(gpu)
+        gmm.torch.set_uvm_move_on_copy(True)
+        gmm.torch.set_enabled_uvm(False)
+        with pytest.raises((RuntimeError, AssertionError)):
+            a.to(gpu)
+    assert len(calls) == 3
+
+
+def test_what_cannot_move_says_so(gpu):
+    gmm.torch.set_enabled_uvm(False)
+    with pytest.raises(ValueError, match="not managed"):
+        gmm.torch.uvm_to(torch.randn(3), gpu)
+    gmm.torch.set_enabled_uvm()
+    with pytest.raises(ValueError, match="managed memory is on"):
+        gmm.torch.uvm_to(torch.randn(3), "meta")
+    with pytest.raises(TypeError, match="plain strided"):
+        gmm.torch.uvm_to(torch.eye(3).to_sparse(), gpu)
+    with pytest.raises(ValueError, match="resolve_neg"):
+        gmm.torch.uvm_to(torch.randn(3, dtype=torch.complex64).conj().imag, gpu)
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="no CUDA device"):
+            gmm.torch.use()
+        with pytest.raises(RuntimeError, match="no CUDA device"):
+            gmm.torch.pool("tagged")
+
+
+# Autograd.
+
+
+def test_gradients_flow_through_moves(gpu):
+    x = torch.randn(6, requires_grad=True)
+    y = x.to(gpu)
+    assert y.requires_grad and not y.is_leaf and y.data_ptr() == x.data_ptr()
+    (y * y).sum().backward()
+    assert torch.allclose(x.grad, 2 * x.detach())
+    assert torch.autograd.gradcheck(lambda v: v.to(gpu).pow(3), torch.randn(4, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradgradcheck(lambda v: v.to(gpu).pow(3), torch.randn(4, dtype=torch.float64, requires_grad=True))
+    with torch.no_grad():
+        assert not x.to(gpu).requires_grad
+
+
+def test_a_write_on_either_side_is_seen_by_autograd(gpu):
+    x = torch.randn(6)
+    w = torch.randn(6, requires_grad=True)
+    y = x.to(gpu)
+    product = (w * y).sum()
+    x.add_(1)
+    assert x._version == y._version
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_a_model_moves_and_trains(gpu):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    addresses = [p.data_ptr() for p in model.parameters()]
+    storages = [p.untyped_storage()._cdata for p in model.parameters()]
+    model.to(gpu)
+    assert addresses == [p.data_ptr() for p in model.parameters()]
+    assert all(now.untyped_storage()._cdata != before for now, before in zip(model.parameters(), storages))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    x = torch.randn(64, 8)
+    y = x.sum(1, keepdim=True)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x.to(gpu)), y.to(gpu))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+    assert all(p.is_managed() and p.grad.is_managed() for p in model.parameters())
+
+
+# Saving, copying, other processes.
+
+
+def test_state_dict_pickle_save_and_deepcopy(gpu):
+    model = torch.nn.Linear(5, 5).to(gpu)
+    state = model.state_dict()
+    assert state["weight"].data_ptr() == model.weight.data_ptr()
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded = torch.load(file)
+    assert all(torch.equal(loaded[name], state[name]) and loaded[name].is_managed() for name in state)
+    assert torch.equal(pickle.loads(pickle.dumps(model.weight.data)), model.weight)
+    again = copy.deepcopy(model)
+    assert torch.equal(again.weight, model.weight) and again.weight.data_ptr() != model.weight.data_ptr()
+    model.load_state_dict({name: torch.zeros_like(value) for name, value in state.items()})
+    assert bool((state["weight"] == 0).all())
+    tied = {"a": model.weight, "b": model.weight[1:]}
+    file = io.BytesIO()
+    torch.save(tied, file)
+    file.seek(0)
+    loaded = torch.load(file)
+    assert loaded["a"].untyped_storage()._cdata == loaded["b"].untyped_storage()._cdata
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        made = self.data[index] * 2
+        return made, bool(gmm.torch.get_enabled_uvm())
+
+
+def test_data_loader_workers():
+    data = torch.arange(32.0)
+    assert data.is_managed()
+    for method in ("fork", "spawn"):
+        loader = torch.utils.data.DataLoader(Numbers(data), batch_size=8, num_workers=2, multiprocessing_context=method)
+        batches = list(loader)
+        assert torch.equal(torch.cat([batch for batch, _ in batches]), data * 2)
+        assert not any(bool(flag.any()) for _, flag in batches)  # a child makes ordinary tensors
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=8)
+    assert all(batch.is_managed() for batch, in loader)
+
+
+def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
+    class Info:
+        backend_name = "cuda"
+
+    class Context:
+        info = Info
+
+    inside = torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.arange(8.0)), [1, 2])
+    outside = torch.utils.data.Subset(torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(8.0))), [1, 2])
+    real = _torch_workers.managed_inside
+    monkeypatch.setattr(_torch_workers._torch_library, "loaded", lambda: type("L", (), {"context": Context}))
+    monkeypatch.setattr(_torch_workers, "managed_inside", lambda *roots: (monkeypatch.undo(), real(*roots))[1])
+    with pytest.raises(RuntimeError, match="spawn"):
+        iter(torch.utils.data.DataLoader(inside, num_workers=1, multiprocessing_context="fork"))
+    assert _torch_workers.managed_inside(outside) is None
+    assert _torch_workers.managed_inside(lambda: inside) is not None
+
+
+def test_a_forked_child_goes_on_with_ordinary_memory():
+    parent = torch.full((1000,), 2.0)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child = torch.ones(1000) + parent
+            good = bool((child == 3).all()) and not gmm.torch.get_enabled_uvm() and not child.is_managed()
+            del child, parent
+            gc.collect()
+            gmm.torch.set_enabled_uvm()
+            good = good and torch.ones(5).is_managed()  # a context of its own
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert bool((parent == 2).all())
+
+
+def test_the_environment_variable():
+    code = ("import gmm.torch, torch; print(gmm.torch.get_enabled_uvm(), gmm.torch.is_managed(torch.ones(3)), hasattr(torch.cuda, 'set_enabled_uvm'))")
+    for value, printed in (("1", "True True False"), ("0", "False False False")):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "PYTORCH_ENABLE_UNIFIED_MEMORY": value}, capture_output=True,
+                              text=True, timeout=120, check=False)
+        assert done.stdout.strip() == printed, done.stdout + done.stderr
+
+
+def test_without_a_compiler_it_says_what_is_missing(tmp_path):
+    code = "import gmm.torch\ntry:\n    gmm.torch.set_enabled_uvm()\nexcept RuntimeError as error:\n    print(error)"
+    environment = {**os.environ, "GMM_TORCH_CACHE": str(tmp_path), "PATH": str(tmp_path)}
+    environment.pop("CXX", None)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert "C++ compiler" in done.stdout, done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**environment, "CXX": "/bin/false"}, capture_output=True, text=True, timeout=120, check=False)
+    assert "did not compile" in done.stdout, done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())

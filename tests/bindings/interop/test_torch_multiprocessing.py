@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors over gmm's memory through torch.multiprocessing."""
+import gc
+import pickle
+import time
+import weakref
+
+import pytest
+import torch
+import torch.multiprocessing
+
+import gmm
+import gmm.multiprocessing as sharing
+from gmm import Kind, State
+from gmm._context import contexts
+
+gmm.multiprocessing.enable_torch()
+torch.multiprocessing.set_forkserver_preload(["gmm._torch_multiprocessing"])  # PyTorch is imported once for all processes
+PROCESSES = torch.multiprocessing.get_context("forkserver")
+SECONDS = 120
+
+
+@pytest.fixture
+def context():
+    context = gmm.Context("host")
+    yield context
+    gc.collect()
+    context.close()
+
+
+def tensor_of(context, count=1000, kind=Kind.HOST):
+    """A float tensor over gmm's memory, and its address."""
+    tensor = torch.from_dlpack(context.alloc(4 * count, kind)).view(torch.float32)
+    tensor.copy_(torch.arange(count))
+    return tensor
+
+
+def states_of(address):
+    """What the contexts of this process say, also those that were opened for an import."""
+    return {context.query(address).state for context in list(contexts) if not context.closed}
+
+
+def is_shared(tensor):
+    return State.IMPORTED in states_of(tensor.untyped_storage().data_ptr())
+
+
+def until(condition):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.01)
+
+
+# What the other process does.
+
+
+def add_one(tensor):
+    assert is_shared(tensor), "a copy came"
+    tensor += 1
+
+
+def answer(queue, answers):
+    """Tells of each tensor whether it lies in the sender's memory and its sum, and adds 1 to it."""
+    while (tensor := queue.get()) is not None:
+        answers.put((is_shared(tensor), float(tensor.sum()), type(tensor).__name__, tensor.requires_grad, tuple(tensor.stride())))
+        with torch.no_grad():
+            tensor += 1
+        del tensor
+        gc.collect()
+        answers.put("done")
+
+
+def same_storage(queue, answers):
+    first, second = queue.get(), queue.get()
+    answers.put(first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr())
+    answers.put(first.untyped_storage()._cdata == second.untyped_storage()._cdata)
+
+
+def bounce(queue, back):
+    back.put(queue.get())
+    queue.get()
+
+
+def make(back, kind):
+    gmm.multiprocessing.enable_torch()
+    back.put(tensor_of(gmm.Context("host"), 10, kind))
+
+
+@pytest.fixture
+def peer():
+    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
+    process = PROCESSES.Process(target=answer, args=(queue, answers))
+    process.start()
+
+    def send(tensor):
+        queue.put(tensor)
+        got = answers.get(timeout=SECONDS)
+        assert answers.get(timeout=SECONDS) == "done"
+        return got
+
+    yield send
+    queue.put(None)
+    process.join(SECONDS)
+    assert process.exitcode == 0
+
+
+# The tests.
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST, Kind.VMM, Kind.DEVICE])
+def test_argument(context, kind):
+    tensor = tensor_of(context, kind=kind)
+    address = tensor.data_ptr()
+    process = PROCESSES.Process(target=add_one, args=(tensor,))
+    process.start()
+    process.join(SECONDS)
+    assert process.exitcode == 0
+    assert torch.equal(tensor, torch.arange(1000) + 1.0) and tensor.data_ptr() == address
+    assert context.query(address).state == State.ACTIVE  # PyTorch's own way would have moved it to a file
+
+
+def test_views_parameters_and_types(context, peer):
+    base = tensor_of(context, 100)
+    assert peer(base) == (True, 4950.0, "Tensor", False, (1,))
+    part = base[10:20]
+    assert peer(part) == (True, float(sum(range(10, 20)) + 10), "Tensor", False, (1,))
+    assert peer(base.view(10, 10).t())[::4] == (True, (1, 10))
+    assert peer(torch.nn.Parameter(base))[::2] == (True, "Parameter", (1,))
+    assert peer(base.detach().requires_grad_())[3] is True
+    words = base.view(torch.int32)
+    assert peer(words)[0] is True
+    assert base[99].view(torch.int32) == torch.tensor(103.0).view(torch.int32) + 1  # four times as a float, once as a whole number
+
+
+def test_others_go_pytorchs_way(context, peer):
+    ordinary = torch.arange(10.0)
+    assert peer(ordinary)[:2] == (False, 45.0)
+    assert ordinary.is_shared() and ordinary[0] == 1
+    assert peer(torch.empty(0))[1] == 0.0
+
+
+def test_history_is_refused(context):
+    leaf = tensor_of(context).requires_grad_()
+    with pytest.raises(RuntimeError, match="autograd"):
+        PROCESSES.Pipe()[0].send(leaf * 2)
+    with pytest.raises(RuntimeError, match="autograd"):
+        PROCESSES.Pipe()[0].send(leaf[1:])
+
+
+def test_managed_memory_is_refused_and_stays(context):
+    tensor = tensor_of(context, kind=Kind.MANAGED)
+    address = tensor.data_ptr()
+    with pytest.raises(gmm.InvalidKindError, match=r"clone\(\)"):
+        PROCESSES.Pipe()[0].send(tensor)
+    assert tensor.data_ptr() == address and tensor[5] == 5 and sharing.in_transit() == 0
+
+
+def test_storage_is_one(context):
+    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
+    process = PROCESSES.Process(target=same_storage, args=(queue, answers))
+    process.start()
+    base = tensor_of(context)
+    queue.put(base[:10])
+    queue.put(base[10:])
+    assert [answers.get(timeout=SECONDS), answers.get(timeout=SECONDS)] == [True, True]
+    process.join(SECONDS)
+    assert process.exitcode == 0
+
+
+def test_sender_may_forget_at_once(context):
+    """And the memory goes when the last of both has let it go."""
+    live = context.stats().live_bytes
+    tensor = tensor_of(context)
+    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
+    queue.put(tensor)
+    until(lambda: sharing.in_transit() == 1)
+    del tensor
+    gc.collect()
+    assert context.stats().live_bytes > live
+    process = PROCESSES.Process(target=answer, args=(queue, answers))
+    process.start()
+    assert answers.get(timeout=SECONDS)[:2] == (True, 499500.0)
+    queue.put(None)
+    process.join(SECONDS)
+    assert process.exitcode == 0 and sharing.wait_until_received(SECONDS)
+    until(lambda: gc.collect() is not None and context.stats().live_bytes == live)
+
+
+def test_worker_ends_and_tensor_stays():
+    back = PROCESSES.Queue()
+    process = PROCESSES.Process(target=make, args=(back, Kind.HOST))
+    process.start()
+    tensor = back.get(timeout=SECONDS)
+    process.join(SECONDS)
+    assert process.exitcode == 0 and is_shared(tensor) and float(tensor.sum()) == 45
+    tensor += 1
+    address, buffers = tensor.data_ptr(), weakref.ref(tensor)
+    del tensor
+    gc.collect()
+    assert buffers() is None and states_of(address) == {State.UNKNOWN}  # unmapped with the last tensor
+
+
+def test_it_comes_back_as_itself(context):
+    queue, back = PROCESSES.Queue(), PROCESSES.Queue()
+    process = PROCESSES.Process(target=bounce, args=(queue, back))
+    process.start()
+    tensor = tensor_of(context)
+    queue.put(tensor)
+    again = back.get(timeout=SECONDS)
+    assert again.data_ptr() == tensor.data_ptr()
+    assert again.untyped_storage()._cdata == tensor.untyped_storage()._cdata
+    queue.put(None)
+    process.join(SECONDS)
+    assert process.exitcode == 0
+
+
+def test_plain_pickle_copies(context):
+    """torch.save() and pickle write the contents, as of any tensor."""
+    tensor = tensor_of(context)
+    again = pickle.loads(pickle.dumps(tensor))
+    assert torch.equal(again, tensor) and again.data_ptr() != tensor.data_ptr() and sharing.in_transit() == 0

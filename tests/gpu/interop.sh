@@ -1,0 +1,321 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds gmm on a machine with a GPU and runs there what it does with other libraries: Numba, PyTorch, CuPy, RMM and JAX, and between
+# processes. What is right or wrong runs side by side on the one GPU, what is measured alone, after it. Ends with a table, also in $OUT/summary.txt.
+#
+# Usage: tests/gpu/interop.sh
+#   OUT=FOLDER          where summary.txt, log.txt and Numba's own logs go; default tests/gpu/out
+#   GMM_GPU_SECONDS=N   how long the whole may take; default 300
+#   GMM_GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
+#   PYTHON=PATH         the interpreter with the libraries; python3
+#   BUILD=FOLDER        a build folder to use and keep; default: a new one
+#   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: a row with "----" ran to its end, and shows nothing about a GPU
+#
+# Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which tests/gpu/pack.sh
+# fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+root=$PWD
+out=${OUT:-$root/tests/gpu/out}
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+log=$out/log.txt
+summary=$out/summary.txt
+work=$(mktemp -d) || exit 1
+build=${BUILD:-$work/build}
+fake=${GMM_GPU_RUN_FAKE:-}
+patience=${fake:+8} # a rehearsal may run on a small machine
+python=${PYTHON:-python3}
+deadline=$((SECONDS + ${GMM_GPU_SECONDS:-300} * ${patience:-1}))
+most=4 # programs at once
+rows=()
+failed=0
+: >"$log"
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+
+# row RESULT NAME SECONDS WORDS
+row() {
+  rows+=("$(printf '%-4s  %-28s %4s s  %s' "$1" "$2" "$3" "$4")")
+  echo "${rows[-1]}"
+  [ "$1" != FAIL ] || failed=$((failed + 1))
+}
+
+# A line below the row.
+below() {
+  rows+=("        $1")
+  echo "${rows[-1]}"
+}
+
+# What the output in $1 counts, of the Test Anything Protocol.
+counts() {
+  awk '
+    /^ok .*# SKIP/ { skipped++; seen = 1; next }
+    /^ok / { passed++; seen = 1 }
+    /^not ok / { failed++; seen = 1 }
+    END { if (seen) printf "%d passed, %d failed, %d skipped", passed, failed, skipped }' "$1"
+}
+
+wanted() {
+  local word
+  [ -n "${GMM_GPU_ONLY:-}" ] || return 0
+  for word in $GMM_GPU_ONLY; do [[ $1 != *"$word"* ]] || return 0; done
+  return 1
+}
+
+# report NAME SECONDS STATUS LIMIT LOG KIND: the row of a command that has ended.
+report() {
+  local name=$1 seconds=$2 status=$3 limit=$4 file=$5 kind=$6 words result=PASS
+  { printf '\n===== %s\n' "$name" && cat "$file"; } >>"$log"
+  words=$(counts "$file")
+  if [ "$status" != 0 ]; then
+    result=FAIL
+    if [ "$status" = 124 ] || [ "$status" = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
+    words="exit $status${words:+; $words}"
+    # No GPU library starts on the fake driver: there only the end of the script counts. python_cost.py says 3 without CuPy.
+    if [ -n "$fake" ] && { { [ "$kind" = gpu ] && grep -qE '^1\.\.[0-9]+$' "$file"; } || [ "$kind $status" = 'timed 3' ]; }; then result='----'; fi
+  fi
+  row "$result" "$name" "$seconds" "$words"
+  while read -r line; do below "$line"; done < <(
+    [ "$kind" != timed ] || grep -avE '^(1\.\.|not ok|$)' "$file" | head -n 60 | cut -c 1-220
+    [ "$result" = PASS ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 | cut -c 1-250
+    [ "$result" != PASS ] || [ "$kind" = timed ] || grep -aE '^ok .*# SKIP' "$file" | head -n 3 | cut -c 1-150
+  )
+}
+
+# step NAME SECONDS KIND COMMAND...: waits for it; one row.
+step() {
+  local name=$1 limit=$(($2 * ${patience:-1})) kind=$3 begin=$SECONDS status left=$((deadline - SECONDS))
+  shift 3
+  wanted "$name" || [ "$kind" = build ] || return 0
+  if [ "$left" -lt 5 ]; then
+    row FAIL "$name" 0 'not run: no time was left'
+    return 1
+  fi
+  [ "$left" -ge "$limit" ] || limit=$left
+  timeout -k 5 "$limit" "$@" </dev/null >"$work/step.log" 2>&1
+  status=$?
+  report "$name" $((SECONDS - begin)) $status "$limit" "$work/step.log" "$kind"
+  return $status
+}
+
+# job NAME SECONDS KIND COMMAND...: the same beside others; the rows come with finish_jobs, in this order.
+job_names=()
+job() {
+  local name=$1 limit=$(($2 * ${patience:-1})) kind=$3 number=${#job_names[@]} left
+  shift 3
+  wanted "$name" || return 0
+  while [ "$(jobs -rp | wc -l)" -ge $most ]; do wait -n; done
+  left=$((deadline - SECONDS))
+  [ "$left" -ge "$limit" ] || limit=$left
+  job_names+=("$name")
+  echo "$kind $limit" >"$work/job.$number"
+  if [ "$left" -lt 5 ]; then
+    echo 'not run: no time was left' >"$work/job.$number.log"
+    echo "124 0" >"$work/job.$number.end"
+    return
+  fi
+  (
+    begin=$SECONDS
+    timeout -k 5 "$limit" "$@" </dev/null >"$work/job.$number.log" 2>&1 &
+    trap 'kill $! 2>/dev/null' TERM
+    wait $!
+    echo "$? $((SECONDS - begin))" >"$work/job.$number.end"
+  ) &
+}
+
+finish_jobs() {
+  local number kind limit status seconds
+  wait
+  for number in "${!job_names[@]}"; do
+    read -r kind limit <"$work/job.$number"
+    read -r status seconds <"$work/job.$number.end"
+    report "${job_names[number]}" "$seconds" "$status" "$limit" "$work/job.$number.log" "$kind"
+  done
+}
+
+finish() {
+  {
+    if [ -n "$fake" ]; then
+      echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THIS SAYS NOTHING ABOUT A GPU. ***'
+    fi
+    echo "gmm tests/gpu/interop.sh"
+    echo "GPU:      $gpu"
+    echo "driver:   $driver"
+    echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
+    echo "system:   $(uname -sr); $(nproc) cores; $(c++ --version 2>/dev/null | head -n 1)"
+    echo "Python:   ${versions:-not asked}"
+    echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
+    # shellcheck disable=SC2016 # the quotes are printed
+    echo "command:  ${fake:+GMM_GPU_RUN_FAKE=1 }${GMM_GPU_ONLY:+GMM_GPU_ONLY='$GMM_GPU_ONLY' }tests/gpu/interop.sh"
+    echo
+    printf '%s\n' "${rows[@]}"
+    echo
+    echo "$failed rows failed, $SECONDS s in all"
+    if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. ***'; fi
+  } | tee "$summary"
+  [ $failed = 0 ]
+  exit
+}
+
+used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
+
+# --- the machine ----------------------------------------------------------------------------------------------
+if [ -n "$fake" ]; then
+  gpu='none: the fake driver of the tests'
+  driver='fake'
+else
+  gpu=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
+  if [ -z "$gpu" ]; then
+    gpu=none
+    row FAIL 'a GPU answers' 0 'nvidia-smi shows none'
+    finish
+  fi
+  # Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.
+  free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits | head -n 1)
+  if [ "$free" -lt 40000 ]; then
+    row FAIL 'free GPU memory' 0 "$free MiB; 40000 are needed"
+    finish
+  fi
+  used_before=$(used_memory)
+fi
+
+# python_with LIBRARY: the interpreter. A rehearsal uses the environments that tests/support/setup.sh makes.
+python_with() {
+  local environment=interop
+  [ "$1" != torch ] || environment=torch
+  if [ -n "$fake" ] && [ -x "$root/.deps/$environment/bin/python" ]; then
+    echo "$root/.deps/$environment/bin/python"
+  else
+    echo "$python"
+  fi
+}
+
+# --- what came along --------------------------------------------------------------------------------------------
+site=$work/site
+wheels=()
+command -v swig >/dev/null || wheels+=(.gpu/wheels/swig-*.whl)
+"$(python_with rmm)" -c 'import rmm' 2>/dev/null || wheels+=(.gpu/wheels/rmm_cu13-*.whl .gpu/wheels/librmm_cu13-*.whl .gpu/wheels/rapids_logger-*.whl)
+found=()
+for wheel in "${wheels[@]}"; do [ ! -f "$wheel" ] || found+=("$wheel"); done
+if [ ${#found[@]} != 0 ]; then
+  step 'wheels that came along' 60 build "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$site" "${found[@]}"
+  export PATH=$site/bin:$PATH PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+fi
+if [ -d .gpu/zlib ] && ! echo '#include <zlib.h>' | c++ -xc++ -E - >/dev/null 2>&1; then
+  # Meson looks for both: the description, and what the compiler finds by itself.
+  # shellcheck disable=SC2016 # pkg-config's variables
+  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' "$root/.gpu/zlib" \
+    "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' .gpu/zlib/zlib.h)" >"$work/zlib.pc"
+  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib LIBRARY_PATH=$root/.gpu/zlib
+fi
+[ ! -d .gpu/include ] || export CPATH=$root/.gpu/include${CPATH:+:$CPATH}
+
+# --- the build --------------------------------------------------------------------------------------------------
+# A release, as users have it: some of it is measured.
+options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dcli=disabled -Dwerror=false)
+if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
+# Only what runs below.
+mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
+  grep -E '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_ipc|tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
+step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
+
+unset GMM_BACKEND
+export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false GMM_TORCH_CACHE=$work/torch OUT=$out BUILD=$build
+export NUMBA_SUITE=${NUMBA_SUITE:-$root/.gpu/numba-suite}
+if [ -n "$fake" ]; then
+  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))}
+fi
+versions=$("$python" - 2>>"$log" <<'CODE'
+import importlib.metadata as metadata, platform
+names = {"numba-cuda": "numba-cuda", "torch": "torch", "CuPy": "cupy-cuda13x", "RMM": "rmm-cu13", "JAX": "jax", "jaxlib": "jaxlib", "numpy": "numpy", "cuda-bindings": "cuda-bindings"}
+have = []
+for name, package in names.items():
+    try:
+        have.append(f"{name} {metadata.version(package)}")
+    except metadata.PackageNotFoundError:
+        have.append(f"no {name}")
+print(platform.python_version(), *have, sep=", ")
+CODE
+)
+
+# first_of PATH...: the first that is there.
+first_of() {
+  local path
+  for path in "$@"; do
+    if [ -f "$path" ]; then
+      echo "$path"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# check NAME SECONDS LIBRARY KIND PATH [ARGUMENT...]: a script of this folder, in Python or bash, beside others.
+check() {
+  local name=$1 limit=$2 library=$3 kind=$4 path
+  shift 4
+  wanted "$name" || return 0
+  if ! path=$(first_of "$1.py" "$1.sh"); then
+    row FAIL "$name" 0 "not there: $1.py or .sh"
+    return
+  fi
+  shift
+  case $path in
+    *.py) job "$name" "$limit" "$kind" "$(python_with "$library")" "$path" "$@" ;;
+    *) job "$name" "$limit" "$kind" env PYTHON="$(python_with "$library")" bash "$path" "$@" ;;
+  esac
+}
+
+# --- right or wrong: side by side -------------------------------------------------------------------------------
+suite=()
+[ ! -d "$NUMBA_SUITE" ] || suite=("$NUMBA_SUITE")
+check 'Numba' 150 numba gpu tests/gpu/numba_check "${suite[@]}"
+# Its tests of IPC give a new process 4 seconds to start CUDA: the others do not all start in the same moment.
+if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
+check 'PyTorch' 100 torch gpu tests/gpu/torch_check
+check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
+if first_of tests/gpu/ipc_check.py tests/gpu/ipc_check.sh >/dev/null; then check 'between processes' 90 torch gpu tests/gpu/ipc_check; fi
+check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
+check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
+# A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
+job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} "$(python_with numba)" tests/bindings/python/run.py
+for path in "$build"/tests/api/conformance_ipc*; do
+  if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 60 host env GMM_BACKEND=cuda "$path"; fi
+done
+for path in examples/python/*.py; do
+  name=${path##*/}
+  case $name in
+    tour.py | replay.py) continue ;; # tests/gpu/run.sh runs the tour
+  esac
+  library=cupy
+  if grep -q 'import torch' "$path" && ! grep -q 'import cupy' "$path"; then library=torch; fi
+  # In a rehearsal without the fake driver, which the libraries would take for a GPU.
+  job "example $name" 60 example env ${fake:+LD_LIBRARY_PATH="$build/lib"} "$(python_with "$library")" "$path"
+done
+finish_jobs
+
+# --- measured: alone --------------------------------------------------------------------------------------------
+if path=$(first_of tests/bench/python_cost.py tests/gpu/python_cost.py); then
+  step 'cost in Python' 40 timed "$(python_with cupy)" "$path"
+else
+  row FAIL 'cost in Python' 0 'not there: tests/bench/python_cost.py'
+fi
+if [ -x "$build/tests/bench/gmm-bench" ]; then
+  # A process takes half a second to start CUDA, so there are fewer of them than on the host backend.
+  step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16
+  step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 1 --threads 64 --iterations 100
+fi
+step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
+
+# --- what is left behind ----------------------------------------------------------------------------------------
+if [ -z "$fake" ]; then
+  sleep 1
+  used_after=$(used_memory)
+  if [ "$used_after" -le $((used_before + 64)) ]; then
+    row PASS 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
+  else
+    row FAIL 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
+  fi
+fi
+finish

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains GPT-2 small on random tokens with PyTorch's own allocator and with gmm's, and compares step time and peak reserved memory, in the Test
+Anything Protocol.
+
+Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes, which work in turns, a block of steps each, so that clocks and
+neighbours do the same to both; each block gives one ratio, and the median of them counts. At most 45 s.
+
+    train_gpt2.py [--batch 8] [--length 1024] [--blocks 10] [--steps 10] [--slower 1.02]
+    train_gpt2.py --rehearse      a tiny model on the CPU, without gmm: shows only that the script runs
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import tap  # noqa: E402 # pylint: disable=wrong-import-position
+
+MIB = 1 << 20
+SMALL = {"layers": 12, "heads": 12, "width": 768, "vocabulary": 50257}  # GPT-2 small: 124 million parameters
+TINY = {"layers": 2, "heads": 2, "width": 32, "vocabulary": 101}
+WARM_UP = 5
+
+
+def make_model(torch, shape, length):
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.heads = heads
+            self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            batch, tokens, width = x.shape
+            q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(self.before_attention(x)).chunk(3, dim=-1))
+            attended = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0, is_causal=True)
+            x = x + functional.dropout(self.out(attended.transpose(1, 2).reshape(batch, tokens, width)), 0.1, self.training)
+            return x + functional.dropout(self.down(functional.gelu(self.up(self.before_mlp(x)), approximate="tanh")), 0.1, self.training)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            width = shape["width"]
+            self.tokens, self.positions = nn.Embedding(shape["vocabulary"], width), nn.Embedding(length, width)
+            self.blocks = nn.ModuleList(Block(width, shape["heads"]) for _ in range(shape["layers"]))
+            self.norm = nn.LayerNorm(width)
+            self.head = nn.Linear(width, shape["vocabulary"], bias=False)
+            self.head.weight = self.tokens.weight
+
+        def forward(self, tokens, targets):
+            x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            logits = self.head(self.norm(x))
+            return functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+
+    return Model()
+
+
+def child(arguments):
+    """Does steps when a line of its input says so, and prints one JSON object for each line."""
+    begin = time.monotonic()
+    if arguments.child == "gmm" and not arguments.rehearse:
+        import gmm
+        import gmm.torch
+
+        gmm.torch.use()
+    import torch
+
+    device = "cpu" if arguments.rehearse else "cuda"
+    wait = (lambda: None) if arguments.rehearse else torch.cuda.synchronize
+    shape = TINY if arguments.rehearse else SMALL
+    if arguments.rehearse:
+        torch.set_num_threads(1)
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    model = make_model(torch, shape, arguments.length).to(device)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.02)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=not arguments.rehearse)
+    data = torch.randint(0, shape["vocabulary"], (8, arguments.batch, arguments.length + 1), generator=torch.Generator().manual_seed(2)).to(device)
+    done = 0
+
+    def step():
+        nonlocal done
+        batch = data[done % len(data)]
+        done += 1
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = model(batch[:, :-1], batch[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    def answer(**words):
+        print(json.dumps(words), flush=True)
+
+    for _ in range(WARM_UP):
+        loss = step()
+    wait()
+    answer(started=time.monotonic() - begin, version=torch.__version__)
+    for line in sys.stdin:
+        if not line.strip().isdigit():
+            break
+        times = []
+        for _ in range(int(line)):
+            start = time.perf_counter()
+            loss = step()
+            wait()
+            times.append(time.perf_counter() - start)
+        answer(times=times)
+    if arguments.rehearse:
+        reserved = live = 0
+    elif arguments.child == "gmm":
+        statistics_now = gmm.context().stats(device=0)
+        reserved, live = statistics_now.peak_reserved_bytes, statistics_now.peak_live_bytes
+    else:
+        reserved, live = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
+    answer(reserved=reserved, live=live, loss=float(loss))
+    sys.stdout.flush()
+    os._exit(0)  # what was asked for is printed; the end of an allocator is tested elsewhere
+
+
+class Trainer:
+    """One of the two processes."""
+
+    def __init__(self, name, arguments):
+        self.name = name
+        options = ["--batch", str(arguments.batch), "--length", str(arguments.length)] + (["--rehearse"] if arguments.rehearse else [])
+        environment = {key: value for key, value in os.environ.items() if key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+        self.process = subprocess.Popen([sys.executable, __file__, "--child", name, *options], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process with {self.name}'s allocator ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def ask(self, line):
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.read()
+
+
+def compare(arguments):
+    trainers = [Trainer(name, arguments) for name in ("torch", "gmm")]
+    guard = threading.Timer(arguments.seconds, lambda: [trainer.process.kill() for trainer in trainers])
+    guard.start()
+    try:
+        started = [trainer.read() for trainer in trainers]
+        print(f"# PyTorch {started[0]['version']}; batch {arguments.batch} x {arguments.length} tokens; started in "
+              f"{max(one['started'] for one in started):.1f} s", flush=True)
+        ratios, times = [], {trainer.name: [] for trainer in trainers}
+        for number in range(arguments.blocks):
+            block = {}
+            for trainer in trainers if number % 2 else reversed(trainers):
+                took = trainer.ask(arguments.steps)["times"]
+                times[trainer.name] += took
+                block[trainer.name] = statistics.median(took)
+            ratios.append(block["gmm"] / block["torch"])
+        ends = {trainer.name: trainer.ask("end") for trainer in trainers}
+    finally:
+        guard.cancel()
+        for trainer in trainers:
+            trainer.process.kill()
+            trainer.process.wait()
+    ratio = statistics.median(ratios)
+    print(f"# step: PyTorch's allocator {1e3 * statistics.median(times['torch']):.3f} ms, gmm {1e3 * statistics.median(times['gmm']):.3f} ms (medians of "
+          f"{len(times['gmm'])} steps); ratios of blocks {min(ratios):.4f} to {max(ratios):.4f}", flush=True)
+    for name, end in ends.items():
+        print(f"# {name}: peak reserved {end['reserved'] / MIB:.1f} MiB, peak live {end['live'] / MIB:.1f} MiB, last loss {end['loss']:.4f}", flush=True)
+    return ratio, ends
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--slower", type=float, default=1.02, help="the most that a step may take, as a ratio")
+    parser.add_argument("--seconds", type=float, default=45)
+    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--child", choices=["torch", "gmm"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rehearse:
+        arguments.batch, arguments.length, arguments.blocks, arguments.steps = 2, 16, 3, 3
+    if arguments.child:
+        child(arguments)
+    try:
+        ratio, ends = compare(arguments)
+    except (RuntimeError, OSError, ValueError) as error:
+        tap.check(False, f"GPT-2 small trains with both allocators: {error}")
+        tap.finish()
+    tap.check(abs(ends["torch"]["loss"] - ends["gmm"]["loss"]) < 0.1, "GPT-2 small: the losses of both agree")
+    if arguments.rehearse:
+        tap.skip(f"GPT-2 small: a step takes no longer (ratio {ratio:.4f})", "a rehearsal on the CPU")
+        tap.skip("GPT-2 small: less memory is reserved", "a rehearsal on the CPU")
+        tap.finish()
+    tap.check(ratio <= arguments.slower, f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's allocator (at most {arguments.slower})")
+    saved = ends["gmm"]["reserved"] / ends["torch"]["reserved"]
+    tap.check(0 < saved < 1, f"GPT-2 small: peak reserved is {saved:.4f} of PyTorch's: {ends['gmm']['reserved'] / MIB:.1f} of {ends['torch']['reserved'] / MIB:.1f} MiB")
+    tap.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# on_sycl.sh PROTOCOL PROGRAM [ARGUMENT...]: runs a test on the SYCL backend, with the dpctl of .deps/sycl on its CPU device.
+# That environment is optional and comes in the background (setup_environments of setup.sh), so whether it is there is found out now; without
+# it the test is skipped with the reason, by PROTOCOL: tap, gtest or exit (Meson's status 77).
+root=$(cd "$(dirname "$0")/../.." && pwd)
+deps=$root/.deps/sycl
+protocol=$1
+shift
+
+skip() {
+  case $protocol in
+    tap) printf 'ok 1 - %s on SYCL # SKIP %s\n1..1\n' "$(basename "$1")" "$2" ;;
+    *) echo "skipped: $2" ;;
+  esac
+  [ "$protocol" = tap ] || exit 77
+  exit 0
+}
+
+[ -f "$deps/ready" ] || skip "$1" "no environment .deps/sycl (see .deps/environments.log)"
+GMM_SYCL_LIBRARY=$(echo "$deps"/lib/python3*/site-packages/dpctl/libDPCTLSyclInterface.so)
+OCL_ICD_FILENAMES=$deps/lib/libintelocl.so
+ONEAPI_DEVICE_SELECTOR=opencl:cpu
+GMM_BACKEND=sycl
+LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$deps/lib # for libOpenCL.so.1, which the runtime looks for by name
+export LD_LIBRARY_PATH GMM_SYCL_LIBRARY OCL_ICD_FILENAMES ONEAPI_DEVICE_SELECTOR GMM_BACKEND
+"$deps/bin/python" -m dpctl -f 2>/dev/null | grep -q 'opencl:cpu' || skip "$1" "dpctl of .deps/sycl sees no CPU device"
+exec "$@"
