@@ -230,6 +230,20 @@ def test_pause(folder, backend, fake=False):
                 tap.check(re.match("handles of [0-9]+ MiB", row["setting"]) and row["handles"] <= 4, f"{name}: raw_best says its handles", [str(row)])
 
 
+def test_ipc(backend, fake=False):
+    name = f"ipc, {backend}{' (fake)' if fake else ''}"
+    rows, _ = rows_of(name, "ipc", "--backend", backend, "--samples", "5", "--iterations", "300", "--blocks", "10", "--threads", "8", fake=fake)
+    operations = {"export", "export again", "import", "import of what is mapped", "cycle", "processes in turn", "processes at once"}
+    for kind in ("device", "vmm", "host"):
+        of_kind = [row for row in rows if row["kind"] == kind]
+        tap.check({row["operation"] for row in of_kind} == operations and {row["subject"] for row in of_kind} == {"gmm", "raw"},
+                  f"{name}: all operations of {kind} memory, and raw", [str(of_kind)])
+        tap.check(all(row.get("lost", 0) == 0 and row.get("descriptors_more", 0) == 0 for row in of_kind),
+                  f"{name}: {kind}: no process is lost, no descriptor is left", [str(of_kind)])
+        more = [row["resident_bytes_more"] for row in of_kind if row["operation"] == "cycle"]
+        tap.check(all(value < 4 << 20 for value in more), f"{name}: {kind}: cycles leave the memory as it was", [str(more)])
+
+
 def test_pause_calls(backend, fake=False):
     """A figure that no machine changes: 1,000 blocks of 2 MiB under a tag go in few calls, also the first time."""
     rows, _ = rows_of(f"pause of 1,000 blocks, {backend}", "pause", "--backend", backend, "--subject", "gmm", "--samples", "2", fake=fake)
@@ -304,6 +318,7 @@ def test_fake_cuda(folder):
     tap.check(len(rows) == 1 and rows[0]["reserved_over_requested"] >= 1, "what is held covers what was asked for", [str(rows)])
     test_pause(folder, "cuda", fake=True)
     test_pause_calls("cuda", fake=True)
+    test_ipc("cuda", fake=True)
     got = bench("pause", "--backend", "cuda", "--subject", "gmm", *PAUSE, fake=True)
     tap.check("the peer torch_memory_saver is missing" in got[2] and "THE DRIVER IS THE FAKE ONE" in got[1], "torch_memory_saver is said to be missing", [*got[1:]])
 
@@ -383,6 +398,7 @@ def main():
         test_peers(pathlib.Path(folder))
         test_pause(pathlib.Path(folder), "host")
         test_pause_calls("host")
+        test_ipc("host")
         test_pause_peers(pathlib.Path(folder))
         test_figures(pathlib.Path(folder))
         test_picture(pathlib.Path(folder))

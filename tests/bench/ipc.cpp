@@ -252,7 +252,7 @@ std::string word_of(const Row &row) { return row.words.empty() ? "" : row.words[
 ExitCode run_ipc(const Run &run) {
   gmm_context *context = nullptr;
   std::string error;
-  if (!open_context(run.platform.backend, run.options.host_memory << 30, &context, &error))
+  if (!open_context(run.platform.backend, run.options.host_memory, &context, &error))
     return std::fprintf(stderr, "gmm-bench: %s\n", error.c_str()), kFailed;
   std::vector<uint32_t> kinds = run.options.kinds;
   if (kinds.empty()) kinds = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_HOST};

@@ -114,7 +114,7 @@ const std::vector<Flag> &flags() {
          return true;
        }},
       {"--kind", [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }, true,
-       "pair mixed replay trace"},
+       "pair mixed replay trace ipc"},
       {"--subject", [](const std::string &text, Options *o) { return names(text, &o->names); }},
       {"--peers", [](const std::string &text, Options *o) { return o->peers = text, !text.empty(); }},
       {"--samples", [](const std::string &text, Options *o) { return one(text, 1, 100000, &o->samples); }},

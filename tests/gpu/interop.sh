@@ -275,7 +275,7 @@ check 'Numba' 150 numba gpu tests/gpu/numba_check "${suite[@]}"
 if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
 check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
-if first_of tests/gpu/ipc_check.py tests/gpu/ipc_check.sh >/dev/null; then check 'between processes' 90 torch gpu tests/gpu/ipc_check; fi
+if first_of tests/gpu/ipc_check.py tests/gpu/ipc_check.sh >/dev/null; then check 'between processes' 90 torch gpu tests/gpu/ipc_check "$build"; fi
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
 # A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
@@ -303,7 +303,7 @@ else
 fi
 if [ -x "$build/tests/bench/gmm-bench" ]; then
   # A process takes half a second to start CUDA, so there are fewer of them than on the host backend.
-  step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16
+  step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16 --samples 60 --iterations 2000
   step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 1 --threads 64 --iterations 100
 fi
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}

@@ -200,6 +200,8 @@ else
   row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
 fi
 
+step 'sharing between processes' 60 tests/gpu/ipc_check.sh "$build"
+
 # The drop-ins need PyTorch, and no fake driver is enough for it.
 if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
   step 'preload library' 150 tests/gpu/preload_check.sh "$build"

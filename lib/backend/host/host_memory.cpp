@@ -86,7 +86,8 @@ Status HostBackend::deallocate(const Allocation &allocation) {
 Status HostBackend::import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) {
   GMM_TRY(check_device(device));
   if (size == 0 || size % os::page_size() != 0)
-    return fail(GMM_ERROR_INVALID_SIZE, "%" PRIu64 " bytes of another process's memory: not a multiple of the page.", size);
+    return fail(GMM_ERROR_INVALID_SIZE, "%" PRIu64 " bytes of another process's memory: not a multiple of the page.",
+                size);
   GMM_TRY(os::memory_file_check(fd, size));
   Allocation made;
   GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &made.base));

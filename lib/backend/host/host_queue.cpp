@@ -138,7 +138,8 @@ Status HostBackend::event_record(NativeEvent event, Device device, gmm_stream st
 
 Status HostBackend::event_synchronize(NativeEvent event) {
   if (event == nullptr) return no_event();
-  if (const HostSharedEvent *shared = imported_of(event)) return shared->wait(shared->recorded()) ? Status() : maker_gone();
+  if (const HostSharedEvent *shared = imported_of(event))
+    return shared->wait(shared->recorded()) ? Status() : maker_gone();
   StreamReference target;
   uint64_t position = 0;
   target.stream = event_of(event)->get(&position);

@@ -74,7 +74,8 @@ void HostSharedEvent::release() {
 Status HostSharedEvent::begin(uint64_t *number) {
   const uint64_t next = recorded_ + 1;
   if (next > kSlots && passed_[next % kSlots].load(std::memory_order_acquire) != next - kSlots)
-    return fail(GMM_ERROR_BUSY, "Recording an event for other processes: %u records of it are under way; wait for some of them.",
+    return fail(GMM_ERROR_BUSY,
+                "Recording an event for other processes: %u records of it are under way; wait for some of them.",
                 static_cast<unsigned>(kSlots));
   *number = next;
   return Status();
