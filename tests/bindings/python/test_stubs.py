@@ -26,7 +26,7 @@ def test_stubs(tmp_path):
     (tmp_path / "gmm").mkdir()
     for stub in package.glob("*.pyi"):
         shutil.copy(stub, tmp_path / "gmm")
-    with_stub = {path.stem for path in package.glob("[a-z]*.py")} | {"__init__"}
+    with_stub = {path.stem for path in package.glob("[a-z]*.py")} | {"__init__", "_enums"}
     assert {path.stem for path in (tmp_path / "gmm").iterdir()} == with_stub
     if importlib.util.find_spec("numba") is None:  # gmm.numba is a module of Numba's: it cannot be imported without
         (tmp_path / "gmm" / "numba.pyi").unlink()
