@@ -66,6 +66,24 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  */
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
+/**
+ * gmm_alloc() for a thread that must not wait, as it draws a frame or holds an interpreter's lock: allocates when the calling thread's cache has a
+ * block, without a lock, a wait, a driver call or a callback.
+ *
+ * GMM_NOT_READY: nothing happened; gmm_alloc() does it, and says what is wrong when the arguments are. That is so for NULL (of desc too), for what asks
+ * for an alignment or flags, for a stream that may be in graph capture, while a trace is recorded, and in a child after fork().
+ * The thread's message stays as it is.
+ * Errors: none. Thread safety: any thread. Since: 0.1
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_alloc_cached(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
+                                                  void **out) GMM_NOEXCEPT;
+
+/**
+ * gmm_free() for a thread that must not wait: when the calling thread's cache takes the block. GMM_NOT_READY: nothing happened, and gmm_free() does it or
+ * says what is wrong: see gmm_alloc_cached(). Errors: none. Since: 0.1
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_free_cached(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
+
 /** State of a block. */
 typedef uint32_t gmm_state;
 enum {

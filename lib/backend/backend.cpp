@@ -20,7 +20,7 @@ int32_t Backend::host_numa_node(Device) { return -1; }
 
 Status Backend::allocate(Kind, Device, uint64_t, Allocation *) { return lacks("memory of this kind"); }
 Status Backend::deallocate(const Allocation &) { return lacks("memory of this kind"); }
-Status Backend::import_host(int32_t, uint64_t, Device, Allocation *) { return lacks("shared host memory"); }
+Status Backend::import_host(int32_t, uint64_t, Device, bool, Allocation *) { return lacks("shared host memory"); }
 
 Status Backend::reserve(uint64_t, void **) { return lacks("virtual memory management"); }
 Status Backend::unreserve(void *, uint64_t) { return lacks("virtual memory management"); }

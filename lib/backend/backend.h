@@ -105,13 +105,14 @@ class Backend {
   virtual int32_t host_numa_node(Device device);
 
   // --- Plain allocations: kDevice, kHost, kManaged ----------------------------------------------------
-  // `size` is a multiple of kExtentAlignment; `base` comes back aligned to it. kHost memory is page-locked, zeroed by the
-  // system, visible to every device, and backed by a file (memfd) so that it can be exported.
+  // `size` is a multiple of kExtentAlignment; `base` comes back aligned to it. kHost memory is page-locked and
+  // visible to every device; where the device can export (GMM_DEVICE_CAN_EXPORT_FD) it is backed by a file (memfd), and zeroed by the system.
   virtual Status allocate(Kind kind, Device device, uint64_t size, Allocation *out);
   // Does not wait for the device: the engine has.
   virtual Status deallocate(const Allocation &allocation);
   // Maps the file of another process's kHost memory; takes `fd` over on success.
-  virtual Status import_host(int32_t fd, uint64_t size, Device device, Allocation *out);
+  // `locked`: as kHost memory is; kDevice memory of the host backend, which has a file too, is not.
+  virtual Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out);
 
   // --- Virtual memory management ----------------------------------------------------------------------
   // Sizes are multiples of kExtentAlignment, which every granularity divides.

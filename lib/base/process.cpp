@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,7 +51,9 @@ int process_start_time(int32_t pid, uint64_t *out) {
   return 0;
 }
 
-uint64_t pid_namespace() {
+namespace {
+
+uint64_t read_pid_namespace() {
   char text[32];
   const ssize_t length = ::readlink("/proc/self", text, sizeof text - 1);
   if (length <= 0) return 0;
@@ -58,6 +61,19 @@ uint64_t pid_namespace() {
   if (std::strtol(text, nullptr, 10) != ::getpid()) return 0;
   struct stat status;
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
+
+uint64_t pid_namespace() {
+  // A process never changes its pid namespace, but a child may be in another.
+  static std::atomic<uint64_t> known_process{0}, known{0};
+  const auto self = static_cast<uint64_t>(::getpid());
+  if (known_process.load(std::memory_order_acquire) == self) return known.load(std::memory_order_relaxed);
+  const uint64_t number = read_pid_namespace();
+  known.store(number, std::memory_order_relaxed);
+  known_process.store(self, std::memory_order_release);
+  return number;
 }
 
 Status random_bytes(void *out, uint64_t size) {

@@ -63,10 +63,13 @@ Status IpcBroker::start(IpcEndpoint *out) {
 Status IpcBroker::start_locked() {
   GMM_TRY(open_socket());
   slots_ = static_cast<Slot *>(allocator_.allocate(sizeof(Slot) * kSlots, alignof(Slot)));
-  if (slots_ == nullptr)
+  free_ = static_cast<Slot **>(allocator_.allocate(sizeof(Slot *) * kSlots, alignof(Slot *)));
+  if (slots_ == nullptr || free_ == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "start of the thread that answers importers: no host memory for %u connections", kSlots);
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
+  // The first slot is taken first.
+  for (free_count_ = 0; free_count_ < kSlots; ++free_count_) free_[free_count_] = slots_ + (kSlots - 1 - free_count_);
   pending_ = 0;
   listen_again_ = complaints_since_ = 0;
   complaints_ = 0;
@@ -147,6 +150,8 @@ void IpcBroker::close_files() {
     slots_ = nullptr;
   }
   allocator_.deallocate(slots, sizeof(Slot) * kSlots);
+  allocator_.deallocate(free_, sizeof(Slot *) * kSlots);
+  free_ = nullptr;
   close_one(&listener_);
   close_one(&epoll_);
   close_one(&wake_);

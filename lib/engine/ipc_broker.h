@@ -103,7 +103,7 @@ class IpcBroker {
   void drop_late();
   void drop_revoked();
   Slot *oldest_pending();
-  Slot *free_slot();
+  void forget_pending(const Slot *slot);
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...);
 
   const HostAllocator allocator_;
@@ -129,6 +129,10 @@ class IpcBroker {
   Slot *slots_ = nullptr;
 
   // The thread's own.
+  // Which slots are free, and which pending ones came first: a list of 1,088 is not searched for each importer.
+  Slot **free_ = nullptr;
+  uint32_t free_count_ = 0;
+  Slot *pending_list_[kMaxPending] = {};  // oldest first
   uint32_t pending_ = 0;
   uint64_t listen_again_ = 0;  // when to listen again after running out of descriptors; 0: listening
   uint64_t complaints_since_ = 0;

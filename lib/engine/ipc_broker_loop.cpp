@@ -8,6 +8,7 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 #include "base/process.h"
 #include "engine/ipc_broker.h"
@@ -113,7 +114,7 @@ void IpcBroker::admit(int fd) {
     refuse(oldest, GMM_ERROR_BUSY);
   }
   // There is one: the pending are fewer than they may be, the live never more.
-  Slot *slot = free_slot();
+  Slot *slot = free_[free_count_ - 1];
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.ptr = slot;
@@ -127,13 +128,14 @@ void IpcBroker::admit(int fd) {
     ::close(fd);
     return;
   }
+  --free_count_;
   slot->fd = fd;
   slot->state = State::kPending;
   slot->granted = false;
   slot->received = 0;
   slot->pid = peer.pid;
   slot->since = monotonic_ms();
-  ++pending_;
+  pending_list_[pending_++] = slot;
   receive(slot);
 }
 
@@ -219,7 +221,7 @@ bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
   }
   slot->granted = true;
   slot->state = State::kLive;
-  --pending_;
+  forget_pending(slot);
   live_.fetch_add(1, std::memory_order_relaxed);
   if (grant.wants_fd && grant.fd < 0) {
     complain("refused process %d the allocation %" PRIu64 ": it has no file descriptor", slot->pid, request.allocation);
@@ -286,9 +288,10 @@ void IpcBroker::drop(Slot *slot) {
     slot->allocation = 0;
     slot->has_allocation = slot->revoked = false;
   }
-  if (slot->state == State::kPending) --pending_;
+  if (slot->state == State::kPending) forget_pending(slot);
   if (slot->state == State::kLive) live_.fetch_sub(1, std::memory_order_relaxed);
   slot->state = State::kFree;
+  free_[free_count_++] = slot;
   if (!slot->granted) return;
   slot->granted = false;
   resolver_.importer_gone(resolver_.user, allocation);
@@ -325,19 +328,15 @@ void IpcBroker::drop_revoked() {
   }
 }
 
-IpcBroker::Slot *IpcBroker::oldest_pending() {
-  if (pending_ == 0) return nullptr;
-  Slot *oldest = nullptr;
-  for (uint32_t i = 0; i < kSlots; ++i)
-    if (slots_[i].state == State::kPending && (oldest == nullptr || slots_[i].since < oldest->since))
-      oldest = &slots_[i];
-  return oldest;
-}
+IpcBroker::Slot *IpcBroker::oldest_pending() { return pending_ == 0 ? nullptr : pending_list_[0]; }
 
-IpcBroker::Slot *IpcBroker::free_slot() {
-  for (uint32_t i = 0; i < kSlots; ++i)
-    if (slots_[i].state == State::kFree) return &slots_[i];
-  return nullptr;
+void IpcBroker::forget_pending(const Slot *slot) {
+  for (uint32_t i = 0; i < pending_; ++i) {
+    if (pending_list_[i] != slot) continue;
+    --pending_;
+    std::memmove(pending_list_ + i, pending_list_ + i + 1, (pending_ - i) * sizeof *pending_list_);
+    return;
+  }
 }
 
 // A peer must not be able to fill the log.

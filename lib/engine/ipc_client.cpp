@@ -159,8 +159,8 @@ class Attempt {
                   static_cast<int>(peer.pid));
     // 0: the kernel has no number for it in this pid namespace.
     if (watch_ && peer.pid > 0) process_.reset(open_process(peer.pid));
-    // After that, so that a number that was used again in between is noticed.
-    if (visible && watch_ && !exporter_lives(handle_.exporter)) return gone(pid_);
+    // The number may have been used again meanwhile; but whoever answers with the token's memory lived on after this, and only the
+    // process that listens answers: a child after fork() has no broker.
     return Status();
   }
 

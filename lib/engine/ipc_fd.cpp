@@ -44,7 +44,8 @@ Status check_descriptor(int32_t fd, gmm_fd_type *type) {
   if (*type == GMM_FD_DEFAULT) *type = file ? GMM_FD_FILE : GMM_FD_OPAQUE;
   if (file || *type != GMM_FD_FILE) return Status();
   return fail(GMM_ERROR_INVALID_VALUE,
-              "gmm_import_fd(%" PRId32 "): the descriptor is no file, which GMM_FD_FILE means; pass the type that its maker says.",
+              "gmm_import_fd(%" PRId32
+              "): the descriptor is no file, which GMM_FD_FILE means; pass the type that its maker says.",
               fd);
 }
 
@@ -120,7 +121,7 @@ Status Sharing::map_fd(Import &import, int32_t fd, gmm_fd_type type) {
     GMM_TRY(seal(fd));
     int32_t own = -1;
     GMM_TRY(os::duplicate(fd, &own));
-    if (Status status = backend.import_host(own, size, import.device, &import.allocation); !status.ok()) {
+    if (Status status = backend.import_host(own, size, import.device, true, &import.allocation); !status.ok()) {
       ::close(own);
       return status;
     }

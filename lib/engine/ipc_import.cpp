@@ -122,7 +122,8 @@ Status Sharing::map_import(Import &import, uint32_t timeout_ms) {
   if (import.handle.kind == Kind::kVmm) return map_vmm(import, timeout_ms);
   int32_t fd = -1;
   GMM_TRY(connect(import, 0, IpcWant::kDescriptor, timeout_ms, &fd));
-  Status status = core_.backend->import_host(fd, import.handle.allocation_size, import.device, &import.allocation);
+  Status status = core_.backend->import_host(fd, import.handle.allocation_size, import.device,
+                                             import.handle.kind == Kind::kHost, &import.allocation);
   if (!status.ok()) {
     ::close(fd);
     return status;

@@ -213,6 +213,23 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
   return find_and_alloc(heap, size, size, alignment, stream, out);
 }
 
+bool alloc_at_once(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
+  HeapCache *cache = t_last.serial == heap.fast.serial ? t_last.cache : find_cache(heap);
+  if (cache == nullptr) return false;
+  if (enter(*cache)) {
+    StreamBins *bins = cache->current;
+    // bins_of() would make those of a new stream.
+    if (bins == nullptr || bins->key.stream != stream) {
+      bins = cache->all;
+      while (bins != nullptr && bins->key.stream != stream) bins = bins->next;
+      if (bins != nullptr) cache->current = bins;
+    }
+    if (bins != nullptr && take_cached(*cache, *bins, size, size, out)) return true;
+  }
+  leave(*cache);
+  return false;
+}
+
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
   HeapCache *cache = find_cache(heap);
   if (cache == nullptr) cache = make_cache(heap);
@@ -326,10 +343,12 @@ inline bool keep(StreamBins &bins, const Span &span, const CacheEntry &entry, ui
 
 }  // namespace
 
-Status cached_free(Core &core, void *block, gmm_stream stream) {
+// kAtOnce: GMM_NOT_READY instead of everything that is not the fast path.
+template <bool kAtOnce>
+static inline __attribute__((always_inline)) Status free_block(Core &core, void *block, gmm_stream stream) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Span *span = core.page_map.find(block);
-  if (__builtin_expect(span == nullptr, 0)) return free_error(core, span, block);
+  if (__builtin_expect(span == nullptr, 0)) return kAtOnce ? Status(GMM_NOT_READY) : free_error(core, span, block);
   const uint64_t offset = address - span->begin();
   uint64_t bytes = span->block_size.load(std::memory_order_relaxed);
   uint32_t index = 0;
@@ -337,17 +356,22 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
     // A block of a slab starts where its number says; of an address outside of the slab no number says so.
     index = static_cast<uint32_t>((offset / kUnit * span->reciprocal.load(std::memory_order_relaxed)) >> 24);
     if (__builtin_expect(index * bytes != offset || index >= span->block_count.load(std::memory_order_relaxed), 0))
-      return free_error(core, span, block);
+      return kAtOnce ? Status(GMM_NOT_READY) : free_error(core, span, block);
   } else {
     bytes = span->bytes();
-    if (__builtin_expect(offset != 0 || !span->is(SpanState::kLarge), 0)) return free_error(core, span, block);
+    if (__builtin_expect(offset != 0 || !span->is(SpanState::kLarge), 0))
+      return kAtOnce ? Status(GMM_NOT_READY) : free_error(core, span, block);
   }
   std::atomic<uint64_t> &slot = span->slot(index);
   const uint64_t asked = slot.load(std::memory_order_relaxed);
-  if (__builtin_expect(asked == 0, 0)) return free_error(core, span, block);
+  if (__builtin_expect(asked == 0, 0)) return kAtOnce ? Status(GMM_NOT_READY) : free_error(core, span, block);
   Heap &heap = *span->heap.load(std::memory_order_relaxed);
-  if (__builtin_expect(t_last.serial != heap.fast.serial || (asked & kUsedElsewhere) != 0, 0))
+  if (kAtOnce) {
+    if ((asked & kUsedElsewhere) != 0) return Status(GMM_NOT_READY);
+    if (t_last.serial != heap.fast.serial && find_cache(heap) == nullptr) return Status(GMM_NOT_READY);
+  } else if (__builtin_expect(t_last.serial != heap.fast.serial || (asked & kUsedElsewhere) != 0, 0)) {
     return uncached_free(heap, span, block, &slot, asked, stream);
+  }
   HeapCache *cache = t_last.cache;
   const bool entered = enter_at_once(*cache);
   StreamBins *bins = cache->current;
@@ -364,7 +388,13 @@ Status cached_free(Core &core, void *block, gmm_stream stream) {
     return Status();
   }
   leave(*cache);
-  return uncached_free(heap, span, block, &slot, asked, stream);
+  return kAtOnce ? Status(GMM_NOT_READY) : uncached_free(heap, span, block, &slot, asked, stream);
+}
+
+Status cached_free(Core &core, void *block, gmm_stream stream) { return free_block<false>(core, block, stream); }
+
+bool free_at_once(Core &core, void *block, gmm_stream stream) {
+  return free_block<true>(core, block, stream).code() == GMM_OK;
 }
 
 }  // namespace gmm

@@ -110,6 +110,10 @@ Status dedicated_alloc(Heap &heap, uint64_t size, void **out);
 // Frees a block of this page map. The errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
 
+// The same as far as that takes no lock, no wait, no driver call and no memory of the host; false: nothing happened.
+bool alloc_at_once(Heap &heap, uint64_t size, gmm_stream stream, void **out);
+bool free_at_once(Core &core, void *block, gmm_stream stream);
+
 // Ends all caches of a heap; no other thread uses it.
 void end_caches(Heap &heap);
 // With the heap's caches_mutex taken inside.

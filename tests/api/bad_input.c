@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every bad input that the interface knows, one row each (bad_input.def): the call, its exact result, and words of which the message must hold
 // one. After each row nothing may have changed: no output, no counter, no block.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sys/mman.h>
+
 #include "../support/gmm_test.h"
 
 // What the rows use. `marked` is compared with a copy after each row.
@@ -15,6 +20,7 @@ static struct {
   uint64_t bytes;
   uint32_t word;
   gmm_ipc_handle handle;
+  gmm_ipc_legacy_handle legacy;
   gmm_context_info context_info, context_info_short, context_info_long;
   gmm_device_info device_info, device_info_short;
   gmm_pointer_info pointer_info, pointer_info_short, pointer_info_long;
@@ -42,10 +48,41 @@ static gmm_ipc_handle garbage;
 static uint64_t wild[64];
 static gmm_tag unknown_tags[2];
 
+static const uint32_t some_user = 65534;
+
+// Made once; they end with the process.
+static int32_t a_pipe(void) {
+  static int ends[2] = {-1, -1};
+  if (ends[0] < 0) REQUIRE(pipe(ends) == 0);
+  return ends[0];
+}
+static int32_t a_memory_file(void) {
+  static int fd = -1;
+  if (fd < 0) {
+    fd = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(fd >= 0 && ftruncate(fd, 8192) == 0);
+  }
+  return fd;
+}
+
 static void nothing(void *user) { (void)user; }
 static int32_t swallow(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
   return 0;
+}
+
+static gmm_result create_without_sycl(gmm_context **out) {
+  const char *was = getenv("GMM_SYCL_LIBRARY");
+  char copy[4096];
+  snprintf(copy, sizeof copy, "%s", was != NULL ? was : "");
+  setenv("GMM_SYCL_LIBRARY", "/nonexistent/libDPCTLSyclInterface.so", 1);
+  gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_SYCL};
+  gmm_result result = gmm_context_create(&desc, out);
+  if (was != NULL)
+    setenv("GMM_SYCL_LIBRARY", copy, 1);
+  else
+    unsetenv("GMM_SYCL_LIBRARY");
+  return result;
 }
 
 typedef struct newer_alloc {
@@ -65,6 +102,8 @@ typedef struct newer_scope {
 #define PAUSE_WITH(...) (&(gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), __VA_ARGS__})
 #define TAG_WITH(...) (&(gmm_tag_desc){.struct_size = sizeof(gmm_tag_desc), __VA_ARGS__})
 #define BACKUP_WITH(...) (&(gmm_backup_desc){.struct_size = sizeof(gmm_backup_desc), __VA_ARGS__})
+#define IPC_WITH(...) (&(gmm_ipc_config){.struct_size = sizeof(gmm_ipc_config), __VA_ARGS__})
+#define FD_WITH(...) (&(gmm_import_fd_desc){.struct_size = sizeof(gmm_import_fd_desc), __VA_ARGS__})
 #define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
 #define SCOPE_WITH(...) (&(gmm_scope){.struct_size = sizeof(gmm_scope), __VA_ARGS__})
 #define OUT (&marked.pointer)

@@ -45,14 +45,14 @@ static gmm_result little_of_everything(gmm_context *c) {
   gmm_event *event = NULL;
   static uint8_t pinned[8192];
   bool is_pinned = false;
+  const gmm_kind second = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
   gmm_result undone = GMM_OK;  // of the calls that clean up: they may fail for want of memory too
   gmm_result result = gmm_tag_create(c, "counted", NULL, &tag);
   if (result == GMM_OK) result = gmm_tag_push(c, tag);
   bool pushed = result == GMM_OK;
   if (result == GMM_OK) result = gmm_stream_create(c, 0, &stream);
   for (unsigned i = 0; i < 40 && result == GMM_OK; ++i) {
-    gmm_alloc_desc desc = {
-        .struct_size = sizeof desc, .kind = i % 2 ? GMM_KIND_VMM : GMM_KIND_DEVICE, .stream = stream};
+    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = i % 2 ? second : GMM_KIND_DEVICE, .stream = stream};
     result = gmm_alloc(c, 300 + i * i * 5000, &desc, &blocks[i]);
   }
   for (unsigned i = 0; i < 40; i += 2)
@@ -72,8 +72,8 @@ static gmm_result little_of_everything(gmm_context *c) {
     if (result == GMM_ERROR_SYSTEM || result == GMM_ERROR_NOT_SUPPORTED) result = GMM_OK;
   }
   if (is_pinned && (undone = gmm_unpin(c, pinned)) != GMM_OK) result = undone;
-  if (result == GMM_OK) result = gmm_pause(c, NULL, NULL);
-  if (result == GMM_OK) result = gmm_resume(c, NULL, NULL);
+  if (result == GMM_OK && second == GMM_KIND_VMM) result = gmm_pause(c, NULL, NULL);
+  if (result == GMM_OK && second == GMM_KIND_VMM) result = gmm_resume(c, NULL, NULL);
   for (unsigned i = 0; i < 40; ++i)
     if (blocks[i] != NULL && (undone = gmm_free(c, blocks[i], stream)) != GMM_OK) result = undone;
   if (pushed && (undone = gmm_tag_pop(c)) != GMM_OK) result = undone;

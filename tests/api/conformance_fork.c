@@ -101,6 +101,15 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_ipc_export(context, memory, &handle));
     FORKED(gmm_ipc_import(context, &handle, NULL, &out));
     FORKED(gmm_ipc_close(context, memory));
+    gmm_ipc_legacy_handle legacy;
+    uint64_t legacy_offset = 0;
+    gmm_event *shared = NULL;
+    gmm_import_fd_desc fd_desc = {.struct_size = sizeof fd_desc, .size = 4096};
+    void *from_fd = NULL;
+    FORKED(gmm_ipc_configure(context, NULL));
+    FORKED(gmm_ipc_export_legacy(context, memory, &legacy, &legacy_offset, NULL));
+    FORKED(gmm_import_fd(context, 0, &fd_desc, &from_fd));
+    FORKED(gmm_ipc_event_create(context, 0, &shared));
     FORKED(gmm_ipc_export_fd(context, memory, GMM_FD_DEFAULT, &fd, NULL, NULL));
     FORKED(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
     FORKED(gmm_set_oom_handler(context, NULL, NULL));

@@ -98,17 +98,22 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   MUST(gmm_ipc_import(context, &handles[0], &desc, &memory));
   MUST(gmm_ipc_event_import(context, &handles[1], &desc, &event));
   MUST(gmm_stream_create(context, device, &stream));
+  // Page-locked: a copy into ordinary memory may hold up its caller.
+  gmm_alloc_desc page_locked = {.struct_size = sizeof page_locked, .kind = GMM_KIND_HOST, .device = device};
+  void *host = NULL;
+  MUST(gmm_alloc(context, 2, &page_locked, &host));
+  volatile uint8_t *seen = host;
   uint32_t passed = 0;
   OK(gmm_event_query(context, event, &passed));
   CHECK_EQUAL(passed, 1);  // never recorded
   OK(gmm_event_synchronize(context, event));
   for (uint8_t value = 2; value < 5; ++value) {
-    uint8_t seen[2] = {77, 77};
+    seen[0] = seen[1] = 77;
     tell(&second, "w", 'q');
     OK(gmm_event_query(context, event, &passed));
     CHECK_EQUAL(passed, 0);
     OK(gmm_stream_wait_event(context, stream, event));
-    OK(gmm_copy(context, seen, (char *)memory + SIZE - 2, 2, stream));
+    OK(gmm_copy(context, host, (char *)memory + SIZE - 2, 2, stream));
     sleep_ms(30);
     CHECK_EQUAL(seen[1], 77);  // the stream waits, and the call above did not
     tell(&second, "g", 0);
@@ -124,6 +129,7 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   RESULT(gmm_ipc_event_export(context, event, &again), GMM_ERROR_INVALID_HANDLE);
   OK(gmm_event_destroy(context, event));
   OK(gmm_stream_destroy(context, stream));
+  OK(gmm_free(context, host, GMM_STREAM_DEFAULT));
   OK(gmm_ipc_close(context, memory));
   CHECK(send_bytes(second.to, "e", 1));
   CHECK_EQUAL(second_wait(&second), 0);

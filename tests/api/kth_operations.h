@@ -239,9 +239,74 @@ static void prepare_export_fd(void) {
   prepare_export();
   exported_fd = -1;
 }
-static gmm_result run_export_fd(void) { return gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &exported_fd, NULL, NULL); }
+static gmm_result run_export_fd(void) {
+  return gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &exported_fd, NULL, NULL);
+}
 static void no_fd(void) { CHECK_EQUAL(exported_fd, -1); }
 static void has_fd(void) { CHECK(exported_fd >= 0 && close(exported_fd) == 0); }
+
+// The driver's own handle, and a descriptor that comes back in.
+static gmm_ipc_legacy_handle legacy_handle, no_legacy_handle;
+static uint64_t legacy_offset;
+static void prepare_legacy(void) {
+  prepare_export();
+  memset(&legacy_handle, 0, sizeof legacy_handle);
+}
+static gmm_result run_legacy(void) {
+  return gmm_ipc_export_legacy(context, allocated, &legacy_handle, &legacy_offset, NULL);
+}
+static void no_legacy(void) { CHECK(memcmp(&legacy_handle, &no_legacy_handle, sizeof legacy_handle) == 0); }
+static void has_legacy(void) { CHECK(memcmp(&legacy_handle, &no_legacy_handle, sizeof legacy_handle) != 0); }
+static gmm_fd_type fd_type;
+static uint64_t fd_size;
+static void *from_fd;
+static void prepare_import_of(gmm_fd_type exported_as, gmm_fd_type imported_as) {
+  fd_type = imported_as;
+  exported_fd = -1;
+  from_fd = NULL;
+  allocated = ALLOC_FLAGS(5000, GMM_ALLOC_DEDICATED);
+  write_pattern(allocated, 5000, 6, GMM_STREAM_DEFAULT);
+  MUST(gmm_ipc_export_fd(context, allocated, exported_as, &exported_fd, NULL, &fd_size));
+}
+static void prepare_opaque(void) { prepare_import_of(GMM_FD_OPAQUE, GMM_FD_OPAQUE); }
+static void prepare_file(void) { prepare_import_of(GMM_FD_FILE, GMM_FD_FILE); }
+static void prepare_vulkan(void) { prepare_import_of(GMM_FD_DMA_BUF, GMM_FD_VULKAN); }
+static void prepare_dma_buf(void) { prepare_import_of(GMM_FD_DMA_BUF, GMM_FD_DMA_BUF); }
+static gmm_result run_import_fd(void) {
+  gmm_import_fd_desc desc = {.struct_size = sizeof desc, .type = fd_type, .size = fd_size, .device = device};
+  return gmm_import_fd(context, exported_fd, &desc, &from_fd);
+}
+static void not_from_fd(void) { CHECK(from_fd == NULL); }
+static void is_from_fd(void) { CHECK_PATTERN(from_fd, 5000, 6); }
+static void close_from_fd(void) {
+  OK(gmm_ipc_close(context, from_fd));
+  close(exported_fd);
+  OK(gmm_free(context, allocated, GMM_STREAM_DEFAULT));
+}
+static void prepare_close_fd(void) {
+  prepare_vulkan();
+  MUST(run_import_fd());
+}
+static gmm_result run_close_fd(void) { return gmm_ipc_close(context, from_fd); }
+static void free_exported(void) {
+  close(exported_fd);
+  OK(gmm_free(context, allocated, GMM_STREAM_DEFAULT));
+}
+
+// Events between processes.
+static gmm_event *shared_event;
+static gmm_ipc_handle event_handle;
+static void no_shared_event(void) { shared_event = NULL; }
+static gmm_result run_event_create(void) { return gmm_ipc_event_create(context, device, &shared_event); }
+static void not_made(void) { CHECK(shared_event == NULL); }
+static void event_works(void) {
+  OK(gmm_event_record(context, shared_event, GMM_STREAM_DEFAULT));
+  OK(gmm_event_synchronize(context, shared_event));
+}
+static void end_shared_event(void) { OK(gmm_event_destroy(context, shared_event)); }
+static void make_shared_event(void) { MUST(gmm_ipc_event_create(context, device, &shared_event)); }
+static gmm_result run_event_export(void) { return gmm_ipc_event_export(context, shared_event, &event_handle); }
+static gmm_result run_event_destroy(void) { return gmm_event_destroy(context, shared_event); }
 
 // One exporting process a kind serves every k.
 static struct {

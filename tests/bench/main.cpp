@@ -8,6 +8,7 @@
 #include <string>
 
 #include "commands.h"
+#include "ipc_process.h"
 
 namespace {
 
@@ -20,10 +21,11 @@ constexpr char kUsageText[] =
     "  gmm-bench trace [FILE...]       what an event costs while it is recorded; default: /dev/null, /dev/shm and "
     "/tmp\n"
     "  gmm-bench pause                 the memory of many blocks given back to the driver, and taken again\n"
+    "  gmm-bench ipc                   sharing with another process; raw: the driver's or system's calls, by hand\n"
     "\n"
-    "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
+    "  --backend auto|host|cuda|sycl   default: GMM_BACKEND, else cuda where a device answers, else host\n"
     "  --device N                      default: 0\n"
-    "  --kind device,vmm,host,managed  default: pair all, mixed vmm and device, replay vmm\n"
+    "  --kind device,vmm,host,managed  default: pair all, mixed vmm and device, replay vmm; device without vmm\n"
     "  --subject NAME,...              only these; default: all that are there\n"
     "  --peers DIR                     where gmm_bench_*.so are; default: beside this program\n"
     "  --samples N                     how many; the median is printed. Default: pair 41, mixed 60, replay 5 warm "
@@ -54,7 +56,11 @@ constexpr char kUsageText[] =
     "with its copy "
     "engines\n"
     "                                  meanwhile; default: 0\n"
-    "  --directory DIR                 for files; default: GMM_BACKUP_DIR, or /tmp\n";
+    "  --directory DIR                 for files; default: GMM_BACKUP_DIR, or /tmp\n"
+    "ipc:\n"
+    "  --iterations N                  cycles of export, import and close; default: 10000\n"
+    "  --blocks N                      importing processes in turn; default: 1000\n"
+    "  --threads N                     importing processes at once; default: 64\n";
 
 // jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so at the start.
 void make_room_for_thread_variables(char **argv) {
@@ -79,6 +85,7 @@ bool asks_for_help(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   using namespace gmm_bench;
+  if (argc > 1 && std::strcmp(argv[1], "--ipc-second") == 0) return run_second_process(argc, argv);
   if (asks_for_help(argc, argv)) return std::fputs(kUsageText, stdout), kGood;
   Options options;
   if (const ExitCode code = parse(argc, argv, &options); code != kGood) return code;
@@ -87,6 +94,7 @@ int main(int argc, char **argv) {
   if (!open_platform(options, &platform)) return kFailed;
   std::vector<const gmm_bench_subject *> subjects;
   if (options.command == "pause") return run_pause({options, platform, subjects});
+  if (options.command == "ipc") return run_ipc({options, platform, subjects});
   if (!find_subjects(options, platform, &subjects)) return kUsage;
   const Run run = {options, platform, subjects};
   if (options.command == "pair") return run_pair(run);

@@ -124,7 +124,10 @@ void print_rows(const std::vector<Row> &rows) {
 ExitCode run_mixed(const Run &run) {
   const Options &options = run.options;
   std::vector<uint32_t> kinds = options.kinds;
-  if (kinds.empty()) kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE};
+  if (kinds.empty()) {
+    kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE};
+    if (!run.platform.has_vmm()) kinds.erase(kinds.begin());
+  }
   Workers workers(1);
   std::deque<Instance> instances;
   if (!open_instances(run, kinds, &workers, 1, &instances)) return kFailed;

@@ -94,15 +94,17 @@ struct Flag {
   const char *name;
   std::function<bool(const std::string &, Options *)> take;
   bool has_value = true;
-  const char *commands = "pair mixed replay trace pause";
+  const char *commands = "pair mixed replay trace pause ipc";
 };
 
 const std::vector<Flag> &flags() {
   static const std::vector<Flag> all = {
       {"--backend",
        [](const std::string &text, Options *o) {
-         o->backend = text == "host" ? GMM_BACKEND_HOST : text == "cuda" ? GMM_BACKEND_CUDA : GMM_BACKEND_AUTO;
-         return text == "host" || text == "cuda" || text == "auto";
+         constexpr const char *kBackends[] = {"auto", "host", "cuda", "sycl"};  // by GMM_BACKEND_*
+         const auto found = std::find(std::begin(kBackends), std::end(kBackends), text);
+         o->backend = static_cast<gmm_backend>(found - std::begin(kBackends));
+         return found != std::end(kBackends);
        }},
       {"--device", [](const std::string &text, Options *o) { return one(text, 0, INT32_MAX, &o->device); }},
       {"--host-memory",
@@ -121,7 +123,7 @@ const std::vector<Flag> &flags() {
        [](const std::string &text, Options *o) { return numbers(text, 1, uint64_t{1} << 40, &o->sizes, true); }, true,
        "pair trace pause"},
       {"--threads", [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); },
-       true, "pair"},
+       true, "pair ipc"},
       {"--recorded-threads", [](const std::string &, Options *o) { return o->recorded_threads = true; }, false,
        "replay"},
       {"--share", [](const std::string &, Options *o) { return o->share = true; }, false, "pair"},
@@ -130,11 +132,11 @@ const std::vector<Flag> &flags() {
        "pair"},
       {"--iterations",
        [](const std::string &text, Options *o) { return one(text, 1, uint64_t{1} << 40, &o->iterations); }, true,
-       "pair mixed"},
+       "pair mixed ipc"},
       {"--sizes", [](const std::string &text, Options *o) { return choice(text, "log", "uniform", &o->uniform); }, true,
        "mixed"},
       {"--blocks", [](const std::string &text, Options *o) { return one(text, 1, 1000000, &o->blocks); }, true,
-       "mixed pause"},
+       "mixed pause ipc"},
       {"--contents",
        [](const std::string &text, Options *o) {
          o->contents = text == "host" ? GMM_CONTENTS_HOST : text == "file" ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
@@ -187,7 +189,7 @@ ExitCode parse(int argc, char **argv, Options *out) {
   }
   if (words.empty()) return wrong("no command");
   out->command = words[0];
-  const char *const commands[] = {"pair", "mixed", "replay", "trace", "pause"};
+  const char *const commands[] = {"pair", "mixed", "replay", "trace", "pause", "ipc"};
   if (std::find(std::begin(commands), std::end(commands), out->command) == std::end(commands))
     return wrong("there is no command '" + out->command + "'");
   out->files.assign(words.begin() + 1, words.end());
@@ -197,7 +199,7 @@ ExitCode parse(int argc, char **argv, Options *out) {
   for (const Flag *flag : given)
     if ((std::string(" ") + flag->commands + " ").find(" " + out->command + " ") == std::string::npos)
       return wrong(out->command + " does not take " + flag->name);
-  if (out->blocks == 0) out->blocks = out->command == "pause" ? 1000 : 256;
+  if (out->blocks == 0) out->blocks = out->command == "pause" || out->command == "ipc" ? 1000 : 256;
   return out->command == "pause" ? check_pause(*out) : kGood;
 }
 

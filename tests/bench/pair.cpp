@@ -218,7 +218,10 @@ void add_cells(const Run &run, const std::vector<uint32_t> &threads, uint64_t si
 ExitCode run_pair(const Run &run) {
   const Options &options = run.options;
   std::vector<uint32_t> kinds = options.kinds, threads = options.threads;
-  if (kinds.empty()) kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE, GMM_BENCH_HOST, GMM_BENCH_MANAGED};
+  if (kinds.empty()) {
+    kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE, GMM_BENCH_HOST, GMM_BENCH_MANAGED};
+    if (!run.platform.has_vmm()) kinds.erase(kinds.begin());
+  }
   if (threads.empty()) threads = {1};
   if (options.share && std::find(threads.begin(), threads.end(), 1) == threads.end())
     threads.insert(threads.begin(), 1);

@@ -201,7 +201,7 @@ void print_rows(const std::vector<Row> &rows) {
 
 ExitCode run_replay(const Run &run) {
   std::vector<uint32_t> kinds = run.options.kinds;
-  if (kinds.empty()) kinds = {GMM_BENCH_VMM};
+  if (kinds.empty()) kinds = {run.platform.has_vmm() ? GMM_BENCH_VMM : GMM_BENCH_DEVICE};
   // Every file is looked at before the first one runs.
   std::vector<Loaded> traces(run.options.files.size());
   for (size_t i = 0; i < traces.size(); ++i)

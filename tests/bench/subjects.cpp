@@ -114,7 +114,7 @@ std::string describe(const Platform &platform) {
   std::string text =
       "backend " + platform.backend_name + " (" + platform.driver_version + "), device " + platform.device_name;
   if (platform.fake()) return text + "\nTHE DRIVER IS THE FAKE ONE OF THE TESTS: these times say nothing about a GPU";
-  if (!platform.cuda()) return text + "\nno GPU took part: gmm manages memory of this machine";
+  if (platform.backend == GMM_BACKEND_HOST) return text + "\nno GPU took part: gmm manages memory of this machine";
   return text;
 }
 

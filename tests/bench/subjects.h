@@ -18,6 +18,7 @@ struct Platform {
   gmm_backend backend;
   std::string backend_name, device_name, driver_version;
   bool cuda() const { return backend == GMM_BACKEND_CUDA; }
+  bool has_vmm() const { return backend != GMM_BACKEND_SYCL; }
   bool fake() const;  // the CUDA driver of the tests
 };
 

@@ -140,7 +140,8 @@ bool rows_of(const Run &run, const Target &target, uint32_t kind, uint64_t size,
 
 ExitCode run_trace(const Run &run) {
   const std::vector<uint32_t> kinds =
-      run.options.kinds.empty() ? std::vector<uint32_t>{GMM_BENCH_VMM} : run.options.kinds;
+      !run.options.kinds.empty() ? run.options.kinds
+                                 : std::vector<uint32_t>{run.platform.has_vmm() ? GMM_BENCH_VMM : GMM_BENCH_DEVICE};
   const std::vector<uint64_t> sizes = run.options.sizes.empty() ? std::vector<uint64_t>{1024} : run.options.sizes;
   std::vector<Row> rows;
   bool all = true;

@@ -46,6 +46,11 @@ __attribute__((unused)) static bool on_host_backend(void) {
   return (device_info.capabilities & GMM_DEVICE_IS_HOST) != 0;
 }
 
+__attribute__((unused)) static gmm_backend backend_id(void) {
+  gmm_context_info info = {.struct_size = sizeof info};
+  return gmm_context_get_info(context, &info) == GMM_OK ? info.backend : GMM_BACKEND_AUTO;
+}
+
 __attribute__((unused)) static gmm_context *open_context(uint32_t host_devices) {
   gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = host_devices};
   gmm_context *opened = NULL;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # on_sycl.sh PROTOCOL PROGRAM [ARGUMENT...]: runs a test on the SYCL backend, with the dpctl of .deps/sycl on its CPU device.
 # That environment is optional and comes in the background (setup_environments of setup.sh), so whether it is there is found out now; without
-# it the test is skipped with the reason, by PROTOCOL: tap, or gtest (Meson's status 77).
+# it the test is skipped with the reason, by PROTOCOL: tap, gtest or exit (Meson's status 77).
 root=$(cd "$(dirname "$0")/../.." && pwd)
 deps=$root/.deps/sycl
 protocol=$1

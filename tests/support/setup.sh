@@ -134,7 +134,8 @@ setup_environments() {
   (
     # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
     setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' 'rmm-cu13==26.*' 'jax[cpu]'
-    setup_environment sycl pytest numpy dpctl
+    # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
+    setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
     setup_environment torch pytest numpy 'torch==2.11.*'
   ) >>"$setup_deps/environments.log" 2>&1 &
   # shellcheck disable=SC2034 # tests/run.sh waits for it

@@ -180,6 +180,8 @@ class Stream(_Handle):
     def wait(self, event: Event) -> None: ...
     def record(self, event: Event | None = None) -> Event: ...
     def __cuda_stream__(self) -> tuple[int, int]: ...
+    @property
+    def sycl_queue(self) -> Any: ...  # a dpctl.SyclQueue; on the SYCL backend
 
 class Event(_Handle):
     context: Context
@@ -225,12 +227,8 @@ class _Interchange:
     def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
-        self,
-        *,
-        stream: int | Any | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        self, *, stream: int | Any | None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None
     ) -> Any: ...
 
 class Buffer(_Interchange, _Block):
@@ -275,7 +273,8 @@ _Place = int | tuple[int, int] | None
 @final
 class Array(_Interchange):
     def __new__(
-        cls, buffer: Buffer | Pin, shape: _Shape | None = None, dtype: _Dtype = "uint8", *, strides: Sequence[int] | None = None, offset: int = 0, readonly: bool = False
+        cls, buffer: Buffer | Pin, shape: _Shape | None = None, dtype: _Dtype = "uint8", *, strides: Sequence[int] | None = None,
+        offset: int = 0, readonly: bool = False
     ) -> Self: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -348,15 +347,8 @@ class Heap(_Handle):
     kind: Kind
     device: int
     def __init__(
-        self,
-        context: Context,
-        kind: Kind | int = ...,
-        *,
-        device: int = 0,
-        tag: Tag | int = 0,
-        minimum_extent: int = 0,
-        limit: int = 0,
-        peer_devices: int = 0,
+        self, context: Context, kind: Kind | int = ..., *, device: int = 0, tag: Tag | int = 0, minimum_extent: int = 0, limit: int = 0,
+        peer_devices: int = 0
     ) -> None: ...
     def alloc(self, size: int, *, stream: _Stream = None) -> Buffer: ...
 
@@ -365,14 +357,8 @@ class Tag:
     name: str
     number: int
     def __init__(
-        self,
-        context: Context,
-        name: str,
-        contents: Contents | int | None = None,
-        priority: int | None = None,
-        *,
-        read_only: bool | None = None,
-        checksum: bool | None = None,
+        self, context: Context, name: str, contents: Contents | int | None = None, priority: int | None = None, *,
+        read_only: bool | None = None, checksum: bool | None = None
     ) -> None: ...
     def __index__(self) -> int: ...
     def __int__(self) -> int: ...
@@ -383,12 +369,8 @@ class Tag:
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
     def update(
-        self,
-        contents: Contents | int | None = None,
-        priority: int | None = None,
-        *,
-        read_only: bool | None = None,
-        checksum: bool | None = None,
+        self, contents: Contents | int | None = None, priority: int | None = None, *, read_only: bool | None = None,
+        checksum: bool | None = None
     ) -> None: ...
     def pause(self, *, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None) -> int: ...
     def resume(self, *, progress: _Progress = None) -> int: ...
@@ -413,53 +395,25 @@ class Ticket(_Handle):
 
 class Context(_Handle):
     def __init__(
-        self,
-        backend: Backend | int | str = ...,
-        *,
-        log: Callable[[LogLevel, str], object] | None = None,
-        host_memory: int = 0,
-        host_devices: int = 0,
-        decommit_after_ms: int | None = 0,
-        capture: bool = True,
+        self, backend: Backend | int | str = ..., *, log: Callable[[LogLevel, str], object] | None = None, host_memory: int = 0,
+        host_devices: int = 0, decommit_after_ms: int | None = 0, capture: bool = True
     ) -> None: ...
     @property
     def info(self) -> ContextInfo: ...
+    @property
+    def sycl_object(self) -> Any: ...  # a dpctl.SyclContext; on the SYCL backend
     def device_info(self, device: int = 0) -> DeviceInfo: ...
     def alloc(
-        self,
-        size: int,
-        kind: Kind | int = ...,
-        *,
-        device: int = 0,
-        tag: _Tag = 0,
-        stream: _Stream = None,
-        alignment: int = 0,
-        dedicated: bool = False,
-        zero: bool = False,
+        self, size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
+        dedicated: bool = False, zero: bool = False
     ) -> Buffer: ...
     def empty(
-        self,
-        shape: _Shape,
-        dtype: _Dtype = "float64",
-        kind: Kind | int = ...,
-        *,
-        device: int = 0,
-        tag: _Tag = 0,
-        stream: _Stream = None,
-        alignment: int = 0,
-        dedicated: bool = False,
+        self, shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
+        alignment: int = 0, dedicated: bool = False
     ) -> Array: ...
     def zeros(
-        self,
-        shape: _Shape,
-        dtype: _Dtype = "float64",
-        kind: Kind | int = ...,
-        *,
-        device: int = 0,
-        tag: _Tag = 0,
-        stream: _Stream = None,
-        alignment: int = 0,
-        dedicated: bool = False,
+        self, shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
+        alignment: int = 0, dedicated: bool = False
     ) -> Array: ...
     def array(
         self, source: Any, dtype: _Dtype = None, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None
@@ -469,14 +423,7 @@ class Context(_Handle):
     def query(self, address: int | Buffer | Array | Pin) -> PointerInfo: ...
     def free(self, memory: Buffer | int, stream: _Stream = None) -> None: ...
     def heap(
-        self,
-        kind: Kind | int = ...,
-        *,
-        device: int = 0,
-        tag: _Tag = 0,
-        minimum_extent: int = 0,
-        limit: int = 0,
-        peer_devices: int = 0,
+        self, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, minimum_extent: int = 0, limit: int = 0, peer_devices: int = 0
     ) -> Heap: ...
     def copy(self, destination: int | Buffer | Array | Pin, source: int | Buffer | Array | Pin, size: int, *, stream: _Stream = None) -> None: ...
     def pin(self, obj: _ObjectWithBuffer, *, device: int = 0, read_only: bool = False) -> Pin: ...
@@ -485,13 +432,8 @@ class Context(_Handle):
     def synchronize(self, stream: _Stream = None) -> None: ...
     def forget_stream(self, stream: _Stream) -> None: ...
     def tag(
-        self,
-        name: str,
-        contents: Contents | int | None = None,
-        priority: int | None = None,
-        *,
-        read_only: bool | None = None,
-        checksum: bool | None = None,
+        self, name: str, contents: Contents | int | None = None, priority: int | None = None, *, read_only: bool | None = None,
+        checksum: bool | None = None
     ) -> Tag: ...
     def set_process_default_tag(self, tag: _Tag) -> None: ...
     def tag_info(self, tag: _Tag) -> TagInfo: ...
@@ -507,14 +449,8 @@ class Context(_Handle):
     def resume_range(self, address: int | Buffer, size: int) -> int: ...
     def wait_ready(self, address: int | Buffer, size: int, timeout: float | None = None) -> bool: ...
     def set_backup(
-        self,
-        *,
-        arena: bool = True,
-        pageable: bool = True,
-        arena_limit: int = 0,
-        pageable_limit: int = 0,
-        directory: str | bytes | os.PathLike[str] | None = None,
-        threads: int = 0,
+        self, *, arena: bool = True, pageable: bool = True, arena_limit: int = 0, pageable_limit: int = 0,
+        directory: str | bytes | os.PathLike[str] | None = None, threads: int = 0
     ) -> None: ...
     def prepare_backup(self, size: int, device: int = 0) -> None: ...
     @property
@@ -543,37 +479,16 @@ class Context(_Handle):
 
 def context() -> Context: ...
 def alloc(
-    size: int,
-    kind: Kind | int = ...,
-    *,
-    device: int = 0,
-    tag: _Tag = 0,
-    stream: _Stream = None,
-    alignment: int = 0,
-    dedicated: bool = False,
-    zero: bool = False,
+    size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
+    dedicated: bool = False, zero: bool = False
 ) -> Buffer: ...
 def empty(
-    shape: _Shape,
-    dtype: _Dtype = "float64",
-    kind: Kind | int = ...,
-    *,
-    device: int = 0,
-    tag: _Tag = 0,
-    stream: _Stream = None,
-    alignment: int = 0,
-    dedicated: bool = False,
+    shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
+    alignment: int = 0, dedicated: bool = False
 ) -> Array: ...
 def zeros(
-    shape: _Shape,
-    dtype: _Dtype = "float64",
-    kind: Kind | int = ...,
-    *,
-    device: int = 0,
-    tag: _Tag = 0,
-    stream: _Stream = None,
-    alignment: int = 0,
-    dedicated: bool = False,
+    shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
+    alignment: int = 0, dedicated: bool = False
 ) -> Array: ...
 def array(source: Any, dtype: _Dtype = None, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None) -> Array: ...
 def from_dlpack(

@@ -7,7 +7,7 @@ import sys
 
 from gmm import _native as native
 from gmm._buffer import not_pickled
-from gmm._interchange import CPU, Interchange, methods_of
+from gmm._interchange import CPU, ONE_API, Interchange, methods_of
 from gmm._native import Array
 from gmm._stream import as_stream
 
@@ -64,16 +64,25 @@ def _contiguous(array, doing):
         raise ValueError(f"{doing} needs an array whose elements lie one after another; this one has the strides {array.strides}")
 
 
+def _check_backend(context, array):
+    """Another package's memory of a device is for a context that knows the device: the host's processor must not look there."""
+    if array.buffer is not None or array._host_reaches():
+        return
+    needed = "sycl" if array._foreign_device[0] == ONE_API else "cuda"
+    if context.info.backend_name != needed:
+        raise BufferError(
+            f"the memory is of DLPack device {array._foreign_device}; a context of the {context.info.backend_name} backend cannot copy it: open one "
+            f"of the {needed} backend, and import with its from_dlpack() or asarray()")
+
+
 class _Methods(Interchange):
     @property
     def context(self):
-        """The gmm.Context of the memory; for memory of another package the default one, which copies it and orders streams."""
-        return self._context
-
-    @property
-    def _context(self):
+        """The gmm.Context of the memory; for memory of another package the one that imported it, or the default one: it copies and orders streams."""
         if self.buffer is not None:
             return self.buffer.context
+        if self._foreign_context is not None:
+            return self._foreign_context
         from gmm._default import context
         return context()
 
@@ -87,7 +96,7 @@ class _Methods(Interchange):
     @property
     def info(self):
         """All that the library knows about the memory at the first element: PointerInfo, as it is now."""
-        return self._context.query(self.address)
+        return self.context.query(self.address)
 
     @property
     def kind(self):
@@ -153,7 +162,7 @@ class _Methods(Interchange):
         if kind is None:
             kind = info.kind or native.GMM_KIND_HOST
         where = max(info.device, 0)
-        made = self._context.empty(self.shape, self.dtype, kind, device=where, stream=self.stream if stream is None else stream)
+        made = self.context.empty(self.shape, self.dtype, kind, device=where, stream=self.stream if stream is None else stream)
         if self.contiguous:
             made.copy_from(self, stream=stream)
             return made
@@ -168,14 +177,18 @@ class _Methods(Interchange):
         if self.readonly:
             raise ValueError(f"{doing}: the array is read-only")
 
-    def _queue(self, function, arguments, stream):
+    def _queue(self, function, arguments, stream, context=None):
+        context = context or self.context
+        _check_backend(context, self)
         queue_on = self.stream if stream is None else as_stream(stream)
-        function(self._context, *arguments, queue_on)
+        function(context, *arguments, queue_on)
         if stream is None:
-            native.gmm_stream_synchronize(self._context, queue_on)
+            native.gmm_stream_synchronize(context, queue_on)
 
     def _copy(self, other, stream, arguments, writable):
-        held, ordinary = None, False
+        held, ordinary, context = None, False, self.context
+        if self.buffer is None and getattr(other, "buffer", None) is not None and isinstance(other, (Array, native.Memory)):
+            context = other.buffer.context
         if isinstance(other, Array):
             _contiguous(other, "the other side of a copy")
             nbytes, address = other.nbytes, other
@@ -189,9 +202,11 @@ class _Methods(Interchange):
             if nbytes != self.nbytes:
                 raise ValueError(f"{nbytes} bytes do not fill an array of {self.nbytes} bytes, nor the other way round")
             if nbytes:
-                self._queue(native.gmm_copy, arguments(address), stream)
+                if isinstance(other, Array):
+                    _check_backend(context, other)
+                self._queue(native.gmm_copy, arguments(address), stream, context)
                 if ordinary and stream is not None:
-                    native.gmm_stream_synchronize(self._context, as_stream(stream))
+                    native.gmm_stream_synchronize(context, as_stream(stream))
         finally:
             if held is not None:
                 held.release()
@@ -203,7 +218,7 @@ class _Methods(Interchange):
 
     def _wait_for_own_stream(self):
         if self.buffer is not None or self._foreign_stream is not None:
-            native.gmm_stream_synchronize(self._context, self.stream)
+            native.gmm_stream_synchronize(self._stream_context, self.stream)
 
     def numpy(self, *, copy=None):
         """The array for NumPy: the same memory where the host reaches it, else a copy of it; both after the work queued on the array's stream.

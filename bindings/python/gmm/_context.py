@@ -6,6 +6,7 @@ import os
 import weakref
 
 from gmm import _native as native
+from gmm import _sycl
 from gmm._buffer import PINNED, Buffer, Pin
 from gmm._enums import Backend, FdType, Kind, LogLevel
 from gmm._heap import Heap
@@ -47,7 +48,7 @@ class Context(native.Handle):
     def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0, capture=True):
         """Opens a backend.
 
-        backend: a Backend or its name ("auto", "host", "cuda"). log: log(level, message), called on any thread.
+        backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
         host_memory: bytes that each device of the host backend pretends to have. host_devices: how many devices it shows.
         decommit_after_ms: as the property; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.
         capture: False when the program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing.
@@ -58,6 +59,8 @@ class Context(native.Handle):
             except KeyError:
                 names = ", ".join(member.name.lower() for member in Backend)
                 raise ValueError(f"there is no backend {backend!r}; there are {names}") from None
+        if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
+            _sycl.load_library()
         desc = native.gmm_context_desc()
         desc.backend = backend
         desc.flags = 0 if capture else native.GMM_CONTEXT_NO_CAPTURE
@@ -69,6 +72,7 @@ class Context(native.Handle):
             desc.set_log(self)
         self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
         self._queues = weakref.WeakSet()
+        self._sycl_context = None
         self._tickets = set()  # those that run, also when nobody else refers to them
         struct = native.gmm_context_info()
         native.gmm_context_get_info(self, struct)
@@ -100,6 +104,18 @@ class Context(native.Handle):
         """What was opened: ContextInfo."""
         return self._info
 
+    @property
+    def sycl_object(self):
+        """The dpctl.SyclContext in which the memory is allocated, dpctl's own default one. Only on the SYCL backend, where dpctl is installed."""
+        if self._info.backend_name != "sycl":
+            raise AttributeError(f"sycl_object: this context is of the {self._info.backend_name} backend, not of SYCL")
+        if self._sycl_context is None:
+            try:
+                self._sycl_context = _sycl.context_of(self)
+            except ImportError as error:
+                raise AttributeError(f"sycl_object: {error}; pip install dpctl") from error
+        return self._sycl_context
+
     def device_info(self, device=0):
         """Describes a device: DeviceInfo, with its free memory as it is now."""
         struct = native.gmm_device_info()
@@ -116,7 +132,8 @@ class Context(native.Handle):
     def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
         """A new Array with a copy of the elements of an array of any package, of a buffer, of a number, or of nested lists of numbers.
 
-        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Waits for the copy without a stream.
+        dtype: that of the source when None, which it must be for arrays; of Python's numbers those that hold them. Without a stream it waits for the
+        copy.
         """
         return copied_array(self, source, dtype, kind, device=device, tag=tag, stream=stream)
 

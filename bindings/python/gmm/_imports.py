@@ -76,7 +76,7 @@ def from_dlpack(obj, *, device=None, copy=None, stream=None, context=None):
     if not same and copy is False and at[0] != CUDA_MANAGED:
         raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
-    array = native.dlpack_import(capsule, on_stream)
+    array = native.dlpack_import(capsule, on_stream, context)
     # A producer says -1 to "no order"; what came by one is in order on no stream.
     if copy or (not same and array.__dlpack_device__() != wanted):
         return _copy_to_gmm(array, wanted, context, stream)
@@ -101,8 +101,8 @@ def _capsule(obj, stream, dl_device, copy):
 def asarray(obj, *, copy=None, stream=None, context=None):
     """An Array over an object of any protocol, without a copy: DLPack, the CUDA Array Interface, SYCL's, the buffer protocol, or of gmm itself.
 
-    copy: False: never; True: into gmm's memory. stream: the one on which the array will be used. context: as for from_dlpack(). What has none of these,
-    such as a list of numbers, is copied by gmm.array().
+    copy: False: never; True: into gmm's memory. stream: the one on which the array will be used. context: as for from_dlpack(). What has none of
+    these, such as a list of numbers, is copied by gmm.array().
     """
     if isinstance(obj, native.Memory):
         obj = Array(obj)
@@ -115,67 +115,66 @@ def asarray(obj, *, copy=None, stream=None, context=None):
         except BufferError as error:  # such as what is read-only, by an old producer: another protocol may say that
             refused = error
     if hasattr(obj, "__cuda_array_interface__"):
-        array = _over_interface(obj, obj.__cuda_array_interface__, CUDA)
+        array = _over_interface(obj, obj.__cuda_array_interface__, CUDA, context)
     elif hasattr(obj, "__sycl_usm_array_interface__"):
-        array = _over_sycl(obj, obj.__sycl_usm_array_interface__)
+        array = _over_sycl(obj, obj.__sycl_usm_array_interface__, context)
     else:
         try:
-            array = _over_buffer(obj)
+            array = _over_buffer(obj, context)
         except TypeError:
             if hasattr(obj, "__array_interface__"):
-                array = _over_interface(obj, obj.__array_interface__, CPU)
+                array = _over_interface(obj, obj.__array_interface__, CPU, context)
     if array is None:
         if refused is not None:
             raise refused
-        raise TypeError(f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, __sycl_usm_array_interface__ and the buffer protocol; "
-                        "gmm.array() copies lists of numbers")
+        raise TypeError(f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, __sycl_usm_array_interface__ and the buffer "
+                        "protocol; gmm.array() copies lists of numbers")
     return _copy_to_gmm(array, None, context, stream) if copy else array
 
 
-def _over_interface(obj, interface, device_type):
+def _over_interface(obj, interface, device_type, context):
     """The CUDA Array Interface, and NumPy's, which it was made after."""
     if interface.get("mask") is not None:
         raise BufferError("gmm takes no array with a mask")
     typestr, shape, data = interface["typestr"], tuple(interface["shape"]), interface.get("data")
     if not isinstance(data, tuple):
-        return _over_buffer(obj if data is None else data)
+        return _over_buffer(obj if data is None else data, context)
     stream = interface.get("stream") if device_type == CUDA else None
     if stream == 0:
         raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, 2 the thread's own")
     device = 0
     if device_type == CUDA and data[0]:
-        device = _cuda_device(data[0])
+        device = _cuda_device(data[0], context)
     return native.array_foreign(obj, data[0], shape, interface.get("strides"), typestr, bool(data[1]), device_type, device,
-                                None if stream is None else as_stream(stream))
+                                None if stream is None else as_stream(stream), context)
 
 
-def _cuda_device(address):
-    """The interface does not say which device the memory is of; the driver does, where the default context is CUDA's."""
-    context = _default(None)
+def _cuda_device(address, context):
+    """The interface does not say which device the memory is of; the driver does, where the context is CUDA's."""
+    context = _default(context)
     if context.info.backend_name != "cuda":
         return 0
     return max(context.query(address).device, 0)
 
 
-def _over_sycl(obj, interface):
+def _over_sycl(obj, interface, context):
     itemsize = int(interface["typestr"][2:])
     strides = interface.get("strides")
     address = interface["data"][0] + (interface.get("offset") or 0) * itemsize
     # The flag beside the address means read-only to some and writable to others: it says nothing.
     return native.array_foreign(obj, address, tuple(interface["shape"]), None if strides is None else tuple(step * itemsize for step in strides),
-                                interface["typestr"], False, ONE_API, 0, None)
+                                interface["typestr"], False, ONE_API, 0, None, context)
 
 
-def _over_buffer(obj):
+def _over_buffer(obj, context):
     view = memoryview(obj)
     address = native.view_address(view)
-    return native.array_foreign(view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None)
+    return native.array_foreign(view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None, context)
 
 
 def _typestr(view):
     letter = view.format.lstrip("@=<")
-    kinds = {"?": "b", "b": "i", "h": "i", "i": "i", "l": "i", "q": "i", "n": "i", "B": "u", "H": "u", "I": "u", "L": "u", "Q": "u", "N": "u", "c": "u",
-             "e": "f", "f": "f", "d": "f", "Zf": "c", "Zd": "c"}
+    kinds = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"), "Zf": "c", "Zd": "c"}
     if letter not in kinds:
         raise BufferError(f"the buffer's elements of format {view.format!r} are none that gmm knows")
     return f"{kinds[letter]}{view.itemsize}"
@@ -192,7 +191,7 @@ def copied_array(context, source, dtype, kind, *, device, tag, stream):
         return _from_numbers(context, source, dtype, kind, options)
     made = context.empty(seen.shape, seen.dtype, kind, **options)
     if dtype is not None and Array(made.buffer, 0, dtype).dtype != seen.dtype:
-        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm converts none, so ask for that dtype, or convert with the source's library")
+        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm converts none: ask for that dtype, or convert with the source's library")
     if not seen.contiguous:
         seen = seen.copy(Kind.HOST)
     if not seen._host_reaches() and seen.buffer is None and seen._foreign_stream is not None:
@@ -213,8 +212,15 @@ def _from_numbers(context, source, dtype, kind, options):
         if not any(hasattr(value, name) for name in ("__index__", "__float__", "__complex__")):
             raise TypeError(f"{type(value).__name__} is neither a number, nor an array of any protocol that gmm knows")
     if dtype is None:
-        dtype = bool if flat and all(isinstance(value, bool) for value in flat) else int if flat and all(hasattr(value, "__index__") for value in flat) else (
-            float if all(hasattr(value, "__float__") for value in flat) else complex)
+        def all_have(name):
+            return all(hasattr(value, name) for value in flat)
+
+        if flat and all(isinstance(value, bool) for value in flat):
+            dtype = bool
+        elif flat and all_have("__index__"):
+            dtype = int
+        else:
+            dtype = float if all_have("__float__") else complex
     made = context.empty(tuple(shape), dtype, kind, **options)
     letter = _FORMATS.get(made.dtype)
     if letter is None:

@@ -125,7 +125,8 @@ class Interchange:
         source = self
         if device not in devices or copy:
             if copy is False or device not in (HOST_DEVICE, devices[0]):
-                raise BufferError(f"this memory is at DLPack device {devices[0]}, not at {device}; gmm copies to the host only, and only when copy is not False")
+                raise BufferError(f"this memory is at DLPack device {devices[0]}, not at {device}; gmm copies to the host only, and only when copy is "
+                                  "not False")
             source = self._copied(device)
             flags = FLAG_IS_COPIED
         source._order_for_consumer(device, stream)
@@ -170,6 +171,6 @@ class Interchange:
         context = self.context
         if self.buffer is None and context.info.backend_name != "cuda":
             raise BufferError(
-                f"the memory is ordered on a CUDA stream, which the default context of the {context.info.backend_name} backend does not know; "
+                f"the memory is ordered on a CUDA stream, which a context of the {context.info.backend_name} backend does not know; "
                 "open a CUDA context and import with Context.from_dlpack() or Context.asarray()")
         return context

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams and events."""
 from gmm import _native as native
+from gmm import _sycl
 
 HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT = 1, 2, 3, 4  # native.h: HandleKind
 
@@ -12,6 +13,9 @@ def as_stream(stream):
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         return (protocol() if callable(protocol) else protocol)[1]
+    address = getattr(stream, "addressof_ref", None)
+    if address is not None:  # dpctl.SyclQueue
+        return address()
     for name in ("cuda_stream", "ptr", "handle"):  # PyTorch, CuPy, Numba
         value = getattr(stream, name, None)
         if value is not None:
@@ -77,8 +81,15 @@ class Stream(_Closing, native.Handle):
     def __cuda_stream__(self):
         """The protocol by which CUDA packages of Python take each other's streams: (0, handle)."""
         if self.context.info.backend_name != "cuda":
-            raise TypeError("this stream belongs to the host backend, not to CUDA")
+            raise TypeError(f"this stream belongs to the {self.context.info.backend_name} backend, not to CUDA")
         return (0, self.handle)
+
+    @property
+    def sycl_queue(self):
+        """The stream as a dpctl.SyclQueue: the same SYCL queue. Only on the SYCL backend."""
+        if self.context.info.backend_name != "sycl":
+            raise AttributeError(f"sycl_queue: this stream belongs to the {self.context.info.backend_name} backend, not to SYCL")
+        return _sycl.queue_of(self)
 
     def __repr__(self):
         return "<gmm.Stream closed>" if self.closed else f"<gmm.Stream 0x{self.handle:x} of device {self.device}>"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libgmm_torch.so by ctypes: gmm as PyTorch calls it, over the default context."""
+"""libgmm_torch.so.0 by ctypes: gmm as PyTorch calls it, over the default context."""
+import atexit
 import ctypes
 import os
 import pathlib
@@ -9,7 +10,7 @@ from gmm import _default
 from gmm import _native as native
 from gmm._errors import _make_exception
 
-NAME = "libgmm_torch.so"
+NAME = "libgmm_torch.so.0"
 HOST = -1  # GMM_DEVICE_HOST
 
 _i32, _i64, _u32, _u64, _size, _pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_ssize_t, ctypes.c_void_p
@@ -17,6 +18,7 @@ _REFERENCE = ctypes.POINTER
 _SIGNATURES = {
     "gmm_torch_attach": (_i32, [_pointer]),
     "gmm_torch_forget": (None, []),
+    "gmm_torch_end": (None, []),
     "gmm_torch_set_errors": (None, [_pointer, _pointer]),
     "gmm_torch_set_kind": (None, [_u32]),
     "gmm_torch_set_managed": (None, [_i32]),
@@ -54,6 +56,7 @@ class Library:
         if result == native.GMM_ERROR_BUSY:
             raise RuntimeError("gmm.torch: PyTorch's memory is from a default context that was closed since; leave gmm.context() open while PyTorch uses it")
         self.check(result)
+        atexit.register(self.cdll.gmm_torch_end)
 
     def check(self, result):
         """Raises the gmm.Error of a result below 0; returns any other."""

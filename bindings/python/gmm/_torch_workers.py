@@ -59,6 +59,7 @@ def patch():
 
     @functools.wraps(original)
     def __init__(self, loader):
+        self._shutdown = True  # its __del__ has nothing to end when check() raises
         check(loader)
         original(self, loader)
 

@@ -23,6 +23,7 @@ from gmm._errors import Error
 __all__ = ["Use", "allocator", "pinned_allocator", "use"]
 
 _ARRAY_KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED)
+_TOO_MUCH = (MemoryError, OverflowError)  # no room, and more than there can be
 
 
 def _context_for_cupy(context):
@@ -59,26 +60,21 @@ class _PerThread:
             self.buffer.free(STREAM_LEGACY)
 
 
-def _stream_keeper(context):
-    """keep(stream): keeps a stream of CuPy until gmm has been told that it goes. CuPy destroys a stream with the last reference to it, but memory that was freed
-    on it is put behind it later. A stream that only this keeps, and that is done, is let go when another one comes."""
+def _keep(context, kept, stream):
+    """Keeps a stream of CuPy until gmm has been told that it goes. CuPy destroys a stream with the last reference to it, but memory that was freed on it is
+    put behind it later. A stream that only this keeps, and that is done, is let go when another one comes."""
     from cupy.cuda.runtime import CUDARuntimeError
 
-    kept = {}
-
-    def keep(stream):
-        for handle in list(kept):
-            if sys.getrefcount(kept[handle]) > 2:  # the dict's and the argument's
-                continue
-            try:
-                if kept[handle].done:
-                    context.forget_stream(handle)
-                    del kept[handle]
-            except (Error, CUDARuntimeError):
-                continue  # it stays, as it may still be used
-        kept[stream.ptr] = stream
-
-    return kept, keep
+    for handle in list(kept):
+        if sys.getrefcount(kept[handle]) > 2:  # the dict's and the argument's
+            continue
+        try:
+            if kept[handle].done:
+                context.forget_stream(handle)
+                del kept[handle]
+        except (Error, CUDARuntimeError):
+            continue  # it stays, as it may still be used
+    kept[stream.ptr] = stream
 
 
 def _allocator(context, kind, tag):
@@ -87,7 +83,7 @@ def _allocator(context, kind, tag):
     from cupy.cuda.memory import MemoryPointer, UnownedMemory
 
     alloc = context.alloc
-    kept, keep = _stream_keeper(context)
+    kept = context.__dict__.setdefault("_streams_of_cupy", {})  # as long as the context has memory of them, also after undo()
 
     def malloc(size):
         device = get_device_id()
@@ -97,16 +93,16 @@ def _allocator(context, kind, tag):
         handle = stream.ptr
         try:
             buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
-        except MemoryError:
+        except _TOO_MUCH:
             gc.collect()  # arrays in cycles; CuPy's pool does the same
             try:
                 buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
-            except MemoryError as error:
+            except _TOO_MUCH as error:
                 raise _out_of_memory(context, device, size, error) from error
         owner = buffer
         if handle > STREAM_PER_THREAD:
             if handle not in kept and isinstance(stream, Stream):
-                keep(stream)
+                _keep(context, kept, stream)
             owner = (buffer, stream)
         elif handle == STREAM_PER_THREAD:
             owner = _PerThread(buffer)
@@ -138,11 +134,11 @@ def _pinned_allocator(context, tag):
             return PinnedMemoryPointer(_PinnedMemory(0, None), 0)
         try:
             buffer = heap.alloc(size)
-        except MemoryError:
+        except _TOO_MUCH:
             gc.collect()
             try:
                 buffer = heap.alloc(size)
-            except MemoryError as error:
+            except _TOO_MUCH as error:
                 raise _out_of_memory(context, None, size, error) from error
         return PinnedMemoryPointer(_PinnedMemory(size, buffer), 0)
 

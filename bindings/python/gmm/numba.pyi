@@ -3,7 +3,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 from gmm import Context, Kind
-from numba import cuda  # type: ignore[import-untyped]
+from numba import cuda  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 
@@ -35,7 +35,7 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
 class HostOnlyMemoryManager(_DeviceMemory, cuda.HostOnlyCUDAMemoryManager):
     def initialize(self) -> None: ...
     def reset(self) -> None: ...
-    def defer_cleanup(self) -> AbstractContextManager[None]: ...
+    def defer_cleanup(self) -> Any: ...
 
 def use(
     context: Context | None = None, *, host_only: bool = False, pool: bool | None = None, kind: Kind = ...

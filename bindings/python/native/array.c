@@ -39,6 +39,8 @@ Array *array_sibling(Array *array, int ndim) {
   made->owner = array->owner;
   Py_XINCREF(array->stream);
   made->stream = array->stream;
+  Py_XINCREF(array->context);
+  made->context = array->context;
   made->device = array->device;
   made->readonly = array->readonly;
   made->dtype = array->dtype;
@@ -46,11 +48,23 @@ Array *array_sibling(Array *array, int ndim) {
   return made;
 }
 
+void array_set_order(Array *array, PyObject *stream, PyObject *context) {
+  if (stream != Py_None) {
+    Py_INCREF(stream);
+    array->stream = stream;
+  }
+  if (context != Py_None) {
+    Py_INCREF(context);
+    array->context = context;
+  }
+}
+
 static int array_traverse(PyObject *self, visitproc visit, void *arg) {
   Array *array = (Array *)self;
   Py_VISIT(array->memory);
   Py_VISIT(array->owner);
   Py_VISIT(array->stream);
+  Py_VISIT(array->context);
   return 0;
 }
 
@@ -61,6 +75,7 @@ static void array_dealloc(PyObject *self) {
   Py_CLEAR(array->memory);
   Py_CLEAR(array->owner);
   Py_CLEAR(array->stream);
+  Py_CLEAR(array->context);
   if (Py_SIZE(self) == kUsualRoom && free_count < kMaxFree)
     free_arrays[free_count++] = array;
   else
@@ -201,11 +216,11 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 
 PyObject *array_foreign(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *owner, *address, *shape_object, *strides_object, *dtype_object, *stream;
+  PyObject *owner, *address, *shape_object, *strides_object, *dtype_object, *stream, *context;
   int readonly, ndim, device_type, device_id;
   Py_ssize_t shape[ARRAY_MAX_DIMENSIONS], strides[ARRAY_MAX_DIMENSIONS];
-  if (!PyArg_ParseTuple(arguments, "OOOOOpiiO", &owner, &address, &shape_object, &strides_object, &dtype_object,
-                        &readonly, &device_type, &device_id, &stream))
+  if (!PyArg_ParseTuple(arguments, "OOOOOpiiOO", &owner, &address, &shape_object, &strides_object, &dtype_object,
+                        &readonly, &device_type, &device_id, &stream, &context))
     return NULL;
   const Dtype *dtype = dtype_from(dtype_object);
   if (!dtype || (ndim = array_parse_shape(shape_object, shape, 0)) < 0) return NULL;
@@ -220,10 +235,7 @@ PyObject *array_foreign(PyObject *module, PyObject *arguments) {
   }
   Py_INCREF(owner);
   array->owner = owner;
-  if (stream != Py_None) {
-    Py_INCREF(stream);
-    array->stream = stream;
-  }
+  array_set_order(array, stream, context);
   array->data = (char *)data;
   array->readonly = (uint8_t)readonly;
   array->device.device_type = device_type;
@@ -310,6 +322,7 @@ GETTER(address, array_check_open(array) < 0 ? NULL : PyLong_FromVoidPtr(array->d
 GETTER(offset, PyLong_FromSsize_t(array->memory ? array->data - (char *)array->memory->address : 0))
 GETTER(closed, PyBool_FromLong(array->memory ? !memory_is_open(array->memory) : !array->owner))
 GETTER(foreign_device, Py_BuildValue("ii", (int)array->device.device_type, (int)array->device.device_id))
+GETTER(foreign_context, reference(array->context))
 GETTER(foreign_stream, reference(array->stream))
 GETTER(T, array_transpose(self, NULL, 0))
 
@@ -332,6 +345,7 @@ static PyGetSetDef array_getters[] = {
     {"closed", get_closed, NULL, "True once the memory was given back.", NULL},
     {"T", get_T, NULL, "The array with its dimensions in reverse order: another view.", NULL},
     {"_foreign_device", get_foreign_device, NULL, NULL, NULL},
+    {"_foreign_context", get_foreign_context, NULL, NULL, NULL},
     {"_foreign_stream", get_foreign_stream, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

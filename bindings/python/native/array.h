@@ -42,6 +42,7 @@ typedef struct Array {
   const Dtype *dtype;
   Memory *memory;     /**< gmm's, or NULL */
   PyObject *owner;    /**< foreign memory: what keeps it; NULL once it was closed */
+  PyObject *context;  /**< foreign memory: the gmm.Context that imported it; NULL: none in particular */
   PyObject *stream;   /**< foreign memory: the stream that its contents are ordered on; NULL: none */
   Py_ssize_t size;    /**< elements */
   Py_ssize_t exports; /**< foreign memory: views that live */
@@ -64,6 +65,8 @@ Array *array_allocate(int ndim);
 int array_set_layout(Array *array, const Dtype *dtype, const Py_ssize_t *shape, const Py_ssize_t *strides);
 /** Another look at the same memory: shares the owner, the stream and the device; layout and data are the caller's. */
 Array *array_sibling(Array *array, int ndim);
+/** The stream and the context of foreign memory; None: none. */
+void array_set_order(Array *array, PyObject *stream, PyObject *context);
 PyObject *array_finish(Array *array);
 /** 0 while the memory is there to be used, or -1 with an exception. */
 int array_check_open(const Array *array);
@@ -73,7 +76,7 @@ void array_drop_export(Array *array);
 int array_parse_shape(PyObject *object, Py_ssize_t *shape, int allow_unknown);
 /** Bytes of so many elements; -1 with an exception when there is no such number. */
 Py_ssize_t array_bytes(const Dtype *dtype, const Py_ssize_t *shape, int ndim);
-/** array_foreign(owner, address, shape, strides, dtype, readonly, device_type, device_id, stream) */
+/** array_foreign(owner, address, shape, strides, dtype, readonly, device_type, device_id, stream, context) */
 PyObject *array_foreign(PyObject *module, PyObject *arguments);
 
 /* array_views.c */
@@ -94,7 +97,7 @@ void array_releasebuffer(PyObject *self, Py_buffer *view);
 /* dlpack_import.c */
 
 extern PyTypeObject Import_Type;
-/** dlpack_import(capsule, stream): an array over the tensor, which is consumed. */
+/** dlpack_import(capsule, stream, context): an array over the tensor, which is consumed. */
 PyObject *dlpack_import(PyObject *module, PyObject *arguments);
 
 #endif

@@ -38,7 +38,7 @@ PyTypeObject Import_Type = {
 };
 
 /* The array over a tensor that nothing holds yet; the caller sets its owner. */
-static Array *describe(const DLTensor *tensor, int readonly, PyObject *stream) {
+static Array *describe(const DLTensor *tensor, int readonly) {
   if (tensor->ndim < 0 || tensor->ndim > ARRAY_MAX_DIMENSIONS) {
     PyErr_Format(PyExc_BufferError, "a DLPack tensor of %d dimensions; gmm takes at most %d", (int)tensor->ndim,
                  ARRAY_MAX_DIMENSIONS);
@@ -68,17 +68,13 @@ static Array *describe(const DLTensor *tensor, int readonly, PyObject *stream) {
   array->data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
   array->readonly = (uint8_t)readonly;
   array->device = tensor->device;
-  if (stream != Py_None) {
-    Py_INCREF(stream);
-    array->stream = stream;
-  }
   return array;
 }
 
 PyObject *dlpack_import(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *capsule, *stream;
-  if (!PyArg_ParseTuple(arguments, "OO", &capsule, &stream)) return NULL;
+  PyObject *capsule, *stream, *context;
+  if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &stream, &context)) return NULL;
   DLManagedTensorVersioned *versioned = NULL;
   DLManagedTensor *legacy = NULL;
   if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
@@ -97,8 +93,9 @@ PyObject *dlpack_import(PyObject *module, PyObject *arguments) {
     return PyErr_Format(PyExc_TypeError, "expected a DLPack capsule from __dlpack__(), got %R", capsule);
   }
   Array *array = describe(versioned ? &versioned->dl_tensor : &legacy->dl_tensor,
-                          versioned ? (versioned->flags & DL_FLAG_READ_ONLY) != 0 : 0, stream);
+                          versioned ? (versioned->flags & DL_FLAG_READ_ONLY) != 0 : 0);
   if (!array) return NULL; /* the capsule still owns the tensor */
+  array_set_order(array, stream, context);
   Import *import = PyObject_New(Import, &Import_Type);
   if (!import) {
     Py_DECREF(array_finish(array));

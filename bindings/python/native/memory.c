@@ -115,6 +115,8 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
 static gmm_result give_back(Memory *memory, gmm_stream stream) {
   gmm_context *context = (gmm_context *)memory->context->pointer;
   gmm_result result = GMM_OK;
+  /* As for allocations: allocate.c. */
+  if (memory->origin == MEMORY_ALLOCATED && gmm_free_cached(context, memory->address, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (memory->origin) {
     case MEMORY_ALLOCATED:

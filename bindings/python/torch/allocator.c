@@ -51,7 +51,7 @@ void *gmm_torch_alloc(ssize_t size, int device, gmm_stream stream) {
 }
 
 void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_stream stream) {
-  gmm_context *context = torch_context();
+  gmm_context *context = torch_context_for_free();
   if (memory == NULL || context == NULL) return;
   TorchBlock *note = torch_block_take(memory);
   if (note != NULL) {

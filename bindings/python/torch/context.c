@@ -5,10 +5,17 @@
 #include "gmm_torch.h"
 
 static _Atomic(gmm_context *) attached;
+static _Atomic(int32_t) ending;
 static void (*throw_memory)(const char *);
 static void (*throw_other)(const char *, const char *, uint32_t, const char *);
 
 gmm_context *torch_context(void) { return atomic_load_explicit(&attached, memory_order_acquire); }
+
+gmm_context *torch_context_for_free(void) {
+  return atomic_load_explicit(&ending, memory_order_relaxed) ? NULL : torch_context();
+}
+
+void gmm_torch_end(void) { atomic_store_explicit(&ending, 1, memory_order_relaxed); }
 
 gmm_result gmm_torch_attach(gmm_context *context) {
   gmm_context *known = torch_context();

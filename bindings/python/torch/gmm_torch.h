@@ -24,6 +24,8 @@ typedef struct gmm_torch_pool_id { /**< c10::MempoolId_t: a pair of numbers, pas
 GMM_API gmm_result gmm_torch_attach(gmm_context *context);
 /** In a child after fork(): the context is the parent's, and so is all memory. */
 GMM_API void gmm_torch_forget(void);
+/** At the interpreter's end: what is freed from here on goes with the process, as the driver may be gone. */
+GMM_API void gmm_torch_end(void);
 /** Throws what PyTorch shows as an error: `throw_memory` for want of memory (may be NULL), `throw_other` is c10::detail::torchCheckFail. */
 GMM_API void gmm_torch_set_errors(void (*throw_memory)(const char *message),
                                   void (*throw_other)(const char *function, const char *file, uint32_t line,
@@ -81,6 +83,8 @@ GMM_API gmm_result gmm_torch_move(void *memory, uint64_t size, gmm_device locati
 #define HIDDEN __attribute__((visibility("hidden")))
 
 HIDDEN gmm_context *torch_context(void);
+/** The same for what is freed; NULL at the interpreter's end too. */
+HIDDEN gmm_context *torch_context_for_free(void);
 /** The tag of CPU tensors' memory; 0 before gmm_torch_host_start(). */
 HIDDEN gmm_tag torch_host_tag(void);
 /** Raises PyTorch's error for this thread's last failure; returns only when there is nothing to raise it with. */

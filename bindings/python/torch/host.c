@@ -126,7 +126,7 @@ uint64_t gmm_torch_host_collect(int32_t wait) {
 }
 
 void gmm_torch_host_free(void *memory) {
-  gmm_context *context = torch_context();
+  gmm_context *context = torch_context_for_free();
   if (memory == NULL || context == NULL) return; /* a child after fork(): the memory is the parent's */
   TorchBlock *block = torch_block_take(memory);
   if (__builtin_expect(block == NULL, 1)) {

@@ -49,7 +49,7 @@ class CudaBackend final : public Backend {
 
   Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
   Status deallocate(const Allocation &allocation) override;
-  Status import_host(int32_t fd, uint64_t size, Device device, Allocation *out) override;
+  Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) override;
 
   Status reserve(uint64_t size, void **out) override;
   Status unreserve(void *base, uint64_t size) override;

@@ -78,7 +78,8 @@ Status CudaBackend::external_close(const Allocation &allocation) {
   const CUresult freed = driver_.cuMemFree(to_driver(allocation.base));
   if (freed != CUDA_ERROR_INVALID_VALUE) {
     Status status = driver_.check(freed, "cuMemFree");
-    if (!status.ok()) return prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
+    if (!status.ok())
+      return prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
   }
   count_call();
   Status status = driver_.check(driver_.cuDestroyExternalMemory(static_cast<CUexternalMemory>(allocation.driver_base)),

@@ -142,7 +142,7 @@ Status CudaBackend::allocate(Kind kind, Device device, uint64_t size, Allocation
   }
 }
 
-Status CudaBackend::import_host(int32_t fd, uint64_t size, Device device, Allocation *out) {
+Status CudaBackend::import_host(int32_t fd, uint64_t size, Device device, bool, Allocation *out) {
   DeviceState *state = nullptr;
   GMM_TRY(state_of(device, &state));
   if (!state->pin || !state->pin_same_address)

@@ -49,6 +49,7 @@ Status CudaBackend::advise(void *base, uint64_t size, gmm_advice advice, Device 
   // CUDA 13 checks the location of every advice, also where it is not looked at: then any good one will do.
   DeviceState *state = nullptr;
   if (looks_at_location(advice)) GMM_TRY(managed_location("placing of managed memory", location, &state));
+  CaptureGuard capture(driver_);
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter_owner(guard, base));
   const CUmem_advise wanted = static_cast<CUmem_advise>(advice);

@@ -104,13 +104,13 @@ inline constexpr int kOldAdviceVersion = 8000;
 
 // Numbers of the interface that headers of CUDA 12 do not name yet, or not all of them.
 inline constexpr int kErrorNewerDriver = 36;  // 13.0: CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-inline constexpr CUmemLocationType kLocationHost = static_cast<CUmemLocationType>(2);             // 12.2
-inline constexpr CUmemLocationType kLocationHostNuma = static_cast<CUmemLocationType>(3);         // 12.2
-inline constexpr CUdevice_attribute kAttributeFabric = static_cast<CUdevice_attribute>(128);      // 12.4
-inline constexpr CUdevice_attribute kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);  // 12.2
-inline constexpr CUdevice_attribute kAttributeDmaBuf = static_cast<CUdevice_attribute>(124);      // 11.7
+inline constexpr CUmemLocationType kLocationHost = static_cast<CUmemLocationType>(2);                      // 12.2
+inline constexpr CUmemLocationType kLocationHostNuma = static_cast<CUmemLocationType>(3);                  // 12.2
+inline constexpr CUdevice_attribute kAttributeFabric = static_cast<CUdevice_attribute>(128);               // 12.4
+inline constexpr CUdevice_attribute kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);           // 12.2
+inline constexpr CUdevice_attribute kAttributeDmaBuf = static_cast<CUdevice_attribute>(124);               // 11.7
 inline constexpr CUexternalMemoryHandleType kExternalDmaBuf = static_cast<CUexternalMemoryHandleType>(9);  // 13.0
-inline constexpr CUdevice_attribute kAttributeIpc = static_cast<CUdevice_attribute>(125);         // 12.0
+inline constexpr CUdevice_attribute kAttributeIpc = static_cast<CUdevice_attribute>(125);                  // 12.0
 
 }  // namespace gmm::cuda
 #endif

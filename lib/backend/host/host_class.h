@@ -25,7 +25,7 @@ class HostBackend final : public Backend {
   // host_memory.cpp
   Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
   Status deallocate(const Allocation &allocation) override;
-  Status import_host(int32_t fd, uint64_t size, Device device, Allocation *out) override;
+  Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) override;
 
   // host_vmm.cpp
   Status reserve(uint64_t size, void **out) override;

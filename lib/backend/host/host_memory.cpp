@@ -83,7 +83,7 @@ Status HostBackend::deallocate(const Allocation &allocation) {
   return allocation.fd < 0 ? Status() : os::close_file(allocation.fd);
 }
 
-Status HostBackend::import_host(int32_t fd, uint64_t size, Device device, Allocation *out) {
+Status HostBackend::import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) {
   GMM_TRY(check_device(device));
   if (size == 0 || size % os::page_size() != 0)
     return fail(GMM_ERROR_INVALID_SIZE, "%" PRIu64 " bytes of another process's memory: not a multiple of the page.", size);
@@ -91,7 +91,7 @@ Status HostBackend::import_host(int32_t fd, uint64_t size, Device device, Alloca
   Allocation made;
   GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &made.base));
   count_call();
-  lock_if_allowed(made.base, size);
+  if (locked) lock_if_allowed(made.base, size);
   made.kind = Kind::kHost;
   made.device = device;
   made.size = made.driver_size = size;

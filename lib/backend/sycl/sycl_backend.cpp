@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 
 #include "backend/sycl/sycl_class.h"
 #include "base/os_memory.h"
@@ -27,6 +28,22 @@ Status sycl_backend_create(const HostAllocator &allocator, const Log &log, Backe
 }  // namespace gmm
 
 namespace gmm::sycl {
+
+namespace {
+
+// dpctl's C interface tells no UUID: made of the name and the ordinal, which all processes of a machine agree on. RFC 9562:
+// version 8 (the maker's own), variant 1.
+void make_uuid(const char *name, int32_t ordinal, uint8_t out[16]) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<uint8_t>(*name)) * 0x100000001b3u;
+  std::memset(out, 0, 16);
+  std::memcpy(out, &hash, sizeof hash);
+  out[6] = static_cast<uint8_t>((out[6] & 0x0f) | 0x80);
+  out[8] = 0x80;
+  out[15] = static_cast<uint8_t>(ordinal);
+}
+
+}  // namespace
 
 // The platform of the device that SYCL itself would choose, which ONEAPI_DEVICE_SELECTOR steers.
 Status SyclBackend::open() {
@@ -119,6 +136,7 @@ Status SyclBackend::device_info(Device device, gmm_device_info *out) {
   char *name = api_.DPCTLDevice_GetName(devices_[device.ordinal]);
   std::snprintf(out->name, sizeof out->name, "%s", name == nullptr ? "SYCL device" : name);
   if (name != nullptr) api_.DPCTLCString_Delete(name);
+  make_uuid(out->name, device.ordinal, out->uuid);
   return Status();
 }
 

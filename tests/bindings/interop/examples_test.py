@@ -3,6 +3,7 @@
 says "skipped: ..." and ends well is skipped, as one whose environment is not there."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,14 +12,20 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import tap  # noqa: E402 # pylint: disable=wrong-import-position
 
 TOUR = {"tour.py", "replay.py"}  # needs no other library, and is a test of its own
-ENVIRONMENTS = {"torch": "torch", "sycl": "sycl"}  # by the first word of the name; else .deps/interop
+ENVIRONMENTS = {"interop": {"cupy", "jax", "numba", "rmm"}, "torch": {"torch"}, "sycl": {"dpctl"}}
+
+
+def environment_of(example):
+    """The one that has most of what the example imports."""
+    imports = set(re.findall(r"^\s*(?:import|from)\s+(?:gmm\.)?(\w+)", example.read_text(encoding="utf-8"), re.MULTILINE))
+    return max(ENVIRONMENTS, key=lambda name: len(ENVIRONMENTS[name] & imports))
 
 
 def main():
     for example in sorted((ROOT / "examples" / "python").glob("*.py")):
         if example.name in TOUR:
             continue
-        environment = ENVIRONMENTS.get(example.stem.split("_")[0], "interop")
+        environment = environment_of(example)
         folder = ROOT / ".deps" / environment
         if not (folder / "ready").exists():
             tap.skip(example.name, f"no environment .deps/{environment}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests with one other library: run.py NAME runs test_NAME_*.py with the Python of its environment in .deps/, in the Test
 Anything Protocol. These environments are optional: setup_environments of tests/support/setup.sh makes them. Without it all is skipped."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -19,7 +20,12 @@ def main(name):
     tests = sorted(HERE.glob(f"test_{name}_*.py"))
     if not tests:
         sys.exit(f"there is no test_{name}_*.py")
-    return subprocess.call([python, HERE.parent / "python" / "run.py", *tests])
+    environment = dict(os.environ)
+    if name == "sycl":  # PyPI's OpenCL runtime for CPUs is not registered with the system
+        folder = str(DEPS / "sycl" / "lib")
+        environment.update(OCL_ICD_FILENAMES=folder + "/libintelocl.so", ONEAPI_DEVICE_SELECTOR="opencl:cpu",
+                           LD_LIBRARY_PATH=":".join(filter(None, [environment.get("LD_LIBRARY_PATH"), folder])))
+    return subprocess.call([python, HERE.parent / "python" / "run.py", *tests], env=environment)
 
 
 if __name__ == "__main__":

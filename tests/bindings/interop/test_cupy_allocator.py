@@ -235,6 +235,27 @@ def test_a_stream_stays_until_gmm_has_forgotten_it(context, stand_in):
     stand_in.stream = stand_in.null
 
 
+def test_a_stream_outlives_the_use(context, stand_in):
+    with gmm.cupy.use(context=context):
+        stand_in.stream = stand_in.new_stream()
+        handle = stand_in.stream.ptr
+        array = cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.null
+    gc.collect()
+    del array  # freed on that stream
+    gc.collect()
+    assert handle not in stand_in.destroyed
+    other = context.stream()
+    blocks = [context.alloc(SIZE * 8, stream=other) for _ in range(100)]  # may be put behind it
+    with gmm.cupy.use(context=context):
+        stand_in.stream = stand_in.new_stream()
+        cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.null
+    assert handle in stand_in.destroyed
+    del blocks
+    other.close()
+
+
 def test_many_streams_leave_nothing(context, stand_in):
     with gmm.cupy.use(context=context):
         for _ in range(100):
@@ -272,6 +293,9 @@ def test_out_of_memory_is_what_cupy_users_catch(context, stand_in):
             cupy.ndarray((1 << 30,), "u1")
         assert isinstance(failure.value.__cause__, gmm.LimitExceededError)
         array = cupy.ndarray((1 << 20,), "u1")
+        with pytest.raises(memory.OutOfMemoryError) as failure:
+            cupy.cuda.alloc((1 << 63) - 1)
+        assert isinstance(failure.value.__cause__, (gmm.SizeOverflowError, gmm.LimitExceededError))
         with pytest.raises(memory.OutOfMemoryError) as failure:
             cupy.cuda.alloc_pinned_memory(1 << 40)
         assert isinstance(failure.value.__cause__, gmm.Error)

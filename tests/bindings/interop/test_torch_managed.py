@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 
-os.environ["GMM_BACKEND"] = "host"
+os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -14,7 +14,8 @@ from gmm import Kind
 
 np = pytest.importorskip("numpy")
 
-NUMPY_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128"]
+NUMPY_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+                "complex64", "complex128"]
 OTHER_DTYPES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
@@ -73,8 +74,8 @@ def test_shapes(host):
     assert host.empty(5).shape == (5,) and host.empty([2, 3]).shape == (2, 3) and host.empty(np.int64(4)).shape == (4,)
     with pytest.raises(TypeError):
         len(host.empty(()))
-    for wrong, error in ((-1, ValueError), ((2, -1), ValueError), (2.5, TypeError), ("ab", TypeError), ((1 << 40, 1 << 40), ValueError), (1 << 70, OverflowError),
-                         ((1,) * 65, ValueError)):
+    for wrong, error in ((-1, ValueError), ((2, -1), ValueError), (2.5, TypeError), ("ab", TypeError), ((1 << 40, 1 << 40), ValueError),
+                         (1 << 70, OverflowError), ((1,) * 65, ValueError)):
         with pytest.raises(error):
             host.empty(wrong)
     with pytest.raises((gmm.OutOfMemoryError, gmm.SizeOverflowError)):
@@ -128,7 +129,8 @@ def test_basic_indexing_is_numpys(host):
     same(array[1], view[1])
     same(array[1, ::-1], view[1, ::-1])
     assert [row.shape for row in array] == [(3, 4), (3, 4)]
-    for wrong, error in ((2, IndexError), (-3, IndexError), (1.5, TypeError), ([0, 1], TypeError), (True, TypeError), (1 << 80, IndexError), ("x", TypeError)):
+    for wrong, error in ((2, IndexError), (-3, IndexError), (1.5, TypeError), ([0, 1], TypeError), (True, TypeError),
+                         (1 << 80, IndexError), ("x", TypeError)):
         with pytest.raises(error):
             array[wrong]
     with pytest.raises(ValueError):
@@ -175,7 +177,8 @@ def test_over_a_buffer(host):
     array = gmm.Array(buffer, (3, 2), "u1", strides=(-10, 5), offset=50, readonly=True)
     assert array.tolist() == [[50, 55], [40, 45], [30, 35]] and array.readonly and memoryview(array).readonly
     assert gmm.Array(buffer, (0,), "f8", offset=100).size == 0
-    for shape, strides, offset in (((101,), None, 0), ((100,), None, 1), ((2,), (-1,), 0), ((2,), (100,), 0), ((3,), (1 << 62,), 0), ((1,), None, -1), ((1,), None, 100),
+    for shape, strides, offset in (((101,), None, 0), ((100,), None, 1), ((2,), (-1,), 0), ((2,), (100,), 0), ((3,), (1 << 62,), 0), ((1,), None, -1),
+                                   ((1,), None, 100),
                                    ((2,), (1, 2), 0)):
         with pytest.raises(ValueError):
             gmm.Array(buffer, shape, strides=strides, offset=offset)
@@ -237,7 +240,8 @@ def test_copies_of_every_kind(context):
 
 
 def test_arrays_from_numbers(host):
-    for source, dtype in (([1, 2, 3], "<i8"), ([[1.5, 2], [3, 4]], "<f8"), (7, "<i8"), ([True, False], "|b1"), ([1j, 2], "<c16"), ([], "<f8"), ([[], []], "<f8")):
+    for source, dtype in (([1, 2, 3], "<i8"), ([[1.5, 2], [3, 4]], "<f8"), (7, "<i8"), ([True, False], "|b1"), ([1j, 2], "<c16"), ([], "<f8"),
+                          ([[], []], "<f8")):
         array = host.array(source)
         expected = np.array(source)
         assert array.dtype == dtype and array.shape == expected.shape and array.tolist() == expected.tolist(), source
@@ -261,7 +265,8 @@ def test_buffer_protocol(host):
     view[1, 2] = 99
     assert array[1, 2].item() == 99
     transposed = memoryview(array.T)
-    assert transposed.shape == (4, 3) and transposed.f_contiguous and not transposed.c_contiguous and transposed.tolist() == np.asarray(array).T.tolist()
+    assert transposed.shape == (4, 3) and transposed.f_contiguous and not transposed.c_contiguous
+    assert transposed.tolist() == np.asarray(array).T.tolist()
     with pytest.raises(BufferError):
         struct.unpack_from("h", array[:, ::2])  # asks for plain bytes
     with pytest.raises(BufferError, match="views"):
@@ -307,7 +312,8 @@ def test_use_after_close(context):
     assert array.closed and part.closed and "closed" in repr(part)
     assert part.shape == (2,) and array.dtype == "<f4"
     array.free()
-    for use in (lambda: part.address, lambda: memoryview(part), part.__dlpack__, lambda: np.asarray(part), lambda: part.fill(0), lambda: part.copy_from(bytes(8)),
+    for use in (lambda: part.address, lambda: memoryview(part), part.__dlpack__, lambda: np.asarray(part), lambda: part.fill(0),
+                lambda: part.copy_from(bytes(8)),
                 lambda: bytes(part), lambda: context.copy(part, part, 8), lambda: part.info, lambda: gmm.Array(part.buffer)):
         with pytest.raises(gmm.ClosedError):
             use()

@@ -20,7 +20,8 @@ READ_ONLY, IS_COPIED = 1, 2
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8),
                 ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
 
 
@@ -44,7 +45,8 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 class Producer:
     """A package of its own: int32 memory as a tensor of either form, whose deleter counts its calls and says on which thread they came."""
 
-    def __init__(self, shape=(2, 3), *, strides=None, device=(CPU, 0), versioned=True, version=(1, 0), flags=0, code=0, bits=32, lanes=1, byte_offset=0, ndim=None):
+    def __init__(self, shape=(2, 3), *, strides=None, device=(CPU, 0), versioned=True, version=(1, 0), flags=0, code=0, bits=32, lanes=1,
+                 byte_offset=0, ndim=None):
         self.memory = (ctypes.c_int32 * 64)(*range(64))
         self.address = ctypes.addressof(self.memory)
         self.deleted = []
@@ -129,7 +131,8 @@ def test_versioned_details():
 
 
 @pytest.mark.parametrize("options, error", [
-    ({"version": (2, 0)}, BufferError), ({"code": 3}, BufferError), ({"bits": 4}, BufferError), ({"lanes": 2}, BufferError), ({"device": (METAL, 0)}, BufferError),
+    ({"version": (2, 0)}, BufferError), ({"code": 3}, BufferError), ({"bits": 4}, BufferError), ({"lanes": 2}, BufferError),
+    ({"device": (METAL, 0)}, BufferError),
     ({"shape": (-1,)}, BufferError), ({"ndim": 65}, BufferError), ({"ndim": -1}, BufferError), ({"shape": (1 << 62, 4)}, ValueError),
     ({"shape": (2,), "strides": (1 << 62,)}, BufferError)])
 def test_what_is_not_understood_is_left_to_its_capsule(options, error):
@@ -143,14 +146,14 @@ def test_what_is_not_understood_is_left_to_its_capsule(options, error):
 def test_capsules_by_hand():
     producer = Producer()
     capsule = producer.__dlpack__()
-    array = gmm._native.dlpack_import(capsule, None)
+    array = gmm._native.dlpack_import(capsule, None, None)
     assert _name(capsule) == b"used_dltensor_versioned"
     with pytest.raises(ValueError, match="consumed"):
-        gmm._native.dlpack_import(capsule, None)
+        gmm._native.dlpack_import(capsule, None, None)
     with pytest.raises(TypeError):
-        gmm._native.dlpack_import(_new(1, b"other", None), None)
+        gmm._native.dlpack_import(_new(1, b"other", None), None, None)
     with pytest.raises(TypeError):
-        gmm._native.dlpack_import(3, None)
+        gmm._native.dlpack_import(3, None, None)
     del array, capsule
     gc.collect()
     assert len(producer.deleted) == 1
@@ -446,3 +449,20 @@ import builtins
 builtins.kept = kept
 print(len(kept))
 """) == "5\n"
+
+
+def test_a_device_is_not_looked_at_by_the_host(host):
+    """A context of the host backend would read a GPU's address with the processor."""
+    described = {"shape": (4,), "typestr": "<i4", "data": (0x7000, False), "version": 3, "stream": 1}
+    array = host.asarray(Interface(None, cuda_array_interface=described))
+    assert array.context is host and array[1:].context is host
+    mine = host.zeros(4, "i4")
+    for use in (array.numpy, array.tolist, array.copy, lambda: bytes(array), lambda: array.fill(0), lambda: array.copy_from(bytes(16)),
+                lambda: array.copy_from(mine), lambda: array.copy_to(mine), lambda: mine.copy_from(array), lambda: mine.copy_to(array),
+                lambda: host.array(array), lambda: host.asarray(array, copy=True),
+                lambda: array.__dlpack__(stream=2), lambda: mine.buffer.copy_from(array), lambda: host.from_dlpack(array, device=gmm.HOST)):
+        with pytest.raises(BufferError):
+            use()
+    usm = {"shape": (4,), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": None, "offset": 0, "syclobj": None}
+    with pytest.raises(BufferError, match="sycl"):
+        host.asarray(Interface(None, sycl_usm_array_interface=usm)).tolist()

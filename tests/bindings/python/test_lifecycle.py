@@ -348,3 +348,36 @@ def test_no_backend_is_an_error():
         gmm.Context("metal")
     done = subprocess.run([sys.executable, "-c", "import gmm; gmm.Context()"], env={**os.environ, "GMM_BACKEND": "nonsense"}, capture_output=True, text=True)
     assert done.returncode == 1 and "gmm.InvalidValueError" in done.stderr
+
+
+def test_a_cached_allocation_keeps_the_interpreter(host):
+    """What the thread has at hand needs no turn of another thread; what it has not leaves the interpreter to the others."""
+    code = """
+import sys, threading, time
+import gmm
+sys.setswitchinterval(0.05)
+context = gmm.Context("host")
+stop = []
+def busy():
+    while not stop:
+        sum(range(100))
+thread = threading.Thread(target=busy)
+context.alloc(1000).free()
+thread.start()
+begin = time.perf_counter()
+for _ in range(200):
+    context.alloc(1000).free()
+took = time.perf_counter() - begin
+stop.append(1)
+thread.join()
+# Were the interpreter left at each call, the other thread would keep it for 50 ms each time: 20 s.
+assert took < 5, took
+"""
+    assert run_code(code) == ""
+    # A callback of an allocation runs, as the interpreter was left for it.
+    host.set_limit(1 << 20, device=1)
+    asked = []
+    host.set_oom_handler(lambda info: asked.append(threading.current_thread()) or False)
+    with pytest.raises(gmm.OutOfMemoryError):
+        host.alloc(1 << 40)
+    assert asked == [threading.current_thread()]

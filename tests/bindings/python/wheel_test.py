@@ -19,6 +19,10 @@ from gmm import _preload
 preload = _preload.load(_preload.find_library())
 assert preload.path == str(installed / "libgmm_preload.so"), preload.path
 assert not preload.cdll.gmm_preload_active()
+from gmm import _torch_library
+library = _torch_library.load()  # needs no PyTorch
+assert library.path == str(installed / "libgmm_torch.so.0"), library.path
+assert library.context is gmm.context() and (installed / "_torch_extension.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the package
 with gmm.Context("host") as context, context.alloc(100) as buffer:

@@ -5,6 +5,11 @@
 
 #include "fake_cuda_test.h"
 
+// Older headers lack these declarations.
+extern "C" CUresult CUDAAPI cuCtxGetId(CUcontext, unsigned long long *);
+extern "C" CUresult CUDAAPI cuCtxRecordEvent(CUcontext, CUevent);
+extern "C" CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice);
+
 static void wait_until_set(void *flag) {
   while (!*static_cast<std::atomic<bool> *>(flag)) std::this_thread::yield();
 }
@@ -325,4 +330,46 @@ CASE(the_last_reference_of_a_context_waits_for_its_work, "") {
   opener.join();
   start();
   OK(cuCtxSynchronize());  // the context is new, and whole
+}
+
+CASE(an_event_of_a_context_is_behind_every_stream_of_it, "") {
+  CUcontext context = start();
+  CUstream stream;
+  CUevent event;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  OK(cuCtxRecordEvent(context, event));
+  OK(cuEventQuery(event));  // nothing was queued
+  std::atomic<bool> go{false};
+  OK(cuLaunchHostFunc(stream, wait_until_set, &go));
+  OK(cuCtxRecordEvent(context, event));
+  IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+  go = true;
+  OK(cuEventSynchronize(event));
+  OK(cuStreamQuery(stream));
+  IS(cuCtxRecordEvent(nullptr, event), CUDA_ERROR_INVALID_HANDLE);
+  CUgraph graph;
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  IS(cuCtxRecordEvent(context, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  IS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+CASE(a_reset_empties_the_primary_context, "") {
+  CUcontext context = start();
+  unsigned long long before = 0, after = 0;
+  CUdeviceptr d;
+  CUstream stream;
+  OK(cuCtxGetId(context, &before));
+  OK(cuMemAlloc_v2(&d, 4096));
+  OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+  OK(cuMemsetD8Async(d, 1, 4096, stream));
+  OK(cuDevicePrimaryCtxReset_v2(0));
+  IS(cuMemFree_v2(d), CUDA_ERROR_INVALID_VALUE);
+  IS(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+  IS(live().device_bytes, 0);
+  IS(live().context_references, 1);  // who retains it goes on with the empty one
+  OK(cuCtxGetId(context, &after));
+  CHECK(before != after);
+  OK(cuMemAlloc_v2(&d, 4096));
+  IS(cuDevicePrimaryCtxReset_v2(99), CUDA_ERROR_INVALID_DEVICE);
 }

@@ -50,7 +50,7 @@ int import_vmm(Backend &backend, uint64_t size, uint8_t seed) {
 // The same for kHost memory, which the host reads directly.
 int import_host(Backend &backend, uint64_t size, uint8_t seed) {
   Allocation memory;
-  if (Status s = backend.import_host(kChildFd, size, Device{0}, &memory); !s.ok()) return child_failed(21, s);
+  if (Status s = backend.import_host(kChildFd, size, Device{0}, true, &memory); !s.ok()) return child_failed(21, s);
   if (std::memcmp(memory.base, pattern(size, seed).data(), size) != 0) return child_failed(22, Status());
   std::memcpy(memory.base, pattern(size, static_cast<uint8_t>(seed + 1)).data(), size);
   if (Status s = backend.deallocate(memory); !s.ok()) return child_failed(23, s);

@@ -92,7 +92,7 @@ std::vector<Operation> make() {
   add(
       "import_host", kHasHost, all({allocate(Kind::kHost), duplicate_fd}),
       [](World &w) {
-        Status status = w.backend->import_host(w.fd, kSize, kDevice, &w.second);
+        Status status = w.backend->import_host(w.fd, kSize, kDevice, true, &w.second);
         // A failure leaves the descriptor to the caller.
         EXPECT_TRUE(status.ok() || fcntl(w.fd, F_GETFD) != -1);
         return status;

@@ -70,8 +70,8 @@ class FailingBackend final : public Backend {
   Status deallocate(const Allocation &allocation) override {
     return refuses("deallocate") ? refusal("deallocate") : inner_->deallocate(allocation);
   }
-  Status import_host(int32_t fd, uint64_t size, Device device, Allocation *out) override {
-    return refuses("import_host") ? refusal("import_host") : inner_->import_host(fd, size, device, out);
+  Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) override {
+    return refuses("import_host") ? refusal("import_host") : inner_->import_host(fd, size, device, locked, out);
   }
   Status reserve(uint64_t size, void **out) override {
     if (refuses("reserve")) return refusal("reserve");

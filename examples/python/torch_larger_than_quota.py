@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a model that is three times as large as its quota of GPU memory.
+
+With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With managed memory the weights and the
+optimizer's state live in host memory, and a layer's pages are on the GPU while the layer works. A limit cannot hold that to the quota, as it counts managed
+memory wherever its pages are; so the program adds up what it has on the GPU at each step (the driver says of each block where it is to be), and
+fails when that passes the quota. What the driver has left is printed beside it; it says the same when no other program uses the GPU.
+
+    python torch_larger_than_quota.py [--quota MIB] [--steps N]
+
+Needs a CUDA device with twice the model's memory free: managed memory beyond what the device has is not asked for.
+"""
+import argparse
+import ctypes
+import subprocess
+import sys
+
+MIB = 1 << 20
+LAYERS, WIDTH, BATCH = 12, 2048, 64
+MODEL_BYTES = LAYERS * (WIDTH * WIDTH + WIDTH) * 4 * 4  # weights, gradients and two moments of Adam, in float32
+
+
+PREFERRED_LOCATION = 2  # CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION
+
+
+def on_the_gpu():
+    """Bytes of managed memory in use whose place is the GPU, as the driver says of each block."""
+    import gmm
+
+    driver, total = ctypes.CDLL("libcuda.so.1"), 0
+    for heap in gmm.context().snapshot()["heaps"]:
+        for block in heap["blocks"] if str(heap["kind"]).upper() == "MANAGED" else ():
+            address, size = block["address"], block["size"]
+            address = int(address, 0) if isinstance(address, str) else address
+            place = ctypes.c_int32(-2)
+            # The middle of it: a block may share its first and last page with others.
+            if driver.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), PREFERRED_LOCATION, ctypes.c_uint64(address + size // 2), ctypes.c_size_t(1)) != 0:
+                raise RuntimeError("the driver does not say where managed memory is to be")
+            total += size if place.value >= 0 else 0
+    return total
+
+
+def train(torch, steps, fetch, evict, measure):
+    """A layer's weights are stepped as soon as their gradient is there, so that the gradients are not all there at once."""
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+    for layer in layers:
+        layer.to("cuda")
+        evict(layer.parameters())
+    optimizers = {parameter: torch.optim.Adam([parameter], lr=1e-4) for parameter in layers.parameters()}
+
+    def step(parameter):
+        optimizer = optimizers[parameter]
+        state = [value for value in optimizer.state[parameter].values() if value.is_cuda]
+        fetch(state)
+        optimizer.step()
+        parameter.grad = None
+        measure()
+        evict([parameter, *(value for value in optimizer.state[parameter].values() if value.is_cuda)])
+
+    for parameter in layers.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda layer, _: fetch(layer.parameters()))
+        layer.register_forward_hook(lambda layer, _, __: evict(layer.parameters()))
+        layer.register_full_backward_pre_hook(lambda layer, _: fetch(layer.parameters()))
+    x = torch.randn(BATCH, WIDTH, device="cuda")
+    target = torch.tanh(x.roll(1, 1))
+    losses = []
+    for _ in range(steps):
+        h = x
+        for layer in layers:
+            h = h + torch.tanh(layer(h))
+        loss = torch.nn.functional.mse_loss(h, target)
+        loss.backward()
+        losses.append(loss.item())
+    return losses
+
+
+def plain(quota, steps):
+    import torch
+
+    import gmm.torch
+
+    gmm.torch.use()
+    torch.cuda.set_per_process_memory_fraction(quota / torch.cuda.mem_get_info()[1])
+    try:
+        train(torch, steps, fetch=lambda tensors: None, evict=lambda tensors: None, measure=lambda: None)
+    except torch.OutOfMemoryError as error:
+        print(f"ordinary memory: OutOfMemoryError: {str(error)[:160]}")
+        return 0
+    print("ordinary memory: trained, though it should not have fitted the quota")
+    return 1
+
+
+def managed(quota, steps):
+    import torch
+
+    import gmm.torch
+
+    gmm.torch.install()
+    torch.cuda.set_enabled_uvm()
+    free = torch.cuda.mem_get_info()[0]
+    if free < 2 * MODEL_BYTES:
+        print(f"managed memory: {free // MIB} MiB are free, {2 * MODEL_BYTES // MIB} MiB are wanted")
+        return 1
+    warm = torch.ones(64, 64, device="cuda")
+    (warm @ warm).sum().item()  # what the libraries take for themselves
+    torch.cuda.synchronize()
+    before, most, taken = torch.cuda.mem_get_info()[0], 0, 0
+
+    def fetch(tensors):
+        for tensor in tensors:
+            gmm.torch.uvm_to(gmm.torch.uvm_to(tensor.detach(), "cpu", non_blocking=True), "cuda")
+
+    def evict(tensors):
+        for tensor in tensors:
+            gmm.torch.uvm_to(tensor.detach(), "cpu", non_blocking=True)
+
+    def measure():
+        nonlocal most, taken
+        torch.cuda.synchronize()
+        most = max(most, on_the_gpu())
+        taken = max(taken, before - torch.cuda.mem_get_info()[0])
+
+    losses = train(torch, steps, fetch, evict, measure)
+    asked = gmm.context().stats(kind=gmm.Kind.MANAGED).peak_live_bytes
+    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at most {most // MIB} MiB of it on the GPU "
+          f"(the driver had {taken // MIB} MiB less, whosever they are), quota {quota // MIB} MiB")
+    if not losses[-1] < losses[0]:
+        print("managed memory: the loss did not fall")
+        return 1
+    if asked <= quota:
+        print("managed memory: the model was no larger than the quota")
+        return 1
+    if most > quota:
+        print("managed memory: more of the GPU was used than the quota")
+        return 1
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quota", type=int, default=256, help="MiB of GPU memory")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--memory", choices=("plain", "managed"), help="only this half, in this process")
+    arguments = parser.parse_args()
+    if arguments.memory:
+        return {"plain": plain, "managed": managed}[arguments.memory](arguments.quota * MIB, arguments.steps)
+    try:
+        import torch
+    except ImportError:
+        print("skipped: PyTorch is not installed")
+        return 0
+    if not torch.cuda.is_available():
+        print("skipped: PyTorch sees no CUDA device")
+        return 0
+    print(f"a model of {MODEL_BYTES // MIB} MiB with its gradients and Adam, a quota of {arguments.quota} MiB", flush=True)
+    halves = [[sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory", half] for half in ("plain", "managed")]
+    return max([subprocess.call(half) for half in halves])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

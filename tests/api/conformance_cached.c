@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm_alloc_cached() and gmm_free_cached() of memory.h: the same memory and the same counters, or nothing at all.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../support/gmm_test.h"
+
+static gmm_alloc_desc plain(void) {
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
+  return desc;
+}
+
+static void what_was_freed_comes_back(void) {
+  static const uint64_t sizes[] = {1, 100, 5000, 200000, 3 * MIB};
+  const gmm_alloc_desc desc = plain();
+  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    void *block = ALLOC(sizes[i]), *again = NULL;
+    RESULT(gmm_free_cached(context, block, GMM_STREAM_DEFAULT), GMM_OK);
+    CHECK_EQUAL(stats().live_blocks, 0);
+    RESULT(gmm_free_cached(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);  // free() says what is wrong
+    RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
+    RESULT(gmm_alloc_cached(context, sizes[i], &desc, &again), GMM_OK);
+    CHECK(again == block);
+    CHECK_EQUAL(query(again).size, sizes[i]);
+    CHECK_EQUAL(stats().live_blocks, 1);
+    CHECK_EQUAL(stats().live_bytes, sizes[i]);
+    write_pattern(again, sizes[i], i, GMM_STREAM_DEFAULT);
+    CHECK_PATTERN(again, sizes[i], i);
+    RESULT(gmm_free_cached(context, (char *)again + 1, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+    OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
+  }
+  const gmm_statistics s = stats();
+  CHECK_EQUAL(s.allocations, s.frees);
+}
+
+static void *free_elsewhere(void *block) {
+  // A thread without a cache has no place for the block.
+  return (void *)(intptr_t)gmm_free_cached(context, block, GMM_STREAM_DEFAULT);
+}
+
+static void what_would_wait_does_nothing(void) {
+  gmm_alloc_desc desc = plain();
+  void *block = (void *)0x1;
+  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);  // there is no memory yet
+  CHECK(block == (void *)0x1);
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  CHECK_EQUAL(stats().failures, 0);
+
+  void *kept = ALLOC(5000);
+  OK(gmm_free(context, ALLOC(5000), GMM_STREAM_DEFAULT));
+  pthread_t thread;
+  void *answer = NULL;
+  MUST(pthread_create(&thread, NULL, free_elsewhere, kept));
+  pthread_join(thread, &answer);
+  CHECK_EQUAL((intptr_t)answer, GMM_NOT_READY);
+  CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
+
+  // Another stream, and what asks for more than the cache knows.
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, device, &stream));
+  RESULT(gmm_free_cached(context, kept, stream), GMM_NOT_READY);
+  OK(gmm_record_use(context, kept, stream));
+  RESULT(gmm_free_cached(context, kept, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  desc.stream = stream;
+  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  desc.stream = GMM_STREAM_DEFAULT;
+  desc.flags = GMM_ALLOC_ZERO;
+  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  desc.flags = 0;
+  desc.alignment = 4096;
+  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  desc.alignment = 0;
+  CHECK(block == (void *)0x1);
+  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_destroy(context, stream));
+
+  // While a trace is recorded, in which no call may be missing.
+  OK(gmm_trace_begin(context, "/dev/null"));
+  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  OK(gmm_trace_end(context));
+}
+
+static void bad_arguments_are_for_the_other_calls(void) {
+  gmm_alloc_desc desc = plain();
+  void *block = ALLOC(100), *out = (void *)0x1;
+  OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
+  RESULT(gmm_alloc_cached(NULL, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_alloc_cached(context, 100, NULL, &out), GMM_NOT_READY);
+  RESULT(gmm_alloc_cached(context, 100, &desc, NULL), GMM_NOT_READY);
+  RESULT(gmm_alloc_cached(context, 0, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_alloc_cached(context, UINT64_MAX, &desc, &out), GMM_NOT_READY);
+  desc.kind = 99;
+  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  desc = plain();
+  desc.device = 99;
+  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  desc = plain();
+  desc.tag = 3993;
+  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  desc = plain();
+  desc.struct_size = 4;
+  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  CHECK(out == (void *)0x1);
+  int foreign = 0;
+  RESULT(gmm_free_cached(NULL, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_free_cached(context, NULL, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_free_cached(context, &foreign, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void a_child_gets_nothing(void) {
+  const gmm_alloc_desc desc = plain();
+  void *block = ALLOC(100), *out = NULL;
+  OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
+  const pid_t child = fork();
+  if (child == 0)
+    _exit(gmm_alloc_cached(context, 100, &desc, &out) == GMM_NOT_READY &&
+                  gmm_free_cached(context, block, GMM_STREAM_DEFAULT) == GMM_NOT_READY
+              ? 0
+              : 1);
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void paused_memory_is_not_given_out(void) {
+  gmm_tag tag = 0;
+  MUST(gmm_tag_create(context, "cached", NULL, &tag));
+  gmm_alloc_desc desc = plain();
+  desc.tag = tag;
+  void *block = ALLOC_TAG(5000, tag), *more = ALLOC_TAG(5000, tag), *out = NULL;
+  OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
+  gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  uint64_t bytes = 0;
+  OK(gmm_pause(context, &pause, &bytes));
+  RESULT(gmm_alloc_cached(context, 5000, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_free_cached(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  OK(gmm_resume(context, &pause, &bytes));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+int main(void) {
+  KINDS(what_was_freed_comes_back, ALL_KINDS);
+  KINDS(what_would_wait_does_nothing, ALL_KINDS);
+  KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS);
+  KINDS(a_child_gets_nothing, ALL_KINDS);
+  KINDS(paused_memory_is_not_given_out, 1u << GMM_KIND_VMM);
+  return check_finish();
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conformance suite for the SYCL backend, with a real dpctl, and what only that backend promises.
+#include "backend/sycl/sycl_backend.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "backend/sycl/interface.h"
+#include "backend_conformance.h"
+
+namespace gmm::test {
+namespace {
+
+using sycl::ContextRef;
+using sycl::DeviceRef;
+using sycl::EventRef;
+using sycl::QueueRef;
+
+uint64_t device_memory_in_use(Backend &backend) {
+  gmm_device_info info = {};
+  EXPECT_OK(backend.device_info(Device{0}, &info));
+  return info.total_memory - info.free_memory;
+}
+
+const std::vector<BackendUnderTest> kBackends = {{"sycl", sycl_backend_create, device_memory_in_use}};
+INSTANTIATE_TEST_SUITE_P(Backends, BackendConformance, ::testing::ValuesIn(kBackends),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+// The value of a variable for one test.
+class Variable {
+ public:
+  Variable(const char *name, const char *value) : name_(name) {
+    if (const char *was = std::getenv(name)) was_ = std::make_unique<std::string>(was);
+    setenv(name, value, 1);
+  }
+  ~Variable() {
+    if (was_)
+      setenv(name_, was_->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
+
+ private:
+  const char *name_;
+  std::unique_ptr<std::string> was_;
+};
+
+TEST(SyclLibrary, ThatIsMissingIsNoBackend) {
+  Variable library("GMM_SYCL_LIBRARY", "/nonexistent/libDPCTLSyclInterface.so");
+  Backend *backend = nullptr;
+  EXPECT_FAILS(GMM_ERROR_NO_BACKEND, sycl_backend_create(HostAllocator(), Log(nullptr, nullptr), &backend));
+  EXPECT_NE(std::strstr(last_message(), "/nonexistent/"), nullptr) << last_message();
+  EXPECT_EQ(backend, nullptr);
+}
+
+TEST(SyclLibrary, OfSomethingElseIsNoBackend) {
+  Variable library("GMM_SYCL_LIBRARY", "libc.so.6");
+  Backend *backend = nullptr;
+  EXPECT_FAILS(GMM_ERROR_NO_BACKEND, sycl_backend_create(HostAllocator(), Log(nullptr, nullptr), &backend));
+  EXPECT_NE(std::strstr(last_message(), "has no DPCTL"), nullptr) << last_message();
+}
+
+// What a program does with SYCL beside gmm, in the context that dpctl gives its queues.
+class SyclBackendTest : public ::testing::Test {
+ protected:
+  static constexpr Device kFirst{0};
+  static constexpr uint64_t kUnit = kExtentAlignment;
+
+  void SetUp() override {
+    ASSERT_OK(sycl_backend_create(allocator_.allocator(), log_.log(), &backend_));
+    ASSERT_OK(api_.open());
+    sycl::SelectorRef selector = api_.DPCTLDefaultSelector_Create();
+    device_ = api_.DPCTLDevice_CreateFromSelector(selector);
+    api_.DPCTLDeviceSelector_Delete(selector);
+    ASSERT_NE(device_, nullptr);
+    const char *path = std::getenv("GMM_SYCL_LIBRARY");
+    library_ = dlopen(path != nullptr ? path : "libDPCTLSyclInterface.so", RTLD_NOW);
+    const auto cached = reinterpret_cast<ContextRef (*)(DeviceRef)>(dlsym(library_, "DPCTLDeviceMgr_GetCachedContext"));
+    ASSERT_NE(cached, nullptr);
+    context_ = cached(device_);
+  }
+  void TearDown() override {
+    for (QueueRef queue : queues_) api_.DPCTLQueue_Delete(queue);
+    if (context_ != nullptr) api_.DPCTLContext_Delete(context_);
+    if (device_ != nullptr) api_.DPCTLDevice_Delete(device_);
+    if (backend_ != nullptr) backend_->destroy();
+    EXPECT_EQ(allocator_.blocks(), 0);
+    for (const std::string &message : log_.messages()) ADD_FAILURE() << message;
+  }
+  Backend &backend() { return *backend_; }
+  QueueRef queue(int properties) { return queue_in(context_, properties); }
+  QueueRef queue_in(ContextRef context, int properties) {
+    queues_.push_back(api_.DPCTLQueue_Create(context, device_, nullptr, properties));
+    return queues_.back();
+  }
+  static gmm_stream stream(QueueRef queue) { return reinterpret_cast<gmm_stream>(queue); }
+
+  CountingAllocator allocator_;
+  LogKeeper log_;
+  Backend *backend_ = nullptr;
+  sycl::Interface api_;
+  DeviceRef device_ = nullptr;
+  ContextRef context_ = nullptr;
+  std::vector<QueueRef> queues_;
+  void *library_ = nullptr;
+};
+
+TEST_F(SyclBackendTest, HasTheThreeKindsOfUsmAndNoVmm) {
+  gmm_device_info info = {};
+  ASSERT_OK(backend().device_info(kFirst, &info));
+  EXPECT_EQ(info.kinds, 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED);
+  EXPECT_EQ(info.capabilities & (GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_LEGACY_IPC |
+                                 GMM_DEVICE_CAN_PIN | GMM_DEVICE_IS_HOST),
+            0u);
+  Allocation out;
+  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().allocate(Kind::kVmm, kFirst, kUnit, &out));
+  void *base = nullptr;
+  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().reserve(kUnit, &base));
+  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().pin(&info, kUnit, 0, kFirst, &base));
+}
+
+// Both sides see one context: what either allocated has its kind for the other.
+TEST_F(SyclBackendTest, KindsAreTheSameOnBothSides) {
+  const struct {
+    Kind kind;
+    gmm_usm usm;
+    int type;
+    void *(*allocate)(size_t, size_t, QueueRef);
+  } kinds[] = {{Kind::kDevice, GMM_USM_DEVICE, sycl::kUsmDevice, api_.DPCTLaligned_alloc_device},
+               {Kind::kHost, GMM_USM_HOST, sycl::kUsmHost, api_.DPCTLaligned_alloc_host},
+               {Kind::kManaged, GMM_USM_SHARED, sycl::kUsmShared, api_.DPCTLaligned_alloc_shared}};
+  for (const auto &each : kinds) {
+    SCOPED_TRACE(each.type);
+    Allocation ours;
+    ASSERT_OK(backend().allocate(each.kind, kFirst, kUnit, &ours));
+    EXPECT_EQ(api_.DPCTLUSM_GetPointerType(ours.base, context_), each.type);
+    EXPECT_EQ(api_.DPCTLUSM_GetPointerType(static_cast<char *>(ours.base) + kUnit - 1, context_), each.type);
+    ASSERT_OK(backend().deallocate(ours));
+    char *theirs = static_cast<char *>(each.allocate(64, 5000, queue(0)));
+    ASSERT_NE(theirs, nullptr);
+    for (char *address : {theirs, theirs + 4999}) {
+      ForeignPointer out;
+      backend().identify(address, &out);
+      EXPECT_TRUE(out.known);
+      EXPECT_EQ(out.kind, each.kind);
+      EXPECT_EQ(out.usm, each.usm);
+      EXPECT_EQ(out.device, each.kind == Kind::kHost ? kHostLocation : kFirst);
+    }
+    api_.DPCTLfree_with_context(theirs, context_);
+  }
+  std::unique_ptr<char[]> ordinary(new char[100]);
+  ForeignPointer out;
+  backend().identify(ordinary.get(), &out);
+  EXPECT_FALSE(out.known);
+  EXPECT_EQ(out.usm, GMM_USM_UNKNOWN);
+}
+
+TEST_F(SyclBackendTest, CountsWhatADeviceGave) {
+  gmm_device_info before = {}, during = {};
+  ASSERT_OK(backend().device_info(kFirst, &before));
+  Allocation memory, never;
+  ASSERT_OK(backend().allocate(Kind::kDevice, kFirst, 8 * kUnit, &memory));
+  ASSERT_OK(backend().device_info(kFirst, &during));
+  EXPECT_LE(during.free_memory, before.total_memory - 8 * kUnit);
+  const uint64_t beyond = (before.total_memory / kUnit + 1) * kUnit;
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, backend().allocate(Kind::kDevice, kFirst, beyond, &never));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, backend().allocate(Kind::kManaged, kFirst, beyond, &never));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, backend().allocate(Kind::kHost, kFirst, beyond, &never));
+  EXPECT_EQ(never.base, nullptr);
+  ASSERT_OK(backend().deallocate(memory));
+}
+
+// A stream of gmm is a SYCL queue: its handle goes to dpctl as it is.
+TEST_F(SyclBackendTest, StreamsAreQueuesForTheProgram) {
+  gmm_stream own = nullptr;
+  ASSERT_OK(backend().stream_create(kFirst, &own));
+  const QueueRef queue = reinterpret_cast<QueueRef>(own);
+  EXPECT_TRUE(api_.DPCTLQueue_IsInOrder(queue));
+  Allocation memory;
+  ASSERT_OK(backend().allocate(Kind::kHost, kFirst, kUnit, &memory));
+  uint8_t *const bytes = static_cast<uint8_t *>(memory.base);
+  ASSERT_OK(backend().fill(kFirst, own, bytes, 1, kUnit));
+  EXPECT_OK(api_.check(api_.DPCTLQueue_Memset(queue, bytes, 2, kUnit), "DPCTLQueue_Memset"));
+  bool idle = true;
+  ASSERT_OK(backend().copy(kFirst, own, bytes + 1, bytes, 1));
+  ASSERT_OK(backend().stream_synchronize(kFirst, own));
+  ASSERT_OK(backend().stream_query(kFirst, own, &idle));
+  EXPECT_TRUE(idle);
+  EXPECT_EQ(bytes[0], 2);
+  EXPECT_EQ(bytes[kUnit - 1], 2);
+  ASSERT_OK(backend().stream_destroy(own));
+  ASSERT_OK(backend().deallocate(memory));
+}
+
+void add_one(void *value) { ++*static_cast<uint8_t *>(value); }
+
+// The program's queues are streams, in order or not.
+TEST_F(SyclBackendTest, QueuesOfTheProgramAreStreams) {
+  Allocation memory;
+  ASSERT_OK(backend().allocate(Kind::kHost, kFirst, 4 * kUnit, &memory));
+  uint8_t *const bytes = static_cast<uint8_t *>(memory.base);
+  for (const int properties : {0, sycl::kInOrder}) {
+    SCOPED_TRACE(properties);
+    const QueueRef theirs = queue(properties);
+    const gmm_stream as_stream = stream(theirs);
+    const int64_t blocks = allocator_.blocks();
+    for (uint8_t round = 1; round < 20; ++round) {
+      ASSERT_OK(backend().fill(kFirst, as_stream, bytes, round, 4 * kUnit));
+      ASSERT_OK(backend().copy(kFirst, as_stream, bytes + 2 * kUnit, bytes, 2 * kUnit));
+      ASSERT_OK(backend().stream_call(kFirst, as_stream, add_one, bytes + 3 * kUnit));
+      ASSERT_OK(backend().copy(kFirst, as_stream, bytes, bytes + 3 * kUnit, 1));
+      ASSERT_OK(backend().stream_synchronize(kFirst, as_stream));
+      EXPECT_EQ(bytes[0], round + 1);
+      EXPECT_EQ(bytes[4 * kUnit - 1], round);
+    }
+    // An event of it holds another stream up.
+    NativeEvent event = nullptr;
+    ASSERT_OK(backend().event_create(kFirst, &event));
+    ASSERT_OK(backend().fill(kFirst, as_stream, bytes, 0x55, 4 * kUnit));
+    ASSERT_OK(backend().event_record(event, kFirst, as_stream));
+    ASSERT_OK(backend().stream_wait(kFirst, GMM_STREAM_DEFAULT, event));
+    ASSERT_OK(backend().copy(kFirst, GMM_STREAM_DEFAULT, bytes, bytes + 4 * kUnit - 1, 1));
+    ASSERT_OK(backend().stream_synchronize(kFirst, GMM_STREAM_DEFAULT));
+    EXPECT_EQ(bytes[0], 0x55);
+    ASSERT_OK(backend().event_destroy(event));
+    ASSERT_OK(backend().synchronize(kFirst));
+    EXPECT_LE(allocator_.blocks(), blocks + 4) << "queues of the program stay in the table";
+  }
+  ASSERT_OK(backend().deallocate(memory));
+}
+
+TEST_F(SyclBackendTest, AQueueOfAnotherContextIsRefused) {
+  const auto create =
+      reinterpret_cast<ContextRef (*)(DeviceRef, sycl::ErrorHandler *, int)>(dlsym(library_, "DPCTLContext_Create"));
+  ASSERT_NE(create, nullptr);
+  ContextRef other = create(device_, nullptr, 0);
+  ASSERT_NE(other, nullptr);
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend().stream_synchronize(kFirst, stream(queue_in(other, 0))));
+  api_.DPCTLContext_Delete(other);
+}
+
+TEST_F(SyclBackendTest, MemoryComesToTheHostInTheStreamsOrder) {
+  Allocation memory;
+  ASSERT_OK(backend().allocate(Kind::kManaged, kFirst, 2 * kUnit, &memory));
+  gmm_stream own = nullptr;
+  ASSERT_OK(backend().stream_create(kFirst, &own));
+  Gate gate;
+  ASSERT_OK(gate.close(backend(), kFirst, own));
+  ASSERT_OK(backend().fill(kFirst, own, memory.base, 7, 2 * kUnit));
+  ASSERT_OK(backend().prefetch(memory.base, 2 * kUnit, kHostLocation, kFirst, own));
+  ASSERT_OK(backend().prefetch(memory.base, 2 * kUnit, kFirst, kFirst, own));
+  bool idle = true;
+  ASSERT_OK(backend().stream_query(kFirst, own, &idle));
+  EXPECT_FALSE(idle);
+  gate.open();
+  ASSERT_OK(backend().stream_synchronize(kFirst, own));
+  EXPECT_EQ(static_cast<uint8_t *>(memory.base)[2 * kUnit - 1], 7);
+  ASSERT_OK(backend().stream_destroy(own));
+  ASSERT_OK(backend().deallocate(memory));
+}
+
+TEST_F(SyclBackendTest, ACallMayNotWaitForItsOwnStream) {
+  gmm_stream own = nullptr;
+  ASSERT_OK(backend().stream_create(kFirst, &own));
+  struct Question {
+    Backend *backend;
+    gmm_stream stream;
+    gmm_result answer;
+  } question = {&backend(), own, GMM_OK};
+  const auto ask = [](void *user) {
+    Question *q = static_cast<Question *>(user);
+    q->answer = q->backend->stream_synchronize(kFirst, q->stream).code();
+  };
+  ASSERT_OK(backend().stream_call(kFirst, own, ask, &question));
+  ASSERT_OK(backend().stream_synchronize(kFirst, own));
+  EXPECT_EQ(question.answer, GMM_ERROR_BUSY);
+  ASSERT_OK(backend().stream_destroy(own));
+}
+
+}  // namespace
+}  // namespace gmm::test
+
+int main(int argc, char **argv) { return gmm::test::conformance_main(argc, argv, gmm::test::kBackends, {}); }
