@@ -17,7 +17,8 @@ from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._tag import Tag, tag_info, tag_number
 from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
-contexts = weakref.WeakSet()  # those that were opened and are referred to, closed ones too
+contexts = weakref.WeakSet()  # those that were opened in this process and are referred to, closed ones too
+os.register_at_fork(after_in_child=contexts.clear)
 
 
 def _scope(context, device, tag, kind):

@@ -3,7 +3,7 @@
 
 PyTorch pickles a tensor as its storage and a view of it. By itself it copies a CPU storage to a file of shared memory first, and has no way to share a
 CUDA storage that a pluggable allocator made. Here a storage whose address a context of gmm knows is sent as a handle, and the receiver's storage lies
-over the imported memory. All others go PyTorch's way.
+over the imported memory. All others go PyTorch's way; so do CPU tensors over MANAGED memory, which cannot be shared: PyTorch moves them into its file.
 """
 import weakref
 from multiprocessing.reduction import ForkingPickler
@@ -13,6 +13,7 @@ import torch.multiprocessing  # its reductions are registered first
 from torch.multiprocessing import reductions
 
 from gmm import _context
+from gmm import _native as native
 from gmm import multiprocessing as sharing
 from gmm._enums import Kind, State
 from gmm._errors import ERRORS
@@ -30,6 +31,8 @@ def _owner(storage):
         if not context.closed:
             info = context.query(address)
             if info.state in _HERE:
+                if info.kind == Kind.MANAGED and storage.device.type == "cpu":
+                    return None
                 return context, info
     return None
 
@@ -38,7 +41,8 @@ def _export(storage, context, info):
     address = storage.data_ptr()
     if info.kind == Kind.MANAGED:
         raise ERRORS["InvalidKindError"](
-            f"a tensor over MANAGED memory at 0x{address:x} was sent to another process; managed memory cannot be shared: send a clone() made in HOST, DEVICE or VMM memory")
+            f"a CUDA tensor over MANAGED memory at 0x{address:x} was sent to another process; managed memory cannot be shared: send a clone() of it in DEVICE or VMM memory",
+            code=native.GMM_ERROR_INVALID_KIND, name="GMM_ERROR_INVALID_KIND")
     if info.state == State.IMPORTED and address in _received:
         return sharing.export(_received[address])
     return context.ipc_export(address)

@@ -147,12 +147,31 @@ def test_history_is_refused(context):
         PROCESSES.Pipe()[0].send(leaf[1:])
 
 
-def test_managed_memory_is_refused_and_stays(context):
+def test_managed_memory_goes_pytorchs_way(context, peer):
     tensor = tensor_of(context, kind=Kind.MANAGED)
-    address = tensor.data_ptr()
-    with pytest.raises(gmm.InvalidKindError, match=r"clone\(\)"):
-        PROCESSES.Pipe()[0].send(tensor)
-    assert tensor.data_ptr() == address and tensor[5] == 5 and sharing.in_transit() == 0
+    assert peer(tensor)[:2] == (False, 499500.0)
+    assert tensor.is_shared() and tensor[5] == 6 and sharing.in_transit() == 0
+
+
+class Rows(torch.utils.data.Dataset):
+    """A dataset whose rows lie in gmm's memory."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, at):
+        return self.rows[at]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_data_loader(context, method):
+    rows = tensor_of(context, 40).view(10, 4)
+    loader = torch.utils.data.DataLoader(Rows(rows), batch_size=None, num_workers=1, multiprocessing_context=method)
+    got = torch.stack(list(loader))
+    assert torch.equal(got, rows)
 
 
 def test_storage_is_one(context):
