@@ -216,7 +216,7 @@ options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dcli
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_ipc|tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
+  grep -E '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(ipc|pause|tickets|cached)|tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
 step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 unset GMM_BACKEND
@@ -275,12 +275,12 @@ check 'Numba' 150 numba gpu tests/gpu/numba_check "${suite[@]}"
 if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
 check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
-if first_of tests/gpu/ipc_check.py tests/gpu/ipc_check.sh >/dev/null; then check 'between processes' 90 torch gpu tests/gpu/ipc_check "$build"; fi
+check 'between processes' 90 torch gpu tests/gpu/ipc_check
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
 # A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
 job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} "$(python_with numba)" tests/bindings/python/run.py
-for path in "$build"/tests/api/conformance_ipc*; do
+for path in "$build"/tests/api/conformance_{ipc,pause,tickets,cached}*; do
   if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 60 host env GMM_BACKEND=cuda "$path"; fi
 done
 for path in examples/python/*.py; do
@@ -296,6 +296,8 @@ done
 finish_jobs
 
 # --- measured: alone --------------------------------------------------------------------------------------------
+# It counts the device's memory.
+if [ -x "$build/tests/ipc_lifetimes" ]; then step 'either side killed' 30 host env GMM_BACKEND=cuda "$build/tests/ipc_lifetimes"; fi
 if path=$(first_of tests/bench/python_cost.py tests/gpu/python_cost.py); then
   step 'cost in Python' 40 timed "$(python_with cupy)" "$path"
 else
