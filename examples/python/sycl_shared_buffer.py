@@ -4,9 +4,15 @@
     pip install dpctl intel-opencl-rt numpy        # intel-opencl-rt: the CPU as a SYCL device, where there is no Intel GPU
     python sycl_shared_buffer.py
 """
-import dpctl
-import dpctl.memory
-import numpy as np
+import sys
+
+try:
+    import dpctl
+    import dpctl.memory
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}; pip install dpctl intel-opencl-rt numpy")
+    sys.exit()
 
 import gmm
 

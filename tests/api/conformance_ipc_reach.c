@@ -5,6 +5,7 @@
 #endif
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "../support/gmm_test.h"
@@ -20,6 +21,8 @@ static gmm_ipc_import_desc import_desc(void) {
 // MODE KIND DEVICE: "namespace": as the first process of a pid namespace of its own; "user FOLDER OTHER": as nobody, who shares with OTHER in FOLDER.
 static int second_main(int count, char **words) {
   kind = (gmm_kind)atoi(words[1]);
+  const int out = dup(1);  // what is printed goes elsewhere
+  dup2(2, 1);
   if (strcmp(words[0], "namespace") == 0) {
     if (unshare(CLONE_NEWPID) != 0) return 77;
     pid_t child = fork();
@@ -29,6 +32,10 @@ static int second_main(int count, char **words) {
       if (waitpid(child, &status, 0) != child) return 78;
       return WIFEXITED(status) ? WEXITSTATUS(status) : 79;
     }
+    // As a container has it: drivers look for themselves under /proc.
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("proc", "/proc", "proc", 0, NULL) != 0)
+      return 77;
   }
   context = open_context(2);
   read_device(atoi(words[2]));
@@ -39,8 +46,6 @@ static int second_main(int count, char **words) {
     if (gmm_ipc_configure(context, &config) != GMM_OK) return 81;
   }
   gmm_ipc_handle handle;
-  int out = dup(1);
-  dup2(2, 1);
   if (!receive_bytes(0, &handle, sizeof handle)) return 10;
   gmm_ipc_import_desc desc = import_desc();
   desc.timeout_ms = 3000;

@@ -212,7 +212,7 @@ fi
 
 # --- the build --------------------------------------------------------------------------------------------------
 # A release, as users have it: some of it is measured.
-options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dcli=disabled -Dwerror=false)
+options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
@@ -281,7 +281,7 @@ check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
 # A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
 job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} "$(python_with numba)" tests/bindings/python/run.py
 for path in "$build"/tests/api/conformance_{ipc,pause,tickets,cached}*; do
-  if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 60 host env GMM_BACKEND=cuda "$path"; fi
+  if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 120 host env GMM_BACKEND=cuda "$path"; fi
 done
 for path in examples/python/*.py; do
   name=${path##*/}
@@ -290,8 +290,8 @@ for path in examples/python/*.py; do
   esac
   library=cupy
   if grep -q 'import torch' "$path" && ! grep -q 'import cupy' "$path"; then library=torch; fi
-  # In a rehearsal without the fake driver, which the libraries would take for a GPU.
-  job "example $name" 60 example env ${fake:+LD_LIBRARY_PATH="$build/lib"} "$(python_with "$library")" "$path"
+  # Numba's suite brings what its release lacks with the newest NumPy. A rehearsal is without the fake driver, which the libraries would take for a GPU.
+  job "example $name" 60 example env ${suite:+PYTHONPATH="$NUMBA_SUITE:$PYTHONPATH"} ${fake:+LD_LIBRARY_PATH="$build/lib"} "$(python_with "$library")" "$path"
 done
 finish_jobs
 

@@ -119,7 +119,7 @@ def main(runner=None):
     parts = {
         "builtin": start(work, "builtin", suite(), tests),
         "plugin": start(work, "plugin", suite(), tests, **PLUGIN),
-        "kernels": start(work, "kernels", kernels, clean, **PLUGIN),
+        "kernels": start(work, "kernels", kernels, {**clean, "PYTHONPATH": os.pathsep.join([str(work / "site"), clean.get("PYTHONPATH", "")])}, **PLUGIN),
         "dedicated": start(work, "dedicated", suite("numba.cuda.tests.cudapy.test_ipc"), tests, **PLUGIN, GMM_NUMBA_POOL="0"),
     }
     if importlib.util.find_spec("pytest"):

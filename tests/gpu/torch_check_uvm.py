@@ -88,6 +88,8 @@ def uvm_waits_only_when_asked():
     import torch
 
     g = torch.zeros(MIB, device="cuda")
+    g.add_(0)  # the driver loads a kernel at its first use, and may wait for the GPU then
+    g.to("cpu", non_blocking=True)
     torch.cuda.synchronize()
     torch.cuda._sleep(8 * SLEEP)
     g.add_(1)
