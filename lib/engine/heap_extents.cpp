@@ -162,15 +162,16 @@ Status Heap::move_extent(Extent *extent, Fill *fill) {
   return Status();
 }
 
-void Heap::move_free_extents(Fill *fill, uint64_t wanted) {
+void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
   if (kept_for_graph_) return;
   MessageGuard keep;
-  // A run at the edge of the hole becomes part of the new memory as it is.
+  // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block needs.
   const Span *before = fill->filled == nullptr ? neighbour_before(fill->hole) : nullptr;
   const Span *after = neighbour_after(fill->hole);
-  const auto may_move = [&](const Span *run) {
-    return run->bytes() >= kExtentAlignment && run != before && run != after;
-  };
+  const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
+                          : before != nullptr && before->is(SpanState::kFree) ? before->begin()
+                                                                              : fill->hole->begin();
+  const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
   uint64_t bits = 0;
   free_.for_each([&](Span *run) {
     if (may_move(run)) bits |= run->streams;
@@ -181,6 +182,7 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted) {
     if (!may_move(run) || !is_done(run)) return;
     for_each_extent_in(run, [&](Extent *extent) {
       if (!extent->mapped || !(extent->location == options_.device)) return;
+      if (run == after && base_of(*extent) < begin + block) return;
       uint64_t at = extents.size();
       while (at > 0 && size_of(*extents[at - 1]) < size_of(*extent)) --at;
       if (!extents.insert(at, extent)) return;  // without host memory it stays where it is
