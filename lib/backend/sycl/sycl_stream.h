@@ -81,7 +81,7 @@ class SyclStream {
   Status synchronize();
   Status query(bool *idle);
 
-  const QueueRef queue;  // a reference of this object
+  OpaqueQueue *const queue;  // a reference of this object
   const Device device;
   const uint64_t id;
   const bool owned;  // made here; else the program's
