@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extents of a VMM heap: new ones, free ones that are mapped to other addresses, and those that go.
+#include <algorithm>
+
 #include "engine/heap.h"
 #include "engine/idle_rule.h"
 
@@ -171,6 +173,8 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
   const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
                           : before != nullptr && before->is(SpanState::kFree) ? before->begin()
                                                                               : fill->hole->begin();
+  // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
+  const uintptr_t kept_after = std::max(begin + block, fill->hole->end() + 1);
   const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
   uint64_t bits = 0;
   free_.for_each([&](Span *run) {
@@ -182,7 +186,7 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
     if (!may_move(run) || !is_done(run)) return;
     for_each_extent_in(run, [&](Extent *extent) {
       if (!extent->mapped || !(extent->location == options_.device)) return;
-      if (run == after && base_of(*extent) < begin + block) return;
+      if (run == after && base_of(*extent) < kept_after) return;
       uint64_t at = extents.size();
       while (at > 0 && size_of(*extents[at - 1]) < size_of(*extent)) --at;
       if (!extents.insert(at, extent)) return;  // without host memory it stays where it is
