@@ -76,10 +76,13 @@ def from_dlpack(obj, *, device=None, copy=None, stream=None, context=None):
     if not same and copy is False and at[0] != CUDA_MANAGED:
         raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
-    array = native.dlpack_import(capsule, on_stream, context)
-    # A producer says -1 to "no order"; what came by one is in order on no stream.
-    if copy or (not same and array.__dlpack_device__() != wanted):
-        return _copy_to_gmm(array, wanted, context, stream)
+    # -1 asks for no order: what came that way is in order on no stream.
+    array = native.dlpack_import(capsule, None if on_stream == -1 else on_stream, context)
+    moved = not same and array.__dlpack_device__() != wanted
+    if moved and copy is False:  # managed memory of a producer that knows no dl_device
+        raise BufferError(f"the memory is at DLPack device {at}, its producer does not offer it at {wanted}, and copy=False")
+    if copy or moved:
+        return _copy_to_gmm(array, wanted, context, None if on_stream == -1 else stream)
     return array
 
 
@@ -168,6 +171,8 @@ def _over_sycl(obj, interface, context):
 
 def _over_buffer(obj, context):
     view = memoryview(obj)
+    if view.suboffsets:
+        raise BufferError("the buffer's elements lie behind pointers, which gmm does not follow")
     address = native.view_address(view)
     return native.array_foreign(view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None, context)
 

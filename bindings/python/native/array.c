@@ -88,15 +88,15 @@ int array_parse_shape(PyObject *object, Py_ssize_t *shape, int allow_unknown) {
   int ndim = 1;
   if (PyLong_CheckExact(object)) {
     shape[0] = PyLong_AsSsize_t(object);
-  } else if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
+  } else if (PyTuple_CheckExact(object)) { /* a list might change while its items are asked for their values */
+    const Py_ssize_t count = PyTuple_GET_SIZE(object);
     if (count > ARRAY_MAX_DIMENSIONS)
       return PyErr_Format(PyExc_ValueError, "a shape of %zd dimensions; there are at most %d", count,
                           ARRAY_MAX_DIMENSIONS),
              -1;
     ndim = (int)count;
     for (int i = 0; i < ndim; ++i) {
-      shape[i] = PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(object, i), PyExc_OverflowError);
+      shape[i] = PyNumber_AsSsize_t(PyTuple_GET_ITEM(object, i), PyExc_OverflowError);
       if (shape[i] == -1 && PyErr_Occurred()) return -1;
     }
   } else if (PyIndex_Check(object)) {
@@ -118,14 +118,16 @@ int array_parse_shape(PyObject *object, Py_ssize_t *shape, int allow_unknown) {
 
 Py_ssize_t array_bytes(const Dtype *dtype, const Py_ssize_t *shape, int ndim) {
   Py_ssize_t bytes = dtype->itemsize;
-  for (int i = 0; i < ndim; ++i)
-    if (shape[i] == 0) return 0;
-  for (int i = 0; i < ndim; ++i)
-    if (__builtin_mul_overflow(bytes, shape[i], &bytes)) {
+  int empty = 0;
+  /* As with NumPy, what is beyond all numbers is refused without elements too: the strides would be none. */
+  for (int i = 0; i < ndim; ++i) {
+    empty |= shape[i] == 0;
+    if (shape[i] != 0 && __builtin_mul_overflow(bytes, shape[i], &bytes)) {
       PyErr_SetString(PyExc_ValueError, "an array of that shape is beyond any address space");
       return -1;
     }
-  return bytes;
+  }
+  return empty ? 0 : bytes;
 }
 
 int array_set_layout(Array *array, const Dtype *dtype, const Py_ssize_t *shape, const Py_ssize_t *strides) {

@@ -55,8 +55,9 @@ static int fill(Array *array, Py_buffer *view, int flags) {
   view->readonly = array->readonly;
   view->ndim = array->ndim;
   view->format = (flags & PyBUF_FORMAT) ? (char *)array->dtype->format : NULL;
-  view->shape = (flags & PyBUF_ND) ? array_shape(array) : NULL;
-  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? array_strides(array) : NULL;
+  /* A single item has neither, says the protocol. */
+  view->shape = (flags & PyBUF_ND) && array->ndim > 0 ? array_shape(array) : NULL;
+  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES && array->ndim > 0 ? array_strides(array) : NULL;
   view->suboffsets = NULL;
   view->internal = NULL;
   return 0;

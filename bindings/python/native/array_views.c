@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
+/* Strides of an array without elements, or those of another package, may lead beyond all numbers: that wraps around, which is defined. */
+static void move_by(Py_ssize_t *shift, Py_ssize_t index, Py_ssize_t stride) {
+  *shift = (Py_ssize_t)((size_t)*shift + (size_t)index * (size_t)stride);
+}
+
 /* What is taken of one dimension. Returns 1 when the dimension stays, 0 when a number took it away, -1 with an exception. */
 static int take(PyObject *key, int axis, Py_ssize_t length, Py_ssize_t stride, Py_ssize_t *shift,
                 Py_ssize_t *new_length, Py_ssize_t *new_stride) {
@@ -9,8 +14,8 @@ static int take(PyObject *key, int axis, Py_ssize_t length, Py_ssize_t stride, P
     if (PySlice_Unpack(key, &start, &stop, &step) < 0) return -1;
     *new_length = PySlice_AdjustIndices(length, &start, &stop, step);
     /* With one element or none the step leads nowhere, and its product might not be a number. */
-    *new_stride = *new_length > 1 ? stride * step : stride;
-    if (*new_length > 0) *shift += start * stride;
+    *new_stride = *new_length > 1 ? (Py_ssize_t)((size_t)stride * (size_t)step) : stride;
+    if (*new_length > 0) move_by(shift, start, stride);
     return 1;
   }
   if (!PyIndex_Check(key) || PyBool_Check(key)) {
@@ -24,7 +29,7 @@ static int take(PyObject *key, int axis, Py_ssize_t length, Py_ssize_t stride, P
     PyErr_Format(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %zd", index, axis, length);
     return -1;
   }
-  *shift += (index < 0 ? index + length : index) * stride;
+  move_by(shift, index < 0 ? index + length : index, stride);
   return 0;
 }
 
@@ -66,13 +71,15 @@ PyObject *array_subscript(PyObject *self, PyObject *key) {
   }
   Array *made = array_sibling(array, ndim);
   if (!made) return NULL;
-  made->data = array->data + shift;
+  made->data = (char *)((uintptr_t)array->data + (uintptr_t)shift);
   if (array_set_layout(made, array->dtype, shape, strides) == 0) return array_finish(made);
   Py_DECREF(array_finish(made));
   return NULL;
 }
 
+/* The length was added to an index below 0 already: one that still is, is none. */
 PyObject *array_item(PyObject *self, Py_ssize_t index) {
+  if (index < 0) return PyErr_Format(PyExc_IndexError, "index is out of bounds");
   PyObject *number = PyLong_FromSsize_t(index);
   PyObject *result = number ? array_subscript(self, number) : NULL;
   Py_XDECREF(number);

@@ -30,7 +30,7 @@ Memory *buffer_new(void) {
 static void buffer_dealloc(PyObject *self) {
   Memory *memory = (Memory *)self;
   /* Finalizers run once in the life of an object, and the mark stays: only objects without it are used again. */
-  if (memory->open && PyObject_CallFinalizerFromDealloc(self) < 0) return;
+  if (memory->open && memory_end(memory) < 0) return;
   PyObject_GC_UnTrack(self);
   if (memory->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(memory->source);

@@ -54,7 +54,7 @@ static int describe(DLTensor *tensor, Export *made, PyObject *holder) {
   if (Py_TYPE(holder) == &Array_Type) {
     Array *array = (Array *)holder;
     dtype = array->dtype;
-    tensor->data = array->data;
+    tensor->data = array->size != 0 ? array->data : NULL; /* as DLPack has it */
     tensor->ndim = array->ndim;
     for (int i = 0; i < array->ndim; ++i) {
       made->dims[i] = array_shape(array)[i];

@@ -139,20 +139,33 @@ static gmm_stream own_stream(const Memory *memory) {
   return memory->raw_stream;
 }
 
-int memory_give_back(Memory *memory, PyObject *stream_object) {
+/* 1: it can be given back, 0: that was done before, -1 with an exception. */
+static int check_unused(Memory *memory) {
   if (!memory_is_open(memory)) {
     memory->open = 0;
     Py_CLEAR(memory->source);
     return 0;
   }
-  if (memory->exports > 0) {
-    PyErr_Format(PyExc_BufferError, "cannot free the memory at %p: %zd views of it live; release or delete them first",
-                 memory->address, memory->exports);
-    return -1;
-  }
+  if (memory->exports == 0) return 1;
+  PyErr_Format(PyExc_BufferError, "cannot free the memory at %p: %zd views of it live; release or delete them first",
+               memory->address, memory->exports);
+  return -1;
+}
+
+int memory_give_back(Memory *memory, PyObject *stream_object) {
+  int unused = check_unused(memory);
+  if (unused <= 0) return unused;
   gmm_stream stream = own_stream(memory);
   Handle *held_stream = NULL;
-  if (stream_object != Py_None && handle_stream(stream_object, &stream, &held_stream) < 0) return -1;
+  if (stream_object != Py_None) {
+    if (handle_stream(stream_object, &stream, &held_stream) < 0) return -1;
+    /* A stream of another package is asked by Python code: somebody may have freed the memory meanwhile, or look at it. */
+    unused = check_unused(memory);
+    if (unused <= 0) {
+      handle_leave(held_stream);
+      return unused;
+    }
+  }
   Handle *context = handle_enter((PyObject *)memory->context, HANDLE_CONTEXT);
   if (!context) {
     handle_leave(held_stream);
@@ -178,8 +191,7 @@ static PyObject *memory_give_back_method(PyObject *self, PyObject *stream) {
 }
 
 /* The safety net, on whatever thread drops the last reference. At the interpreter's end nothing is done. */
-void memory_finalize(PyObject *self) {
-  Memory *memory = (Memory *)self;
+static void let_go(Memory *memory, PyObject *reported) {
   if (!memory->open || gmm_python_is_ending() || !memory_is_open(memory) || memory->exports > 0) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -189,9 +201,19 @@ void memory_finalize(PyObject *self) {
   --memory->context->users;
   if (result < 0 && result != GMM_ERROR_FORKED) {
     gmm_python_raise(result);
-    PyErr_WriteUnraisable(self);
+    PyErr_WriteUnraisable(reported);
   }
   PyErr_Restore(type, value, trace);
+}
+
+void memory_finalize(PyObject *self) { let_go((Memory *)self, self); }
+
+int memory_end(Memory *memory) {
+  if (PyObject_CallFinalizerFromDealloc((PyObject *)memory) < 0) return -1;
+  /* The collector finalizes once, and views may have been in the way that went after it. It must not see what nobody refers to. */
+  PyObject_GC_UnTrack(memory);
+  let_go(memory, (PyObject *)Py_TYPE(memory));
+  return 0;
 }
 
 static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
@@ -222,7 +244,7 @@ int memory_traverse(PyObject *self, visitproc visit, void *arg) {
 /* The context stays: views that go later count themselves out of it. Cycles break at the context's callbacks. */
 static void memory_dealloc(PyObject *self) {
   Memory *memory = (Memory *)self;
-  if (PyObject_CallFinalizerFromDealloc(self) < 0) return;
+  if (memory_end(memory) < 0) return;
   PyObject_GC_UnTrack(self);
   if (memory->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(memory->source);

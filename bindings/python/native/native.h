@@ -92,6 +92,8 @@ int memory_check_host_access(const Memory *memory);
 /** Gives it back on a stream, or on its own (None). 1: done, 0: that had been done before, -1 with an exception. */
 int memory_give_back(Memory *memory, PyObject *stream);
 void memory_finalize(PyObject *self);
+/** For deallocators: finalizes it, and gives back what is still open then. Below 0: the object lives on. */
+int memory_end(Memory *memory);
 int memory_traverse(PyObject *self, visitproc visit, void *arg);
 /** Counts a view in and out: memory with views is not given back. */
 int memory_add_export(Memory *memory);

@@ -2,6 +2,7 @@
 /* Notes about blocks, by address. Few blocks have one: those of tensors that were moved between devices. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gmm_torch.h"
 
@@ -10,6 +11,12 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static TorchBlock *buckets[BUCKETS];
 static _Atomic(uint64_t) notes;
+
+void torch_blocks_forget(void) {
+  memset(buckets, 0, sizeof buckets);
+  atomic_store_explicit(&notes, 0, memory_order_relaxed);
+  pthread_mutex_init(&mutex, NULL);
+}
 
 static TorchBlock **bucket(const void *memory) {
   const uint64_t number = (uintptr_t)memory >> 8;

@@ -6,6 +6,7 @@
 
 static _Atomic(gmm_context *) attached;
 static _Atomic(int32_t) ending;
+static int forked; /* memory of the parent is about, which no context of this process knows */
 static void (*throw_memory)(const char *);
 static void (*throw_other)(const char *, const char *, uint32_t, const char *);
 
@@ -29,6 +30,10 @@ gmm_result gmm_torch_attach(gmm_context *context) {
 void gmm_torch_forget(void) {
   gmm_torch_set_managed(0);
   atomic_store_explicit(&attached, NULL, memory_order_release);
+  forked = 1;
+  torch_host_forget();
+  torch_blocks_forget();
+  torch_advise_forget();
 }
 
 void gmm_torch_set_errors(void (*memory)(const char *),
@@ -50,6 +55,6 @@ void torch_throw(gmm_result result, const char *what) {
 }
 
 void torch_complain(gmm_result result, const char *what, const void *memory) {
-  if (result >= 0 || result == GMM_ERROR_FORKED) return;
+  if (result >= 0 || result == GMM_ERROR_FORKED || (forked && result == GMM_ERROR_UNKNOWN_POINTER)) return;
   fprintf(stderr, "gmm: %s(%p): %s: %s\n", what, memory, gmm_result_name(result), gmm_last_error_message());
 }

@@ -87,6 +87,9 @@ HIDDEN gmm_context *torch_context(void);
 HIDDEN gmm_context *torch_context_for_free(void);
 /** The tag of CPU tensors' memory; 0 before gmm_torch_host_start(). */
 HIDDEN gmm_tag torch_host_tag(void);
+/** In a child after fork(): heap, tag and notes are the parent's, and a lock may have been held by a thread that is not there. */
+HIDDEN void torch_host_forget(void);
+HIDDEN void torch_blocks_forget(void);
 /** Raises PyTorch's error for this thread's last failure; returns only when there is nothing to raise it with. */
 HIDDEN void torch_throw(gmm_result result, const char *what);
 /** For places where nothing may be raised: one line to stderr. A child after fork() is silent, as its memory is the parent's. */

@@ -25,6 +25,14 @@ static _Atomic(uint64_t) waiting_count;
 
 gmm_tag torch_host_tag(void) { return atomic_load_explicit(&tag, memory_order_relaxed); }
 
+void torch_host_forget(void) {
+  atomic_store_explicit(&heap, NULL, memory_order_relaxed);
+  atomic_store_explicit(&tag, 0, memory_order_relaxed);
+  atomic_store_explicit(&waiting_count, 0, memory_order_relaxed);
+  waiting = NULL;
+  pthread_mutex_init(&mutex, NULL);
+}
+
 gmm_result gmm_torch_host_start(gmm_device device) {
   gmm_context *context = torch_context();
   if (context == NULL) return GMM_ERROR_FORKED;

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 
 os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
@@ -380,17 +381,27 @@ def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
 
 def test_a_forked_child_goes_on_with_ordinary_memory():
     parent = torch.full((1000,), 2.0)
+    read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        good = False
         try:
+            os.dup2(write, 2)
             child = torch.ones(1000) + parent
-            good = bool((child == 3).all()) and not gmm.torch.get_enabled_uvm() and not child.is_managed()
-            del child, parent
-            gc.collect()
+            assert bool((child == 3).all()) and not gmm.torch.get_enabled_uvm() and not child.is_managed()
             gmm.torch.set_enabled_uvm()
-            good = good and torch.ones(5).is_managed()  # a context of its own
+            own = torch.ones(1000)  # of a context of its own
+            assert own.is_managed() and own.data_ptr() != parent.data_ptr() and bool((own + parent == 3).all())
+            del child, own, parent  # which was never the child's to free: nothing to complain about
+            gc.collect()
+            good = True
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0 if good else 1)
+    os.close(write)
+    with open(read, "rb") as errors:
+        assert errors.read().decode() == ""
     assert os.waitpid(pid, 0)[1] == 0
     assert bool((parent == 2).all())
 

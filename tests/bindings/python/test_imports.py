@@ -466,3 +466,24 @@ def test_a_device_is_not_looked_at_by_the_host(host):
     usm = {"shape": (4,), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": None, "offset": 0, "syclobj": None}
     with pytest.raises(BufferError, match="sycl"):
         host.asarray(Interface(None, sycl_usm_array_interface=usm)).tolist()
+
+
+def test_managed_memory_of_an_old_producer_is_not_copied_unasked():
+    """It cannot be asked for another device; copy=False holds all the same."""
+    producer = OldProducer(device=(CUDA_MANAGED, 0))
+    with pytest.raises(BufferError, match="copy=False"):
+        gmm.from_dlpack(producer, device=gmm.HOST, copy=False)
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_no_order_is_no_stream():
+    producer = Producer(device=(2, 0))
+    array = gmm.from_dlpack(producer, stream=-1)
+    assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array._foreign_stream is None and array.stream == 0
+
+
+def test_elements_behind_pointers_are_refused():
+    buffers = pytest.importorskip("_testbuffer")
+    with pytest.raises(BufferError, match="pointers"):
+        gmm.asarray(buffers.ndarray(list(range(6)), shape=[2, 3], format="i", flags=buffers.ND_PIL))

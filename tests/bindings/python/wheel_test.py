@@ -14,7 +14,15 @@ import pathlib, sys
 import gmm
 installed = pathlib.Path(gmm.__file__).parent
 assert installed.is_relative_to(sys.prefix), installed
-import gmm.memory_saver, gmm.vllm
+missing = {file.name for file in pathlib.Path(sys.argv[1]).glob("*.py*")} - {file.name for file in installed.iterdir()}
+assert not missing, missing
+import gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.torch, gmm.vllm  # none needs its library yet
+try:
+    import gmm.numba
+except ImportError as error:
+    assert "numba-cuda" in str(error), error
+else:
+    raise AssertionError("gmm.numba found a Numba in a new environment")
 from gmm import _preload
 preload = _preload.load(_preload.find_library())
 assert preload.path == str(installed / "libgmm_preload.so"), preload.path
@@ -28,6 +36,7 @@ assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the 
 with gmm.Context("host") as context, context.alloc(100) as buffer:
     buffer.fill(3)
     assert bytes(buffer) == b"\\x03" * 100
+    assert context.array([[1.5, 2.5]], "float32").tolist() == [[1.5, 2.5]]
 print(gmm.__version__)
 """
 
@@ -47,7 +56,7 @@ def main(root):
             print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
             return 77
         subprocess.run([*pip, "install", "-q", root], env=environment, check=True, cwd=folder)
-        done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False, cwd=folder)
+        done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM, str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment, capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)
         return 0 if done.returncode == 0 and not done.stderr else 1
 
