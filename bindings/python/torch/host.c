@@ -112,24 +112,34 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
   return idle;
 }
 
+/* Without the lock while gmm is asked: it may call back into a language whose lock another thread holds, who waits here. */
 uint64_t gmm_torch_host_collect(int32_t wait) {
   gmm_context *context = torch_context();
   if (context == NULL || atomic_load_explicit(&waiting_count, memory_order_relaxed) == 0) return 0;
   pthread_mutex_lock(&mutex);
-  Waiting **at = &waiting;
+  Waiting *taken = waiting, *busy = NULL;
+  waiting = NULL;
+  pthread_mutex_unlock(&mutex);
   uint64_t freed = 0;
-  while (*at != NULL) {
-    Waiting *entry = *at;
+  while (taken != NULL) {
+    Waiting *entry = taken;
+    taken = entry->next;
     if (!is_idle(context, entry, wait)) {
-      at = &entry->next;
+      entry->next = busy;
+      busy = entry;
       continue;
     }
-    *at = entry->next;
     give_back(context, entry->block);
     free(entry);
     ++freed;
     atomic_fetch_sub_explicit(&waiting_count, 1, memory_order_relaxed);
   }
+  if (busy == NULL) return freed;
+  pthread_mutex_lock(&mutex);
+  Waiting **end = &busy;
+  while (*end != NULL) end = &(*end)->next;
+  *end = waiting;
+  waiting = busy;
   pthread_mutex_unlock(&mutex);
   return freed;
 }
@@ -150,8 +160,8 @@ void gmm_torch_host_free(void *memory) {
     return;
   }
   entry->block = block;
-  pthread_mutex_lock(&mutex);
   (void)is_idle(context, entry, 0); /* the events are of now */
+  pthread_mutex_lock(&mutex);
   entry->next = waiting;
   waiting = entry;
   atomic_fetch_add_explicit(&waiting_count, 1, memory_order_relaxed);
