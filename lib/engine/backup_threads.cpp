@@ -2,10 +2,10 @@
 #include "engine/backup_threads.h"
 
 #include <sched.h>
-#include <signal.h>
 
 #include "base/process.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -39,12 +39,7 @@ bool BackupThreads::start() {
   int error = pthread_attr_init(&attributes);
   if (error == 0) {
     pthread_attr_setstacksize(&attributes, kStackSize);  // only refused when below the system's minimum
-    // Signals are for the program's own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&threads_[running_], &attributes, thread_main, this);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    error = start_thread(&threads_[running_], &attributes, ThreadSignals::kNone, thread_main, this);
     pthread_attr_destroy(&attributes);
   }
   if (error == 0) {

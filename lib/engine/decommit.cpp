@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <cinttypes>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/process.h"
+#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -72,12 +72,7 @@ Status Decommit::start() {
   pthread_attr_t attributes;
   if (const int error = pthread_attr_init(&attributes); error != 0) return thread_failure(error);
   pthread_attr_setstacksize(&attributes, kStackSize);  // only refused when below the system's minimum
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&thread_, &attributes, thread_main, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = start_thread(&thread_, &attributes, ThreadSignals::kNone, thread_main, this);
   pthread_attr_destroy(&attributes);
   if (error != 0) return thread_failure(error);
   running_ = true;

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -15,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "engine/ipc_directory.h"
 
 namespace gmm {
@@ -75,12 +75,7 @@ Status IpcBroker::start_locked() {
   complaints_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
 
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&thread_, nullptr, thread_main, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = start_thread(&thread_, nullptr, ThreadSignals::kNone, thread_main, this);
   if (error != 0) return system_failure(error, "pthread_create");
   running_ = true;
   return Status();

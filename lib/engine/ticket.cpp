@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ticket.h"
 
-#include <signal.h>
-
 #include <cstdio>
 
 #include "base/process.h"
+#include "base/thread.h"
 
 namespace gmm {
 
@@ -69,12 +68,7 @@ Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_
   ticket->request = request;
   ticket->request.tags = ticket->tags.data();
   ticket->request.ticket = &ticket->state;
-  // Signals are the program's: none is delivered to this thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&ticket->thread, nullptr, thread_main, ticket);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = start_thread(&ticket->thread, nullptr, ThreadSignals::kNone, thread_main, ticket);
   if (error != 0) {
     context.core.allocator.destroy(ticket);
     return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for a pause or resume in the background.");

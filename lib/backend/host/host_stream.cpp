@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "base/os_memory.h"
+#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -119,13 +119,7 @@ Status HostStream::enqueue(const Task &task) {
 
 Status HostStream::start() {
   if (started_) return Status();
-  // The program's signal handlers are not for this thread; faults of a copy stay where they happen.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  const int error = pthread_create(&thread_, nullptr, &HostStream::thread_main, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = start_thread(&thread_, nullptr, ThreadSignals::kFaults, &HostStream::thread_main, this);
   if (error != 0) {
     char buffer[128];
     return fail_native(

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_stream_table.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
+#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -13,9 +9,6 @@ namespace {
 constexpr uint32_t kHandleShift = 4;  // keeps handles away from the three special values
 
 gmm_stream handle_of(uint64_t id) { return reinterpret_cast<gmm_stream>(id << kHandleShift); }
-
-pid_t thread_number() { return static_cast<pid_t>(syscall(SYS_gettid)); }
-bool thread_runs(pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH; }
 
 Status no_memory() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making a stream: no memory for its description; free memory.");

@@ -3,11 +3,10 @@
 
 #include <sched.h>
 
-#include <csignal>
-
 #include "backend/sycl/sycl_stream_table.h"
 #include "base/os_memory.h"
 #include "base/process.h"
+#include "base/thread.h"
 
 namespace gmm::sycl {
 namespace {
@@ -212,17 +211,11 @@ Status SyclStream::enqueue(const Task &task) {
 }
 
 Status SyclStream::start() {
-  // The program's signal handlers are not for this thread; faults stay where they happen.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   table_.worker_begins(this);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  const int error = pthread_create(&thread_, &attributes, &SyclStream::thread_main, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = start_thread(&thread_, &attributes, ThreadSignals::kFaults, &SyclStream::thread_main, this);
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     table_.worker_failed(this);

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/sycl/sycl_stream_table.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include "base/thread.h"
 
 namespace gmm::sycl {
 namespace {
-
-pid_t thread_number() { return static_cast<pid_t>(syscall(SYS_gettid)); }
-bool thread_runs(pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH; }
 
 Status no_memory() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making a stream: no memory for its description; free memory.");
