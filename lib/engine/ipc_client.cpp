@@ -81,7 +81,7 @@ class Attempt {
     process_.reset(peer.process);
     used_before_ = true;
   }
-  // Whether it failed because the exporter had ended the connection that was used before: it had not taken the request then.
+  // Whether it failed because the exporter had ended the connection that was used before: nothing is granted on it then.
   bool was_ended() const { return ended_; }
 
   // GMM_ERROR_BUSY: to be tried again.

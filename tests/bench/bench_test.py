@@ -233,7 +233,7 @@ def test_pause(folder, backend, fake=False):
 def test_ipc(backend, fake=False):
     name = f"ipc, {backend}{' (fake)' if fake else ''}"
     rows, _ = rows_of(name, "ipc", "--backend", backend, "--samples", "5", "--iterations", "300", "--blocks", "10", "--threads", "8", fake=fake)
-    operations = {"export", "export again", "import", "import of what is mapped", "cycle", "processes in turn", "processes at once"}
+    operations = {"export", "export again", "import", "import, connecting", "import of what is mapped", "cycle", "processes in turn", "processes at once"}
     for kind in ("device", "vmm", "host"):
         of_kind = [row for row in rows if row["kind"] == kind]
         tap.check({row["operation"] for row in of_kind} == operations and {row["subject"] for row in of_kind} == {"gmm", "raw"},
