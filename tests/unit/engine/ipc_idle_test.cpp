@@ -91,7 +91,7 @@ TEST_F(IpcIdleTest, OneConnectionServesOneImportAfterAnother) {
   EXPECT_EQ(exporter_.broker.live(), 1u);
   EXPECT_TRUE(second.connection.alive());
   ::close(second.fd);
-  EXPECT_EQ(test::open_descriptors(), descriptors);
+  EXPECT_TRUE(eventually([&] { return test::open_descriptors() == descriptors; }));
   // The end of the connection takes back what it was granted last.
   second.connection.close();
   EXPECT_TRUE(nobody());
@@ -126,6 +126,12 @@ TEST_F(IpcIdleTest, ThreadsShareThem) {
 }
 
 TEST_F(IpcIdleTest, OnlySoManyAreKept) {
+  {
+    // Until the broker has looked through its directory, and closed it.
+    IpcImport import;
+    ASSERT_TRUE(connect(&import).ok()) << last_message();
+  }
+  EXPECT_TRUE(nobody());
   const int before = test::open_descriptors();
   IpcImport imports[IpcIdleConnections::kMost + 3];
   for (IpcImport &import : imports) ASSERT_TRUE(connect(&import).ok()) << last_message();
