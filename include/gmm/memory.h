@@ -39,7 +39,8 @@ typedef struct gmm_alloc_desc {
  *
  * The block is usable at once in the order of `desc->stream`; on another stream, or by the host, after work that orders it behind
  * that stream. A block that was freed on the same stream may come back at once. A stream in graph capture gets
- * memory of the graph's own (stream.h).
+ * memory of the graph's own (stream.h). Does not wait for streams, but where a VMM heap would otherwise take much more than was ever live at once, as
+ * what is free is still in use by queued work: then half a second at most, and seldom again. When memory runs out it waits for all of them.
  *
  * @param size  bytes, at least 1. Rounded up to a size class: at most 12.5% more, or to a multiple of 256.
  * @param desc  NULL: kind DEVICE, device 0, the current tag, the default stream.

@@ -9,6 +9,9 @@
 // the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the driver takes for it.
 // With nothing left the heap grows past the allowance instead. Asking which streams are done has such a budget too.
 //
+// Free memory moves when the work that used it is done. A host that is far ahead of its device finds little that is: before it grows past the
+// allowance by much, it waits for the device, for which there is a budget as well.
+//
 // Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is
 // freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good. Before anything
 // was freed, a very large block gets few large extents: such are a model's weights, which stay, and are paused handle by handle.
@@ -28,6 +31,7 @@ class GrowthPolicy {
     moves_.earn(32 + static_cast<int64_t>(bytes >> 16));
     questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
     drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
+    waits_.earn(static_cast<int64_t>(bytes >> 16));
   }
   void freed() { only_grew_ = never_freed_ = false; }
   void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
@@ -38,6 +42,9 @@ class GrowthPolicy {
   // Whether streams may be asked what they are done with, and that so many were.
   bool may_ask() const { return questions_.left > 0; }
   void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }
+  // Whether an allocation may wait for work that is queued, and that it did.
+  bool may_wait() const { return waits_.left > 0; }
+  void waited(int64_t nanoseconds) { waits_.left -= nanoseconds; }
   void grew() { only_grew_ = true; }
   // The most bytes that were live at once, when the caches knew `seen` as the most and `live` are now, with the wanted block.
   uint64_t peak(uint64_t seen, uint64_t live) {
@@ -69,7 +76,7 @@ class GrowthPolicy {
   }
   // The largest extent to make; a larger need is met by several, so that they can be moved one by one.
   static uint64_t largest_extent(uint64_t held) {
-    const uint64_t size = round(held / 96);
+    const uint64_t size = round(held / 192);
     return size < kLargeExtent ? kLargeExtent : size > kLargestExtent ? kLargestExtent : size;
   }
   // The same, for a block of this many bytes.
@@ -94,7 +101,8 @@ class GrowthPolicy {
 
   static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
-  Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000};
+  Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
+      waits_{500'000'000, 500'000'000};
   uint64_t peak_live_ = 0;
   bool only_grew_ = true, never_freed_ = true;
 };

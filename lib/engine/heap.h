@@ -113,6 +113,8 @@ class Heap {
   Status drain_caches(bool wait);
   // Before the heap grows: the same without waiting, unless other threads' caches were emptied too often of late.
   Status drain_for_growth(uint64_t thread);
+  // Before it grows for a block: waits until free memory can be moved instead, where that saves much.
+  void wait_to_move(uint64_t bytes);
   HeapTotals totals();
 
   void count_failure() {
@@ -219,6 +221,7 @@ class Heap {
     uint64_t offset = 0;  // where in it
     uint64_t bytes = 0;   // to be backed
   };
+  uint64_t live_peak(uint64_t bytes);
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
   [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
 
@@ -248,7 +251,7 @@ class Heap {
   Status add_extents(Fill *fill, uint64_t bytes, uint64_t block);
   Status move_extent(Extent *extent, Fill *fill);
   // Free extents, whose work is done, to the hole, up to `wanted` bytes or somewhat more. What cannot be moved stays.
-  void move_free_extents(Fill *fill, uint64_t wanted);
+  void move_free_extents(Fill *fill, uint64_t wanted, uint64_t block);
   Status release_extent(Extent *extent, Span *run, Span **rest);
   // The extents that lie in a free run whole and belong to nobody else.
   template <typename Fn>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extents of a VMM heap: new ones, free ones that are mapped to other addresses, and those that go.
+#include <algorithm>
+
 #include "engine/heap.h"
 #include "engine/idle_rule.h"
 
@@ -162,15 +164,18 @@ Status Heap::move_extent(Extent *extent, Fill *fill) {
   return Status();
 }
 
-void Heap::move_free_extents(Fill *fill, uint64_t wanted) {
+void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
   if (kept_for_graph_) return;
   MessageGuard keep;
-  // A run at the edge of the hole becomes part of the new memory as it is.
+  // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block needs.
   const Span *before = fill->filled == nullptr ? neighbour_before(fill->hole) : nullptr;
   const Span *after = neighbour_after(fill->hole);
-  const auto may_move = [&](const Span *run) {
-    return run->bytes() >= kExtentAlignment && run != before && run != after;
-  };
+  const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
+                          : before != nullptr && before->is(SpanState::kFree) ? before->begin()
+                                                                              : fill->hole->begin();
+  // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
+  const uintptr_t kept_after = std::max(begin + block, fill->hole->end() + 1);
+  const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
   uint64_t bits = 0;
   free_.for_each([&](Span *run) {
     if (may_move(run)) bits |= run->streams;
@@ -181,6 +186,7 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted) {
     if (!may_move(run) || !is_done(run)) return;
     for_each_extent_in(run, [&](Extent *extent) {
       if (!extent->mapped || !(extent->location == options_.device)) return;
+      if (run == after && base_of(*extent) < kept_after) return;
       uint64_t at = extents.size();
       while (at > 0 && size_of(*extents[at - 1]) < size_of(*extent)) --at;
       if (!extents.insert(at, extent)) return;  // without host memory it stays where it is

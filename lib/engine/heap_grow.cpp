@@ -50,6 +50,13 @@ Status Heap::grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out)
   return Status();
 }
 
+// The most that was live at once and held something, with the block that is wanted.
+uint64_t Heap::live_peak(uint64_t bytes) {
+  const uint64_t live = seen_live_.load(std::memory_order_relaxed) + bytes;
+  const uint64_t peak = growth_.peak(seen_peak_live_.load(std::memory_order_relaxed), live);
+  return peak > paused_ ? peak - paused_ : 0;  // paused blocks are live and hold nothing
+}
+
 // `allowed`: streams that free memory at the window's edges may belong to.
 Heap::Window Heap::find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed) {
   Window best;
@@ -109,13 +116,12 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     }
     list_hole(window.hole);
   }
-  const uint64_t held = own_ledger_.held(), live = seen_live_.load(std::memory_order_relaxed) + bytes;
-  uint64_t peak = growth_.peak(seen_peak_live_.load(std::memory_order_relaxed), live);
-  peak = peak > paused_ ? peak - paused_ : 0;  // paused blocks are live and hold nothing
+  const uint64_t held = own_ledger_.held(), peak = live_peak(bytes);
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   const bool may_move = core_.deferred.load(std::memory_order_relaxed) == 0;
   if (may_move)
-    if (const uint64_t moves = growth_.to_move(held, window.bytes, peak); moves != 0) move_free_extents(&fill, moves);
+    if (const uint64_t moves = growth_.to_move(held, window.bytes, peak); moves != 0)
+      move_free_extents(&fill, moves, bytes);
   Status status;
   uint64_t moved = fill.bytes;
   for (bool again = true; fill.bytes < window.bytes;) {
@@ -130,7 +136,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;
     again = false;
     const uint64_t so_far = fill.bytes;
-    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes);
+    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes, bytes);
     moved += fill.bytes - so_far;
     if (fill.bytes >= window.bytes) status = Status();
     if (fill.bytes == before && wanted == need) break;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory back to the driver.
+#include <time.h>
+
 #include <cinttypes>
 
 #include "engine/heap.h"
@@ -70,6 +72,29 @@ Status Heap::wait_for_free() {
   }
   for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
   return status;
+}
+
+// Bounded, and without the lock while it sleeps: a call in a stream may free memory, or wait for the thread that allocates here.
+void Heap::wait_to_move(uint64_t bytes) {
+  constexpr uint64_t kWorthIt = uint64_t{32} << 20;
+  constexpr timespec kSleep = {0, 100'000};
+  constexpr int64_t kRound = 150'000;  // nanoseconds that a sleep takes
+  if (options_.kind != Kind::kVmm || bytes < kWorthIt) return;
+  for (;;) {
+    {
+      LockGuard guard(mutex);
+      if (kept_for_graph_ || !growth_.may_wait() || core_.deferred.load(std::memory_order_relaxed) != 0) return;
+      const uint64_t wanted = growth_.to_move(own_ledger_.held(), bytes, live_peak(bytes));
+      if (wanted < kWorthIt) return;
+      uint64_t bits = 0, done = 0, busy = 0;
+      for_each_releasable([&](Span *run) { bits |= run->streams; });
+      streams_.ask(bits);
+      for_each_releasable([&](Span *run) { (is_done(run) ? done : busy) += run->bytes(); });
+      if (done >= wanted || busy < kWorthIt || streams_.any_capturing()) return;
+      growth_.waited(kRound);
+    }
+    nanosleep(&kSleep, nullptr);
+  }
 }
 
 // Free memory whose streams are done is free for all, and neighbours become one run. False when there was none.

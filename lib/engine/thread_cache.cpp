@@ -73,6 +73,7 @@ Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey ke
       const Core &core = heap.core();
       if (core.before_growth != nullptr) core.before_growth(core.before_growth_user);
       GMM_TRY(heap.drain_for_growth(current_thread_id()));
+      heap.wait_to_move(size);
     }
     if (size <= kMaxSmall && alignment <= kGranule) {
       CacheEntry entry;

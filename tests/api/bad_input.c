@@ -109,7 +109,15 @@ typedef struct newer_scope {
 #define OUT (&marked.pointer)
 #define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
-enum { PLAIN_ROW = 0, NEEDS_HOST = 1, NEEDS_MANAGED = 2, NEEDS_VMM = 4, WANTS_MEMORY = 8, NEEDS_GPU = 16 };
+enum {
+  PLAIN_ROW = 0,
+  NEEDS_HOST = 1,
+  NEEDS_MANAGED = 2,
+  NEEDS_VMM = 4,
+  WANTS_MEMORY = 8,
+  NEEDS_GPU = 16,
+  NEEDS_FILES = 32
+};
 #define SIZE_BEYOND ((uint64_t)1 << 62)
 
 typedef struct row {
@@ -143,6 +151,8 @@ static void run_row(void) {
   if ((current->needs & NEEDS_GPU) && on_host_backend()) SKIP("the host backend can do it");
   if ((current->needs & NEEDS_MANAGED) && managed == NULL) SKIP("the device has no managed memory");
   if ((current->needs & NEEDS_VMM) && !has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
+  if ((current->needs & NEEDS_FILES) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) == 0)
+    SKIP("the device shares no memory as files");
   memcpy(&marked_before, &marked, sizeof marked);
   gmm_statistics before = stats();
   gmm_result result = current->call();

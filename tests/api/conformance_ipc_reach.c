@@ -78,6 +78,8 @@ static second_process start(const char *mode, const char *folder, uint32_t other
   return process;
 }
 
+static bool shares_descriptors(void) { return (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0; }
+
 static void *shared_block(gmm_context *of, gmm_ipc_handle *handle) {
   (void)of;
   void *block = ALLOC(SIZE);
@@ -91,6 +93,7 @@ static void *shared_block(gmm_context *of, gmm_ipc_handle *handle) {
 static void another_pid_namespace_imports(void) {
   if (geteuid() != 0) SKIP("needs root for a pid namespace");
   if (kind == GMM_KIND_DEVICE && !on_host_backend()) SKIP("the driver decides about its own handles");
+  if (kind != GMM_KIND_DEVICE && !shares_descriptors()) SKIP("the device shares no descriptors");
   gmm_ipc_handle handle;
   void *block = shared_block(context, &handle);
   second_process second = start("namespace", NULL, 0);
@@ -139,7 +142,7 @@ static void named_users_share(void) {
 }
 
 static void a_descriptor_comes_back_as_memory(void) {
-  if ((device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) == 0) SKIP("the device exports no descriptors");
+  if (!shares_descriptors()) SKIP("the device exports no descriptors");
   void *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
   int32_t fd = -1;
@@ -167,6 +170,7 @@ static void a_descriptor_comes_back_as_memory(void) {
 }
 
 static void a_foreign_file_is_imported(void) {
+  if (!shares_descriptors()) SKIP("the device imports no descriptors");
   int fd = memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(fd >= 0 && ftruncate(fd, 12288) == 0);
   uint8_t *view = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -187,11 +187,15 @@ static void query_knows_every_address_of_a_block(void) {
     uint32_t may = kind == GMM_KIND_DEVICE    ? GMM_IPC_ROUTE_LEGACY | GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_FABRIC
                    : kind == GMM_KIND_MANAGED ? 0
                                               : GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_FABRIC;
+    const bool dma_buf =
+        (kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM) && (device_info.capabilities & GMM_DEVICE_CAN_DMA_BUF) != 0;
+    if (dma_buf) may |= GMM_IPC_ROUTE_DMA_BUF;
     CHECK((info.ipc_routes & ~may) == 0);
     if ((kind == GMM_KIND_VMM || kind == GMM_KIND_HOST) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0)
       CHECK((info.ipc_routes & GMM_IPC_ROUTE_FD) != 0);
     if (kind == GMM_KIND_DEVICE && (device_info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0)
       CHECK((info.ipc_routes & GMM_IPC_ROUTE_LEGACY) != 0);
+    if (dma_buf) CHECK((info.ipc_routes & GMM_IPC_ROUTE_DMA_BUF) != 0);
   }
   gmm_pointer_info before = query(block - 1), after = query(block + query(block).reserved_size);
   CHECK(before.base != block && after.base != block);

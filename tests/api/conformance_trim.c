@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trim, reset and defer of stats.h.
+#include <pthread.h>
+
 #include "../support/gmm_test.h"
 
 static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
@@ -146,6 +148,48 @@ static void an_allocation_that_would_fail_ends_the_wait(void) {
   OK(gmm_defer_end(context));
 }
 
+static void *open_later(void *user) {
+  sleep_ms(100);
+  atomic_store(&((gate *)user)->open, 1);
+  return NULL;
+}
+
+// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much taken again.
+static void what_queued_work_still_uses_is_waited_for(void) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  void *first = ALLOC_STREAM(160 * MIB, stream), *between = ALLOC_STREAM(32 * MIB, stream);
+  gate hold;
+  gate_close(&hold, stream, 10);
+  OK(gmm_free(context, first, stream));
+  pthread_t opener;
+  REQUIRE(pthread_create(&opener, NULL, open_later, &hold) == 0);
+  void *larger = ALLOC_STREAM(192 * MIB, stream);
+  CHECK_MESSAGE(atomic_load(&hold.open) == 1, "the allocation did not wait");
+  CHECK_MESSAGE(stats().reserved_bytes <= 232 * MIB, "%llu MiB are held for 224",
+                (unsigned long long)(stats().reserved_bytes / MIB));
+  pthread_join(opener, NULL);
+  OK(gmm_free(context, larger, stream));
+  OK(gmm_free(context, between, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+// Not for ever: the work may itself wait for who allocates here.
+static void that_wait_ends(void) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  void *first = ALLOC_STREAM(160 * MIB, stream);
+  gate hold;
+  gate_close(&hold, stream, 30);
+  OK(gmm_free(context, first, stream));
+  void *larger = ALLOC_STREAM(192 * MIB, stream);
+  CHECK_MESSAGE(atomic_load(&hold.passed) == 0, "the allocation waited for work that had not ended");
+  CHECK(stats().reserved_bytes >= 192 * MIB);
+  atomic_store(&hold.open, 1);
+  OK(gmm_free(context, larger, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
 int main(void) {
   KINDS(trim_gives_everything_back, ALL_KINDS);
   KINDS(trim_keeps_to_its_scope, ALL_KINDS);
@@ -153,5 +197,7 @@ int main(void) {
   KINDS(defer_puts_trims_off, ALL_KINDS);
   KINDS(a_dedicated_free_is_deferred, ALL_KINDS);
   KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
+  KINDS(what_queued_work_still_uses_is_waited_for, 1u << GMM_KIND_VMM);
+  KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
   return check_finish();
 }

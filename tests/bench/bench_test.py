@@ -240,6 +240,10 @@ def test_ipc(backend, fake=False):
                   f"{name}: all operations of {kind} memory, and raw", [str(of_kind)])
         tap.check(all(row.get("lost", 0) == 0 and row.get("descriptors_more", 0) == 0 for row in of_kind),
                   f"{name}: {kind}: no process is lost, no descriptor is left", [str(of_kind)])
+        calls = {row["operation"]: row["handles"] for row in of_kind if row["subject"] == "gmm"}
+        mapping = 4 if kind == "vmm" else 1  # reserve, import, map, access
+        tap.check((calls.get("import"), calls.get("import of what is mapped"), calls.get("export again")) == (mapping, 0, 0),
+                  f"{name}: {kind}: the driver is called to map, and not for what is mapped or exported", [str(calls)])
         more = [row["resident_bytes_more"] for row in of_kind if row["operation"] == "cycle"]
         tap.check(all(value < 4 << 20 for value in more), f"{name}: {kind}: cycles leave the memory as it was", [str(more)])
 

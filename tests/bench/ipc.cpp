@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "commands.h"
@@ -67,8 +68,17 @@ class Bench {
     out.words.emplace_back("operation", what);
     return out;
   }
-  void add(std::vector<Row> *rows, Row made, std::vector<double> samples) {
+  // Of this process's context so far; the other process keeps its own.
+  bool calls(uint64_t *out) {
+    gmm_statistics statistics = {};
+    statistics.struct_size = sizeof statistics;
+    if (!gmm(gmm_stats(context_, nullptr, &statistics), "statistics")) return false;
+    *out = statistics.backend_calls;
+    return true;
+  }
+  void add(std::vector<Row> *rows, Row made, std::vector<double> samples, std::optional<uint64_t> handles) {
     made.ns = median(samples);
+    made.handles = handles;
     made.samples = std::move(samples);
     rows->push_back(std::move(made));
   }
@@ -100,16 +110,19 @@ class Bench {
     for (void *&block : blocks)
       if (!gmm(gmm_alloc(context_, kPooled, &desc, &block), "allocation")) return false;
     gmm_ipc_handle made;
+    uint64_t before = 0, after = 0;
     for (const char *what : {"export", "export again"}) {
       std::vector<double> times;
       for (uint64_t i = 0; i < blocks.size(); ++i) {
+        const bool last = i + 1 == blocks.size();
+        if (last && !calls(&before)) return false;
         const double begin = now_ns();
         const gmm_result result = gmm_ipc_export(context_, blocks[i], &made);
         const double end = now_ns();
-        if (!gmm(result, "export")) return false;
+        if (!gmm(result, "export") || (last && !calls(&after))) return false;
         if (i >= kWarm) times.push_back(end - begin);
       }
-      add(rows, row("gmm", what, kPooled), std::move(times));
+      add(rows, row("gmm", what, kPooled), std::move(times), after - before);
     }
     for (void *block : blocks)
       if (!gmm(gmm_free(context_, block, GMM_STREAM_DEFAULT), "free")) return false;
@@ -124,17 +137,24 @@ class Bench {
         run_.platform.cuda() ? cuda_ipc_raw(kind_, run_.options.device, &error) : host_ipc_raw(kind_);
     if (raw == nullptr) return std::fprintf(stderr, "gmm-bench: raw: %s\n", error.c_str()), false;
     std::vector<double> first, again, by_hand;
+    uint64_t before = 0, between = 0, after = 0;
     for (uint32_t i = 0; i < samples() + kWarm; ++i) {
       gmm_ipc_handle given;
       void *memory = nullptr, *same = nullptr;
+      const bool last = i + 1 == samples() + kWarm;
       char made = 0;
       // New memory for both each time: what was shared before may be cheaper.
-      if (!handle('e', kExtent, &given) || !ask('m', kExtent) || !receive_all(server_.fd, &made, 1)) return false;
+      if (!handle('e', kExtent, &given) || !ask('m', kExtent) || !receive_all(server_.fd, &made, 1) ||
+          (last && !calls(&before)))
+        return false;
       const double begin = now_ns();
       if (!gmm(gmm_ipc_import(context_, &given, &desc, &memory), "import")) return false;
       const double mapped = now_ns();
+      if (last && !calls(&between)) return false;
+      const double rest = now_ns();
       if (!gmm(gmm_ipc_import(context_, &given, &desc, &same), "second import")) return false;
       const double twice = now_ns();
+      if (last && !calls(&after)) return false;
       if (!gmm(gmm_ipc_close(context_, same), "close") || !gmm(gmm_ipc_close(context_, memory), "close") || !free_all())
         return false;
       IpcRawMessage message;
@@ -147,12 +167,12 @@ class Bench {
       if (!taken || !raw->drop()) return std::fprintf(stderr, "gmm-bench: raw: %s\n", raw->error.c_str()), false;
       if (i < kWarm) continue;
       first.push_back(mapped - begin);
-      again.push_back(twice - mapped);
+      again.push_back(twice - rest);
       by_hand.push_back(end - start);
     }
-    add(rows, row("gmm", "import", kExtent), std::move(first));
-    add(rows, row("raw", "import", kExtent), std::move(by_hand));
-    add(rows, row("gmm", "import of what is mapped", kExtent), std::move(again));
+    add(rows, row("gmm", "import", kExtent), std::move(first), between - before);
+    add(rows, row("raw", "import", kExtent), std::move(by_hand), std::nullopt);
+    add(rows, row("gmm", "import of what is mapped", kExtent), std::move(again), after - between);
     return true;
   }
 
@@ -195,10 +215,14 @@ class Bench {
       if (!cycle()) return false;
     const uint64_t memory = resident(getpid()) + resident(server_.pid),
                    files = open_files(getpid()) + open_files(server_.pid);
+    uint64_t before = 0, after = 0;
     const double begin = now_ns();
-    for (uint64_t i = 0; i < count; ++i)
+    for (uint64_t i = 0; i < count; ++i) {
+      if (i + 1 == count && !calls(&before)) return false;
       if (!cycle()) return false;
+    }
     const double end = now_ns();
+    if (!calls(&after)) return false;
     // The exporter hears of the last close a moment later.
     uint64_t left = 0;
     for (int i = 0; i < 100; ++i) {
@@ -211,7 +235,7 @@ class Bench {
     made.numbers.emplace_back("resident_bytes_more", static_cast<double>(resident(getpid()) + resident(server_.pid)) -
                                                          static_cast<double>(memory));
     made.numbers.emplace_back("descriptors_more", static_cast<double>(left) - static_cast<double>(files));
-    add(rows, std::move(made), {(end - begin) / static_cast<double>(count)});
+    add(rows, std::move(made), {(end - begin) / static_cast<double>(count)}, after - before);
     return true;
   }
 
@@ -234,6 +258,8 @@ class Bench {
     for (const Part &part :
          {Part{"processes in turn", run_.options.blocks, 1}, Part{"processes at once", at_once, at_once}}) {
       uint32_t good = 0;
+      uint64_t before = 0, after = 0;
+      if (!calls(&before)) return false;
       const double begin = now_ns();
       for (uint32_t done = 0; done < part.all; done += part.together) {
         std::vector<IpcProcess> others(part.together);
@@ -247,6 +273,7 @@ class Bench {
           if (end_process(&others[i]) == 0 && imported[i]) ++good;
       }
       const double end = now_ns();
+      if (!calls(&after)) return false;
       uint64_t left = 0;
       for (int i = 0; i < 100; ++i) {
         left = open_files(getpid());
@@ -257,7 +284,7 @@ class Bench {
       out.numbers.emplace_back("processes", part.all);
       out.numbers.emplace_back("lost", part.all - good);
       out.numbers.emplace_back("descriptors_more", static_cast<double>(left) - static_cast<double>(files));
-      add(rows, std::move(out), {(end - begin) / part.all});
+      add(rows, std::move(out), {(end - begin) / part.all}, after - before);
       if (good != part.all) failed_ = true;
     }
     return gmm(gmm_free(context_, block, GMM_STREAM_DEFAULT), "free") && !failed_;
@@ -309,7 +336,7 @@ ExitCode run_ipc(const Run &run) {
     }
     std::vector<std::string> line = {word_of(row), kind_name(row.kind), row.subject, time_text(*row.ns),
                                      over_text(row, "raw")};
-    std::string more;
+    std::string more = row.handles ? "calls " + std::to_string(*row.handles) : "";
     for (const auto &[name, value] : row.numbers) more += (more.empty() ? "" : ", ") + name + " " + decimals(value, 0);
     line.push_back(more);
     table.add(std::move(line));

@@ -81,7 +81,7 @@ class SyclStream {
   Status synchronize();
   Status query(bool *idle);
 
-  const QueueRef queue;  // a reference of this object
+  OpaqueQueue *const queue;  // a reference of this object
   const Device device;
   const uint64_t id;
   const bool owned;  // made here; else the program's
@@ -110,7 +110,9 @@ class SyclStream {
   Mutex mutex_;
   Task *first_ = nullptr;
   Task *last_ = nullptr;
-  bool working_ = false;  // a thread works the list off: everything goes there
+  bool working_ = false;      // a thread works the list off: everything goes there
+  uint64_t submissions_ = 0;  // but marks
+  bool settled_ = false;      // all that gmm put on the queue was waited for
   pthread_t thread_ = {};
 };
 

@@ -41,7 +41,7 @@ TEST(Growth, AHeapThatOnlyGrowsTakesSteps) {
   EXPECT_EQ(policy.to_take(0, 2 * kMiB, 2 * kMiB, 0), 2 * kMiB) << "the first block is not made more of";
   EXPECT_EQ(policy.to_take(8 * kMiB, 2 * kMiB, 10 * kMiB, 0), 8 * kMiB);
   EXPECT_EQ(policy.to_take(400 * kMiB, 2 * kMiB, 402 * kMiB, 0), 24 * kMiB);
-  EXPECT_EQ(policy.to_take(4800 * kMiB, 2 * kMiB, 4802 * kMiB, 0), 50 * kMiB);
+  EXPECT_EQ(policy.to_take(9600 * kMiB, 2 * kMiB, 9602 * kMiB, 0), 50 * kMiB);
   EXPECT_EQ(policy.to_take(400 * kMiB, 64 * kMiB, 464 * kMiB, 0), 64 * kMiB);
 }
 
