@@ -69,10 +69,11 @@ class Bench {
     return out;
   }
   // Of this process's context so far; the other process keeps its own.
-  bool calls(uint64_t *out) {
+  bool calls(uint64_t *out) { return calls_of(context_, out); }
+  bool calls_of(gmm_context *context, uint64_t *out) {
     gmm_statistics statistics = {};
     statistics.struct_size = sizeof statistics;
-    if (!gmm(gmm_stats(context_, nullptr, &statistics), "statistics")) return false;
+    if (!gmm(gmm_stats(context, nullptr, &statistics), "statistics")) return false;
     *out = statistics.backend_calls;
     return true;
   }
@@ -180,6 +181,7 @@ class Bench {
   bool connecting(std::vector<Row> *rows) {
     const gmm_ipc_import_desc desc = import_desc();
     std::vector<double> times;
+    uint64_t before = 0, after = 0;
     for (uint32_t i = 0; i < samples() / 4 + 2; ++i) {
       gmm_context *fresh = nullptr;
       std::string error;
@@ -187,16 +189,16 @@ class Bench {
         return std::fprintf(stderr, "gmm-bench: %s\n", error.c_str()), false;
       gmm_ipc_handle given;
       void *memory = nullptr;
-      bool good = handle('e', kExtent, &given);
+      bool good = handle('e', kExtent, &given) && calls_of(fresh, &before);
       const double begin = now_ns();
       good = good && gmm(gmm_ipc_import(fresh, &given, &desc, &memory), "import");
       const double end = now_ns();
-      good = good && gmm(gmm_ipc_close(fresh, memory), "close");
+      good = good && calls_of(fresh, &after) && gmm(gmm_ipc_close(fresh, memory), "close");
       good = gmm(gmm_context_release(fresh), "end of a context") && good && free_all();
       if (!good) return false;
       if (i >= 2) times.push_back(end - begin);
     }
-    add(rows, row("gmm", "import, connecting", kExtent), std::move(times));
+    add(rows, row("gmm", "import, connecting", kExtent), std::move(times), after - before);
     return true;
   }
 
