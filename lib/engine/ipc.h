@@ -18,6 +18,7 @@
 #include "engine/ipc_broker.h"
 #include "engine/ipc_client.h"
 #include "engine/ipc_event.h"
+#include "engine/ipc_idle.h"
 #include "engine/lookup.h"
 
 namespace gmm {
@@ -150,6 +151,7 @@ class Sharing {
   Vector<Run> runs_;        // ascending by first, last
   Vector<SharedEvent *> events_;
   Vector<Import *> imports_;
+  IpcIdleConnections idle_;
   RangeTable table_;
   Vector<Range> ranges_;
   std::atomic<uint64_t> imported_bytes_{0};

@@ -70,7 +70,7 @@ Status IpcBroker::start_locked() {
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
   // The first slot is taken first.
   for (free_count_ = 0; free_count_ < kSlots; ++free_count_) free_[free_count_] = slots_ + (kSlots - 1 - free_count_);
-  pending_ = 0;
+  pending_ = idle_ = 0;
   listen_again_ = complaints_since_ = 0;
   complaints_ = 0;
   stopping_.store(false, std::memory_order_relaxed);

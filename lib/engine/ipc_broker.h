@@ -67,7 +67,7 @@ class IpcBroker {
   uint32_t live() const { return live_.load(std::memory_order_relaxed); }
 
  private:
-  enum class State : uint8_t { kFree, kPending, kLive };
+  enum class State : uint8_t { kFree, kPending, kLive, kIdle };
   struct Slot {
     int32_t fd = -1;
     State state = State::kFree;
@@ -94,6 +94,9 @@ class IpcBroker {
   void accept_clients();
   void admit(int fd);
   void receive(Slot *slot);
+  void receive_more(Slot *slot);
+  bool is_release(const IpcRequest &request, const Slot &slot) const;
+  void release(Slot *slot);
   void answer(Slot *slot);
   bool check(const IpcRequest &request, const Slot &slot);
   bool grant(Slot *slot, const IpcRequest &request);
@@ -102,6 +105,7 @@ class IpcBroker {
   void drop(Slot *slot);
   void drop_late();
   void drop_revoked();
+  void drop_oldest_idle();
   Slot *oldest_pending();
   void forget_pending(const Slot *slot);
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...);
@@ -134,6 +138,7 @@ class IpcBroker {
   uint32_t free_count_ = 0;
   Slot *pending_list_[kMaxPending] = {};  // oldest first
   uint32_t pending_ = 0;
+  uint32_t idle_ = 0;          // connections that released what they were granted: with the live ones at most kMaxLive
   uint64_t listen_again_ = 0;  // when to listen again after running out of descriptors; 0: listening
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;

@@ -141,13 +141,7 @@ void IpcBroker::admit(int fd) {
 
 // Takes what has come. Descriptors that a peer sends along are closed by the kernel, as recv() has no place for them.
 void IpcBroker::receive(Slot *slot) {
-  if (slot->state == State::kLive) {
-    uint8_t byte;
-    const ssize_t got = ::recv(slot->fd, &byte, 1, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got > 0) complain("dropped process %d: it spoke again after its request", slot->pid);
-    return drop(slot);
-  }
+  if (slot->state != State::kPending) return receive_more(slot);
   while (slot->received < sizeof slot->request) {
     const ssize_t got =
         ::recv(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received, MSG_DONTWAIT);
@@ -171,6 +165,45 @@ void IpcBroker::receive(Slot *slot) {
   if (slot->received == kIpcRequestSize) answer(slot);
 }
 
+// After the first request: each message comes whole, since a Unix socket does not divide what was sent at once.
+void IpcBroker::receive_more(Slot *slot) {
+  const ssize_t got = ::recv(slot->fd, slot->request, kIpcRequestSize, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return drop(slot);
+  if (got == static_cast<ssize_t>(kIpcRequestSize)) {
+    if (slot->state == State::kIdle) return answer(slot);
+    IpcRequest request;
+    request.decode(slot->request);
+    if (is_release(request, *slot)) return release(slot);
+  }
+  complain("dropped process %d: it spoke again after its request", slot->pid);
+  drop(slot);
+}
+
+bool IpcBroker::is_release(const IpcRequest &request, const Slot &slot) const {
+  // The thread itself wrote the slot's allocation, so reading it needs no lock.
+  return request.magic == kIpcRequestMagic && request.version == kIpcProtocolVersion &&
+         request.want == static_cast<uint16_t>(IpcWant::kRelease) && request.reserved == 0 &&
+         request.start_time == endpoint_.start_time && request.serial == endpoint_.serial &&
+         request.allocation == slot.allocation;
+}
+
+void IpcBroker::release(Slot *slot) {
+  uint64_t allocation;
+  {
+    LockGuard guard(slot_mutex_);
+    allocation = slot->allocation;
+    slot->allocation = 0;
+    slot->has_allocation = slot->revoked = false;
+  }
+  slot->state = State::kIdle;
+  slot->granted = false;
+  slot->since = monotonic_ms();
+  ++idle_;
+  live_.fetch_sub(1, std::memory_order_relaxed);
+  resolver_.importer_gone(resolver_.user, allocation);
+}
+
 bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
   if (request.magic != kIpcRequestMagic) {
     complain("refused process %d: what it sent is not a request (magic %08x)", slot.pid, request.magic);
@@ -192,7 +225,9 @@ void IpcBroker::answer(Slot *slot) {
   IpcRequest request;
   request.decode(slot->request);
   if (!check(request, *slot)) return refuse(slot, GMM_ERROR_IPC_REFUSED);
-  if (live_.load(std::memory_order_relaxed) == kMaxLive) {
+  const uint32_t live = live_.load(std::memory_order_relaxed);
+  if (slot->state == State::kPending && live != kMaxLive && live + idle_ == kMaxLive) drop_oldest_idle();
+  if (live == kMaxLive) {
     complain("refused process %d: %u importers are connected, which is the most", slot->pid, kMaxLive);
     return refuse(slot, GMM_ERROR_BUSY);
   }
@@ -219,9 +254,10 @@ bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
     send_reply(slot->fd, reply, -1);
     return false;
   }
+  if (slot->state == State::kPending) forget_pending(slot);
+  if (slot->state == State::kIdle) --idle_;
   slot->granted = true;
   slot->state = State::kLive;
-  forget_pending(slot);
   live_.fetch_add(1, std::memory_order_relaxed);
   if (grant.wants_fd && grant.fd < 0) {
     complain("refused process %d the allocation %" PRIu64 ": it has no file descriptor", slot->pid, request.allocation);
@@ -237,7 +273,7 @@ bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
   return sent;
 }
 
-// A reply fits into the empty buffer of a connection that was never written to: no waiting, no rest.
+// A reply fits into the buffer of a connection whose peer has taken the reply before: no waiting, no rest.
 bool IpcBroker::send_reply(int fd, const IpcReply &reply, int descriptor) {
   uint8_t bytes[kIpcReplySize];
   reply.encode(bytes);
@@ -289,6 +325,7 @@ void IpcBroker::drop(Slot *slot) {
     slot->has_allocation = slot->revoked = false;
   }
   if (slot->state == State::kPending) forget_pending(slot);
+  if (slot->state == State::kIdle) --idle_;
   if (slot->state == State::kLive) live_.fetch_sub(1, std::memory_order_relaxed);
   slot->state = State::kFree;
   free_[free_count_++] = slot;
@@ -326,6 +363,14 @@ void IpcBroker::drop_revoked() {
       complain("process %d could not be told that its memory was revoked", slots_[i].pid);
     drop(&slots_[i]);
   }
+}
+
+// Makes way for an importer: whose idle connection ends, connects again. Searched for only when all places are taken.
+void IpcBroker::drop_oldest_idle() {
+  Slot *oldest = nullptr;
+  for (uint32_t i = 0; i < kSlots; ++i)
+    if (slots_[i].state == State::kIdle && (oldest == nullptr || slots_[i].since < oldest->since)) oldest = &slots_[i];
+  if (oldest != nullptr) drop(oldest);
 }
 
 IpcBroker::Slot *IpcBroker::oldest_pending() { return pending_ == 0 ? nullptr : pending_list_[0]; }

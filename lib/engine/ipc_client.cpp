@@ -12,6 +12,7 @@
 
 #include "base/process.h"
 #include "engine/ipc_directory.h"
+#include "engine/ipc_idle.h"
 
 namespace gmm {
 namespace {
@@ -73,16 +74,26 @@ class Attempt {
   Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch)
       : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid), policy_(policy), watch_(watch) {}
 
+  // Uses a connection that was checked when it was made.
+  void use(IpcConnection &&idle) {
+    const Peer peer = idle.take();
+    socket_.reset(peer.connection);
+    process_.reset(peer.process);
+    used_before_ = true;
+  }
+  // Whether it failed because the exporter had ended the connection that was used before: nothing is granted on it then.
+  bool was_ended() const { return ended_; }
+
   // GMM_ERROR_BUSY: to be tried again.
   Status run(IpcImport *out) {
-    GMM_TRY(connect());
-    GMM_TRY(check_peer());
+    if (!used_before_) GMM_TRY(connect());
+    if (!used_before_ || (watch_ && process_.get() < 0)) GMM_TRY(check_peer());
     GMM_TRY(send_request());
     GMM_TRY(receive_reply());
     GMM_TRY(check_reply());
     out->fd = descriptor_.take();
     out->allocation_size = reply_.allocation_size;
-    out->connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter);
+    out->connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter, handle_.allocation);
     return Status();
   }
 
@@ -201,6 +212,10 @@ class Attempt {
       ssize_t got;
       GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
       if (got == 0) {
+        if (used_before_) {
+          ended_ = true;
+          return Status(GMM_ERROR_IPC_PEER_GONE);  // ipc_connect() connects anew, and says what is wrong then
+        }
         if (!seems_gone(handle_.exporter))
           return fail(GMM_ERROR_IPC_PEER_GONE,
                       "import from process %" PRIu32
@@ -311,6 +326,8 @@ class Attempt {
   const uint32_t pid_;
   const IpcPolicy &policy_;
   const bool watch_;
+  bool used_before_ = false;
+  bool ended_ = false;
   OwnedFd socket_;
   OwnedFd process_;
   OwnedFd descriptor_;
@@ -325,8 +342,22 @@ IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
   close();
   peer_ = other.peer_;
   exporter_ = other.exporter_;
+  allocation_ = other.allocation_;
   other.peer_ = Peer();
   return *this;
+}
+
+bool IpcConnection::release() {
+  if (!open()) return false;
+  IpcRequest request;
+  request.want = static_cast<uint16_t>(IpcWant::kRelease);
+  request.allocation = allocation_;
+  request.start_time = exporter_.start_time;
+  request.serial = exporter_.serial;
+  uint8_t bytes[kIpcRequestSize];
+  request.encode(bytes);
+  return ::send(peer_.connection, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof bytes);
 }
 
 void IpcConnection::close() {
@@ -344,8 +375,17 @@ PeerState IpcConnection::state() const {
 }
 
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
-                   bool watch) {
+                   bool watch, IpcIdleConnections *idle) {
   const uint64_t deadline = monotonic_ms() + timeout_ms;
+  IpcConnection kept;
+  while (idle != nullptr && idle->take(handle.exporter, &kept)) {
+    Attempt attempt(handle, want, deadline, policy, watch);
+    attempt.use(static_cast<IpcConnection &&>(kept));
+    const Status status = attempt.run(out);
+    if (attempt.was_ended()) continue;
+    if (status.code() != GMM_ERROR_BUSY) return status;
+    break;
+  }
   bool busy = false;
   for (;;) {
     const Status status = Attempt(handle, want, deadline, policy, watch).run(out);

@@ -18,10 +18,12 @@ namespace gmm {
 class IpcConnection {
  public:
   IpcConnection() = default;
-  // Takes both descriptors over. `process` may be -1.
-  IpcConnection(int fd, int process, const IpcEndpoint &exporter) : peer_{fd, process}, exporter_(exporter) {}
+  // Takes both descriptors over. `process` may be -1. `allocation`: what it was granted.
+  IpcConnection(int fd, int process, const IpcEndpoint &exporter, uint64_t allocation)
+      : peer_{fd, process}, exporter_(exporter), allocation_(allocation) {}
   ~IpcConnection() { close(); }
-  IpcConnection(IpcConnection &&other) noexcept : peer_(other.peer_), exporter_(other.exporter_) {
+  IpcConnection(IpcConnection &&other) noexcept
+      : peer_(other.peer_), exporter_(other.exporter_), allocation_(other.allocation_) {
     other.peer_ = Peer();
   }
   IpcConnection &operator=(IpcConnection &&other) noexcept;
@@ -33,13 +35,25 @@ class IpcConnection {
   // For poll(): readable or hung up when the exporter is gone. Stays the connection's.
   int fd() const { return peer_.connection; }
   const Peer &peer() const { return peer_; }
-  // Tells the exporter that this importer is done.
+  const IpcEndpoint &exporter() const { return exporter_; }
+  // Tells the exporter that this importer is done with the memory; false: it could not be told, so that the connection must be closed.
+  bool release();
+  // Tells the same by ending the connection.
   void close();
+  // Both descriptors, the caller's from now on.
+  Peer take() {
+    const Peer old = peer_;
+    peer_ = Peer();
+    return old;
+  }
 
  private:
   Peer peer_;
   IpcEndpoint exporter_;
+  uint64_t allocation_ = 0;
 };
+
+class IpcIdleConnections;
 
 struct IpcImport {
   int fd = -1;                   // the caller's to close; -1 for IpcWant::kCount
@@ -50,8 +64,9 @@ struct IpcImport {
 // Errors: IPC_PEER_GONE (no such process or socket, it ended, or the memory was freed or replaced since), IPC_REFUSED,
 // IPC_TIMEOUT, SYSTEM (this process is out of descriptors). `out` is written only on success.
 // Without `watch` the death of the process itself is not looked at: for further connections to one exporter.
+// A connection of `idle` to the same exporter is used if there is one.
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out,
-                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true);
+                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true, IpcIdleConnections *idle = nullptr);
 
 }  // namespace gmm
 #endif

@@ -74,7 +74,7 @@ Status Sharing::connect(Import &import, uint32_t piece, IpcWant want, uint32_t t
   IpcHandle handle = import.handle;
   handle.allocation |= static_cast<uint64_t>(piece) << kPieceShift;
   IpcImport granted;
-  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, policy_, piece == 0));
+  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, policy_, piece == 0, &idle_));
   *fd = granted.fd;
   import.pieces[piece].connection = static_cast<IpcConnection &&>(granted.connection);
   import.pieces[piece].size = granted.allocation_size;
@@ -160,6 +160,8 @@ Status Sharing::unmap_import(Import &import) {
   } else {
     GMM_TRY(backend.deallocate(import.allocation));
   }
+  for (Piece &piece : import.pieces)
+    if (piece.connection.open()) idle_.keep(static_cast<IpcConnection &&>(piece.connection));
   import.base = nullptr;
   return Status();
 }
@@ -299,6 +301,7 @@ void Sharing::clear() {
       core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
     core_.allocator.destroy(import);
   }
+  idle_.clear();
   (void)publish();
 }
 

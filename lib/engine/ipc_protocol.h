@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What importer and broker say to each other: one request, one reply, then the open connection is the importer's
-// life sign. Little-endian, of fixed size, both ways. The first twelve bytes keep their meaning in every version.
+// life sign until it closes it, or gives the memory back by a release, which has no reply; then the connection is idle and takes the next request.
+// Little-endian, of fixed size, both ways. The first twelve bytes keep their meaning in every version.
 #ifndef GMM_ENGINE_IPC_PROTOCOL_H
 #define GMM_ENGINE_IPC_PROTOCOL_H
 
@@ -20,6 +21,7 @@ inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 enum class IpcWant : uint16_t {
   kDescriptor = 1,  // the allocation's file descriptor, and be counted
   kCount = 2,       // be counted only: the legacy route
+  kRelease = 3,     // be counted no more; names what the connection was granted, with a token of zeros
 };
 
 inline constexpr uint64_t kIpcRequestSize = 48;

