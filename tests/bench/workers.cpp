@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workers.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <time.h>
 
@@ -15,10 +16,33 @@ uint64_t now() {
   return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
+// A processor for each of `count` threads, or nothing where there are fewer.
+std::vector<int> processors(uint32_t count) {
+  cpu_set_t allowed;
+  std::vector<int> found;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return found;
+  for (int processor = 0; processor < CPU_SETSIZE && found.size() < count; ++processor)
+    if (CPU_ISSET(processor, &allowed)) found.push_back(processor);
+  if (found.size() < count) found.clear();
+  return found;
+}
+
+void stay_on(std::thread &thread, int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  // Without it the thread runs where the system puts it, as it does with more threads than processors.
+  (void)pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+}
+
 }  // namespace
 
 Workers::Workers(uint32_t count) : times_(count) {
-  for (uint32_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { loop(i); });
+  const std::vector<int> places = processors(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    threads_.emplace_back([this, i] { loop(i); });
+    if (count > 1 && !places.empty()) stay_on(threads_.back(), places[i]);
+  }
 }
 
 Workers::~Workers() {
