@@ -182,7 +182,7 @@ class Bench {
     const gmm_ipc_import_desc desc = import_desc();
     std::vector<double> times;
     uint64_t before = 0, after = 0;
-    for (uint32_t i = 0; i < samples() / 4 + 2; ++i) {
+    for (uint32_t i = 0; i < samples() / 4 + 3; ++i) {
       gmm_context *fresh = nullptr;
       std::string error;
       if (!open_context(run_.platform.backend, run_.options.host_memory, &fresh, &error))
