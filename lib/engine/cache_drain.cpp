@@ -53,6 +53,7 @@ void empty_cache(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
       for (uint32_t i = 0; i < bins->large_count; ++i) large[i] = bins->large[i].entry;
       cache.heap->put_back(large, bins->large_count, bins->key);
       bins->large_count = 0;
+      bins->large_capacity = kFewLargeEntries;
     }
     for (Bin &bin : bins->bins) {
       if (apart) {

@@ -7,7 +7,7 @@ namespace gmm {
 namespace {
 
 // A stack of a class holds about this many bytes, and 4 to 64 blocks; where blocks go from thread to thread, so many.
-constexpr uint64_t kStackBytes = uint64_t{256} << 10, kSharedStackBytes = uint64_t{1} << 20;
+constexpr uint64_t kStackBytes = uint64_t{256} << 10, kSharedStackBytes = uint64_t{4} << 20;
 
 uint16_t stack_capacity(uint64_t block_bytes, uint64_t stack_bytes) {
   const uint64_t fits = stack_bytes / block_bytes;
@@ -32,9 +32,15 @@ uint32_t large_batch(uint64_t block_bytes) {
   return static_cast<uint32_t>(fits < kLargeEntries ? fits : kLargeEntries);
 }
 
+// Where they go from thread to thread: a batch, or several where those are of few blocks.
+uint32_t shared_large_capacity(uint64_t block_bytes) {
+  const uint32_t batch = large_batch(block_bytes);
+  return batch < kLargeEntries / 2 ? kLargeEntries / 2 : batch;
+}
+
 // Memory that was paused meanwhile must not enter a cache.
 bool may_take_over(const HeapCache &cache, uint64_t bytes) {
-  return cache.heap->transfers.bytes() != 0 && cache.heap->fast.careful.load(std::memory_order_relaxed) == 0 &&
+  return cache.heap->fast.careful.load(std::memory_order_relaxed) == 0 &&
          cache.cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget;
 }
 
@@ -117,6 +123,7 @@ uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out)
     bytes += bins.large[i].bytes;
   }
   bins.large_count = 0;
+  bins.large_capacity = kFewLargeEntries;
   add(cache.cached_bytes, 0 - bytes);
   return count;
 }
@@ -141,7 +148,7 @@ bool take_over_large(HeapCache &cache, StreamBins &bins, uint64_t size) {
   if (count == 0) return false;
   for (uint32_t i = 0; i < count; ++i) bins.large[i] = LargeEntry{entries[i], bytes};
   bins.large_count = count;
-  bins.large_capacity = kLargeEntries;
+  bins.large_capacity = shared_large_capacity(bytes);
   add(cache.cached_bytes, count * bytes);
   return true;
 }
@@ -169,6 +176,8 @@ void spill(HeapCache &cache, StreamBins &bins, Bin &bin, uint64_t block_bytes) {
 
 bool hand_over_large(HeapCache &cache, StreamBins &bins) {
   const uint64_t bytes = bins.large[0].bytes;
+  // Small ones, which are here for their alignment, would be taken for blocks of a class, of whose stack they are too many.
+  if (bytes <= kMaxSmall) return false;
   if (bins.key.stream == GMM_STREAM_PER_THREAD || bytes > TransferCache::kMaxBatchBytes / 2 || !frees_for_others(cache))
     return false;
   CacheEntry entries[kLargeEntries];
@@ -176,8 +185,8 @@ bool hand_over_large(HeapCache &cache, StreamBins &bins) {
     if (bins.large[i].bytes != bytes) return false;
     entries[i] = bins.large[i].entry;
   }
-  if (bins.large_capacity < kLargeEntries) {
-    bins.large_capacity = kLargeEntries;
+  if (bins.large_capacity < shared_large_capacity(bytes)) {
+    bins.large_capacity = shared_large_capacity(bytes);
     return true;
   }
   uint32_t left = bins.large_count;

@@ -297,8 +297,10 @@ __attribute__((noinline)) Status slow_free(Heap &heap, Span *span, void *block, 
     if (cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) empty_cache(*cache, true, nullptr);
     StreamBins *bins = bins_of(*cache, stream);
     if (bins != nullptr && !span->is_slab_object) {
-      if (bins->large_count == bins->large_capacity && !hand_over_large(*cache, *bins))
-        back_count = take_large_entries(*cache, *bins, back);
+      if (bins->large_count == bins->large_capacity) {
+        if (!hand_over_large(*cache, *bins)) back_count = take_large_entries(*cache, *bins, back);
+        heap.transfers.fetch_after(entry.slot, bins->large_capacity);
+      }
       bins->large[bins->large_count++] = LargeEntry{entry, bytes};
       cached = true;
     } else if (bins != nullptr) {

@@ -32,7 +32,8 @@ struct Bin {
 
 // Large blocks that were freed last. They are few, and go back to the heap as soon as none of them fits, so that what is free
 // is merged before another run is split for want of it.
-inline constexpr uint32_t kFewLargeEntries = 8, kLargeEntries = 16;  // the latter where blocks go from thread to thread
+inline constexpr uint32_t kFewLargeEntries = 8,
+                          kLargeEntries = 32;  // the latter at most, where blocks go from thread to thread
 struct LargeEntry {
   CacheEntry entry;
   uint64_t bytes;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/prefetch.h"
 #include "engine/heap.h"
 
 namespace gmm {
@@ -22,8 +23,20 @@ TransferCache::Batches *TransferCache::make() {
 void TransferCache::empty(Batches &all, uint32_t index) {
   Batch &batch = all.batch[index];
   heap_.put_back(batch.entries, batch.count, batch.key);
-  all.bytes.fetch_sub(batch.bytes(), std::memory_order_relaxed);
-  batch.count = 0;
+  all.gone.fetch_add(batch.bytes(), std::memory_order_release);
+}
+
+// False: they would be too many. What left after `come` was read may have come after it too: then the difference is less than what is here, or
+// negative, but whoever brought that counted these bytes as well.
+bool TransferCache::charge(Batches &all, uint64_t bytes) {
+  const uint64_t come = all.come.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  const auto fits = [come](uint64_t gone) { return static_cast<int64_t>(come - gone) <= int64_t{kBudget}; };
+  if (fits(all.seen_gone.load(std::memory_order_relaxed))) return true;
+  const uint64_t gone = all.gone.load(std::memory_order_relaxed);
+  all.seen_gone.store(gone, std::memory_order_relaxed);
+  if (fits(gone)) return true;
+  all.come.fetch_sub(bytes, std::memory_order_relaxed);
+  return false;
 }
 
 // Holds an empty batch of these places, or one of other blocks, which go to the heap.
@@ -44,17 +57,16 @@ bool TransferCache::put(StreamKey key, uint64_t block_bytes, const CacheEntry *e
   if (all == nullptr && (all = make()) == nullptr) return false;
   const uint64_t tag = tag_of(key, block_bytes), bytes = count * block_bytes;
   uint32_t index = 0;
+  prefetch_to_write(&all->states[first_way(tag)]);
   if (bytes > kMaxBatchBytes || !hold_room(*all, first_way(tag), kWays, tag, &index)) return false;
   Batch &batch = all->batch[index];
-  const bool fits = all->bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes <= kBudget;
+  const bool fits = charge(*all, bytes);
   if (fits) {
     batch.count = count;
     batch.key = key;
     batch.block_bytes = block_bytes;
     std::memcpy(batch.entries, entries, count * sizeof(CacheEntry));
     batch.fills.store(batch.fills.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  } else {
-    all->bytes.fetch_sub(bytes, std::memory_order_relaxed);
   }
   all->states[index].store(fits ? tag : kEmpty, std::memory_order_release);
   if (fits) return true;
@@ -83,14 +95,33 @@ uint32_t TransferCache::take(StreamKey key, uint64_t block_bytes, CacheEntry *ou
     }
     const uint32_t count = batch.count;
     std::memcpy(out, batch.entries, count * sizeof(CacheEntry));
-    all->bytes.fetch_sub(batch.bytes(), std::memory_order_relaxed);
-    batch.count = 0;
+    all->gone.fetch_add(count * block_bytes, std::memory_order_release);
     all->states[index].store(kEmpty, std::memory_order_release);
-    // They were written by another processor, and are written here soon.
-    for (uint32_t i = 0; i < count; ++i) __builtin_prefetch(out[i].slot, 1);
+    for (uint32_t i = count; i-- > 0;) prefetch_to_write(out[i].slot);
+    if (block_bytes > kMaxSmall) note_order(*all, out, count);
     return count;
   }
   return 0;
+}
+
+// Of a batch the last goes out first. Several that do this at once spoil each other's order, and nothing else.
+void TransferCache::note_order(Batches &all, const CacheEntry *entries, uint32_t count) {
+  uint64_t at = all.taken.load(std::memory_order_relaxed);
+  for (uint32_t i = count; i-- > 0; ++at) {
+    all.order[at % kOrder].store(entries[i].slot, std::memory_order_relaxed);
+    order_of(entries[i].slot).store(at + 1, std::memory_order_relaxed);
+  }
+  all.taken.store(at, std::memory_order_relaxed);
+}
+
+void TransferCache::fetch_after(std::atomic<uint64_t> *slot, uint32_t count) const {
+  const Batches *all = batches_.load(std::memory_order_acquire);
+  if (all == nullptr) return;
+  const uint64_t end = all->taken.load(std::memory_order_relaxed);
+  uint64_t at = order_of(slot).load(std::memory_order_relaxed);
+  if (at == 0 || at > end || end - at > kOrder / 2) return;
+  for (const uint64_t last = end - at < count ? end : at + count; at != last; ++at)
+    prefetch_to_write(all->order[at % kOrder].load(std::memory_order_relaxed));
 }
 
 void TransferCache::drain() {

@@ -36,6 +36,9 @@ class TransferCache {
   bool put(StreamKey key, uint64_t block_bytes, const CacheEntry *entries, uint32_t count);
   // As many as one put() brought, in the same order; 0 when there are none.
   uint32_t take(StreamKey key, uint64_t block_bytes, CacheEntry *out);
+  // Who frees what others allocate mostly frees in the order of their allocation: fetches the slots of up to `count` large blocks that
+  // were taken after this one, all at once, as each comes from another processor. Good for time only.
+  void fetch_after(std::atomic<uint64_t> *slot, uint32_t count) const;
 
   // Everything to the heap. With caches_mutex held, as the next one.
   void drain();
@@ -43,12 +46,15 @@ class TransferCache {
   uint64_t drain_idle(uint64_t now, uint64_t age);
   uint64_t bytes() const {
     const Batches *all = batches_.load(std::memory_order_acquire);
-    return all == nullptr ? 0 : all->bytes.load(std::memory_order_relaxed);
+    if (all == nullptr) return 0;
+    const uint64_t gone = all->gone.load(std::memory_order_acquire);  // first, as it follows the other
+    return all->come.load(std::memory_order_relaxed) - gone;
   }
 
  private:
   // Blocks of one size and stream lie in one set. The places are many as a thread that waits for a processor catches up on many batches.
   static constexpr uint32_t kSets = 4, kWays = 16, kBatches = kSets * kWays;
+  static constexpr uint32_t kOrder = 2048;
   // States; any other value is the tag of a full batch.
   static constexpr uint64_t kEmpty = 0, kHeld = 1;
 
@@ -64,7 +70,14 @@ class TransferCache {
   // The states apart, so that few lines of the processor's cache are searched.
   struct alignas(64) Batches {
     std::atomic<uint64_t> states[kBatches] = {};
-    alignas(64) std::atomic<uint64_t> bytes{0};
+    // Bytes that were ever put, and those of them that left, each written by one side: who puts looks at the other's only when what it saw
+    // of it last is not enough.
+    alignas(64) std::atomic<uint64_t> come{0};
+    std::atomic<uint64_t> seen_gone{0};
+    alignas(64) std::atomic<uint64_t> gone{0};
+    // Large blocks in the order in which they will be allocated; where they are in it stands behind their slots, plus 1.
+    alignas(64) std::atomic<uint64_t> taken{0};
+    alignas(64) std::atomic<std::atomic<uint64_t> *> order[kOrder] = {};
     Batch batch[kBatches];
   };
 
@@ -79,7 +92,11 @@ class TransferCache {
     return all.states[index].compare_exchange_strong(state, kHeld, std::memory_order_acquire,
                                                      std::memory_order_relaxed);
   }
+  // A span with one block has further slots that it does not use.
+  static std::atomic<uint64_t> &order_of(std::atomic<uint64_t> *slot) { return slot[1]; }
   bool hold_room(Batches &all, uint32_t first, uint32_t count, uint64_t tag, uint32_t *index);
+  bool charge(Batches &all, uint64_t bytes);
+  void note_order(Batches &all, const CacheEntry *entries, uint32_t count);
   void empty(Batches &all, uint32_t index);
   Batches *make();
 

@@ -128,6 +128,59 @@ TEST_F(TransferCacheTest, IdleBatchesGoAfterTheAge) {
   expect_nothing_lost();
 }
 
+TEST_F(TransferCacheTest, LargeBlocksKnowTheOrderInWhichTheyGoOut) {
+  constexpr uint64_t kSize = 1 << 20;
+  uint64_t next = 1;
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_TRUE(put(round == 0 ? large(kSize, 24) : std::vector<CacheEntry>(taken, taken + 24), kSize));
+    ASSERT_EQ(take(kSize), 24u);
+    for (uint32_t i = 24; i-- > 0; ++next) EXPECT_EQ(taken[i].slot[1].load(), next);
+  }
+  // Also where it was forgotten, belongs to another heap, or ends.
+  for (const uint64_t number : {uint64_t{0}, uint64_t{1}, next - 1, next, UINT64_MAX}) {
+    taken[0].slot[1].store(number);
+    heap->transfers.fetch_after(taken[0].slot, 64);
+  }
+  give_back(std::vector<CacheEntry>(taken, taken + 24));
+  expect_nothing_lost();
+}
+
+// Where only large blocks of one size come and go a thread keeps many; else few again, so that what is free is merged.
+TEST_F(TransferCacheTest, AThreadKeepsManyLargeBlocksOnlyWhileTheyGoOver) {
+  constexpr uint64_t kSize = 1 << 20;
+  std::vector<void *> blocks(100);
+  for (void *&block : blocks) ASSERT_TRUE(cached_alloc(*heap, kSize, 0, GMM_STREAM_DEFAULT, &block).ok());
+  std::thread([&] {
+    const auto capacity = [&] {
+      uint32_t most = 0;
+      for_each_cache(*heap, [&](HeapCache &cache) {
+        if (cache.thread_id == current_thread_id()) most = cache.all->large_capacity;
+      });
+      return most;
+    };
+    for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+    EXPECT_GT(capacity(), kFewLargeEntries);
+    void *block = nullptr;
+    EXPECT_TRUE(cached_alloc(*heap, 3 * kSize, 0, GMM_STREAM_DEFAULT, &block).ok());
+    EXPECT_EQ(capacity(), kFewLargeEntries);
+    EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+  }).join();
+  expect_nothing_lost();
+}
+
+// They would be more than the stack of the class of their size holds.
+TEST_F(TransferCacheTest, SmallBlocksOfLargeAlignmentDoNotGoOver) {
+  std::vector<void *> blocks(100);
+  for (void *&block : blocks)
+    ASSERT_TRUE(cached_alloc(*heap, kMaxSmall, 2 * kGranule, GMM_STREAM_DEFAULT, &block).ok());
+  std::thread([&] {
+    for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+    EXPECT_EQ(heap->transfers.bytes(), 0u);
+  }).join();
+  EXPECT_EQ(heap->totals().live_blocks, 0u);
+  expect_nothing_lost();
+}
+
 // One thread allocates, another frees.
 class Handover : public TransferCacheTest, public testing::WithParamInterface<uint64_t> {
  protected:
