@@ -16,7 +16,7 @@ Who keeps the memory: the sender keeps a reference from the moment a buffer is p
 forget the buffer at once. From then on either side keeps it: it is given back when the sender has freed it and the last receiver has closed it. What the
 sender frees by itself (free(), close(), the end of a with block, of the context or of the process) before it arrived is gone: the receiver gets IPCPeerGoneError.
 wait_until_received() waits for that; a process that multiprocessing started does so at its end, for 5 seconds at most. An object whose receiver
-died stays until discard() or the end of the context.
+died stays until discard() or the end of the context; so does one whose receiver could not tell the sender, which is a RuntimeWarning there.
 
 Contents: the stream of the buffer is waited for when it is pickled. Work on other streams is the sender's to finish.
 
