@@ -26,7 +26,7 @@ CUDA does not work in a child after fork: take the start method "spawn" or "fork
 
 A process that unpickles what it has sent itself gets the very same object. A receiver may send a buffer on as long as the first sender has not freed it.
 
-enable_torch() does the same for PyTorch tensors over gmm's memory in torch.multiprocessing.
+enable_torch() does the same for PyTorch tensors over gmm's memory in torch.multiprocessing; importing gmm.torch calls it.
 """
 import threading
 import weakref
@@ -75,7 +75,10 @@ def use_context(context):
 
 
 def enable_torch():
-    """Lets torch.multiprocessing send PyTorch tensors over gmm's memory without a copy. Imports PyTorch. A second call does nothing."""
+    """Lets torch.multiprocessing send PyTorch tensors over gmm's memory without a copy. Imports PyTorch. A second call does nothing.
+
+    For programs that make their tensors of gmm's memory by DLPack: whoever imports gmm.torch has it already, and so has who has received such a tensor.
+    """
     from gmm import _torch_multiprocessing
 
     _torch_multiprocessing.enable()
