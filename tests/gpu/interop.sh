@@ -66,7 +66,11 @@ report() {
   local name=$1 seconds=$2 status=$3 limit=$4 file=$5 kind=$6 words result=PASS
   { printf '\n===== %s\n' "$name" && cat "$file"; } >>"$log"
   words=$(counts "$file")
-  if [ "$status" != 0 ]; then
+  if [ "$status" = 77 ]; then # as Meson has it
+    result=SKIP words="exit 77${words:+; $words}"
+  elif [ "$kind $status" = 'example 0' ] && [[ $(tail -n 1 "$file") == skipped:* ]]; then
+    result=SKIP words=$(tail -n 1 "$file" | cut -c 10-150)
+  elif [ "$status" != 0 ]; then
     result=FAIL
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
     words="exit $status${words:+; $words}"
@@ -76,7 +80,7 @@ report() {
   row "$result" "$name" "$seconds" "$words"
   while read -r line; do below "$line"; done < <(
     [ "$kind" != timed ] || grep -avE '^(1\.\.|not ok|$)' "$file" | head -n 60 | cut -c 1-220
-    [ "$result" = PASS ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 | cut -c 1-250
+    [ "$result" = PASS ] || [ "$result" = SKIP ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 | cut -c 1-250
     [ "$result" != PASS ] || [ "$kind" = timed ] || grep -aE '^ok .*# SKIP' "$file" | head -n 3 | cut -c 1-150
   )
 }
