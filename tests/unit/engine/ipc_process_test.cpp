@@ -315,10 +315,15 @@ TEST_F(IpcProcessTest, AStoppedExporterTimesOut) {
   Process exporter("exporter");
   IpcHandle handle;
   ASSERT_TRUE(ipc_handle_decode(test::from_hex(exporter.line().c_str()), &handle).ok());
-  ASSERT_EQ(::kill(static_cast<pid_t>(handle.exporter.pid), SIGSTOP), 0);
+  const pid_t child = static_cast<pid_t>(handle.exporter.pid);
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  // Until the last of its threads has stopped.
+  int state = 0;
+  ASSERT_EQ(::waitpid(child, &state, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(state));
   IpcImport import;
   EXPECT_EQ(ipc_connect(handle, IpcWant::kCount, 300, &import).code(), GMM_ERROR_IPC_TIMEOUT);
-  ASSERT_EQ(::kill(static_cast<pid_t>(handle.exporter.pid), SIGCONT), 0);
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
   EXPECT_TRUE(ipc_connect(handle, IpcWant::kCount, 5000, &import).ok()) << last_message();
   import.connection.close();
   EXPECT_EQ(exporter.finish(), 0);
