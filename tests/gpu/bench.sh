@@ -14,6 +14,7 @@
 # mimalloc, jemalloc and zlib; a peer that is missing is told in the summary. cuda.json goes into the README by `tests/bench/figures.py write cuda.json`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. tests/gpu/machine.sh
 root=$PWD
 out=${OUT:-$root/tests/gpu/out}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
@@ -75,13 +76,7 @@ echo
 
 # --- what came along --------------------------------------------------------------------------------------------
 if [ -d .gpu/lib ]; then export LD_LIBRARY_PATH=$root/.gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
-if [ -d .gpu/zlib ] && ! echo '#include <zlib.h>' | c++ -xc++ -E - >/dev/null 2>&1; then
-  # Meson looks for both: the description, and what the compiler finds by itself.
-  # shellcheck disable=SC2016 # pkg-config's variables
-  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' "$root/.gpu/zlib" \
-    "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' .gpu/zlib/zlib.h)" >"$work/zlib.pc"
-  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib LIBRARY_PATH=$root/.gpu/zlib
-fi
+take_zlib
 binding=disabled
 if command -v swig >/dev/null; then
   binding=enabled

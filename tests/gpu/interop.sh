@@ -15,29 +15,13 @@
 # fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-root=$PWD
-out=${OUT:-$root/tests/gpu/out}
-mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
-log=$out/log.txt
-summary=$out/summary.txt
-work=$(mktemp -d) || exit 1
+. tests/gpu/machine.sh
+open_output
 build=${BUILD:-$work/build}
-fake=${GMM_GPU_RUN_FAKE:-}
-patience=${fake:+8} # a rehearsal may run on a small machine
 python=${PYTHON:-python3}
 deadline=$((SECONDS + ${GMM_GPU_SECONDS:-300} * ${patience:-1}))
 most=4 # programs at once
-rows=()
-failed=0
-: >"$log"
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
-
-# row RESULT NAME SECONDS WORDS
-row() {
-  rows+=("$(printf '%-4s  %-28s %4s s  %s' "$1" "$2" "$3" "$4")")
-  echo "${rows[-1]}"
-  [ "$1" != FAIL ] || failed=$((failed + 1))
-}
 
 # A line below the row.
 below() {
@@ -66,7 +50,11 @@ report() {
   local name=$1 seconds=$2 status=$3 limit=$4 file=$5 kind=$6 words result=PASS
   { printf '\n===== %s\n' "$name" && cat "$file"; } >>"$log"
   words=$(counts "$file")
-  if [ "$status" != 0 ]; then
+  if [ "$status" = 77 ]; then # as Meson has it
+    result=SKIP words="exit 77${words:+; $words}"
+  elif [ "$kind $status" = 'example 0' ] && [[ $(tail -n 1 "$file") == skipped:* ]]; then
+    result=SKIP words=$(tail -n 1 "$file" | cut -c 10-150)
+  elif [ "$status" != 0 ]; then
     result=FAIL
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
     words="exit $status${words:+; $words}"
@@ -76,7 +64,7 @@ report() {
   row "$result" "$name" "$seconds" "$words"
   while read -r line; do below "$line"; done < <(
     [ "$kind" != timed ] || grep -avE '^(1\.\.|not ok|$)' "$file" | head -n 60 | cut -c 1-220
-    [ "$result" = PASS ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 | cut -c 1-250
+    [ "$result" = PASS ] || [ "$result" = SKIP ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 | cut -c 1-250
     [ "$result" != PASS ] || [ "$kind" = timed ] || grep -aE '^ok .*# SKIP' "$file" | head -n 3 | cut -c 1-150
   )
 }
@@ -96,6 +84,8 @@ step() {
   report "$name" $((SECONDS - begin)) $status "$limit" "$work/step.log" "$kind"
   return $status
 }
+
+build_step() { step "$1" "$2" build "${@:3}"; }
 
 # job NAME SECONDS KIND COMMAND...: the same beside others; the rows come with finish_jobs, in this order.
 job_names=()
@@ -133,51 +123,16 @@ finish_jobs() {
 }
 
 finish() {
-  {
-    if [ -n "$fake" ]; then
-      echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THIS SAYS NOTHING ABOUT A GPU. ***'
-    fi
-    echo "gmm tests/gpu/interop.sh"
-    echo "GPU:      $gpu"
-    echo "driver:   $driver"
-    echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
-    echo "system:   $(uname -sr); $(nproc) cores; $(c++ --version 2>/dev/null | head -n 1)"
-    echo "Python:   ${versions:-not asked}"
-    echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
-    # shellcheck disable=SC2016 # the quotes are printed
-    echo "command:  ${fake:+GMM_GPU_RUN_FAKE=1 }${GMM_GPU_ONLY:+GMM_GPU_ONLY='$GMM_GPU_ONLY' }tests/gpu/interop.sh"
-    echo
-    printf '%s\n' "${rows[@]}"
-    echo
-    echo "$failed rows failed, $SECONDS s in all"
-    if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. ***'; fi
-  } | tee "$summary"
+  # shellcheck disable=SC2016 # the quotes are printed
+  write_summary interop.sh "$(nproc) cores; $(c++ --version 2>/dev/null | head -n 1)
+Python:   ${versions:-not asked}" "${GMM_GPU_ONLY:+GMM_GPU_ONLY='$GMM_GPU_ONLY' }" "$failed rows failed"
   [ $failed = 0 ]
   exit
 }
 
-used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
-
 # --- the machine ----------------------------------------------------------------------------------------------
-if [ -n "$fake" ]; then
-  gpu='none: the fake driver of the tests'
-  driver='fake'
-else
-  gpu=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
-  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
-  if [ -z "$gpu" ]; then
-    gpu=none
-    row FAIL 'a GPU answers' 0 'nvidia-smi shows none'
-    finish
-  fi
-  # Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.
-  free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits | head -n 1)
-  if [ "$free" -lt 40000 ]; then
-    row FAIL 'free GPU memory' 0 "$free MiB; 40000 are needed"
-    finish
-  fi
-  used_before=$(used_memory)
-fi
+# Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.
+ask_machine 40000 || finish
 
 # python_with LIBRARY: the interpreter. A rehearsal uses the environments that tests/support/setup.sh makes.
 python_with() {
@@ -191,24 +146,12 @@ python_with() {
 }
 
 # --- what came along --------------------------------------------------------------------------------------------
-site=$work/site
 wheels=()
 command -v swig >/dev/null || wheels+=(.gpu/wheels/swig-*.whl)
 "$(python_with rmm)" -c 'import rmm' 2>/dev/null || wheels+=(.gpu/wheels/rmm_cu13-*.whl .gpu/wheels/librmm_cu13-*.whl .gpu/wheels/rapids_logger-*.whl)
-found=()
-for wheel in "${wheels[@]}"; do [ ! -f "$wheel" ] || found+=("$wheel"); done
-if [ ${#found[@]} != 0 ]; then
-  step 'wheels that came along' 60 build "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$site" "${found[@]}"
-  export PATH=$site/bin:$PATH PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
-fi
-if [ -d .gpu/zlib ] && ! echo '#include <zlib.h>' | c++ -xc++ -E - >/dev/null 2>&1; then
-  # Meson looks for both: the description, and what the compiler finds by itself.
-  # shellcheck disable=SC2016 # pkg-config's variables
-  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' "$root/.gpu/zlib" \
-    "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' .gpu/zlib/zlib.h)" >"$work/zlib.pc"
-  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib LIBRARY_PATH=$root/.gpu/zlib
-fi
-[ ! -d .gpu/include ] || export CPATH=$root/.gpu/include${CPATH:+:$CPATH}
+take_wheels "${wheels[@]}"
+take_zlib
+take_headers
 
 # --- the build --------------------------------------------------------------------------------------------------
 # A release, as users have it: some of it is measured.
@@ -311,13 +254,5 @@ fi
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 
 # --- what is left behind ----------------------------------------------------------------------------------------
-if [ -z "$fake" ]; then
-  sleep 1
-  used_after=$(used_memory)
-  if [ "$used_after" -le $((used_before + 64)) ]; then
-    row PASS 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
-  else
-    row FAIL 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
-  fi
-fi
+memory_came_back
 finish

@@ -5,36 +5,21 @@
 # Usage: tests/gpu/run.sh
 #   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
 #   GMM_GPU_SECONDS=N   how long the whole may take; default 540
+#   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
 # Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network: what such
 # machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-root=$PWD
-out=${OUT:-$root/tests/gpu/out}
-mkdir -p "$out" || exit 1
-out=$(cd "$out" && pwd)
-log=$out/log.txt
-summary=$out/summary.txt
-work=$(mktemp -d) || exit 1
+. tests/gpu/machine.sh
+open_output
 trap 'rm -rf "$work"' EXIT
-build=$work/build
-fake=${GMM_GPU_RUN_FAKE:-}
-patience=${fake:+8} # a rehearsal may run on a small machine
+build=${BUILD:-$work/build}
+python=python3
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 deadline=$((SECONDS + ${GMM_GPU_SECONDS:-540} * ${patience:-1}))
-rows=()
-failed=0
-: >"$log"
-
-# row RESULT NAME SECONDS WORDS
-row() {
-  rows+=("$(printf '%-4s  %-28s %4s s  %s' "$1" "$2" "$3" "$4")")
-  echo "${rows[-1]}"
-  [ "$1" != FAIL ] || failed=$((failed + 1))
-}
 
 # What the output in $1 counts, of GoogleTest or the Test Anything Protocol.
 counts() {
@@ -74,57 +59,20 @@ step() {
   return 1
 }
 
+build_step() { step "$@"; }
+
 finish() {
-  {
-    if [ -n "$fake" ]; then
-      echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THIS SAYS NOTHING ABOUT A GPU. ***'
-    fi
-    echo "gmm tests/gpu/run.sh"
-    echo "GPU:      $gpu"
-    echo "driver:   $driver"
-    echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
-    echo "system:   $(uname -sr); $(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)"
-    echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
-    echo "command:  ${fake:+GMM_GPU_RUN_FAKE=1 }tests/gpu/run.sh"
-    echo
-    printf '%s\n' "${rows[@]}"
-    echo
-    echo "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed, $SECONDS s in all"
-    if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. ***'; fi
-  } | tee "$summary"
+  write_summary run.sh "$(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)" '' "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed"
   [ $failed = 0 ]
   exit
 }
 
-used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
-
 # --- the machine ----------------------------------------------------------------------------------------------
-if [ -n "$fake" ]; then
-  gpu='none: the fake driver of the tests'
-  driver='fake'
-else
-  gpu=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
-  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
-  if [ -z "$gpu" ]; then
-    gpu=none
-    row FAIL 'a GPU answers' 0 'nvidia-smi shows none'
-    finish
-  fi
-  # Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4 free.
-  free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits | head -n 1)
-  if [ "$free" -lt 4096 ]; then
-    row FAIL 'free GPU memory' 0 "$free MiB; 4096 are needed"
-    finish
-  fi
-  used_before=$(used_memory)
-fi
+# Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4 free.
+ask_machine 4096 || finish
 
 # --- the tools that came along --------------------------------------------------------------------------------
-if ! command -v swig >/dev/null && ls .gpu/wheels/swig-*.whl >/dev/null 2>&1; then
-  step 'swig from its wheel' 60 python3 -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" \
-    .gpu/wheels/swig-*.whl
-  export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
-fi
+command -v swig >/dev/null || take_wheels .gpu/wheels/swig-*.whl
 if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 -xc++ -E - >/dev/null 2>&1; then
   mkdir -p "$work/gtest"
   step 'GoogleTest from its source' 120 bash -ec '
@@ -137,7 +85,7 @@ if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 
   # Meson finds it as the compiler does.
   export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
 fi
-[ ! -d .gpu/include ] || export CPATH=$root/.gpu/include${CPATH:+:$CPATH}
+take_headers
 for tool in c++ meson ninja python3 swig; do
   command -v $tool >/dev/null || row FAIL "the tool $tool" 0 'not found'
 done
@@ -145,7 +93,7 @@ done
 # --- the build --------------------------------------------------------------------------------------------------
 options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dcli=disabled)
 [ -z "$fake" ] || options+=(-Doptimization=0)
-step 'configure' 60 meson setup "$build" "${options[@]}" || finish
+if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
   grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
@@ -212,13 +160,5 @@ if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
 fi
 
 # --- what is left behind ----------------------------------------------------------------------------------------
-if [ -z "$fake" ]; then
-  sleep 1
-  used_after=$(used_memory)
-  if [ "$used_after" -le $((used_before + 64)) ]; then
-    row PASS 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
-  else
-    row FAIL 'GPU memory came back' 1 "$used_before MiB used before, $used_after after"
-  fi
-fi
+memory_came_back
 finish

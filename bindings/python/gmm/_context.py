@@ -384,11 +384,12 @@ class Context(native.Handle):
         return native.gmm_trim(self, _scope(self, device, tag, kind))[1]
 
     def reset(self):
-        """Frees everything that was allocated, live buffers too: they are closed then."""
-        if self._exports:
-            raise BufferError(f"cannot reset: {self._exports} views of the context's memory live; release or delete them first")
-        native.gmm_reset(self)
-        self._resets += 1
+        """Frees everything that was allocated, live buffers too: they are closed then. Imported and pinned memory stays.
+
+        No other thread may be inside of a call on the context, or call it meanwhile: RuntimeError. Buffers stay open when it is refused (BusyError,
+        CapturingError); after a failure of the driver they are closed.
+        """
+        self._reset()
 
     @contextlib.contextmanager
     def defer(self):

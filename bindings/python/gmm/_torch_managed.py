@@ -11,6 +11,7 @@ from gmm._enums import Kind
 
 _HOST = _torch_library.HOST
 _lock = threading.RLock()
+switches = threading.RLock()  # around what is switched on once, which may take seconds
 _peers = weakref.WeakValueDictionary()  # (number of the shared memory, device) -> the storage there
 _state = {"enabled": False, "move_on_copy": False, "allocator": None}
 
@@ -86,22 +87,27 @@ def is_managed(tensor):
 
 def use(kind):
     """Makes gmm PyTorch's allocator for CUDA, once."""
-    if _state["allocator"] is None:
-        if not torch.cuda.is_available():
-            raise RuntimeError("gmm.torch.use(): PyTorch sees no CUDA device")
-        backend = library().context.info.backend_name
-        if backend != "cuda":
-            raise RuntimeError(f"gmm.torch.use(): gmm's default context is of the {backend!r} backend; unset GMM_BACKEND, or open it where the driver is")
-        allocator = make_allocator()
-        try:
-            torch.cuda.memory.change_current_allocator(allocator)
-        except RuntimeError as error:
-            raise RuntimeError("gmm.torch: PyTorch's own allocator is in use already; call gmm.torch.use() or set_enabled_uvm() before the first "
-                               "use of CUDA, or take gmm.torch.pool()") from error
-        _state["allocator"] = allocator
+    with switches:
+        if _state["allocator"] is None:
+            _state["allocator"] = _become_allocator()
     if kind is not None:
         library().cdll.gmm_torch_set_kind(int(kind))
     return _state["allocator"]
+
+
+def _become_allocator():
+    if not torch.cuda.is_available():
+        raise RuntimeError("gmm.torch.use(): PyTorch sees no CUDA device")
+    backend = library().context.info.backend_name
+    if backend != "cuda":
+        raise RuntimeError(f"gmm.torch.use(): gmm's default context is of the {backend!r} backend; unset GMM_BACKEND, or open it where the driver is")
+    allocator = make_allocator()
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        raise RuntimeError("gmm.torch: PyTorch's own allocator is in use already; call gmm.torch.use() or set_enabled_uvm() before the first "
+                           "use of CUDA, or take gmm.torch.pool()") from error
+    return allocator
 
 
 def make_allocator():
@@ -143,20 +149,21 @@ def set_errors():
 
 def set_enabled(enabled):
     """Whether new tensors are managed."""
-    if enabled:
-        lib = library()
-        if torch.cuda.is_available():
-            use(None)
-        home = torch.cuda.current_device() if torch.cuda.is_available() else 0
-        extension().take_cpu_tensors()
-        lib.check(lib.cdll.gmm_torch_host_start(home))
-        from gmm import _torch_patches  # pylint: disable=import-outside-toplevel
+    with switches:
+        if enabled:
+            lib = library()
+            if torch.cuda.is_available():
+                use(None)
+            home = torch.cuda.current_device() if torch.cuda.is_available() else 0
+            extension().take_cpu_tensors()
+            lib.check(lib.cdll.gmm_torch_host_start(home))
+            from gmm import _torch_patches  # pylint: disable=import-outside-toplevel
 
-        _torch_patches.patch()
-        lib.cdll.gmm_torch_set_managed(1)
-    elif _torch_library.loaded() is not None:
-        library().cdll.gmm_torch_set_managed(0)
-    _state["enabled"] = enabled
+            _torch_patches.patch()
+            lib.cdll.gmm_torch_set_managed(1)
+        elif _torch_library.loaded() is not None:
+            library().cdll.gmm_torch_set_managed(0)
+        _state["enabled"] = enabled
 
 
 def get_enabled():
@@ -176,8 +183,9 @@ def moves():
 
 def _forget_after_fork():
     """Streams and managed memory are the parent's."""
-    global _lock  # pylint: disable=global-statement
+    global _lock, switches  # pylint: disable=global-statement
     _lock = threading.RLock()
+    switches = threading.RLock()
     _state["enabled"] = False
 
 

@@ -134,16 +134,17 @@ def _replace(owner, name, wrapper):
 
 def patch():
     """Once: the methods that managed tensors need to be safe and to move."""
-    if _originals:
-        return
-    _replace(torch.Tensor, "to", _to)
-    _replace(torch.Tensor, "cuda", _cuda)
-    _replace(torch.Tensor, "cpu", _cpu)
-    _replace(torch.Tensor, "copy_", _copy_)
-    _replace(torch.Tensor, "record_stream", _record_stream)
-    for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
-        _replace(torch.UntypedStorage, name, _share)
-    _torch_workers.patch()
+    with managed.switches:
+        if _originals:
+            return
+        _replace(torch.Tensor, "to", _to)
+        _replace(torch.Tensor, "cuda", _cuda)
+        _replace(torch.Tensor, "cpu", _cpu)
+        _replace(torch.Tensor, "copy_", _copy_)
+        _replace(torch.Tensor, "record_stream", _record_stream)
+        for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
+            _replace(torch.UntypedStorage, name, _share)
+        _torch_workers.patch()
 
 
 def install(functions, methods):

@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 import time
+import warnings
 import weakref
 
 RECEIPT_SIZE = 16
@@ -92,14 +93,17 @@ def _receive(transit, receiver):
 
 
 def acknowledge(name, receipt):
-    """Tells the sender that an object has arrived. A sender that has ended needs no answer; one that stands still keeps its reference."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reply:
-        reply.settimeout(REPLY_SECONDS)
-        try:
+    """Tells the sender that an object has arrived. A sender that has ended needs no answer; one that was not told keeps its reference: a RuntimeWarning."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reply:
+            reply.settimeout(REPLY_SECONDS)
             reply.connect(name)
             reply.send(receipt)
-        except OSError:
-            pass
+    except ConnectionError:
+        pass
+    except OSError as error:
+        warnings.warn(f"gmm.multiprocessing: the sender of an object could not be told that it has arrived: {error}; it keeps its reference until "
+                      "gmm.multiprocessing.discard() there", RuntimeWarning, stacklevel=2)
 
 
 transit = Transit()

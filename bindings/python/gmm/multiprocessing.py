@@ -16,7 +16,7 @@ Who keeps the memory: the sender keeps a reference from the moment a buffer is p
 forget the buffer at once. From then on either side keeps it: it is given back when the sender has freed it and the last receiver has closed it. What the
 sender frees by itself (free(), close(), the end of a with block, of the context or of the process) before it arrived is gone: the receiver gets IPCPeerGoneError.
 wait_until_received() waits for that; a process that multiprocessing started does so at its end, for 5 seconds at most. An object whose receiver
-died stays until discard() or the end of the context.
+died stays until discard() or the end of the context; so does one whose receiver could not tell the sender, which is a RuntimeWarning there.
 
 Contents: the stream of the buffer is waited for when it is pickled. Work on other streams is the sender's to finish.
 
@@ -26,7 +26,7 @@ CUDA does not work in a child after fork: take the start method "spawn" or "fork
 
 A process that unpickles what it has sent itself gets the very same object. A receiver may send a buffer on as long as the first sender has not freed it.
 
-enable_torch() does the same for PyTorch tensors over gmm's memory in torch.multiprocessing.
+enable_torch() does the same for PyTorch tensors over gmm's memory in torch.multiprocessing; importing gmm.torch calls it.
 """
 import threading
 import weakref
@@ -75,7 +75,10 @@ def use_context(context):
 
 
 def enable_torch():
-    """Lets torch.multiprocessing send PyTorch tensors over gmm's memory without a copy. Imports PyTorch. A second call does nothing."""
+    """Lets torch.multiprocessing send PyTorch tensors over gmm's memory without a copy. Imports PyTorch. A second call does nothing.
+
+    For programs that make their tensors of gmm's memory by DLPack: whoever imports gmm.torch has it already, and so has who has received such a tensor.
+    """
     from gmm import _torch_multiprocessing
 
     _torch_multiprocessing.enable()

@@ -14,10 +14,12 @@
     torch.cuda.set_enabled_uvm()          # new tensors are managed
     x = torch.randn(1000).to("cuda")      # the same memory, on the GPU
 
-PyTorch is imported at the first use. Memory is that of gmm.context(): its statistics, tags, limits, traces and pauses see the tensors.
+PyTorch is imported with it; where there is none, at the first use, which says so. Memory is that of gmm.context(): its statistics, tags, limits, traces and
+pauses see the tensors. Tensors over gmm's memory go through torch.multiprocessing without a copy from here on: see gmm.multiprocessing.enable_torch().
 """
 import os
 
+from gmm import multiprocessing as _sharing
 from gmm._enums import Kind
 
 __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool", "set_enabled_uvm", "set_uvm_move_on_copy",
@@ -130,6 +132,12 @@ def install(move_on_copy=True):
     _torch_patches.install(functions, methods)
     set_uvm_move_on_copy(move_on_copy)
 
+
+try:
+    _sharing.enable_torch()
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
 
 if os.environ.get("PYTORCH_ENABLE_UNIFIED_MEMORY", "0").lower() not in ("", "0", "false", "off", "no"):
     set_enabled_uvm()

@@ -5,6 +5,11 @@
 
 static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket"};
 
+static PyObject *raise_resetting(void) {
+  PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
+  return NULL;
+}
+
 Handle *handle_enter(PyObject *object, HandleKind kind) {
   if (!PyObject_TypeCheck(object, &Handle_Type)) {
     PyErr_Format(PyExc_TypeError, "expected a gmm %s, got %.100s", kind_names[kind], Py_TYPE(object)->tp_name);
@@ -21,6 +26,10 @@ Handle *handle_enter(PyObject *object, HandleKind kind) {
   }
   if (!handle->pointer) {
     gmm_python_raise_closed(kind_names[kind]);
+    return NULL;
+  }
+  if (__builtin_expect((handle->parent ? handle->parent : handle)->resetting, 0)) {
+    raise_resetting();
     return NULL;
   }
   Py_INCREF(handle);
@@ -120,6 +129,7 @@ static PyObject *handle_close(PyObject *self, PyObject *unused) {
   Handle *handle = (Handle *)self;
   void *pointer = handle->pointer;
   if (!pointer) Py_RETURN_NONE;
+  if (handle->parent && handle->parent->pointer && handle->parent->resetting) return raise_resetting();
   if (handle->exports > 0)
     return PyErr_Format(PyExc_BufferError,
                         "cannot close the context: %zd views of its memory live; release or delete them first",
@@ -192,8 +202,10 @@ static PyObject *handle_get_handle(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr(handle->pointer);
 }
 
-static PyMethodDef handle_methods[] = {
-    {"_adopt", handle_adopt, METH_VARARGS, NULL}, {"_close", handle_close, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef handle_methods[] = {{"_adopt", handle_adopt, METH_VARARGS, NULL},
+                                       {"_close", handle_close, METH_NOARGS, NULL},
+                                       {"_reset", handle_reset, METH_NOARGS, NULL},
+                                       {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef handle_getters[] = {{"closed", handle_get_closed, NULL, "True once it was closed.", NULL},
                                        {"handle", handle_get_handle, NULL, "The library's handle, as a number.", NULL},
@@ -201,7 +213,6 @@ static PyGetSetDef handle_getters[] = {{"closed", handle_get_closed, NULL, "True
 
 static PyMemberDef handle_members[] = {{"_exports", T_PYSSIZET, offsetof(Handle, exports), READONLY, NULL},
                                        {"_users", T_PYSSIZET, offsetof(Handle, users), READONLY, NULL},
-                                       {"_resets", T_PYSSIZET, offsetof(Handle, resets), 0, NULL},
                                        {"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
                                        {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
                                        {NULL, 0, 0, 0, NULL}};

@@ -4,7 +4,8 @@
 #include "array.h"
 
 int memory_is_open(const Memory *memory) {
-  return memory->open && memory->context && memory->context->pointer && memory->resets == memory->context->resets;
+  return memory->open && memory->context && memory->context->pointer &&
+         (memory->resets == memory->context->resets || memory->origin != MEMORY_ALLOCATED);
 }
 
 static void closed_error(const Memory *memory) {
@@ -142,6 +143,7 @@ static gmm_stream own_stream(const Memory *memory) {
 /* 1: it can be given back, 0: that was done before, -1 with an exception. */
 static int check_unused(Memory *memory) {
   if (!memory_is_open(memory)) {
+    if (reset_note_free(memory) < 0) return -1;
     memory->open = 0;
     Py_CLEAR(memory->source);
     return 0;
@@ -155,9 +157,15 @@ static int check_unused(Memory *memory) {
 int memory_give_back(Memory *memory, PyObject *stream_object) {
   int unused = check_unused(memory);
   if (unused <= 0) return unused;
-  gmm_stream stream = own_stream(memory);
+  gmm_stream stream = memory->raw_stream;
   Handle *held_stream = NULL;
-  if (stream_object != Py_None) {
+  if (stream_object == Py_None) {
+    if (memory->stream && memory->stream->pointer) {
+      held_stream = handle_enter((PyObject *)memory->stream, HANDLE_STREAM);
+      if (!held_stream) return -1;
+    }
+    stream = own_stream(memory);
+  } else {
     if (handle_stream(stream_object, &stream, &held_stream) < 0) return -1;
     /* A stream of another package is asked by Python code: somebody may have freed the memory meanwhile, or look at it. */
     unused = check_unused(memory);
@@ -192,16 +200,27 @@ static PyObject *memory_give_back_method(PyObject *self, PyObject *stream) {
 
 /* The safety net, on whatever thread drops the last reference. At the interpreter's end nothing is done. */
 static void let_go(Memory *memory, PyObject *reported) {
-  if (!memory->open || gmm_python_is_ending() || !memory_is_open(memory) || memory->exports > 0) return;
+  if (!memory->open || gmm_python_is_ending()) return;
+  const int is_open = memory_is_open(memory);
+  if (is_open && memory->exports > 0) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  memory->open = 0;
-  ++memory->context->users;
-  const gmm_result result = give_back(memory, own_stream(memory));
-  --memory->context->users;
-  if (result < 0 && result != GMM_ERROR_FORKED) {
-    gmm_python_raise(result);
-    PyErr_WriteUnraisable(reported);
+  if (is_open) {
+    memory->open = 0;
+    /* Held open, as by handle_enter(), but without new references: this object may have none itself any more. */
+    Handle *stream = memory->stream;
+    ++memory->context->users;
+    if (stream) ++stream->users;
+    const gmm_result result = give_back(memory, own_stream(memory));
+    if (stream) --stream->users;
+    --memory->context->users;
+    if (result < 0 && result != GMM_ERROR_FORKED) {
+      gmm_python_raise(result);
+      PyErr_WriteUnraisable(reported);
+    }
+  } else {
+    if (reset_note_free(memory) < 0) PyErr_WriteUnraisable(reported);
+    memory->open = 0;
   }
   PyErr_Restore(type, value, trace);
 }

@@ -47,7 +47,9 @@ typedef struct Handle {
   struct Handle *parent; /**< the context of a heap, stream, event or ticket */
   Py_ssize_t users;      /**< calls that are using it now */
   Py_ssize_t exports;    /**< context: views of its memory that live */
-  Py_ssize_t resets;     /**< context: memory from before the last reset is gone */
+  Py_ssize_t resets;     /**< context: what was allocated before the last reset is gone */
+  int resetting;         /**< context: gmm_reset() is under way */
+  struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
   PyObject *weak_references;
@@ -61,7 +63,7 @@ void handle_leave(Handle *handle);
 /** A stream argument: None, a number, or an open stream. `held` needs handle_leave(). Returns 0, or -1 with an exception. */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/* memory.c */
+/* memory.c: blocks */
 
 typedef enum { MEMORY_ALLOCATED, MEMORY_IMPORTED, MEMORY_PINNED } MemoryOrigin;
 
@@ -100,6 +102,13 @@ int memory_add_export(Memory *memory);
 void memory_drop_export(Memory *memory);
 /** An address argument: None, a number, or open memory. Returns 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
+
+/* reset.c */
+
+/** _reset(): ends what was allocated; with an exception when that is not possible. */
+PyObject *handle_reset(PyObject *self, PyObject *unused);
+/** Before memory that is not open is let go: a reset that is under way may turn out to leave it. 0, or -1 with an exception. */
+int reset_note_free(Memory *memory);
 
 /* buffer.c */
 

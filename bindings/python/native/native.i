@@ -18,6 +18,8 @@
 %ignore gmm_stream_destroy;
 %ignore gmm_event_destroy;
 %ignore gmm_ticket_destroy;
+/* A context's method, which keeps other threads out. */
+%ignore gmm_reset;
 /* Memory objects give themselves back too; plain addresses may be freed all the same. */
 
 /* The GIL is left around every call. */

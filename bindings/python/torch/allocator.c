@@ -42,10 +42,14 @@ void *gmm_torch_alloc(ssize_t size, int device, gmm_stream stream) {
   gmm_result result = GMM_ERROR_FORKED;
   if (context != NULL) result = allocate(context, (uint64_t)size, device, stream, torch_route(), &memory);
   if (__builtin_expect(result < 0, 0)) {
+    char reason[TORCH_REASON];
+    torch_reason(reason);
     /* What CPU tensors gave up and streams still use may be what is missing. */
-    if (context != NULL && gmm_torch_host_collect(1) != 0)
+    if (context != NULL && gmm_torch_host_collect(1) != 0) {
       result = allocate(context, (uint64_t)size, device, stream, torch_route(), &memory);
-    if (result < 0) torch_throw(result, "allocation");
+      if (result < 0) torch_reason(reason);
+    }
+    if (result < 0) torch_throw_reason(result, "allocation", reason);
   }
   return memory;
 }

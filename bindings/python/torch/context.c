@@ -33,6 +33,7 @@ void gmm_torch_forget(void) {
   forked = 1;
   torch_host_forget();
   torch_blocks_forget();
+  torch_pools_forget();
   torch_advise_forget();
 }
 
@@ -42,14 +43,24 @@ void gmm_torch_set_errors(void (*memory)(const char *),
   throw_other = other;
 }
 
-void torch_throw(gmm_result result, const char *what) {
-  const int memory = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
-                     result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW;
-  char message[1024];
-  /* "out of memory" is what programs look for in PyTorch's message. */
-  snprintf(message, sizeof message, "%s%s: %s", memory ? "CUDA out of memory. gmm: " : "gmm: ", what,
+void torch_reason(char reason[TORCH_REASON]) {
+  snprintf(reason, TORCH_REASON, "%s",
            torch_context() == NULL ? "the process was forked from one that uses gmm; start it by spawn"
                                    : gmm_last_error_message());
+}
+
+void torch_throw(gmm_result result, const char *what) {
+  char reason[TORCH_REASON];
+  torch_reason(reason);
+  torch_throw_reason(result, what, reason);
+}
+
+void torch_throw_reason(gmm_result result, const char *what, const char *reason) {
+  const int memory = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
+                     result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW;
+  char message[TORCH_REASON + 128];
+  /* "out of memory" is what programs look for in PyTorch's message. */
+  snprintf(message, sizeof message, "%s%s: %s", memory ? "CUDA out of memory. gmm: " : "gmm: ", what, reason);
   if (memory && throw_memory != NULL) throw_memory(message);
   if (throw_other != NULL) throw_other(what, "gmm", 0, message);
 }

@@ -90,8 +90,14 @@ HIDDEN gmm_tag torch_host_tag(void);
 /** In a child after fork(): heap, tag and notes are the parent's, and a lock may have been held by a thread that is not there. */
 HIDDEN void torch_host_forget(void);
 HIDDEN void torch_blocks_forget(void);
+HIDDEN void torch_pools_forget(void);
 /** Raises PyTorch's error for this thread's last failure; returns only when there is nothing to raise it with. */
 HIDDEN void torch_throw(gmm_result result, const char *what);
+#define TORCH_REASON 1024
+/** What failed last on this thread; the next call of gmm may overwrite it. */
+HIDDEN void torch_reason(char reason[TORCH_REASON]);
+/** torch_throw() for a failure from before other calls of gmm. */
+HIDDEN void torch_throw_reason(gmm_result result, const char *what, const char *reason);
 /** For places where nothing may be raised: one line to stderr. A child after fork() is silent, as its memory is the parent's. */
 HIDDEN void torch_complain(gmm_result result, const char *what, const void *memory);
 

@@ -18,7 +18,7 @@ typedef struct Waiting {
 
 static _Atomic(gmm_heap *) heap;
 static _Atomic(gmm_tag) tag;
-static gmm_device accessed_by;
+static _Atomic(gmm_device) accessed_by;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static Waiting *waiting;
 static _Atomic(uint64_t) waiting_count;
@@ -36,7 +36,7 @@ void torch_host_forget(void) {
 gmm_result gmm_torch_host_start(gmm_device device) {
   gmm_context *context = torch_context();
   if (context == NULL) return GMM_ERROR_FORKED;
-  accessed_by = device;
+  atomic_store_explicit(&accessed_by, device, memory_order_relaxed);
   if (atomic_load_explicit(&heap, memory_order_acquire) != NULL) return GMM_UNCHANGED;
   gmm_tag made = 0;
   gmm_heap *opened = NULL;
@@ -45,9 +45,12 @@ gmm_result gmm_torch_host_start(gmm_device device) {
   const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_MANAGED, .device = device, .tag = made};
   result = gmm_heap_create(context, &desc, &opened);
   if (result < 0) return result;
-  atomic_store_explicit(&tag, made, memory_order_relaxed);
-  atomic_store_explicit(&heap, opened, memory_order_release);
-  return GMM_OK;
+  atomic_store_explicit(&tag, made, memory_order_relaxed); /* whichever thread made it: it is found by its name */
+  gmm_heap *other = NULL;
+  if (atomic_compare_exchange_strong_explicit(&heap, &other, opened, memory_order_acq_rel, memory_order_acquire))
+    return GMM_OK;
+  result = gmm_heap_destroy(opened); /* another thread was first */
+  return result < 0 ? result : GMM_UNCHANGED;
 }
 
 void *gmm_torch_host_alloc(uint64_t size) {
@@ -62,12 +65,14 @@ void *gmm_torch_host_alloc(uint64_t size) {
     result = gmm_heap_alloc(from, size, GMM_STREAM_DEFAULT, &memory);
   }
   if (result < 0) return NULL;
-  torch_advise_new(context, memory, accessed_by, 1);
+  torch_advise_new(context, memory, atomic_load_explicit(&accessed_by, memory_order_relaxed), 1);
   return memory;
 }
 
 static void give_back(gmm_context *context, TorchBlock *block) {
-  if (block->moved) torch_advise_again(context, block->memory, block->size, accessed_by, 1);
+  if (block->moved)
+    torch_advise_again(context, block->memory, block->size, atomic_load_explicit(&accessed_by, memory_order_relaxed),
+                       1);
   torch_complain(gmm_free(context, block->memory, GMM_STREAM_DEFAULT), "free", block->memory);
   free(block);
 }

@@ -24,6 +24,13 @@ static _Thread_local struct {
   const TorchRoute *routes[DEPTH];
 } current;
 
+void torch_pools_forget(void) {
+  slot_count = 0;
+  for (uint32_t i = 0; i < ROUTES; ++i) atomic_store_explicit(&routes[i].slot, 0, memory_order_relaxed);
+  current.depth = 0;
+  pthread_mutex_init(&mutex, NULL);
+}
+
 static void *slot_alloc(uint32_t slot, ssize_t size, int device, gmm_stream stream) {
   gmm_context *context = torch_context();
   if (context == NULL || size <= 0) return NULL;

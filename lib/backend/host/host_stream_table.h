@@ -3,9 +3,8 @@
 #ifndef GMM_BACKEND_HOST_HOST_STREAM_TABLE_H
 #define GMM_BACKEND_HOST_HOST_STREAM_TABLE_H
 
-#include <sys/types.h>
-
 #include "backend/host/host_stream.h"
+#include "base/per_thread.h"
 #include "base/vector.h"
 
 namespace gmm {
@@ -33,12 +32,6 @@ class HostStreamTable {
     HostStream *stream;
     bool created;  // by create(), and so known by a handle
   };
-  // The per-thread default streams. A thread that ended leaves its stream to the next thread that needs one. The kernel's thread
-  // number tells whether it still runs, so that no exit handler of a thread is needed, which could outlive the library.
-  struct ThreadEntry {
-    pid_t thread;
-    HostStream *stream;
-  };
 
   Status add(Device device, bool created, HostStream **out);
   Status acquire_default(Device device, HostStream **out);
@@ -49,8 +42,8 @@ class HostStreamTable {
   const Log log_;
   Mutex mutex_;
   uint64_t last_id_ = 0;
-  Vector<Entry> streams_;  // ascending by id
-  Vector<ThreadEntry> by_thread_;
+  Vector<Entry> streams_;                      // ascending by id
+  PerThread<Device, HostStream *> by_thread_;  // the per-thread default streams
   HostStream *defaults_[kMaxHostDevices] = {};
 };
 

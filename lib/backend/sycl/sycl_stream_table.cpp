@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/sycl/sycl_stream_table.h"
 
-#include "base/thread.h"
-
 namespace gmm::sycl {
 namespace {
 
@@ -93,20 +91,11 @@ Status SyclStreamTable::acquire(Device device, gmm_stream handle, SyclStream **o
 }
 
 Status SyclStreamTable::acquire_of_thread(Device device, SyclStream **out) {
-  const pid_t self = thread_number();
-  ThreadEntry *entry = nullptr;
-  for (ThreadEntry &each : by_thread_)
-    if (each.thread == self && each.stream->device == device) entry = &each;
-  if (entry == nullptr) {
-    for (ThreadEntry &each : by_thread_)
-      if (entry == nullptr && each.stream->device == device && !thread_runs(each.thread)) entry = &each;
-    if (entry != nullptr) entry->thread = self;
-  }
-  SyclStream *stream = entry == nullptr ? nullptr : entry->stream;
+  SyclStream *stream = by_thread_.find(device);
   if (stream == nullptr) {
-    if (!by_thread_.reserve(by_thread_.size() + 1)) return no_memory();
+    if (!by_thread_.reserve()) return no_memory();
     GMM_TRY(add_new(device, &stream));
-    by_thread_.push_back_reserved(ThreadEntry{self, stream});
+    by_thread_.add_reserved(device, stream);
   }
   ++stream->references;
   *out = stream;

@@ -3,9 +3,8 @@
 #ifndef GMM_BACKEND_SYCL_SYCL_STREAM_TABLE_H
 #define GMM_BACKEND_SYCL_SYCL_STREAM_TABLE_H
 
-#include <sys/types.h>
-
 #include "backend/sycl/sycl_stream.h"
+#include "base/per_thread.h"
 #include "base/vector.h"
 
 namespace gmm::sycl {
@@ -38,10 +37,6 @@ class SyclStreamTable {
   void worker_ends(SyclStream *stream);
 
  private:
-  struct ThreadEntry {
-    pid_t thread;
-    SyclStream *stream;
-  };
   // All with the lock held.
   Status add(QueueRef queue, Device device, bool owned, SyclStream **out);  // takes the queue over on success
   Status add_new(Device device, SyclStream **out);
@@ -59,8 +54,8 @@ class SyclStreamTable {
   Condition worker_ended_;
   uint32_t workers_ = 0;
   uint64_t last_id_ = 0;
-  Vector<SyclStream *> streams_;  // by number
-  Vector<ThreadEntry> by_thread_;
+  Vector<SyclStream *> streams_;               // by number
+  PerThread<Device, SyclStream *> by_thread_;  // the per-thread default streams
   SyclStream *defaults_[kMaxSyclDevices] = {};
 };
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -22,9 +23,11 @@ MIB = 1 << 20
 
 # How PyTorch holds and calls its functions: as std::function, with a pair and a std::function by value, and expecting C++ exceptions.
 CALLER = r"""
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 using Pool = std::pair<unsigned long long, unsigned long long>;
 using Filter = std::function<bool(void *)>;
@@ -39,6 +42,30 @@ int begin(uintptr_t address, unsigned long long first, unsigned long long second
 void end(uintptr_t address, unsigned long long first, unsigned long long second) {
   std::function<void(int, Pool)> function = reinterpret_cast<void (*)(int, Pool)>(address);
   function(0, Pool{first, second});
+}
+std::atomic<bool> hammering;
+std::thread hammer;
+void hammer_begin(uintptr_t unroute) {
+  hammering = true;
+  hammer = std::thread([unroute] {
+    while (hammering) reinterpret_cast<void (*)(uint64_t, uint64_t)>(unroute)(1, 1);
+  });
+}
+void hammer_end() {
+  hammering = false;
+  hammer.join();
+}
+int started_by_two(uintptr_t start) {  // how many of two threads say that it was them
+  std::atomic<int> ready{0}, made{0};
+  const auto work = [&] {
+    ++ready;
+    while (ready < 2) {}
+    if (reinterpret_cast<int (*)(int)>(start)(0) == 0) ++made;
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  return made;
 }
 int allocation_throws(uintptr_t address, size_t size) {
   std::function<void *(size_t, int, void *)> function = reinterpret_cast<void *(*)(size_t, int, void *)>(address);
@@ -65,9 +92,10 @@ def caller(tmp_path_factory):
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("caller")
     (folder / "caller.cpp").write_text(CALLER)
-    subprocess.run([compiler, "-std=c++17", "-shared", "-fPIC", "-o", folder / "caller.so", folder / "caller.cpp"], check=True)
+    subprocess.run([compiler, "-std=c++17", "-shared", "-fPIC", "-pthread", "-o", folder / "caller.so", folder / "caller.cpp"], check=True)
     cdll = ctypes.CDLL(str(folder / "caller.so"))
     cdll.begin.argtypes = cdll.end.argtypes = [ctypes.c_size_t, ctypes.c_ulonglong, ctypes.c_ulonglong]
+    cdll.hammer_begin.argtypes = cdll.started_by_two.argtypes = [ctypes.c_size_t]
     cdll.allocation_throws.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
     return cdll
 
@@ -214,6 +242,60 @@ def test_want_of_memory_is_thrown_through_c(library, caller):
     finally:
         context.set_limit(None, device=0)
         _torch_managed.set_errors()
+
+
+def run_code(code, *arguments):
+    """Runs a program in a fresh interpreter, which has no PyTorch. What it does to the library stays there."""
+    head = "import ctypes, sys\nimport gmm\nfrom gmm import _torch_library\nlibrary = _torch_library.load()\ncdll, context, MIB = library.cdll, library.context, 1 << 20\n"
+    done = subprocess.run([sys.executable, "-c", head + code, *map(str, arguments)], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+
+
+def test_the_error_says_why_the_allocation_failed():
+    """Memory is looked for elsewhere before the error is raised; what fails there is another matter."""
+    run_code("""
+said = []
+throw = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(said.append)
+cdll.gmm_torch_set_errors(ctypes.cast(throw, ctypes.c_void_p), None)
+library.check(cdll.gmm_torch_host_start(0))
+address = cdll.gmm_torch_host_alloc(MIB)
+with context.stream() as stream:
+    library.check(cdll.gmm_torch_record(address, 0, stream.handle))
+cdll.gmm_torch_host_free(address)  # it is kept, as nothing can be learnt of that stream
+assert cdll.gmm_torch_host_collect(1) == 0
+context.set_limit(context.stats(device=0).reserved_bytes + 4 * MIB, device=0)
+assert cdll.gmm_torch_alloc(256 * MIB, 0, None) is None
+(message,) = said
+assert message.startswith(b"CUDA out of memory. gmm: allocation: ") and b"limit" in message and b"tream 0x" not in message, message
+""")
+
+
+def test_two_threads_make_one_heap(caller):
+    run_code("""
+caller = ctypes.CDLL(sys.argv[1])
+caller.started_by_two.argtypes = [ctypes.c_size_t]
+for _ in range(100):
+    assert caller.started_by_two(library.address("gmm_torch_host_start")) == 1
+    cdll.gmm_torch_forget()
+    library.check(cdll.gmm_torch_attach(context.handle))
+""", caller._name)
+
+
+def test_a_fork_while_a_pool_is_made(library, caller):
+    """The thread that holds the lock is not there in the child, and neither are the parent's pools."""
+    slot, _, _ = library.slot(1, int(gmm.Kind.VMM))
+    caller.hammer_begin(library.address("gmm_torch_unroute"))
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)  # ends it
+                library.cdll.gmm_torch_unroute(1, 1)
+                os._exit(0 if library.cdll.gmm_torch_route(1, 1, slot) == gmm.InvalidValueError.code else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        caller.hammer_end()
 
 
 def test_fraction_reset_and_base(library, blocks):

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import weakref
 
@@ -57,6 +58,25 @@ def live_bytes():
 
 
 # What is managed.
+
+
+def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
+    real, inside, most = _torch_managed.library, [], []
+
+    def library():
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.05)
+        inside.pop()
+        return real()
+
+    monkeypatch.setattr(_torch_managed, "library", library)
+    threads = [threading.Thread(target=gmm.torch.set_enabled_uvm) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) >= 3 and max(most) == 1 and gmm.torch.get_enabled_uvm()
 
 
 def test_new_tensors_are_managed_while_enabled():

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's tensors over gmm's memory through torch.multiprocessing."""
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import time
 import weakref
 
@@ -11,10 +14,10 @@ import torch.multiprocessing
 
 import gmm
 import gmm.multiprocessing as sharing
+import gmm.torch  # which is all it takes
 from gmm import Kind, State
 from gmm._context import contexts
 
-gmm.multiprocessing.enable_torch()
 torch.multiprocessing.set_forkserver_preload(["gmm._torch_multiprocessing"])  # PyTorch is imported once for all processes
 PROCESSES = torch.multiprocessing.get_context("forkserver")
 SECONDS = 120
@@ -105,6 +108,24 @@ def peer():
 
 
 # The tests.
+
+
+@pytest.mark.parametrize("imports, sent", [("gmm.torch, torch", 1), ("torch, gmm.torch", 1), ("torch, gmm.multiprocessing", 0)])
+def test_importing_gmm_torch_is_enough(imports, sent):
+    """In either order; without it a tensor goes PyTorch's way."""
+    code = f"""
+import {imports}
+import gmm.multiprocessing
+from multiprocessing.reduction import ForkingPickler
+buffer = gmm.alloc(4000, gmm.Kind.HOST)
+tensor = torch.from_dlpack(buffer)
+ForkingPickler.dumps(tensor)
+assert gmm.multiprocessing.in_transit() == {sent}
+assert not torch.cuda.is_initialized()
+gmm.multiprocessing.discard()
+"""
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", [Kind.HOST, Kind.VMM, Kind.DEVICE])

@@ -6,8 +6,12 @@ import gc
 import multiprocessing
 import os
 import pickle
+import resource
+import secrets
 import signal
+import socket
 import time
+import warnings
 import weakref
 
 import pytest
@@ -360,6 +364,35 @@ def test_receipts_of_others_count_for_nothing(host):
         (known,) = _transit.transit.objects
         _transit.acknowledge(name, known)
         arrived()
+
+
+def test_a_receipt_that_cannot_be_sent_is_told(host, monkeypatch):
+    """The receiver has its memory, and a warning; the sender keeps a reference that nobody else knows of. A sender that has ended keeps none."""
+    from gmm import _transit
+
+    monkeypatch.setattr(_transit, "REPLY_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        silent.bind(b"\0gmm-test-" + secrets.token_hex(16).encode())
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                other.sendto(b"", silent.getsockname())
+        buffer = host.alloc(4096, Kind.HOST)
+        parcel = sharing.Parcel(sharing.export(buffer), 4096, "host", 0, host.device_info(0).uuid, silent.getsockname(), bytes(16))
+        with pytest.warns(RuntimeWarning, match="could not be told that it has arrived: timed out"):
+            received = parcel.open()
+        received.fill(7)
+        received.close()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.warns(RuntimeWarning, match="Too many open files"):
+                parcel.acknowledge()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parcel.acknowledge()
 
 
 def test_many(host):

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One value for each thread and key, for the library's tables.
+#ifndef GMM_BASE_PER_THREAD_H
+#define GMM_BASE_PER_THREAD_H
+
+#include "base/thread.h"
+#include "base/vector.h"
+
+namespace gmm {
+
+// A thread that ended leaves its value to the next thread that needs one. The kernel's thread number tells whether it still runs, so that no
+// exit handler of a thread is needed, which could outlive the library. Not locked.
+template <typename Key, typename Value>
+class PerThread {
+ public:
+  explicit PerThread(const HostAllocator &allocator) : entries_(allocator) {}
+
+  // The calling thread's, or from now on its; Value(): there is none.
+  Value find(const Key &key) {
+    const pid_t self = thread_number();
+    for (const Entry &each : entries_)
+      if (each.thread == self && each.key == key) return each.value;
+    for (Entry &each : entries_) {
+      if (!(each.key == key) || thread_runs(each.thread)) continue;
+      each.thread = self;
+      return each.value;
+    }
+    return Value();
+  }
+  [[nodiscard]] bool reserve() { return entries_.reserve(entries_.size() + 1); }
+  // For use after reserve(), where find() has none.
+  void add_reserved(const Key &key, const Value &value) {
+    entries_.push_back_reserved(Entry{thread_number(), key, value});
+  }
+  void clear() { entries_.clear(); }
+
+ private:
+  struct Entry {
+    pid_t thread;
+    Key key;
+    Value value;
+  };
+  Vector<Entry> entries_;
+};
+
+}  // namespace gmm
+#endif
