@@ -128,7 +128,8 @@ class Sharing {
   Status enter_import(Import *import, Status status, uint64_t offset, void **out);
   Status make_import(Import **out);
   // The connection for one piece of an import.
-  Status connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd);
+  Status connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd,
+                 IpcMeanwhile meanwhile = IpcMeanwhile());
   Status map_import(Import &import, uint32_t timeout_ms);
   Status map_vmm(Import &import, uint32_t timeout_ms);
   Status unmap_import(Import &import);

@@ -20,6 +20,9 @@ namespace {
 // More than the one that is expected, so that the rest can be closed rather than lost.
 constexpr unsigned kMaxDescriptors = 8;
 constexpr uint64_t kRetryMs = 10;
+// How often an answer is looked for before this thread sleeps: some 20 us. An exporter answers in less, and a processor that is put to sleep takes
+// as long again to wake.
+constexpr uint32_t kLooks = 64;
 
 class OwnedFd {
  public:
@@ -71,8 +74,15 @@ Status gone(uint32_t pid) {
 // One attempt to import: everything of it ends with the object, whatever came in between.
 class Attempt {
  public:
-  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch)
-      : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid), policy_(policy), watch_(watch) {}
+  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch,
+          IpcMeanwhile *meanwhile)
+      : handle_(handle),
+        want_(want),
+        deadline_(deadline),
+        pid_(handle.exporter.pid),
+        policy_(policy),
+        watch_(watch),
+        meanwhile_(meanwhile) {}
 
   // Uses a connection that was checked when it was made.
   void use(IpcConnection &&idle) {
@@ -89,6 +99,8 @@ class Attempt {
     if (!used_before_) GMM_TRY(connect());
     if (!used_before_ || (watch_ && process_.get() < 0)) GMM_TRY(check_peer());
     GMM_TRY(send_request());
+    if (meanwhile_->call != nullptr) meanwhile_->call(meanwhile_->self);
+    meanwhile_->call = nullptr;
     GMM_TRY(receive_reply());
     GMM_TRY(check_reply());
     out->fd = descriptor_.take();
@@ -197,36 +209,45 @@ class Attempt {
   Status receive_reply() {
     uint8_t bytes[kIpcReplySize];
     uint64_t received = 0;
-    while (received < sizeof bytes) {
-      const uint64_t now = monotonic_ms();
-      if (now >= deadline_) return timeout("did not answer");
-      pollfd wait = {socket_.get(), POLLIN, 0};
-      const uint64_t left = deadline_ - now;
-      // In pieces, so that the death of an exporter whose child holds the socket open is noticed.
-      const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
-      if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
-      if (ready <= 0) {
-        if (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)) return gone(pid_);
-        continue;
-      }
+    for (uint32_t looks = 0; received < sizeof bytes; ++looks) {
       ssize_t got;
       GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
-      if (got == 0) {
-        if (used_before_) {
-          ended_ = true;
-          return Status(GMM_ERROR_IPC_PEER_GONE);  // ipc_connect() connects anew, and says what is wrong then
-        }
-        if (!seems_gone(handle_.exporter))
-          return fail(GMM_ERROR_IPC_PEER_GONE,
-                      "import from process %" PRIu32
-                      ": the exporter closed the connection without an answer; its context may just be destroyed",
-                      pid_);
-        return gone(pid_);
+      if (got == 0) return closed();
+      if (got > 0) {
+        received += static_cast<uint64_t>(got);
+      } else if (looks >= kLooks) {
+        GMM_TRY(wait_for_more());
       }
-      if (got > 0) received += static_cast<uint64_t>(got);
     }
     reply_.decode(bytes);
     return Status();
+  }
+
+  // Until there is something to receive, or it is time to look whether the exporter lives.
+  Status wait_for_more() {
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline_) return timeout("did not answer");
+    pollfd wait = {socket_.get(), POLLIN, 0};
+    const uint64_t left = deadline_ - now;
+    // In pieces, so that the death of an exporter whose child holds the socket open is noticed.
+    const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
+    if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
+    if (ready <= 0 && (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
+      return gone(pid_);
+    return Status();
+  }
+
+  // The exporter has ended the connection instead of an answer.
+  Status closed() {
+    if (used_before_) {
+      ended_ = true;
+      return Status(GMM_ERROR_IPC_PEER_GONE);  // ipc_connect() connects anew, and says what is wrong then
+    }
+    if (seems_gone(handle_.exporter)) return gone(pid_);
+    return fail(GMM_ERROR_IPC_PEER_GONE,
+                "import from process %" PRIu32
+                ": the exporter closed the connection without an answer; its context may just be destroyed",
+                pid_);
   }
 
   // *got: bytes, 0 at the end, -1 for nothing yet.
@@ -326,6 +347,7 @@ class Attempt {
   const uint32_t pid_;
   const IpcPolicy &policy_;
   const bool watch_;
+  IpcMeanwhile *const meanwhile_;
   bool used_before_ = false;
   bool ended_ = false;
   OwnedFd socket_;
@@ -375,11 +397,11 @@ PeerState IpcConnection::state() const {
 }
 
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
-                   bool watch, IpcIdleConnections *idle) {
+                   bool watch, IpcIdleConnections *idle, IpcMeanwhile meanwhile) {
   const uint64_t deadline = monotonic_ms() + timeout_ms;
   IpcConnection kept;
   while (idle != nullptr && idle->take(handle.exporter, &kept)) {
-    Attempt attempt(handle, want, deadline, policy, watch);
+    Attempt attempt(handle, want, deadline, policy, watch, &meanwhile);
     attempt.use(static_cast<IpcConnection &&>(kept));
     const Status status = attempt.run(out);
     if (attempt.was_ended()) continue;
@@ -388,7 +410,7 @@ Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, I
   }
   bool busy = false;
   for (;;) {
-    const Status status = Attempt(handle, want, deadline, policy, watch).run(out);
+    const Status status = Attempt(handle, want, deadline, policy, watch, &meanwhile).run(out);
     if (status.code() == GMM_ERROR_BUSY) {
       busy = true;
     } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {

@@ -55,6 +55,12 @@ class IpcConnection {
 
 class IpcIdleConnections;
 
+// What the caller can do while the exporter answers: called once at most, when a request has gone out.
+struct IpcMeanwhile {
+  void (*call)(void *self) = nullptr;
+  void *self = nullptr;
+};
+
 struct IpcImport {
   int fd = -1;                   // the caller's to close; -1 for IpcWant::kCount
   uint64_t allocation_size = 0;  // as the exporter says: at most the handle's, of which this may be one piece
@@ -66,7 +72,8 @@ struct IpcImport {
 // Without `watch` the death of the process itself is not looked at: for further connections to one exporter.
 // A connection of `idle` to the same exporter is used if there is one.
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out,
-                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true, IpcIdleConnections *idle = nullptr);
+                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true, IpcIdleConnections *idle = nullptr,
+                   IpcMeanwhile meanwhile = IpcMeanwhile());
 
 }  // namespace gmm
 #endif

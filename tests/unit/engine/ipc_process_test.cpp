@@ -183,14 +183,6 @@ class Process {
     while (::read(out_, &byte, 1) == 1 && byte != '\n') text += byte;
     return text;
   }
-  // Returns when none of its threads runs any more.
-  void stop() {
-    int status = 0;
-    if (::kill(pid_, SIGSTOP) != 0 || ::waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status)) std::abort();
-  }
-  void go_on() {
-    if (::kill(pid_, SIGCONT) != 0) std::abort();
-  }
   void write_byte() {
     if (::write(in_, "x", 1) != 1) std::abort();
   }
@@ -323,10 +315,15 @@ TEST_F(IpcProcessTest, AStoppedExporterTimesOut) {
   Process exporter("exporter");
   IpcHandle handle;
   ASSERT_TRUE(ipc_handle_decode(test::from_hex(exporter.line().c_str()), &handle).ok());
-  exporter.stop();
+  const pid_t child = static_cast<pid_t>(handle.exporter.pid);
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  // Until the last of its threads has stopped.
+  int state = 0;
+  ASSERT_EQ(::waitpid(child, &state, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(state));
   IpcImport import;
   EXPECT_EQ(ipc_connect(handle, IpcWant::kCount, 300, &import).code(), GMM_ERROR_IPC_TIMEOUT);
-  exporter.go_on();
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
   EXPECT_TRUE(ipc_connect(handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
   import.connection.close();
   EXPECT_EQ(exporter.finish(), 0);
