@@ -32,7 +32,7 @@ import zlib
 
 import gmm
 
-SECONDS = 18  # for everything; then the consumers are ended
+SECONDS = 120  # for everything; then the consumers are ended
 
 
 class Consumer:

@@ -47,10 +47,10 @@ class IpcBroker {
   static constexpr uint32_t kMaxLive = kIpcMaxImporters;
   static constexpr uint64_t kHandshakeMs = 2000;
 
-  // The policy stays as it is from start() on.
+  // The policy stays as it is from start() on. Peers may take `handshake_ms` to say what they want.
   IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver,
-            const IpcPolicy &policy = kIpcDefaultPolicy)
-      : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy) {}
+            const IpcPolicy &policy = kIpcDefaultPolicy, uint64_t handshake_ms = kHandshakeMs)
+      : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy), handshake_ms_(handshake_ms) {}
   ~IpcBroker() { stop(); }
   IpcBroker(const IpcBroker &) = delete;
   IpcBroker &operator=(const IpcBroker &) = delete;
@@ -114,6 +114,7 @@ class IpcBroker {
   const Log log_;
   const IpcResolver resolver_;
   const IpcPolicy &policy_;
+  const uint64_t handshake_ms_;
 
   Mutex mutex_;  // start and stop
   bool running_ = false;

@@ -68,7 +68,7 @@ void IpcBroker::run() {
 // Until the next handshake is late or listening goes on; -1: nothing to wait for.
 int IpcBroker::wait_ms() {
   uint64_t until = UINT64_MAX;
-  if (const Slot *oldest = oldest_pending()) until = oldest->since + kHandshakeMs;
+  if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
@@ -336,9 +336,9 @@ void IpcBroker::drop(Slot *slot) {
 
 void IpcBroker::drop_late() {
   const uint64_t now = monotonic_ms();
-  for (Slot *slot = oldest_pending(); slot != nullptr && now - slot->since >= kHandshakeMs; slot = oldest_pending()) {
+  for (Slot *slot = oldest_pending(); slot != nullptr && now - slot->since >= handshake_ms_; slot = oldest_pending()) {
     complain("dropped process %d: it sent %u of %u bytes of a request in %u ms", slot->pid, slot->received,
-             static_cast<unsigned>(kIpcRequestSize), static_cast<unsigned>(kHandshakeMs));
+             static_cast<unsigned>(kIpcRequestSize), static_cast<unsigned>(handshake_ms_));
     drop(slot);
   }
   if (listen_again_ == 0 || now < listen_again_) return;

@@ -25,11 +25,9 @@ static void end(void) {
 
 // The driver says that a graph is gone at some moment after it went.
 static bool comes_back_to(uint64_t reserved) {
-  for (int i = 0; i < 400; ++i) {
-    if (stats().reserved_bytes <= reserved) return true;
-    sleep_ms(10);
-  }
-  return false;
+  for (double end = now_s() + SOON_S; stats().reserved_bytes > reserved; sleep_ms(1))
+    if (now_s() > end) return false;
+  return true;
 }
 #define COMES_BACK()                                                                                  \
   CHECK_MESSAGE(comes_back_to(held_before), "%llu bytes stay reserved, %llu were before the capture", \

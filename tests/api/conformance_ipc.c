@@ -111,8 +111,7 @@ static void the_exporter_may_die(void) {
   CHECK_PATTERN(memory, SIZE, 7);
   CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) == 0);
   second_kill(&second);
-  for (unsigned i = 0; i < 50 && (query(memory).flags & GMM_POINTER_PEER_GONE) == 0; ++i) sleep_ms(20);
-  CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) != 0);
+  SOON((query(memory).flags & GMM_POINTER_PEER_GONE) != 0);
   CHECK_EQUAL(query(memory).state, GMM_STATE_IMPORTED);
   bool legacy = kind == GMM_KIND_DEVICE && !on_host_backend();
   if (!legacy) {  // the driver's own IPC keeps nothing alive
@@ -123,9 +122,7 @@ static void the_exporter_may_die(void) {
     RESULT(gmm_fill(context, memory, 1, 10, GMM_STREAM_DEFAULT), GMM_ERROR_IPC_PEER_GONE);
   }
   OK(gmm_ipc_close(context, memory));
-  double begin = now_s();
   RESULT(gmm_ipc_import(context, &handle, &desc, &memory), GMM_ERROR_IPC_PEER_GONE);
-  CHECK(now_s() - begin < 6);
   CHECK(strlen(gmm_last_error_message()) > 20);
   CHECK_EQUAL(stats().imported_bytes, 0);
 }
@@ -170,20 +167,13 @@ static void the_importer_may_die(void) {
   CHECK_PATTERN(block, SIZE, 5);
   if (kind == GMM_KIND_VMM) {
     gmm_result result = GMM_ERROR_BUSY;  // the exporter hears of the death a moment later
-    for (unsigned i = 0; i < 100 && result == GMM_ERROR_BUSY; ++i) {
-      result = gmm_pause(context, NULL, NULL);
-      if (result == GMM_ERROR_BUSY) sleep_ms(20);
-    }
+    SOON((result = gmm_pause(context, NULL, NULL)) != GMM_ERROR_BUSY);
     CHECK_MESSAGE(result == GMM_OK, "%s: %s", gmm_result_name(result), gmm_last_error_message());
     OK(gmm_resume(context, NULL, NULL));
   }
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  for (unsigned i = 0; i < 100 && stats().reserved_bytes != 0; ++i) {
-    OK(gmm_trim(context, NULL, NULL));
-    sleep_ms(i == 0 ? 0 : 20);
-  }
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
 }
 
 static void memory_with_importers_is_not_paused(void) {
@@ -212,10 +202,7 @@ static void memory_with_importers_is_not_paused(void) {
   CHECK_PATTERN(block, SIZE, 5);
   write_pattern(block, SIZE, 77, GMM_STREAM_DEFAULT);
   gmm_result result = GMM_ERROR_BUSY;  // it is counted no more, though it has not closed the memory
-  for (unsigned i = 0; i < 50 && result == GMM_ERROR_BUSY; ++i) {
-    result = gmm_pause(context, &desc, NULL);
-    if (result == GMM_ERROR_BUSY) sleep_ms(20);
-  }
+  SOON((result = gmm_pause(context, &desc, NULL)) != GMM_ERROR_BUSY);
   CHECK_EQUAL(result, GMM_OK);
   CHECK(send_bytes(second.to, "o", 1));
   CHECK_EQUAL(second_wait(&second), 0);
@@ -313,6 +300,7 @@ static void changed_handles_are_refused(void) {
     CHECK_MESSAGE(fine, "byte %u changed: %s: %s", i, gmm_result_name(result), gmm_last_error_message());
     if (result == GMM_OK) OK(gmm_ipc_close(context, memory));
   }
+  desc.timeout_ms = 60000;
   OK(gmm_ipc_import(context, &handle, &desc, &memory));  // the exporter took no harm
   CHECK_PATTERN(memory, 100000, 7);
   OK(gmm_ipc_close(context, memory));

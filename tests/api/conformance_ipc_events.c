@@ -6,7 +6,7 @@
 #define SIZE 100000
 
 static gmm_ipc_import_desc import_desc(void) {
-  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device};
+  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device, .timeout_ms = 60000};
 }
 
 static int gate_pipe[2];
@@ -145,10 +145,7 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   tell(&second, "d", 'd');
   gmm_result result = GMM_OK;
   uint32_t passed = 0;
-  for (unsigned i = 0; i < 50 && result == GMM_OK; ++i) {
-    result = gmm_event_query(context, event, &passed);
-    if (result == GMM_OK) sleep_ms(20);
-  }
+  SOON((result = gmm_event_query(context, event, &passed)) != GMM_OK);
   CHECK_EQUAL(result, GMM_ERROR_IPC_PEER_GONE);
   RESULT(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, event), GMM_ERROR_IPC_PEER_GONE);
   RESULT(gmm_event_synchronize(context, event), GMM_ERROR_IPC_PEER_GONE);
@@ -171,13 +168,11 @@ static void the_maker_may_die(void) {
   tell(&second, "w", 'q');
   if (on_host_backend()) OK(gmm_stream_wait_event(context, stream, event));
   second_kill(&second);
-  double begin = now_s();
   OK(gmm_stream_synchronize(context, stream));
   RESULT(gmm_event_synchronize(context, event), GMM_ERROR_IPC_PEER_GONE);
   uint32_t passed = 9;
   RESULT(gmm_event_query(context, event, &passed), GMM_ERROR_IPC_PEER_GONE);
   CHECK_EQUAL(passed, 9);
-  CHECK(now_s() - begin < 1);
   OK(gmm_event_destroy(context, event));
   OK(gmm_stream_destroy(context, stream));
 }

@@ -58,7 +58,7 @@ static int take_part(int count, char **words, int out) {
   gmm_ipc_handle handle;
   if (!receive_bytes(0, &handle, sizeof handle)) return 10;
   gmm_ipc_import_desc desc = import_desc();
-  desc.timeout_ms = 3000;
+  desc.timeout_ms = 60000;
   void *memory = NULL;
   gmm_result result = gmm_ipc_import(context, &handle, &desc, &memory);
   if (count > 3 && strcmp(words[0], "refused") == 0) return result == GMM_ERROR_IPC_REFUSED ? 0 : 11;

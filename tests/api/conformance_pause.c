@@ -304,18 +304,28 @@ static void higher_priorities_resume_first(void) {
 static struct {
   gmm_tag tag;
   sem_t pause_waits, done;
-  void *block;
+  void *block, *at_hand;
 } meanwhile;
 static void let_the_other_allocate(void *unused) {
   (void)unused;
   sem_post(&meanwhile.pause_waits);
   sem_wait(&meanwhile.done);
 }
+// What a thread has at hand is given out until the pause has taken the heap's memory out of use.
+static bool is_out_of_use(const gmm_alloc_desc *desc) {
+  void *block = NULL;
+  if (gmm_alloc_cached(context, 1000, desc, &block) == GMM_NOT_READY) return true;
+  if (gmm_free_cached(context, block, GMM_STREAM_DEFAULT) == GMM_OK) return false;
+  meanwhile.at_hand = block;  // the pause came in between
+  return true;
+}
 static void *allocate_meanwhile(void *unused) {
   (void)unused;
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = meanwhile.tag;
+  OK(gmm_free(context, ALLOC_TAG(1000, meanwhile.tag), GMM_STREAM_DEFAULT));
   sem_wait(&meanwhile.pause_waits);
-  // The call runs before the pause does: by now the pause has taken the heap's memory out of use, and waits.
-  sleep_ms(200);
+  SOON(is_out_of_use(&desc));  // the call runs before the pause does, which then waits
   meanwhile.block = ALLOC_TAG(3 * MIB, meanwhile.tag);
   sem_post(&meanwhile.done);
   return NULL;
@@ -324,6 +334,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
   meanwhile.tag = make_tag("meanwhile", GMM_CONTENTS_DROP);
   sem_init(&meanwhile.pause_waits, 0, 0);
   sem_init(&meanwhile.done, 0, 0);
+  meanwhile.block = meanwhile.at_hand = NULL;
   void *before = ALLOC_TAG(100000, meanwhile.tag);
   REQUIRE(before != NULL);
   gmm_stream stream = NULL;
@@ -347,6 +358,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
   }
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
+  OK(gmm_free(context, meanwhile.at_hand, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, meanwhile.block, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
   OK(gmm_stream_destroy(context, stream));

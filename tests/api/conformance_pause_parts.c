@@ -208,7 +208,7 @@ typedef struct waiter {
 } waiter;
 static void *wait_for_block(void *argument) {
   waiter *self = argument;
-  self->result = gmm_resume_wait(context, self->block, 100, 20000);
+  self->result = gmm_resume_wait(context, self->block, 100, SOON_S * 1000);
   return NULL;
 }
 

@@ -7,7 +7,7 @@
 #include "../support/second_process.h"
 
 static gmm_ipc_import_desc import_desc(void) {
-  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device};
+  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device, .timeout_ms = 60000};
 }
 
 static void *second_import(const gmm_ipc_handle *handle) {

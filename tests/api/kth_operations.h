@@ -173,10 +173,7 @@ static void prepare_ended_capture(void) {
   graph = end_capture(stream);
   destroy_graph(&graph);
   fake_cuda_live_t live = {.user_objects = 1};
-  for (int i = 0; i < 1000 && live.user_objects != 0; ++i) {
-    live_now(&live);
-    sleep_ms(1);
-  }
+  SOON((live_now(&live), live.user_objects == 0));
   REQUIRE(live.user_objects == 0);
 }
 static void nothing_is_reserved(void) {

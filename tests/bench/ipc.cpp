@@ -233,7 +233,7 @@ class Bench {
     if (!calls(&after)) return false;
     // The exporter hears of the last close a moment later.
     uint64_t left = 0;
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < 3000; ++i) {
       left = open_files(getpid()) + open_files(server_.pid);
       if (left == files) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -283,7 +283,7 @@ class Bench {
       const double end = now_ns();
       if (!calls(&after)) return false;
       uint64_t left = 0;
-      for (int i = 0; i < 100; ++i) {
+      for (int i = 0; i < 3000; ++i) {
         left = open_files(getpid());
         if (left == files) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import tap  # noqa: E402
 
-SECONDS = 20
+SECONDS = 300
 
 
 def ring(example, built, *arguments):

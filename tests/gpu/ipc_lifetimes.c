@@ -13,14 +13,14 @@ static uint64_t free_memory(void) {
   return info.free_memory;
 }
 
-// Waits up to a second for at least `bytes` to be free; the milliseconds, or -1.
+// Waits for at least `bytes` to be free; the milliseconds, or -1 when they never are.
 static int until_free(uint64_t bytes) {
   double begin = now_s();
   do {
     if (free_memory() >= bytes) return (int)((now_s() - begin) * 1000);
     sleep_ms(10);
-  } while (now_s() - begin < 1);
-  return free_memory() >= bytes ? 1000 : -1;
+  } while (now_s() - begin < SOON_S);
+  return -1;
 }
 
 static int second_main(char **words) {
@@ -70,7 +70,7 @@ static void a_killed_importer_leaves_nothing(void) {
   CHECK(stats().reserved_bytes >= SIZE);
   second_kill(&second);
   double begin = now_s();
-  while (stats().reserved_bytes != 0 && now_s() - begin < 1) {
+  while (stats().reserved_bytes != 0 && now_s() - begin < SOON_S) {
     sleep_ms(5);
     OK(gmm_trim(context, NULL, NULL));
   }
@@ -92,7 +92,7 @@ static void a_killed_exporter_leaves_nothing(void) {
   MUST(gmm_ipc_import(context, &handle, NULL, &memory));
   second_kill(&second);
   double begin = now_s();
-  while ((query(memory).flags & GMM_POINTER_PEER_GONE) == 0 && now_s() - begin < 1) sleep_ms(1);
+  while ((query(memory).flags & GMM_POINTER_PEER_GONE) == 0 && now_s() - begin < SOON_S) sleep_ms(1);
   printf("# figure %s: noticed %.0f ms after the exporter was killed\n", kind_name(kind), (now_s() - begin) * 1000);
   CHECK((query(memory).flags & GMM_POINTER_PEER_GONE) != 0);
   if (kind == GMM_KIND_VMM) {  // the descriptor keeps it alive

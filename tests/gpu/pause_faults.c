@@ -87,7 +87,7 @@ static int import_memory(void) {
   if (!receive_bytes(0, &handle, sizeof handle)) return 10;
   if (gmm_context_create(NULL, &context) != GMM_OK) return 11;
   void *memory = NULL;
-  gmm_ipc_import_desc desc = {.struct_size = sizeof desc};
+  gmm_ipc_import_desc desc = {.struct_size = sizeof desc, .timeout_ms = 60000};
   if (gmm_ipc_import(context, &handle, &desc, &memory) != GMM_OK) return 12;
   if (!send_bytes(1, "i", 1)) return 13;
   for (;;) sleep_ms(1000);
@@ -189,7 +189,7 @@ static void the_importer_is_killed(second_process *importer) {
   kill(importer->pid, SIGKILL);  // while the exporter tries again and again
   gmm_result result = GMM_ERROR_BUSY;
   int tries = 0;
-  for (double end = now_s() + 10; result == GMM_ERROR_BUSY && now_s() < end; ++tries) {
+  for (double end = now_s() + SOON_S; result == GMM_ERROR_BUSY && now_s() < end; ++tries) {
     result = gmm_pause(context, NULL, &bytes);
     if (result == GMM_ERROR_BUSY) sleep_ms(1);
   }

@@ -29,7 +29,7 @@ EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCa
 
 
 def run(*command, environment=None, **changes):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=120,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=300,
                           env=dict(WITH_CUDA if environment is None else environment, **changes))
     return done.returncode, done.stdout, done.stderr
 

@@ -43,6 +43,24 @@ static unsigned entries_of(const char *folder) {
   return count;
 }
 
+// The system may show a thread for a moment that has been joined: it carries the flag of one that is on its way out (PF_EXITING).
+static unsigned running_threads(void) {
+  unsigned count = 0;
+  DIR *open = opendir("/proc/self/task");
+  for (struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;) {
+    char path[300], line[512];
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", entry->d_name);
+    FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+    if (file == NULL) continue;
+    const char *name_end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
+    unsigned flags = 0;
+    if (name_end != NULL && sscanf(name_end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1) count += (flags & 4) == 0;
+    fclose(file);
+  }
+  if (open != NULL) closedir(open);
+  return count;
+}
+
 static void count_memory_files(driver_view *view) {
   DIR *open = opendir("/proc/self/fd");
   for (struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;) {
@@ -76,7 +94,7 @@ static driver_view look_at_driver(void) {
     view.managed = live.managed_bytes;
   }
   view.descriptors = entries_of("/proc/self/fd");
-  view.threads = entries_of("/proc/self/task");
+  view.threads = running_threads();
   unsigned long long pages = 0;
   FILE *file = fopen("/proc/self/statm", "r");
   if (file == NULL || fscanf(file, "%llu", &pages) != 1) pages = 0;

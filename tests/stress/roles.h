@@ -254,20 +254,27 @@ static void reader_round(void) {
 // Once a limit is set, what the tag holds grows past neither it nor what was held then.
 static void limiter_round(void) {
   gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tags[TAG_LIMITED]};
+  static uint64_t before = GMM_NO_LIMIT;
   while (round_goes_on()) {
     uint64_t limit = (1 + below(24)) * 8 * MIB;
     DO(gmm_set_limit(context, &scope, limit));
-    sleep_ms(2);  // a charge that began before
+    sleep_ms(2);
     uint64_t most = stats_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0).reserved_bytes;
     if (most < limit) most = limit;
+    bool late = false;
     for (unsigned i = 0; i < 10 && round_goes_on(); ++i) {
       uint64_t now = stats_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0).reserved_bytes;
-      if (now > most)
+      if (now > most && now <= before && !late) {
+        // One charge that had read the limit before it was set may come this late, if its thread had to wait for a processor.
+        late = true;
+        most = now;
+      } else if (now > most)
         check_failed(__FILE__, __LINE__, "%llu bytes held, limit %llu, most %llu", (unsigned long long)now,
                      (unsigned long long)limit, (unsigned long long)most);
       sleep_ms((long)below(5));
       atomic_fetch_add(&quota_checks, 1);
     }
+    before = limit;
     note("limit", 0, NULL, limit, most);
   }
 }

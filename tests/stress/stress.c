@@ -15,7 +15,7 @@
 void __sanitizer_set_death_callback(void (*callback)(void));
 #endif
 
-enum { ROUND_OPERATIONS = 150, STUCK_AFTER_S = 120 };
+enum { ROUND_OPERATIONS = 150, STUCK_AFTER_S = 240 };
 
 static double seconds = 10;
 static unsigned worker_count = 4;

@@ -206,6 +206,15 @@ __attribute__((unused)) static double now_s(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+// Waits for what another thread or process brings about, and checks that it came. No figure of how fast: a busy machine takes its time.
+enum { SOON_S = 60 };
+#define SOON(condition)                                                                                    \
+  do {                                                                                                     \
+    bool soon_so = false;                                                                                  \
+    for (double soon_end = now_s() + SOON_S; !(soon_so = (condition)) && now_s() < soon_end;) sleep_ms(1); \
+    CHECK_MESSAGE(soon_so, "not even after %d s: %s", SOON_S, #condition);                                 \
+  } while (0)
+
 // Resident memory of this process, in bytes, as the system tells.
 __attribute__((unused)) static uint64_t resident_bytes(void) {
   unsigned long long total = 0, resident = 0;
@@ -221,7 +230,9 @@ __attribute__((unused)) static uint64_t free_device_bytes(void) {
   return info.free_memory;
 }
 
-// Work that holds a stream until it is opened, and opens itself after a while so that a mistake fails instead of hanging.
+// Work that holds a stream until it is opened, and opens itself after a while: for a call that has to wait for it, or, after GATE_S,
+// so that a mistake fails instead of hanging.
+enum { GATE_S = 60 };
 typedef struct gate {
   atomic_int open, entered, passed;
   double seconds;

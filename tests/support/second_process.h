@@ -53,11 +53,11 @@ __attribute__((unused)) static bool send_bytes(int fd, const void *bytes, size_t
   return true;
 }
 
-// Waits at most 20 seconds.
+// Waits at most 60 seconds.
 __attribute__((unused)) static bool receive_bytes(int fd, void *bytes, size_t size) {
   for (size_t done = 0; done < size;) {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
-    if (poll(&ready, 1, 20000) <= 0) return false;
+    if (poll(&ready, 1, 60000) <= 0) return false;
     ssize_t n = read(fd, (char *)bytes + done, size - done);
     if (n <= 0) return false;
     done += (size_t)n;

@@ -16,7 +16,7 @@ import tap  # noqa: E402
 
 
 def run(*command, **more):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=120, **more)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=300, **more)
     return done.returncode, done.stdout, [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
 

@@ -89,7 +89,7 @@ internal static class Child
         {
             stream.Call(() => { throw new InvalidOperationException("from the task"); });
             stream.Synchronize();
-            Thread.Sleep(5000);
+            Thread.Sleep(Tap.Patience); // the exception ends the program meanwhile
         }
     }
 
@@ -110,7 +110,7 @@ internal static class Child
             process.ErrorDataReceived += (sender, line) => errors.WriteLine(line.Data);
             process.BeginErrorReadLine();
             string output = process.StandardOutput.ReadToEnd();
-            if (!process.WaitForExit(60000))
+            if (!process.WaitForExit(Tap.Patience))
             {
                 process.Kill();
                 throw new InvalidOperationException("the second process does not end");

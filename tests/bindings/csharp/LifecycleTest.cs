@@ -223,7 +223,7 @@ internal static class LifecycleTest
                 context.Dispose();
                 foreach (Thread thread in threads)
                 {
-                    Check(thread.Join(20000), "every thread ends");
+                    Check(thread.Join(Patience), "every thread ends");
                 }
             }
             Same(null, wrong, "what the threads threw");

@@ -13,7 +13,7 @@ internal sealed class PauseTest
 {
     private const int MiB = 1 << 20;
     private const int Size = 64 * MiB;
-    private static readonly TimeSpan Long = TimeSpan.FromSeconds(30);
+    private static readonly TimeSpan Long = TimeSpan.FromMilliseconds(Patience);
 
     private readonly GmmContext context;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Diagnostics;
 using System.Threading;
 using Gmm;
 
@@ -14,6 +15,9 @@ internal sealed class Skip : Exception
 /// <summary>Runs tests one after the other and tells in the test anything protocol (TAP).</summary>
 internal sealed class Tap
 {
+    /// <summary>Milliseconds for what must come, on a machine however busy.</summary>
+    internal const int Patience = 60000;
+
     private int count;
     private int failed;
 
@@ -127,7 +131,8 @@ internal sealed class Tap
 
     internal static void WaitFor(string what, Func<bool> condition)
     {
-        for (int i = 0; i < 500; i++)
+        Stopwatch watch = Stopwatch.StartNew();
+        while (watch.ElapsedMilliseconds < Patience)
         {
             if (condition())
             {

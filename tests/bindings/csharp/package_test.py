@@ -44,7 +44,7 @@ with tempfile.TemporaryDirectory() as scratch:
     package.extractall(scratch)
     environment = {key: value for key, value in os.environ.items() if key != 'LD_LIBRARY_PATH'}
     environment['MONO_PATH'] = scratch + '/lib/net472'
-    done = subprocess.run([mono, tests, 'child', 'exit'], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([mono, tests, 'child', 'exit'], env=environment, capture_output=True, text=True, timeout=300)
     case(done.returncode == 0 and 'leaving with' in done.stdout, 'an unpacked package works by itself', done.stdout + done.stderr)
 
 print(f'1..{count}')

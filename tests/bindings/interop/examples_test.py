@@ -32,7 +32,7 @@ def main():
             continue
         try:
             done = subprocess.run([folder / "bin" / "python", example], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  timeout=120, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
+                                  timeout=300, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
         except subprocess.TimeoutExpired as expired:
             tap.check(False, f"{example.name}: no end after {expired.timeout} s")
             continue

@@ -401,5 +401,5 @@ with gmm.Context("cuda") as context:
 
 
 def test_each_device_has_its_own_memory(driver):  # pylint: disable=unused-argument
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "[0, 1, 0] [0, 1, 0]\n"), done.stderr

@@ -51,7 +51,7 @@ class Busy:
     def __init__(self):
         self.stream = gmm.context().stream()
         self.go = threading.Event()
-        self.stream.call(lambda: self.go.wait(20) or None)
+        self.stream.call(lambda: self.go.wait(60) or None)
 
     def __enter__(self):
         return self

@@ -95,7 +95,7 @@ def outcomes(folder, process):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    if subprocess.run([sys.executable, "-c", "from numba import cuda; assert cuda.is_available()"], env=ENVIRONMENT, capture_output=True, timeout=60).returncode:
+    if subprocess.run([sys.executable, "-c", "from numba import cuda; assert cuda.is_available()"], env=ENVIRONMENT, capture_output=True, timeout=300).returncode:
         pytest.skip("neither a GPU nor the fake driver")
     base = tmp_path_factory.mktemp("numba")
     settings = {

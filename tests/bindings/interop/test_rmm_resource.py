@@ -178,5 +178,5 @@ def test_each_device_has_its_own_resource():
         ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
     except (OSError, AttributeError):
         pytest.skip("the fake driver of the tests is not here")
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr

@@ -430,7 +430,7 @@ def test_the_environment_variable():
     code = ("import gmm.torch, torch; print(gmm.torch.get_enabled_uvm(), gmm.torch.is_managed(torch.ones(3)), hasattr(torch.cuda, 'set_enabled_uvm'))")
     for value, printed in (("1", "True True False"), ("0", "False False False")):
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "PYTORCH_ENABLE_UNIFIED_MEMORY": value}, capture_output=True,
-                              text=True, timeout=120, check=False)
+                              text=True, timeout=300, check=False)
         assert done.stdout.strip() == printed, done.stdout + done.stderr
 
 
@@ -438,8 +438,8 @@ def test_without_a_compiler_it_says_what_is_missing(tmp_path):
     code = "import gmm.torch\ntry:\n    gmm.torch.set_enabled_uvm()\nexcept RuntimeError as error:\n    print(error)"
     environment = {**os.environ, "GMM_TORCH_CACHE": str(tmp_path), "PATH": str(tmp_path)}
     environment.pop("CXX", None)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert "C++ compiler" in done.stdout, done.stdout + done.stderr
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**environment, "CXX": "/bin/false"}, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**environment, "CXX": "/bin/false"}, capture_output=True, text=True, timeout=300, check=False)
     assert "did not compile" in done.stdout, done.stdout + done.stderr
     assert not list(tmp_path.iterdir())

@@ -24,7 +24,7 @@ def case(passed, name, details=''):
 
 
 def run(classpath, *options):
-    done = subprocess.run([java, *options, '-cp', f'{classpath}:{tests}', 'io.gmm.Child', 'exit'], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([java, *options, '-cp', f'{classpath}:{tests}', 'io.gmm.Child', 'exit'], capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -73,7 +73,7 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
         inherited["LD_PRELOAD"] = path
         inherited["GMM_PRELOAD_REGION_SCOPE"] = "thread"  # as configure_subprocess() sets it
     inherited.update(environment)
-    done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -28,9 +28,9 @@ bool is_direct(int fd) {
 
 ssize_t transfer(long number, int fd, void *data, size_t size, off_t offset) {
   if (machine.no_direct_transfer && is_direct(fd)) {
-    // The first one waits for a second.
+    // The first one waits for a second one.
     ++machine.refused;
-    for (uint32_t i = 0; i < 2000 && machine.refused < 2; ++i) usleep(1000);
+    for (uint32_t i = 0; i < 60000 && machine.refused < 2; ++i) usleep(1000);
     errno = EINVAL;
     return -1;
   }

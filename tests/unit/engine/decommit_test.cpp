@@ -58,16 +58,6 @@ uint32_t threads_named(const std::string &wanted) {
   return count;
 }
 
-template <typename Condition>
-bool soon(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
 class DecommitTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {

@@ -7,8 +7,10 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <chrono>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "engine/context.h"
@@ -18,6 +20,18 @@
 namespace gmm::test {
 
 inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
+
+// Waits for what another thread brings about; the limit is for one that never does, on a machine however busy.
+inline constexpr std::chrono::milliseconds kPatience{60000};
+template <typename Condition>
+bool soon(Condition condition, std::chrono::milliseconds within = kPatience) {
+  const auto end = std::chrono::steady_clock::now() + within;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 // What a context has, as far as heaps need it.
 class Engine {

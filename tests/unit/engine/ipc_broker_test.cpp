@@ -19,6 +19,7 @@ using test::kSize;
 
 class IpcBrokerTest : public ::testing::Test {
  protected:
+  explicit IpcBrokerTest(uint64_t handshake_ms = IpcBroker::kHandshakeMs) : exporter_(handshake_ms) {}
   void SetUp() override {
     char path[] = "/tmp/gmm-ipc-test-XXXXXX";
     ASSERT_NE(::mkdtemp(path), nullptr);
@@ -49,11 +50,13 @@ class IpcBrokerTest : public ::testing::Test {
     request.encode(bytes.data());
     return bytes;
   }
-  // What the broker answers before it closes; 1 when it closes without an answer.
+  // What the broker answers before it closes; 1 when it closes without an answer, 2 when it does neither.
   static int result_of(int fd) {
     uint8_t bytes[kIpcReplySize];
     size_t got = 0;
     while (got < sizeof bytes) {
+      pollfd ready = {fd, POLLIN, 0};
+      if (::poll(&ready, 1, static_cast<int>(test::kPatience)) <= 0) return 2;
       const ssize_t n = ::recv(fd, bytes + got, sizeof bytes - got, 0);
       if (n <= 0) return 1;
       got += static_cast<size_t>(n);
@@ -62,13 +65,16 @@ class IpcBrokerTest : public ::testing::Test {
     reply.decode(bytes);
     return reply.result;
   }
-  // A good importer is served, and soon, whatever else goes on.
+  // A good importer is served, whatever else goes on.
   void expect_service() {
     IpcImport import;
-    const uint64_t before = monotonic_ms();
-    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, 5000, &import).ok()) << last_message();
-    EXPECT_LT(monotonic_ms() - before, 1500u);
+    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
     ::close(import.fd);
+  }
+  // The broker runs, has closed what it opens at first, and has nobody.
+  void settle() {
+    expect_service();
+    EXPECT_TRUE(eventually([&] { return exporter_.broker.live() == 0 && exporter_.importers == 0; }));
   }
 
   Exporter exporter_;
@@ -77,7 +83,7 @@ class IpcBrokerTest : public ::testing::Test {
 
 TEST_F(IpcBrokerTest, GivesTheMemoryAndKeepsCount) {
   IpcImport import;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, 5000, &import).ok()) << last_message();
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
   EXPECT_EQ(exporter_.importers, 1);
   EXPECT_EQ(exporter_.broker.live(), 1u);
   EXPECT_TRUE(import.connection.alive());
@@ -97,15 +103,15 @@ TEST_F(IpcBrokerTest, GivesTheMemoryAndKeepsCount) {
 
 TEST_F(IpcBrokerTest, CountsWithoutADescriptor) {
   IpcImport import;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).ok()) << last_message();
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
   EXPECT_EQ(import.fd, -1);
   EXPECT_EQ(exporter_.importers, 1);
 }
 
 TEST_F(IpcBrokerTest, RevokeEndsTheConnectionsOfOneAllocation) {
   IpcImport a, b;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &a).ok());
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &b).ok());
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &a).ok());
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &b).ok());
   exporter_.broker.revoke(test::kAllocation + 1);
   EXPECT_TRUE(a.connection.alive());
   exporter_.broker.revoke(test::kAllocation);
@@ -115,11 +121,11 @@ TEST_F(IpcBrokerTest, RevokeEndsTheConnectionsOfOneAllocation) {
 
 TEST_F(IpcBrokerTest, RevokedImportersAreToldWhyAndOthersOnlyTheEnd) {
   IpcImport a, b;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &a).ok());
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &a).ok());
   EXPECT_EQ(a.connection.state(), PeerState::kAlive);
   exporter_.broker.revoke(test::kAllocation);
   EXPECT_TRUE(eventually([&] { return a.connection.state() == PeerState::kRevoked; }));
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &b).ok());
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &b).ok());
   exporter_.broker.revoke(test::kAllocation, ~uint64_t{0}, false);
   EXPECT_TRUE(eventually([&] { return b.connection.state() == PeerState::kGone; }));
   EXPECT_EQ(a.connection.state(), PeerState::kRevoked);  // looking takes nothing away
@@ -129,17 +135,17 @@ TEST_F(IpcBrokerTest, RevokedImportersAreToldWhyAndOthersOnlyTheEnd) {
 TEST_F(IpcBrokerTest, RevokeWhileTheImportIsUnderWayIsNotLost) {
   exporter_.revoke_inside = true;
   IpcImport import;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).ok());
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok());
   EXPECT_TRUE(eventually([&] { return !import.connection.alive() && exporter_.importers == 0; }));
 }
 
 TEST_F(IpcBrokerTest, StopIsSeenByImportersAndStartsAgain) {
   IpcImport import, other;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).ok());
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok());
   exporter_.broker.stop();
   EXPECT_EQ(exporter_.importers, 0);
   EXPECT_FALSE(import.connection.alive());
-  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &other).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &other).code(), GMM_ERROR_IPC_PEER_GONE);
   EXPECT_NE(std::strstr(last_message(), "context was destroyed"), nullptr) << last_message();
   const IpcEndpoint before = exporter_.handle.exporter;
   ASSERT_TRUE(exporter_.start().ok());
@@ -158,11 +164,11 @@ TEST_F(IpcBrokerTest, WrongTokenAndWrongIdAreRefused) {
   for (unsigned i = 0; i < kIpcTokenSize; ++i) {
     IpcHandle handle = exporter_.handle;
     handle.token[i] ^= 1;
-    EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, 5000, &import).code(), GMM_ERROR_IPC_REFUSED);
+    EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
   }
   IpcHandle handle = exporter_.handle;
   handle.allocation ^= 1;
-  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, 5000, &import).code(), GMM_ERROR_IPC_REFUSED);
+  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
   EXPECT_EQ(import.fd, -1);
   EXPECT_FALSE(import.connection.open());
   EXPECT_TRUE(exporter_.journal.has("wrong token"));
@@ -172,12 +178,12 @@ TEST_F(IpcBrokerTest, WrongTokenAndWrongIdAreRefused) {
 TEST_F(IpcBrokerTest, TheResolversReasonReachesTheImporter) {
   IpcImport import;
   exporter_.answer = GMM_ERROR_IPC_PEER_GONE;
-  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
   exporter_.answer = GMM_ERROR_PAUSED;
-  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).code(), GMM_ERROR_IPC_REFUSED);
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
   EXPECT_NE(std::strstr(last_message(), "paused"), nullptr) << last_message();
   exporter_.answer = GMM_ERROR_DRIVER;
-  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).code(), GMM_ERROR_IPC_REFUSED);
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
   EXPECT_NE(std::strstr(last_message(), "-30"), nullptr) << last_message();
 }
 
@@ -185,7 +191,7 @@ TEST_F(IpcBrokerTest, AnotherGenerationIsGone) {
   IpcImport import;
   IpcHandle handle = exporter_.handle;
   ++handle.generation;
-  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, 5000, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0; }));
 }
 
@@ -245,7 +251,7 @@ TEST_F(IpcBrokerTest, ARequestMayComeByteByByte) {
 }
 
 TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreNotKept) {
-  expect_service();  // it runs, and has opened what it needs; this connection may still be open, or not
+  settle();
   const int before = test::open_descriptors();
   for (int i = 0; i < 20; ++i) {
     const int fd = raw();
@@ -265,32 +271,37 @@ TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreNotKept) {
     EXPECT_EQ(::sendmsg(fd, &message, MSG_NOSIGNAL), 1);
     ::close(fd);
   }
-  EXPECT_TRUE(eventually([&] { return test::open_descriptors() <= before; }));
+  EXPECT_TRUE(eventually([&] { return test::open_descriptors() == before; }));
 }
 
 TEST_F(IpcBrokerTest, SilentPeersAreDroppedInTime) {
+  const uint64_t before = monotonic_ms();
   const int silent = raw(), slow = raw();
   const std::vector<uint8_t> bytes = request();
-  const uint64_t before = monotonic_ms();
   ::send(slow, bytes.data(), 1, MSG_NOSIGNAL);
   expect_service();
   EXPECT_EQ(result_of(silent), 1);
   EXPECT_EQ(result_of(slow), 1);
-  const uint64_t took = monotonic_ms() - before;
-  EXPECT_GE(took, IpcBroker::kHandshakeMs - 100);
-  EXPECT_LT(took, IpcBroker::kHandshakeMs + 2000);
+  EXPECT_GE(monotonic_ms() - before, IpcBroker::kHandshakeMs);
   EXPECT_TRUE(exporter_.journal.has("sent 1 of 48 bytes"));
   ::close(silent);
   ::close(slow);
 }
 
-TEST_F(IpcBrokerTest, AFloodOfSilentPeersHoldsUpNobody) {
+// A broker that never gives up on a silent peer: who is served meanwhile is not served because of that.
+class IpcFloodTest : public IpcBrokerTest {
+ protected:
+  IpcFloodTest() : IpcBrokerTest(uint64_t{3600} * 1000) {}
+};
+
+TEST_F(IpcFloodTest, HoldsUpNobody) {
+  const uint64_t before = monotonic_ms();
   std::vector<int> flood;
   for (int i = 0; i < 300; ++i) flood.push_back(raw());
   expect_service();
   EXPECT_TRUE(exporter_.journal.has("64 handshakes are under way"));
   // The messages are bounded too: 20 a second, and a summary.
-  EXPECT_LT(exporter_.journal.lines, 150);
+  EXPECT_LE(static_cast<uint64_t>(exporter_.journal.lines), 21 * ((monotonic_ms() - before) / 1000 + 2));
   int busy = 0;
   for (int fd : flood) {
     uint8_t bytes[kIpcReplySize];
@@ -306,14 +317,15 @@ TEST_F(IpcBrokerTest, AFloodOfSilentPeersHoldsUpNobody) {
 }
 
 TEST_F(IpcBrokerTest, TwoHundredImportersLeaveDescriptorsAsTheyWere) {
+  settle();
   const int before = test::open_descriptors();
   for (int i = 0; i < 200; ++i) {
     IpcImport import;
-    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, 5000, &import).ok()) << last_message();
+    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
     ::close(import.fd);
   }
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0 && test::open_descriptors() == before; }));
-  EXPECT_EQ(exporter_.resolved, 200);
+  EXPECT_EQ(exporter_.resolved, 201);
 }
 
 TEST_F(IpcBrokerTest, ImportersInManyThreads) {
@@ -323,7 +335,7 @@ TEST_F(IpcBrokerTest, ImportersInManyThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 25; ++i) {
         IpcImport import;
-        if (!ipc_connect(exporter_.handle, IpcWant::kDescriptor, 10000, &import).ok()) continue;
+        if (!ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) continue;
         ++served;
         ::close(import.fd);
         if (i % 5 == 0) exporter_.broker.revoke(test::kAllocation);
@@ -355,12 +367,13 @@ TEST_F(IpcBrokerTest, MoreImportersThanItTakesWaitForAPlace) {
   if (!limit.ok()) GTEST_SKIP() << "the system allows fewer than 4,096 descriptors";
   std::vector<IpcImport> imports(IpcBroker::kMaxLive);
   for (IpcImport &import : imports)
-    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &import).ok()) << last_message();
+    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
   IpcImport late;
-  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 100, &late).code(), GMM_ERROR_IPC_TIMEOUT);
+  // Long enough for one answer, which says why.
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 3000, &late).code(), GMM_ERROR_IPC_TIMEOUT);
   EXPECT_NE(std::strstr(last_message(), "as many importers"), nullptr) << last_message();
   imports[500].connection.close();
-  EXPECT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &late).ok()) << last_message();
+  EXPECT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &late).ok()) << last_message();
 }
 
 double cpu_seconds() {
@@ -371,6 +384,7 @@ double cpu_seconds() {
 }
 
 TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
+  settle();
   char name[kIpcNameSize];
   ipc_socket_name(exporter_.handle.exporter, name);
   const int directory = ::open(directory_.c_str(), O_PATH | O_CLOEXEC);
@@ -384,10 +398,10 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
     for (int filler = ::dup(0); filler >= 0; filler = ::dup(0)) fill.push_back(filler);
     ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address), 0);
     ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    EXPECT_TRUE(eventually([&] { return exporter_.journal.has("importers have to wait"); }));
     const double before = cpu_seconds();
     ::usleep(500000);
     EXPECT_LT(cpu_seconds() - before, 0.15);
-    EXPECT_TRUE(exporter_.journal.has("importers have to wait"));
     for (int filler : fill) ::close(filler);
   }
   EXPECT_EQ(result_of(fd), GMM_OK);
@@ -398,12 +412,13 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
 TEST_F(IpcBrokerTest, AClientWithoutDescriptorsSaysSo) {
   IpcImport import;
   std::vector<int> fill;
+  settle();
   {
     const int highest = ::dup(0);
     ::close(highest);
     DescriptorLimit limit(static_cast<rlim_t>(highest));
     for (int filler = ::dup(0); filler >= 0; filler = ::dup(0)) fill.push_back(filler);
-    EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kDescriptor, 500, &import).code(), GMM_ERROR_SYSTEM);
+    EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_SYSTEM);
     EXPECT_EQ(last_native(), EMFILE);
     EXPECT_NE(std::strstr(last_message(), "Too many open files"), nullptr) << last_message();
     for (int filler : fill) ::close(filler);

@@ -38,7 +38,7 @@ class IpcIdleTest : public ::testing::Test {
     EXPECT_EQ(::rmdir(directory_.c_str()), 0) << std::strerror(errno);
   }
   Status connect(IpcImport *import, IpcWant want = IpcWant::kCount) {
-    return ipc_connect(exporter_.handle, want, 5000, import, kIpcDefaultPolicy, true, &idle_);
+    return ipc_connect(exporter_.handle, want, test::kPatience, import, kIpcDefaultPolicy, true, &idle_);
   }
   bool nobody() {
     return eventually([&] { return exporter_.importers == 0 && exporter_.broker.live() == 0; });
@@ -200,7 +200,8 @@ TEST_F(IpcIdleTest, IdleConnectionsMakeWay) {
   {
     std::vector<IpcImport> imports(IpcBroker::kMaxLive);
     for (IpcImport &other : imports)
-      ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, 5000, &other, kIpcDefaultPolicy, false).ok())
+      ASSERT_TRUE(
+          ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &other, kIpcDefaultPolicy, false).ok())
           << last_message();
     EXPECT_EQ(exporter_.broker.live(), IpcBroker::kMaxLive);
     imports[7].connection.close();

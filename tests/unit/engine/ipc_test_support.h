@@ -26,6 +26,8 @@ namespace gmm::test {
 
 inline constexpr uint64_t kSize = 2 << 20;
 inline constexpr uint64_t kAllocation = 17;
+// For what must come: a busy machine takes its time.
+inline constexpr uint32_t kPatience = 60000;
 
 // Keeps what a broker logs.
 struct Journal {
@@ -53,10 +55,12 @@ struct Exporter {
   std::atomic<int> resolved{0};
   std::atomic<gmm_result> answer{GMM_OK};
   std::atomic<bool> revoke_inside{false};
-  IpcBroker broker{HostAllocator(), Log(Journal::write, &journal), IpcResolver{resolve, importer_gone, this}};
+  IpcBroker broker;
   IpcHandle handle;
 
-  Exporter() {
+  explicit Exporter(uint64_t handshake_ms = IpcBroker::kHandshakeMs)
+      : broker(HostAllocator(), Log(Journal::write, &journal), IpcResolver{resolve, importer_gone, this},
+               kIpcDefaultPolicy, handshake_ms) {
     memory = ::memfd_create("exported", MFD_CLOEXEC);
     if (::ftruncate(memory, kSize) != 0) std::abort();
     if (!random_bytes(token, sizeof token).ok()) std::abort();
@@ -97,12 +101,10 @@ struct Exporter {
 
 // Waits for something that another thread or process does.
 template <typename Fn>
-bool eventually(Fn fn, int ms = 10000) {
-  for (int i = 0; i < ms / 2; ++i) {
-    if (fn()) return true;
-    ::usleep(2000);
-  }
-  return fn();
+bool eventually(Fn fn) {
+  for (const uint64_t end = monotonic_ms() + kPatience; !fn(); ::usleep(2000))
+    if (monotonic_ms() > end) return false;
+  return true;
 }
 
 inline int open_descriptors() {

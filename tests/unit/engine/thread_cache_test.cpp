@@ -250,6 +250,7 @@ TEST_F(ThreadCacheTest, PerThreadFreesAreWaitedFor) {
     std::atomic<int> step{0};
     void *block = nullptr;
     const gmm_stream other = engine.stream();
+    const auto ended = [&] { return heap->caches.empty(); };
     std::thread thread([&] {
       block = alloc(1 << 20, GMM_STREAM_PER_THREAD);
       ASSERT_TRUE(engine.backend
@@ -274,11 +275,8 @@ TEST_F(ThreadCacheTest, PerThreadFreesAreWaitedFor) {
       EXPECT_TRUE(open) << "the drain did not wait for the thread's stream";
       opener.join();
     } else {
-      usleep(30000);
-      thread.detach();
       // The thread's end may wait for its stream, or note an event: the memory is ordered either way.
-      for (int i = 0; i < 100 && !heap->caches.empty(); ++i) usleep(1000);
-      if (heap->caches.empty()) {
+      if (soon(ended, std::chrono::milliseconds(100))) {
         Span *span = nullptr;
         ASSERT_TRUE(heap->take_large(1 << 20, kGranule, StreamKey{other}, Effort::kNoGrowth, nullptr, 0, &span).ok());
         EXPECT_TRUE(span == nullptr || reinterpret_cast<void *>(span->begin()) != block);
@@ -288,12 +286,10 @@ TEST_F(ThreadCacheTest, PerThreadFreesAreWaitedFor) {
         }
       }
       open = true;
-      for (int i = 0; i < 1000 && !heap->caches.empty(); ++i) usleep(1000);
-      EXPECT_TRUE(heap->caches.empty());
-      usleep(20000);
     }
     step = 2;
-    if (thread.joinable()) thread.join();
+    thread.join();
+    EXPECT_TRUE(ended());
   }
   expect_empty();
 }

@@ -275,32 +275,33 @@ TEST_F(TraceTest, EndedThreadsLeaveEverything) {
 
 TEST_F(TraceTest, TracesBeginAndEndWhileThreadsWork) {
   std::atomic<bool> stop{false};
+  std::atomic<uint64_t> steps{0};
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < 3; ++i)
     threads.emplace_back([&, i] {
-      for (uint64_t step = 0; !stop.load(); ++step) release(alloc(256 + 256 * (i + step % 5)));
+      for (uint64_t step = 0; !stop.load(); ++step, ++steps) release(alloc(256 + 256 * (i + step % 5)));
     });
-  uint64_t events = 0;
-  for (uint32_t i = 0; i < 15; ++i) {
+  bool whole = true;
+  for (uint32_t i = 0; i < 15 && whole; ++i) {
     begin();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    // More than the one that each thread may have begun before.
+    const uint64_t before = steps;
+    EXPECT_TRUE(soon([&] { return steps > before + 100; }));
     ASSERT_TRUE(trace.end().ok()) << last_message();
     read();
     EXPECT_TRUE(file.ended);
-    events += file.count;
+    EXPECT_GE(file.count, 2u * (100 - threads.size()));
     // A free whose alloc was before the trace is there; all else is in order.
     std::map<uint64_t, bool> live;
     for (size_t at = 0; at < file.count; ++at) {
       const trace_event &event = file.events[at];
-      if (event.number == TRACE_ALLOC) {
-        ASSERT_FALSE(live[event.address]);
-      }
+      whole = whole && !(event.number == TRACE_ALLOC && live[event.address]);
       live[event.address] = event.number == TRACE_ALLOC;
     }
+    EXPECT_TRUE(whole) << "an address is allocated twice";
   }
   stop = true;
   for (std::thread &thread : threads) thread.join();
-  EXPECT_GT(events, 0u);
 }
 
 TEST_F(TraceTest, WhatCannotBeWrittenIsCountedAndTheRestIsReadable) {

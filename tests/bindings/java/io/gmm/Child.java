@@ -88,7 +88,7 @@ final class Child {
         process.getOutputStream().write(input);
         process.getOutputStream().close();
         String output = new String(process.getInputStream().readAllBytes());
-        Tap.check(process.waitFor(60, TimeUnit.SECONDS), "the second process ends");
+        Tap.check(process.waitFor(Tap.SECONDS, TimeUnit.SECONDS), "the second process ends");
         Tap.same(0, process.exitValue(), "exit code of the second process, which said: " + output);
         Tap.check(!output.contains("WARNING in native method"), "the second process has no JNI warning: " + output);
     }

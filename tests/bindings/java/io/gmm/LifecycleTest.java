@@ -219,7 +219,7 @@ final class LifecycleTest {
             Thread.sleep(2);
             context.close();
             for (Thread thread : threads) {
-                thread.join(20_000);
+                thread.join(1000 * Tap.SECONDS);
                 check(!thread.isAlive(), "every thread ends");
             }
             same(null, wrong.get(), "what the threads threw");

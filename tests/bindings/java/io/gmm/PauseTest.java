@@ -35,14 +35,14 @@ final class PauseTest {
         public boolean report(long done, long total) {
             reached.countDown();
             try {
-                return open.await(30, TimeUnit.SECONDS);
+                return open.await(Tap.SECONDS, TimeUnit.SECONDS);
             } catch (InterruptedException error) {
                 throw new IllegalStateException(error);
             }
         }
 
         void waitUntilReached() throws InterruptedException {
-            check(reached.await(30, TimeUnit.SECONDS), "the progress is told");
+            check(reached.await(Tap.SECONDS, TimeUnit.SECONDS), "the progress is told");
         }
     }
 
@@ -168,7 +168,7 @@ final class PauseTest {
                 gate.waitUntilReached();
                 check(!second.waitReady(0, TimeUnit.SECONDS), "the second is not ready yet");
                 gate.open.countDown();
-                check(second.waitReady(30, TimeUnit.SECONDS), "the second is ready");
+                check(second.waitReady(Tap.SECONDS, TimeUnit.SECONDS), "the second is ready");
                 same(went - back, rest.get(), "the rest");
             }
             checkContents(second);

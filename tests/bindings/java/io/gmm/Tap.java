@@ -2,10 +2,14 @@
 package io.gmm;
 
 import java.util.Objects;
+import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
 /** Runs tests one after the other and tells in the test anything protocol (TAP). */
 final class Tap {
+    /** For what must come, on a machine however busy. */
+    static final long SECONDS = 60;
+
     interface Step {
         void run() throws Exception;
     }
@@ -90,7 +94,8 @@ final class Tap {
     }
 
     static void waitFor(String what, BooleanSupplier condition) throws InterruptedException {
-        for (int i = 0; i < 500; i++) {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
+        while (System.nanoTime() < end) {
             if (condition.getAsBoolean()) {
                 return;
             }
