@@ -69,6 +69,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
+  link_between(run->before, slab, run->after);
   core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
   slab_tails_ += slab_tail(*slab);
@@ -148,7 +149,7 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
     if (status.ok()) {
       region->dedicated = true;
       Fill fill;
-      fill.hole = span_at(region->base.load(std::memory_order_relaxed));
+      fill.hole = region->first;
       status = add_extent(&fill, bytes);
       run = fill.filled;
       if (!status.ok()) end_region(region);
@@ -188,6 +189,7 @@ Span *Heap::retire_slab(Span *slab) {
   run->size.store(slab->bytes(), std::memory_order_relaxed);
   run->streams = slab->streams;
   run->stamp = slab->stamp;
+  link_between(slab->before, run, slab->after);
   --slab->region->live_spans;
   if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
   end_span(slab);
@@ -364,10 +366,7 @@ Status Heap::reset() {
   kept_aside_.clear();
   unsettled_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
-                   end = at + region->size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
+    for (Span *span = region->first; span != nullptr; span = span->after) {
       if (span->live()) {
         const uint32_t blocks = span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1;
         for (uint32_t i = 0; i < blocks; ++i) span->slot(i).store(0, std::memory_order_relaxed);
@@ -383,7 +382,6 @@ Status Heap::reset() {
         span->streams = 0;  // the devices were waited for
         span = free_run(span);
       }
-      at = span->end();
     }
   }
   return Status();

@@ -143,11 +143,8 @@ class Heap {
   // Calls fn(Span &) for every span of a region in address order.
   template <typename Fn>
   void for_each_span(Region &region, Fn fn) {
-    for (uintptr_t at = region.base.load(std::memory_order_relaxed),
-                   end = at + region.size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
-      at = span->end();
+    for (Span *span = region.first, *next; span != nullptr; span = next) {
+      next = span->after;
       fn(*span);
     }
   }
@@ -169,18 +166,10 @@ class Heap {
 
  private:
   // heap_runs.cpp: tiling
-  // The span that begins (or ends) here; regions are tiled without gaps.
-  Span *span_at(uintptr_t address) {
-    Span *span = core_.page_map.find(reinterpret_cast<void *>(address));
-    if (span == nullptr) __builtin_unreachable();
-    return span;
-  }
   Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
   void end_span(Span *span);
-  Span *neighbour_before(const Span *span);
-  Span *neighbour_after(const Span *span);
   bool split(Span *run, uint64_t first_bytes, Span **rest);
-  Span *join(Span *first, Span *second);
+  static void link_between(Span *before, Span *span, Span *after);
   Span *merge(Span *first, Span *second);
   Span *cut_front(Span *run, uint64_t bytes);
   Span *free_run(Span *run);

@@ -81,12 +81,6 @@ void PageMap::set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *
     for (auto &word : table->starts) word.store(0, std::memory_order_release);
     return;
   }
-  // What follows the range and had no start of its own keeps its span.
-  if (past < kTableSize && (table->starts[past / 64].load(std::memory_order_relaxed) >> past % 64 & 1) == 0) {
-    table->spans[past].store(table->find(past), std::memory_order_release);
-    const uint64_t bits = table->starts[past / 64].load(std::memory_order_relaxed);
-    table->starts[past / 64].store(bits | uint64_t{1} << past % 64, std::memory_order_release);
-  }
   const bool starts_here = begin == base;
   if (each)
     for (uint32_t i = first; i < past; ++i) table->spans[i].store(span, std::memory_order_release);
