@@ -25,7 +25,11 @@ Heap::Heap(Core &core, const HeapOptions &options)
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
   end_caches(*this);
-  if (spare_ != nullptr) core_.spans.put(spare_);
+  while (spare_ != nullptr) {
+    Span *span = spare_;
+    spare_ = span->after;
+    core_.spans.put(span);
+  }
   streams_.clear();
 }
 
@@ -174,7 +178,7 @@ Span *Heap::retire_slab(Span *slab) {
     List<Span, SpanOrder>::remove(slab);
     slab->listed = false;
   }
-  Span *run = core_.spans.take();
+  Span *run = new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
   // Without host memory the slab stays a slab: nothing is lost, it serves its class again.
   if (run == nullptr) {
     if (slab->region->paused.load(std::memory_order_relaxed) == 0) {
@@ -183,10 +187,6 @@ Span *Heap::retire_slab(Span *slab) {
     }
     return slab;
   }
-  run->region = slab->region;
-  run->heap.store(this, std::memory_order_relaxed);
-  run->base.store(slab->begin(), std::memory_order_relaxed);
-  run->size.store(slab->bytes(), std::memory_order_relaxed);
   run->streams = slab->streams;
   run->stamp = slab->stamp;
   link_between(slab->before, run, slab->after);

@@ -276,7 +276,10 @@ class Heap {
   Ledgers ledgers_;
   Ledger own_ledger_;
   FreeRuns free_;
-  Span *spare_ = nullptr;  // the span that ended last, for the next: blocks that come and go need one each time
+  // Spans that ended, for the next, linked by `after`: blocks that come and go need one or two each time, and the pool has a lock.
+  static constexpr uint32_t kSpares = 32;
+  Span *spare_ = nullptr;
+  uint32_t spares_ = 0;
   GrowthPolicy growth_;
   StreamOrder streams_;
   List<Region, HeapRegions> regions_;

@@ -5,9 +5,13 @@
 namespace gmm {
 
 Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
-  Span *span = spare_ != nullptr ? spare_ : core_.spans.take();
-  spare_ = nullptr;
-  if (span == nullptr) return nullptr;
+  Span *span = spare_;
+  if (span != nullptr) {
+    spare_ = span->after;
+    --spares_;
+  } else if ((span = core_.spans.take()) == nullptr) {
+    return nullptr;
+  }
   span->region = region;
   span->heap.store(this, std::memory_order_relaxed);
   span->base.store(base, std::memory_order_relaxed);
@@ -23,12 +27,15 @@ void Heap::end_span(Span *span) {
   span->slots[0].store(0, std::memory_order_relaxed);
   span->region = nullptr;
   span->streams = 0;
-  if (span->is_slab_object)
+  if (span->is_slab_object) {
     core_.slabs.put(static_cast<SlabSpan *>(span));
-  else if (spare_ == nullptr)
+  } else if (spares_ < kSpares) {
+    span->after = spare_;
     spare_ = span;
-  else
+    ++spares_;
+  } else {
     core_.spans.put(span);
+  }
 }
 
 // The run keeps its first bytes, *rest takes what follows; both are unlisted. False without host memory, nothing changed.
