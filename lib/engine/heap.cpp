@@ -124,7 +124,11 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
                         uint32_t back_count, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
-  put_back_locked(back, back_count, key);
+  if (back_count != 0) {
+    const uint64_t bit = note_frees(key);
+    growth_.freed();
+    for (uint32_t i = 0; i < back_count; ++i) put_back_large(Span::of_large(back[i].slot), bit);
+  }
   Span *run = nullptr;
   GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
   if (run == nullptr) return Status();
@@ -196,15 +200,16 @@ Span *Heap::retire_slab(Span *slab) {
   return free_run(run);
 }
 
+void Heap::put_back_large(Span *span, uint64_t bit) {
+  if (fast.careful.load(std::memory_order_relaxed) != 0) forget_freed(*span);
+  --span->region->live_spans;
+  order_behind(span, bit);
+  free_run(span);
+}
+
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
-  if (!span->is(SpanState::kSlab)) {
-    if (fast.careful.load(std::memory_order_relaxed) != 0) forget_freed(*span);
-    --span->region->live_spans;
-    order_behind(span, bit);
-    free_run(span);
-    return;
-  }
+  if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
   span->free_blocks |= uint64_t{1} << span->index_of(reinterpret_cast<uintptr_t>(entry.block));
   order_behind(span, span->streams | bit);
   if (static_cast<uint32_t>(std::popcount(span->free_blocks)) == span->block_count.load(std::memory_order_relaxed)) {

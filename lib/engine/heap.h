@@ -64,7 +64,7 @@ class Heap {
   // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
   Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
                     uint32_t *count);
-  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back` goes back, freed on the same stream.
+  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back`, large blocks, goes back, freed on the same stream.
   Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, const CacheEntry *back,
                     uint32_t back_count, Span **out);
   // A block with a driver allocation of its own.
@@ -192,6 +192,7 @@ class Heap {
   }
   void put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key);
   void put_back_one(const CacheEntry &entry, uint64_t bit);
+  void put_back_large(Span *span, uint64_t bit);
   Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
