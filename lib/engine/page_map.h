@@ -48,7 +48,12 @@ class PageMap {
   // Makes room for all that a region's range may need, so that set() cannot fail. False when there is no memory.
   [[nodiscard]] bool prepare(uintptr_t base, uint64_t size);
   // Makes room for a span of this range, which may begin or end inside a 2 MiB page.
-  [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size);
+  [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size) {
+    constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
+    const uintptr_t end = base + size;
+    if (base % kPage != 0 && !has_table(base) && !add_table(base)) return false;
+    return end % kPage == 0 || has_table(end - 1) || add_table(end - 1);
+  }
 
   // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been prepared.
   // Of what was set before, what overlaps the range is lost, also outside of it.
@@ -98,10 +103,10 @@ class PageMap {
   static uint32_t granule_of(uintptr_t address) {
     return static_cast<uint32_t>((address >> kGranuleShift) % kTableSize);
   }
+  bool has_table(uintptr_t address) { return (writable_page(address)->span.load(std::memory_order_relaxed) & 1) != 0; }
   bool add_table(uintptr_t address);
-  // The part of a range that lies in one page.
-  void set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
-  void set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
+  static void set_in_table(Table *table, uint32_t first, uint32_t past, Span *span, bool starts, bool each);
+  void set_pages(uintptr_t base, uint64_t size, Span *span, bool each);
 
   const HostAllocator allocator_;
   std::atomic<Leaf *> *root_ = nullptr;
