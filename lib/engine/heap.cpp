@@ -25,7 +25,11 @@ Heap::Heap(Core &core, const HeapOptions &options)
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
   end_caches(*this);
-  if (spare_ != nullptr) core_.spans.put(spare_);
+  while (spare_ != nullptr) {
+    Span *span = spare_;
+    spare_ = span->after;
+    core_.spans.put(span);
+  }
   streams_.clear();
 }
 
@@ -69,6 +73,7 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);
+  link_between(run->before, slab, run->after);
   core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
   ++slab->region->live_spans;
   slab_tails_ += slab_tail(*slab);
@@ -119,7 +124,11 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
                         uint32_t back_count, Span **out) {
   LockGuard guard(mutex);
   *out = nullptr;
-  put_back_locked(back, back_count, key);
+  if (back_count != 0) {
+    const uint64_t bit = note_frees(key);
+    growth_.freed();
+    for (uint32_t i = 0; i < back_count; ++i) put_back_large(Span::of_large(back[i].slot), bit);
+  }
   Span *run = nullptr;
   GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
   if (run == nullptr) return Status();
@@ -148,7 +157,7 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
     if (status.ok()) {
       region->dedicated = true;
       Fill fill;
-      fill.hole = span_at(region->base.load(std::memory_order_relaxed));
+      fill.hole = region->first;
       status = add_extent(&fill, bytes);
       run = fill.filled;
       if (!status.ok()) end_region(region);
@@ -173,7 +182,7 @@ Span *Heap::retire_slab(Span *slab) {
     List<Span, SpanOrder>::remove(slab);
     slab->listed = false;
   }
-  Span *run = core_.spans.take();
+  Span *run = new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
   // Without host memory the slab stays a slab: nothing is lost, it serves its class again.
   if (run == nullptr) {
     if (slab->region->paused.load(std::memory_order_relaxed) == 0) {
@@ -182,27 +191,25 @@ Span *Heap::retire_slab(Span *slab) {
     }
     return slab;
   }
-  run->region = slab->region;
-  run->heap.store(this, std::memory_order_relaxed);
-  run->base.store(slab->begin(), std::memory_order_relaxed);
-  run->size.store(slab->bytes(), std::memory_order_relaxed);
   run->streams = slab->streams;
   run->stamp = slab->stamp;
+  link_between(slab->before, run, slab->after);
   --slab->region->live_spans;
   if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
   end_span(slab);
   return free_run(run);
 }
 
+void Heap::put_back_large(Span *span, uint64_t bit) {
+  if (fast.careful.load(std::memory_order_relaxed) != 0) forget_freed(*span);
+  --span->region->live_spans;
+  order_behind(span, bit);
+  free_run(span);
+}
+
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
-  if (!span->is(SpanState::kSlab)) {
-    if (fast.careful.load(std::memory_order_relaxed) != 0) forget_freed(*span);
-    --span->region->live_spans;
-    order_behind(span, bit);
-    free_run(span);
-    return;
-  }
+  if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
   span->free_blocks |= uint64_t{1} << span->index_of(reinterpret_cast<uintptr_t>(entry.block));
   order_behind(span, span->streams | bit);
   if (static_cast<uint32_t>(std::popcount(span->free_blocks)) == span->block_count.load(std::memory_order_relaxed)) {
@@ -364,10 +371,7 @@ Status Heap::reset() {
   kept_aside_.clear();
   unsettled_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
-    for (uintptr_t at = region->base.load(std::memory_order_relaxed),
-                   end = at + region->size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
+    for (Span *span = region->first; span != nullptr; span = span->after) {
       if (span->live()) {
         const uint32_t blocks = span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1;
         for (uint32_t i = 0; i < blocks; ++i) span->slot(i).store(0, std::memory_order_relaxed);
@@ -383,7 +387,6 @@ Status Heap::reset() {
         span->streams = 0;  // the devices were waited for
         span = free_run(span);
       }
-      at = span->end();
     }
   }
   return Status();

@@ -64,7 +64,7 @@ class Heap {
   // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
   Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
                     uint32_t *count);
-  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back` goes back, freed on the same stream.
+  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back`, large blocks, goes back, freed on the same stream.
   Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, const CacheEntry *back,
                     uint32_t back_count, Span **out);
   // A block with a driver allocation of its own.
@@ -143,11 +143,8 @@ class Heap {
   // Calls fn(Span &) for every span of a region in address order.
   template <typename Fn>
   void for_each_span(Region &region, Fn fn) {
-    for (uintptr_t at = region.base.load(std::memory_order_relaxed),
-                   end = at + region.size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
-      at = span->end();
+    for (Span *span = region.first, *next; span != nullptr; span = next) {
+      next = span->after;
       fn(*span);
     }
   }
@@ -169,18 +166,10 @@ class Heap {
 
  private:
   // heap_runs.cpp: tiling
-  // The span that begins (or ends) here; regions are tiled without gaps.
-  Span *span_at(uintptr_t address) {
-    Span *span = core_.page_map.find(reinterpret_cast<void *>(address));
-    if (span == nullptr) __builtin_unreachable();
-    return span;
-  }
   Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
   void end_span(Span *span);
-  Span *neighbour_before(const Span *span);
-  Span *neighbour_after(const Span *span);
   bool split(Span *run, uint64_t first_bytes, Span **rest);
-  Span *join(Span *first, Span *second);
+  static void link_between(Span *before, Span *span, Span *after);
   Span *merge(Span *first, Span *second);
   Span *cut_front(Span *run, uint64_t bytes);
   Span *free_run(Span *run);
@@ -203,6 +192,7 @@ class Heap {
   }
   void put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key);
   void put_back_one(const CacheEntry &entry, uint64_t bit);
+  void put_back_large(Span *span, uint64_t bit);
   Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
@@ -287,7 +277,10 @@ class Heap {
   Ledgers ledgers_;
   Ledger own_ledger_;
   FreeRuns free_;
-  Span *spare_ = nullptr;  // the span that ended last, for the next: blocks that come and go need one each time
+  // Spans that ended, for the next, linked by `after`: blocks that come and go need one or two each time, and the pool has a lock.
+  static constexpr uint32_t kSpares = 32;
+  Span *spare_ = nullptr;
+  uint32_t spares_ = 0;
   GrowthPolicy growth_;
   StreamOrder streams_;
   List<Region, HeapRegions> regions_;

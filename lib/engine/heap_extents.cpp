@@ -36,11 +36,11 @@ Span *Heap::mend(const Cut &cut) {
 void Heap::make_hole(Span *span) {
   span->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
   span->streams = 0;
-  if (Span *before = neighbour_before(span); before != nullptr && before->is(SpanState::kUnbacked)) {
+  if (Span *before = span->before; before != nullptr && before->is(SpanState::kUnbacked)) {
     unlist_run(before);
     span = merge(before, span);
   }
-  if (Span *after = neighbour_after(span); after != nullptr && after->is(SpanState::kUnbacked)) {
+  if (Span *after = span->after; after != nullptr && after->is(SpanState::kUnbacked)) {
     unlist_run(after);
     span = merge(span, after);
   }
@@ -168,8 +168,8 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
   if (kept_for_graph_) return;
   MessageGuard keep;
   // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block needs.
-  const Span *before = fill->filled == nullptr ? neighbour_before(fill->hole) : nullptr;
-  const Span *after = neighbour_after(fill->hole);
+  const Span *before = fill->filled == nullptr ? fill->hole->before : nullptr;
+  const Span *after = fill->hole->after;
   const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
                           : before != nullptr && before->is(SpanState::kFree) ? before->begin()
                                                                               : fill->hole->begin();

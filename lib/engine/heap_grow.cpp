@@ -68,7 +68,7 @@ Heap::Window Heap::find_window(uint64_t bytes, uint64_t alignment, uint64_t allo
   const auto missing = [&](uint64_t have) { return have >= bytes ? kExtentAlignment : round_to_extent(bytes - have); };
   for (Span *hole = holes_.front(); hole != nullptr; hole = holes_.next(hole)) {
     if (hole->region->paused.load(std::memory_order_relaxed) != 0) continue;
-    const uint64_t before = free_bytes(neighbour_before(hole)), after = free_bytes(neighbour_after(hole));
+    const uint64_t before = free_bytes(hole->before), after = free_bytes(hole->after);
     const uint64_t size = hole->bytes();
     if (missing(before) <= size) {
       if (missing(before) < best.bytes) best = Window{hole, 0, missing(before)};
@@ -85,8 +85,8 @@ Heap::Window Heap::find_window(uint64_t bytes, uint64_t alignment, uint64_t allo
 bool Heap::take_edges(const Window &window, StreamKey key) {
   MessageGuard keep;
   Span *edges[2] = {};
-  if (window.offset == 0) edges[0] = neighbour_before(window.hole);
-  if (window.offset + window.bytes == window.hole->bytes()) edges[1] = neighbour_after(window.hole);
+  if (window.offset == 0) edges[0] = window.hole->before;
+  if (window.offset + window.bytes == window.hole->bytes()) edges[1] = window.hole->after;
   uint64_t bits = 0;
   for (const Span *edge : edges)
     if (edge != nullptr && edge->is(SpanState::kFree)) bits |= edge->streams;
@@ -104,7 +104,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
   if (window.hole == nullptr) {
     window.bytes = round_to_extent(bytes);
     GMM_TRY(reserve_region(window.bytes, false, &fresh));
-    window.hole = span_at(fresh->base.load(std::memory_order_relaxed));
+    window.hole = fresh->first;
   }
   Fill fill;
   fill.hole = window.hole;
@@ -161,11 +161,11 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
   const auto usable = [&](const Span *span) {
     return span != nullptr && span->is(SpanState::kFree) && (span->streams & ~own) == 0;
   };
-  if (Span *before = neighbour_before(run); usable(before)) {
+  if (Span *before = run->before; usable(before)) {
     unlist_run(before);
     run = merge(before, run);
   }
-  if (Span *after = neighbour_after(run); usable(after)) {
+  if (Span *after = run->after; usable(after)) {
     unlist_run(after);
     run = merge(run, after);
   }
@@ -200,7 +200,7 @@ Status Heap::reserve_region(uint64_t bytes, bool exact, Region **out) {
   }
   region->dedicated = false;
   region->live_spans = 0;
-  core_.page_map.set_ends(span->begin(), size, span);
+  link_between(nullptr, span, nullptr);
   regions_.push_back(region);
   *out = region;
   return Status();
@@ -250,7 +250,7 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
   extent->region.store(region, std::memory_order_release);
   region->extents.push_back(extent);
   regions_.push_back(region);
-  core_.page_map.set_ends(base, wanted, span);
+  link_between(nullptr, span, nullptr);
   core_.page_map.set_extent(base, wanted, extent);
   ++extent_count_;
   if (!dedicated) list_run(span);

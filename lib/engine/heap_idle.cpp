@@ -49,12 +49,11 @@ uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
 void Heap::stamp_free_extents(uint64_t since) {
   free_.for_each([&](Span *first) {
     // The first of neighbouring runs speaks for all.
-    const Span *before = neighbour_before(first);
+    const Span *before = first->before;
     if (before != nullptr && before->is(SpanState::kFree)) return;
     const uintptr_t begin = first->begin();
     uintptr_t end = first->end();
-    for (const Span *next = neighbour_after(first); next != nullptr && next->is(SpanState::kFree);
-         next = neighbour_after(next))
+    for (const Span *next = first->after; next != nullptr && next->is(SpanState::kFree); next = next->after)
       end = next->end();
     if (end - begin < kExtentAlignment) return;
     for (uintptr_t at = begin; at < end;) {

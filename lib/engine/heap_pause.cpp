@@ -92,17 +92,10 @@ bool Heap::drop_paused(Region &region) {
     wholly = wholly && is_away(*extent);
   if (wholly) {
     // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
-    Span *previous = nullptr;
-    for (uintptr_t at = region.base.load(std::memory_order_relaxed),
-                   end = at + region.size.load(std::memory_order_relaxed);
-         at < end;) {
-      Span *span = span_at(at);
-      if (span->is(SpanState::kFree)) {
-        span->streams = 0;
-        if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
-      }
-      previous = span;
-      at = span->end();
+    for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
+      if (!span->is(SpanState::kFree)) continue;
+      span->streams = 0;
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
     }
   }
   // First the list, as released runs merge with the addresses around them.
@@ -129,12 +122,14 @@ void Heap::merge_paused(Region &region, bool (*append)(void *user, Extent &into,
     const Span *span = core_.page_map.find(reinterpret_cast<void *>(first));
     return span != nullptr && span->is(SpanState::kLarge) && span->begin() <= first && last <= span->end();
   };
+  const Span *hole = region.first;
   for (uintptr_t at = region.base.load(std::memory_order_relaxed),
                  end = at + region.size.load(std::memory_order_relaxed);
        at < end;) {
     Extent *into = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     if (into == nullptr) {  // addresses without memory: on to where the next extent may begin
-      at = span_at(at)->end();
+      while (hole->end() <= at) hole = hole->after;
+      at = hole->end();
       continue;
     }
     const uintptr_t middle = base_of(*into) + size_of(*into);

@@ -12,7 +12,7 @@ namespace gmm {
 // Forgets a region of which one span is left. The page map lets go of the addresses before the driver does: from
 // then on they may be another heap's.
 void Heap::end_region(Region *region) {
-  Span *span = span_at(region->base.load(std::memory_order_relaxed));
+  Span *span = region->first;
   unlist_run(span);
   core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
                      nullptr);
@@ -35,7 +35,7 @@ Status Heap::release_plain_region(Region *region) {
   const uint64_t size = region->size.load(std::memory_order_relaxed);
   Extent *extent = region->extents.front();
   if (extent == nullptr) __builtin_unreachable();
-  Span *span = span_at(base);
+  Span *span = region->first;
   core_.page_map.set_extent(base, size, nullptr);
   core_.page_map.set(base, size, nullptr);
   if (Status status = core_.backend->deallocate(region->allocation); !status.ok()) {
@@ -154,7 +154,7 @@ void Heap::end_empty_regions() {
     next = regions_.next(region);
     const uint64_t size = region->size.load(std::memory_order_relaxed);
     if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 &&
-        span_at(region->base.load(std::memory_order_relaxed))->bytes() == size)
+        region->first->bytes() == size)
       end_region(region);
   }
 }
@@ -192,7 +192,6 @@ Status Heap::close(bool force) {
     GMM_TRY(release_free_locked(UINT64_MAX, &released));
   }
   while (Region *region = regions_.front()) {
-    const uintptr_t base = region->base.load(std::memory_order_relaxed);
     const uint64_t size = region->size.load(std::memory_order_relaxed);
     while (Extent *extent = region->extents.pop_front()) {
       void *address = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
@@ -206,12 +205,12 @@ Status Heap::close(bool force) {
       end_extent(extent);
     }
     // All spans go, whatever they are; the one that is left at the base ends with the region.
-    Span *first_span = span_at(base);
-    for (uintptr_t at = first_span->end(); at < base + size;) {
-      Span *span = span_at(at);
-      at = span->end();
+    Span *first_span = region->first;
+    for (Span *span = first_span->after, *next; span != nullptr; span = next) {
+      next = span->after;
       drop_span(span);
     }
+    first_span->after = nullptr;
     unlist_run(first_span);
     if (region->paused.load(std::memory_order_relaxed) != 0) {
       region->paused.store(0, std::memory_order_relaxed);

@@ -5,9 +5,13 @@
 namespace gmm {
 
 Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
-  Span *span = spare_ != nullptr ? spare_ : core_.spans.take();
-  spare_ = nullptr;
-  if (span == nullptr) return nullptr;
+  Span *span = spare_;
+  if (span != nullptr) {
+    spare_ = span->after;
+    --spares_;
+  } else if ((span = core_.spans.take()) == nullptr) {
+    return nullptr;
+  }
   span->region = region;
   span->heap.store(this, std::memory_order_relaxed);
   span->base.store(base, std::memory_order_relaxed);
@@ -23,54 +27,46 @@ void Heap::end_span(Span *span) {
   span->slots[0].store(0, std::memory_order_relaxed);
   span->region = nullptr;
   span->streams = 0;
-  if (span->is_slab_object)
+  if (span->is_slab_object) {
     core_.slabs.put(static_cast<SlabSpan *>(span));
-  else if (spare_ == nullptr)
+  } else if (spares_ < kSpares) {
+    span->after = spare_;
     spare_ = span;
-  else
+    ++spares_;
+  } else {
     core_.spans.put(span);
-}
-
-Span *Heap::neighbour_before(const Span *span) {
-  if (span->begin() == span->region->base.load(std::memory_order_relaxed)) return nullptr;
-  return core_.page_map.find(reinterpret_cast<void *>(span->begin() - 1));
-}
-
-Span *Heap::neighbour_after(const Span *span) {
-  if (span->end() ==
-      span->region->base.load(std::memory_order_relaxed) + span->region->size.load(std::memory_order_relaxed))
-    return nullptr;
-  return core_.page_map.find(reinterpret_cast<void *>(span->end()));
+  }
 }
 
 // The run keeps its first bytes, *rest takes what follows; both are unlisted. False without host memory, nothing changed.
 bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
-  const uintptr_t middle = run->begin() + first_bytes;
-  if (!core_.page_map.prepare_granules(middle, run->end() - middle)) return false;
-  Span *second = new_span(run->state.load(std::memory_order_relaxed), middle, run->bytes() - first_bytes, run->region);
+  Span *second = new_span(run->state.load(std::memory_order_relaxed), run->begin() + first_bytes,
+                          run->bytes() - first_bytes, run->region);
   if (second == nullptr) return false;
   second->streams = run->streams;
   second->stamp = run->stamp;
   run->size.store(first_bytes, std::memory_order_relaxed);
-  core_.page_map.set_ends(run->begin(), first_bytes, run);
-  core_.page_map.set_ends(middle, second->bytes(), second);
+  link_between(run, second, run->after);
   *rest = second;
   return true;
 }
 
-// Neighbours of one state; the result takes the streams of both. The page map is the caller's.
-Span *Heap::join(Span *first, Span *second) {
+// The span's place in its region; NULL for the region's end.
+void Heap::link_between(Span *before, Span *span, Span *after) {
+  span->before = before;
+  span->after = after;
+  (before != nullptr ? before->after : span->region->first) = span;
+  if (after != nullptr) after->before = span;
+}
+
+// Neighbours of one state become one span in no list, which takes the streams of both.
+Span *Heap::merge(Span *first, Span *second) {
   first->size.store(first->bytes() + second->bytes(), std::memory_order_relaxed);
   first->streams |= second->streams;
   if (first->stamp < second->stamp) first->stamp = second->stamp;
+  first->after = second->after;
+  if (first->after != nullptr) first->after->before = first;
   end_span(second);
-  return first;
-}
-
-// The same, with its ends marked; unlisted.
-Span *Heap::merge(Span *first, Span *second) {
-  join(first, second);
-  core_.page_map.set_ends(first->begin(), first->bytes(), first);
   return first;
 }
 
@@ -103,16 +99,15 @@ void Heap::list_hole(Span *hole) {
 // Makes a span that is in no list a free run, merged with neighbours of the same streams. Cannot fail.
 Span *Heap::free_run(Span *run) {
   run->state.store(SpanState::kFree, std::memory_order_relaxed);
-  Span *before = neighbour_before(run), *after = neighbour_after(run);
+  Span *before = run->before, *after = run->after;
   if (before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
     unlist_run(before);
-    run = join(before, run);
+    run = merge(before, run);
   }
   if (after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
     unlist_run(after);
-    run = join(run, after);
+    run = merge(run, after);
   }
-  core_.page_map.set_ends(run->begin(), run->bytes(), run);
   list_run(run);
   return run;
 }
@@ -124,11 +119,7 @@ void Heap::merge_all(bool any_streams) {
 }
 
 void Heap::merge_region(Region &region, bool any_streams) {
-  Span *previous = nullptr;
-  for (uintptr_t at = region.base.load(std::memory_order_relaxed),
-                 end = at + region.size.load(std::memory_order_relaxed);
-       at < end;) {
-    Span *span = span_at(at);
+  for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
     if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree) &&
         (any_streams || previous->streams == span->streams)) {
       unlist_run(previous);
@@ -136,31 +127,30 @@ void Heap::merge_region(Region &region, bool any_streams) {
       span = merge(previous, span);
       list_run(span);
     }
-    previous = span;
-    at = span->end();
   }
 }
 
-// The first bytes of a free run that is in no list get a span of their own, which the caller enters in the page map whole. NULL without
-// host memory, nothing changed.
+// The first bytes of a free run that is in no list get a span of their own. NULL without host memory, nothing changed.
 Span *Heap::cut_front(Span *run, uint64_t bytes) {
-  const uintptr_t begin = run->begin(), middle = begin + bytes;
-  if (!core_.page_map.prepare_granules(middle, run->bytes() - bytes)) return nullptr;
+  const uintptr_t begin = run->begin();
   Span *front = new_span(SpanState::kFree, begin, bytes, run->region);
   if (front == nullptr) return nullptr;
   front->streams = run->streams;
   front->stamp = run->stamp;
-  run->base.store(middle, std::memory_order_relaxed);
+  run->base.store(begin + bytes, std::memory_order_relaxed);
   run->size.store(run->bytes() - bytes, std::memory_order_relaxed);
-  core_.page_map.set_start(middle, run);
+  link_between(run->before, front, run);
   return front;
 }
 
-// Takes `count` granules out of a listed run that holds them; the rest stays free. The page map is the caller's.
+// Takes `count` granules out of a listed run that holds them; the rest stays free. The page map has room for them and is the caller's.
 Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
-  unlist_run(run);
-  const uint64_t head = FreeRuns::aligned_start(run, alignment) - run->begin();
+  const uintptr_t start = FreeRuns::aligned_start(run, alignment);
+  const uint64_t head = start - run->begin();
   const uint64_t bytes = count * kGranule;
+  if (!core_.page_map.prepare_granules(start, bytes))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
+  unlist_run(run);
   Span *rest = run;
   if (head != 0 && !split(run, head, &rest)) {
     list_run(run);

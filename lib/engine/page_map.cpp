@@ -6,6 +6,8 @@
 namespace gmm {
 namespace {
 
+__extension__ typedef unsigned __int128 Bits;  // one a granule of a page
+
 // Large sparse arrays come from the system as zero pages that cost nothing until touched; the program's allocator is for objects.
 void *map_zeroed(uint64_t size) {
   void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -58,65 +60,44 @@ bool PageMap::add_table(uintptr_t address) {
   return true;
 }
 
-bool PageMap::prepare_granules(uintptr_t base, uint64_t size) {
-  constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
-  const uintptr_t end = base + size;
-  if (base % kPage != 0 && !add_table(base)) return false;
-  if (end % kPage != 0 && !add_table(end - 1)) return false;
-  return true;
-}
-
-void PageMap::set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each) {
-  Page *page = writable_page(begin);
-  const uintptr_t entry = page->span.load(std::memory_order_relaxed);
-  if ((entry & 1) == 0) {
-    page->span.store(reinterpret_cast<uintptr_t>(span), std::memory_order_release);
-    return;
-  }
-  Table *table = reinterpret_cast<Table *>(entry - 1);
-  const uint32_t first = granule_of(begin), past = granule_of(end - 1) + 1;
-  if (!each && begin != base && past == kTableSize) {
-    // A page in the midst of a large block.
-    table->first.store(span, std::memory_order_release);
-    for (auto &word : table->starts) word.store(0, std::memory_order_release);
-    return;
-  }
-  // What follows the range and had no start of its own keeps its span.
-  if (past < kTableSize && (table->starts[past / 64].load(std::memory_order_relaxed) >> past % 64 & 1) == 0) {
-    table->spans[past].store(table->find(past), std::memory_order_release);
-    const uint64_t bits = table->starts[past / 64].load(std::memory_order_relaxed);
-    table->starts[past / 64].store(bits | uint64_t{1} << past % 64, std::memory_order_release);
-  }
-  const bool starts_here = begin == base;
+// The granules from `first` to before `past` of one page. starts: the range begins at `first`, and not in a page before.
+inline void PageMap::set_in_table(Table *table, uint32_t first, uint32_t past, Span *span, bool starts, bool each) {
+  static_assert(kTableSize == 128);
+  // Below 128 each, as a shift by the width of the type is undefined.
+  const Bits from = ~Bits{0} << first, to = ~Bits{0} >> (kTableSize - past), mask = from & to;
+  Bits bits = each ? mask : Bits{starts} << first;
   if (each)
     for (uint32_t i = first; i < past; ++i) table->spans[i].store(span, std::memory_order_release);
-  else if (starts_here)
+  else if (starts)
     table->spans[first].store(span, std::memory_order_release);
-  if (!starts_here) table->first.store(span, std::memory_order_release);
-  for (uint32_t word = first / 64; word <= (past - 1) / 64; ++word) {
-    const uint32_t low = word * 64 < first ? first % 64 : 0;
-    const uint32_t high = word * 64 + 64 > past ? past % 64 : 64;
-    const uint64_t mask = (high == 64 ? ~uint64_t{0} : (uint64_t{1} << high) - 1) & ~uint64_t{0} << low;
-    uint64_t bits = table->starts[word].load(std::memory_order_relaxed) & ~mask;
-    if (each)
-      bits |= mask;
-    else if (starts_here && word == first / 64)
-      bits |= uint64_t{1} << first % 64;
-    table->starts[word].store(bits, std::memory_order_release);
+  if (!starts) table->first.store(span, std::memory_order_release);
+  for (uint32_t word = 0; word < kTableSize / 64; ++word) {
+    const uint64_t kept =
+        table->starts[word].load(std::memory_order_relaxed) & ~static_cast<uint64_t>(mask >> word * 64);
+    table->starts[word].store(kept | static_cast<uint64_t>(bits >> word * 64), std::memory_order_release);
   }
 }
 
-void PageMap::set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each) {
+inline void PageMap::set_pages(uintptr_t base, uint64_t size, Span *span, bool each) {
   constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
-  while (begin < end) {
-    const uintptr_t next_page = (begin | (kPage - 1)) + 1;
-    set_in_page(base, begin, next_page < end ? next_page : end, span, each);
-    begin = next_page;
+  const uintptr_t end = base + size;
+  uint32_t first = granule_of(base);
+  bool starts = true;
+  for (uintptr_t at = base & ~(kPage - 1); at < end; at += kPage, first = 0, starts = false) {
+    Page *page = writable_page(at);
+    const uintptr_t entry = page->span.load(std::memory_order_relaxed);
+    if ((entry & 1) == 0) {
+      page->span.store(reinterpret_cast<uintptr_t>(span), std::memory_order_release);
+      continue;
+    }
+    const uintptr_t left = (end - at) >> kGranuleShift;
+    set_in_table(reinterpret_cast<Table *>(entry - 1), first,
+                 left < kTableSize ? static_cast<uint32_t>(left) : kTableSize, span, starts, each);
   }
 }
 
-void PageMap::set(uintptr_t base, uint64_t size, Span *span) { set_pages(base, base, base + size, span, false); }
-void PageMap::set_each(uintptr_t base, uint64_t size, Span *span) { set_pages(base, base, base + size, span, true); }
+void PageMap::set(uintptr_t base, uint64_t size, Span *span) { set_pages(base, size, span, false); }
+void PageMap::set_each(uintptr_t base, uint64_t size, Span *span) { set_pages(base, size, span, true); }
 
 void PageMap::set_extent(uintptr_t base, uint64_t size, Extent *extent) {
   for (uintptr_t address = base; address < base + size; address += uintptr_t{1} << kPageShift)

@@ -3,9 +3,10 @@
 //
 // Three levels over 48-bit addresses: 32 GiB, 2 MiB, and, where a 2 MiB page holds several spans, 16 KiB granules.
 // A page that lies in one span whole needs no third level. In a table one bit a granule says where a span starts, and a granule
-// without one belongs to the start before it: so a large block costs one entry a page, not one a granule, to make and to
-// free. Slabs mark every granule, as their blocks are looked up most. Writers hold the lock of the heap that owns
-// the page; leaves and tables are added by compare-and-swap and stay until the map goes.
+// without one belongs to the start before it: so a large block costs one entry a page, not one a granule. Only live spans are
+// entered: what is free or unbacked is found by its neighbours, and a free changes nothing here. Slabs mark every granule, as
+// their blocks are looked up most. Writers hold the lock of the heap that owns the page; leaves and tables are added by
+// compare-and-swap and stay until the map goes.
 //
 // A lookup of a live block is stable while its neighbours change: they touch entries and bits of their own granules only.
 #ifndef GMM_ENGINE_PAGE_MAP_H
@@ -30,7 +31,7 @@ class PageMap {
   // False when there is no memory.
   [[nodiscard]] bool init();
 
-  // The span that was last set for this address, or NULL. The caller checks that it covers the address and what it is.
+  // The live span that covers this address; where none does, any other or NULL. The caller checks that it covers the address and is live.
   Span *find(const void *address) const {
     const Page *page = page_of(reinterpret_cast<uintptr_t>(address));
     if (page == nullptr) return nullptr;
@@ -46,20 +47,19 @@ class PageMap {
 
   // Makes room for all that a region's range may need, so that set() cannot fail. False when there is no memory.
   [[nodiscard]] bool prepare(uintptr_t base, uint64_t size);
-  // Makes room for spans that begin or end inside 2 MiB pages of the range.
-  [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size);
+  // Makes room for a span of this range, which may begin or end inside a 2 MiB page.
+  [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size) {
+    constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
+    const uintptr_t end = base + size;
+    if (base % kPage != 0 && !has_table(base) && !add_table(base)) return false;
+    return end % kPage == 0 || has_table(end - 1) || add_table(end - 1);
+  }
 
   // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been prepared.
+  // Of what was set before, what overlaps the range is lost, also outside of it.
   void set(uintptr_t base, uint64_t size, Span *span);
   // The same, with an entry a granule, for a range in which lookups come often.
   void set_each(uintptr_t base, uint64_t size, Span *span);
-  // Marks the first and the last granule only: enough for coalescing, and the price is the same for every length.
-  void set_ends(uintptr_t base, uint64_t size, Span *span) {
-    mark(base, span);
-    mark(base + size - kGranule, span);
-  }
-  // The span that was marked at this end begins here now.
-  void set_start(uintptr_t base, Span *span) { mark(base, span); }
   void set_extent(uintptr_t base, uint64_t size, Extent *extent);
 
  private:
@@ -103,24 +103,10 @@ class PageMap {
   static uint32_t granule_of(uintptr_t address) {
     return static_cast<uint32_t>((address >> kGranuleShift) % kTableSize);
   }
+  bool has_table(uintptr_t address) { return (writable_page(address)->span.load(std::memory_order_relaxed) & 1) != 0; }
   bool add_table(uintptr_t address);
-  // The granule, or its page where that has no table and so belongs to one span.
-  void mark(uintptr_t address, Span *span) {
-    Page *page = writable_page(address);
-    const uintptr_t entry = page->span.load(std::memory_order_relaxed);
-    if ((entry & 1) == 0) {
-      page->span.store(reinterpret_cast<uintptr_t>(span), std::memory_order_release);
-      return;
-    }
-    Table *table = reinterpret_cast<Table *>(entry - 1);
-    const uint32_t granule = granule_of(address);
-    table->spans[granule].store(span, std::memory_order_release);
-    std::atomic<uint64_t> &word = table->starts[granule / 64];
-    word.store(word.load(std::memory_order_relaxed) | uint64_t{1} << granule % 64, std::memory_order_release);
-  }
-  // The part of a range that lies in one page.
-  void set_in_page(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
-  void set_pages(uintptr_t base, uintptr_t begin, uintptr_t end, Span *span, bool each);
+  static void set_in_table(Table *table, uint32_t first, uint32_t past, Span *span, bool starts, bool each);
+  void set_pages(uintptr_t base, uint64_t size, Span *span, bool each);
 
   const HostAllocator allocator_;
   std::atomic<Leaf *> *root_ = nullptr;

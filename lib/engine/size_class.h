@@ -21,8 +21,7 @@ inline constexpr uint64_t kMaxSize = uint64_t{1} << 46;
 
 // 1..8 are classes 0..7; above, each doubling (8, 16], (16, 32], ... has eight.
 constexpr uint32_t class_of_count(uint64_t count) {
-  if (count <= 8) return static_cast<uint32_t>(count - 1);
-  const uint32_t shift = static_cast<uint32_t>(std::bit_width(count - 1)) - 4;
+  const uint32_t shift = static_cast<uint32_t>(std::bit_width((count - 1) | 8)) - 4;
   return 8 * shift + static_cast<uint32_t>((count - 1) >> shift);
 }
 // The largest count of a class.

@@ -3,7 +3,7 @@
 //
 //   Region   addresses that may be coalesced: one reservation (VMM), or one driver allocation (other kinds)
 //   Extent   physical memory in a region: one handle (VMM), or the whole allocation
-//   Span     a run of granules; spans tile a region without gaps. A slab of small blocks, one large block, a free run, or unbacked addresses.
+//   Span     a run of granules; spans tile a region without gaps, each linked to its neighbours. A slab of small blocks, one large block, a free run, or unbacked addresses.
 //
 // All of it is written under the heap's lock. Readers without the lock (query, free) find a span through the page
 // map and check that it covers the address: spans are never returned to the system while the context lives, so a stale pointer
@@ -12,6 +12,7 @@
 #define GMM_ENGINE_SPAN_H
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "backend/backend.h"
@@ -25,6 +26,7 @@ struct Region;
 
 struct KeptContents;  // engine/backup.h
 struct RegionExtents;
+struct Span;
 struct HeapRegions;
 struct SpanOrder;  // free runs by size, slabs by class
 
@@ -58,6 +60,7 @@ struct Region : Link<HeapRegions> {
   List<Extent, RegionExtents> extents;
   std::atomic<uint32_t> paused{0};
   std::atomic<uint64_t> generation{0};
+  Span *first = nullptr;  // the span at its base
   bool dedicated = false;
   uint64_t live_spans = 0;   // slabs and large blocks
   uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
@@ -92,11 +95,17 @@ struct alignas(64) Span : Link<SpanOrder> {
   uint64_t free_blocks = 0;  // slab: bit i = block i lies here and not in a thread cache
   uint64_t streams = 0;      // free memory: streams whose queued work may still use it (bits of StreamOrder)
   uint64_t stamp = 0;        // and when it was freed (StreamOrder::stamp())
+  Span *before = nullptr;    // the spans around it in its region, NULL at the region's ends; under the heap's lock
+  Span *after = nullptr;
   // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans use the first: they end the
   // span without padding, and SlabSpan adds the rest.
-  static constexpr uint32_t kOwnSlots = 4;
+  static constexpr uint32_t kOwnSlots = 2;
   std::atomic<uint64_t> slots[kOwnSlots] = {};
 
+  // The span of a large block by its slot.
+  static Span *of_large(std::atomic<uint64_t> *slot) {
+    return reinterpret_cast<Span *>(reinterpret_cast<uintptr_t>(slot) - offsetof(Span, slots));
+  }
   uintptr_t begin() const { return base.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return size.load(std::memory_order_relaxed); }
   uintptr_t end() const { return begin() + bytes(); }
@@ -125,7 +134,7 @@ struct alignas(64) Span : Link<SpanOrder> {
 struct SlabSpan : Span {
   std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};
 };
-static_assert(sizeof(Span) == 96 + Span::kOwnSlots * sizeof(uint64_t), "the slots of a slab are one array");
+static_assert(sizeof(Span) == 112 + Span::kOwnSlots * sizeof(uint64_t), "the slots of a slab are one array");
 
 }  // namespace gmm
 #endif

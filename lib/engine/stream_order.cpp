@@ -14,14 +14,12 @@ StreamKey plain(StreamKey key) {
 
 }  // namespace
 
-uint64_t StreamOrder::bit_of(StreamKey key) {
+uint64_t StreamOrder::find_bit(StreamKey key) {
   key = plain(key);
-  if (last_ < slots_.size() && slots_[last_].key == key && !slots_[last_].retired)
-    return uint64_t{1} << (last_ < kBits ? last_ : kBits - 1);
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].retired || !(slots_[i].key == key)) continue;
     last_ = i;
-    return uint64_t{1} << (i < kBits ? i : kBits - 1);
+    return bit_at(i);
   }
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
@@ -30,11 +28,11 @@ uint64_t StreamOrder::bit_of(StreamKey key) {
     put_event(slot.noted);
     slot = Slot{key};
     last_ = i;
-    return uint64_t{1} << (i < kBits ? i : kBits - 1);
+    return bit_at(i);
   }
   if (!slots_.push_back(Slot{key})) return 0;
   last_ = slots_.size() - 1;
-  return uint64_t{1} << (slots_.size() <= kBits ? slots_.size() - 1 : kBits - 1);
+  return bit_at(last_);
 }
 
 template <typename Fn>

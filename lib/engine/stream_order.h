@@ -36,7 +36,11 @@ class StreamOrder {
 
   // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is no
   // memory to remember it.
-  uint64_t bit_of(StreamKey key);
+  uint64_t bit_of(StreamKey key) {
+    // Keys in slots have one name each, so one that is equal needs no other.
+    if (last_ < slots_.size() && slots_[last_].key == key && !slots_[last_].retired) return bit_at(last_);
+    return find_bit(key);
+  }
   // The bits that memory may carry to be given to a stream as it is: its own, and none when it shares the last one.
   uint64_t own_bit(StreamKey key) { return own_of(bit_of(key)); }
   static uint64_t own_of(uint64_t bit) { return bit & ~kSharedBit; }
@@ -88,6 +92,8 @@ class StreamOrder {
   Status record(NativeEvent event, gmm_stream stream);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
+  static uint64_t bit_at(uint64_t slot) { return uint64_t{1} << (slot < kBits ? slot : kBits - 1); }
+  uint64_t find_bit(StreamKey key);
   template <typename Fn>
   Status for_each(uint64_t bits, Fn fn);
 

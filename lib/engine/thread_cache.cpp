@@ -65,10 +65,11 @@ bool take_cached(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t ask
 
 namespace {
 
-// Without a cache, or past what is cached: straight from the heap.
-Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, const CacheEntry *back,
-                     uint32_t back_count, void **out, std::atomic<uint64_t> **slot) {
+// Without a cache, or past what is cached: straight from the heap. kGrow: it was asked without growth already.
+Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, Effort first, void **out,
+                     std::atomic<uint64_t> **slot) {
   for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
+    if (effort < first) continue;
     if (effort == Effort::kGrow) {
       const Core &core = heap.core();
       if (core.before_growth != nullptr) core.before_growth(core.before_growth_user);
@@ -85,8 +86,7 @@ Status central_alloc(Heap &heap, uint64_t size, uint64_t alignment, StreamKey ke
       return Status();
     }
     Span *span = nullptr;
-    GMM_TRY(heap.take_large(size, alignment, key, effort, back, back_count, &span));
-    back_count = 0;
+    GMM_TRY(heap.take_large(size, alignment, key, effort, nullptr, 0, &span));
     if (span == nullptr) continue;
     *out = reinterpret_cast<void *>(span->begin());
     *slot = &span->slot(0);
@@ -100,7 +100,7 @@ Status slow_alloc_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint6
                         void **out) {
   Heap &heap = *cache.heap;
   CacheEntry back[kLargeEntries];
-  const uint32_t count = take_large_entries(cache, bins, back);
+  uint32_t count = take_large_entries(cache, bins, back);
   for (StreamBins *other = cache.all; other != nullptr; other = other->next) {
     CacheEntry others[kLargeEntries];
     if (other->large_count != 0) heap.put_back(others, take_large_entries(cache, *other, others), other->key);
@@ -108,13 +108,22 @@ Status slow_alloc_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint6
   const StreamKey key = bins.key;
   if (alignment <= kGranule && take_over_large(cache, bins, size)) {
     if (count != 0) heap.put_back(back, count, key);
+    count = 0;
     if (take_cached(cache, bins, size, asked, out)) return Status();
   }
   leave(cache);
-  std::atomic<uint64_t> *slot = nullptr;
-  GMM_TRY(central_alloc(heap, size, alignment, key, back, count, out, &slot));
-  slot->store(asked, std::memory_order_relaxed);
-  while (!enter(cache)) wait_for_revoker(cache);
+  Span *span = nullptr;
+  GMM_TRY(heap.take_large(size, alignment, key, Effort::kNoGrowth, back, count, &span));
+  if (__builtin_expect(span != nullptr, 1)) {
+    *out = reinterpret_cast<void *>(span->begin());
+    span->slots[0].store(asked, std::memory_order_relaxed);
+  } else {
+    std::atomic<uint64_t> *slot = nullptr;
+    GMM_TRY(central_alloc(heap, size, alignment, key, Effort::kGrow, out, &slot));
+    slot->store(asked, std::memory_order_relaxed);
+  }
+  if (__builtin_expect(!enter_at_once(cache), 0))
+    while (!enter(cache)) wait_for_revoker(cache);
   count_alloc(cache, asked);
   leave(cache);
   return Status();
@@ -144,7 +153,7 @@ __attribute__((noinline)) Status slow_alloc(Heap &heap, uint64_t size, uint64_t 
   }
   std::atomic<uint64_t> *slot = nullptr;
   if (count == 0) {
-    GMM_TRY(central_alloc(heap, size, alignment, key, nullptr, 0, out, &slot));
+    GMM_TRY(central_alloc(heap, size, alignment, key, Effort::kNoGrowth, out, &slot));
   } else {
     --count;
     *out = batch[count].block;
@@ -191,6 +200,13 @@ __attribute__((noinline)) static Status aligned_alloc(Heap &heap, uint64_t size,
   return find_and_alloc(heap, (size + alignment - 1) & ~(alignment - 1), size, alignment, stream, out);
 }
 
+// The large block that was freed last does not fit. Inside enter().
+__attribute__((noinline)) static Status alloc_other_large(HeapCache &cache, StreamBins &bins, uint64_t size,
+                                                          void **out) {
+  if (take_cached(cache, bins, size, size, out)) return Status();
+  return slow_alloc_large(cache, bins, size, size, kUnit, out);
+}
+
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
   if (__builtin_expect(alignment > kUnit, 0)) return aligned_alloc(heap, size, alignment, stream, out);
   // A serial is never used again, so the cache of a heap that ended is not found.
@@ -210,8 +226,7 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
     return slow_alloc(heap, size, size, alignment, stream, out);
   }
   if (__builtin_expect(take_last_large(*cache, *bins, size, size, out), 1)) return Status();
-  leave(*cache);
-  return find_and_alloc(heap, size, size, alignment, stream, out);
+  return alloc_other_large(*cache, *bins, size, out);
 }
 
 bool alloc_at_once(Heap &heap, uint64_t size, gmm_stream stream, void **out) {

@@ -77,25 +77,31 @@ inline std::unique_ptr<Heap> make_heap(Engine &engine, Kind kind, uint64_t minim
 // Spans tile every region, free runs lie on memory, and the ledger holds what extents have.
 inline void check_heap(Engine &engine, Heap &heap) {
   LockGuard guard(heap.mutex);
+  constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
   uint64_t held = 0;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
     const uintptr_t end = region->base + region->size;
     uint64_t live = 0;
     bool last_was_unbacked = false;
-    for (uintptr_t at = region->base; at < end;) {
-      Span *span = engine.core.page_map.find(reinterpret_cast<void *>(at));
+    Span *span = region->first, *last = nullptr;
+    for (uintptr_t at = region->base; at < end; last = span, span = span->after) {
       ASSERT_NE(span, nullptr);
+      ASSERT_EQ(span->before, last);
       ASSERT_EQ(span->begin(), at);
       ASSERT_GT(span->bytes(), 0u);
       ASSERT_EQ(span->bytes() % kGranule, 0u);
       ASSERT_EQ(span->region, region);
       ASSERT_EQ(span->heap.load(), &heap);
-      ASSERT_EQ(engine.core.page_map.find(reinterpret_cast<void *>(span->end() - 1)), span);
       ASSERT_FALSE(span->is(SpanState::kNone));
       if (span->live()) {
         ++live;
         for (uintptr_t inside = span->begin(); inside < span->end(); inside += kGranule)
           ASSERT_EQ(engine.core.page_map.find(reinterpret_cast<void *>(inside)), span);
+      } else if (span->bytes() < kSearched) {
+        for (uintptr_t inside = span->begin(); inside < span->end(); inside += kGranule) {
+          const Span *found = engine.core.page_map.find(reinterpret_cast<void *>(inside));
+          ASSERT_FALSE(found != nullptr && found->live() && inside - found->begin() < found->bytes());
+        }
       }
       ASSERT_FALSE(last_was_unbacked && span->is(SpanState::kUnbacked)) << "unbacked neighbours are one span";
       last_was_unbacked = span->is(SpanState::kUnbacked);
@@ -112,6 +118,7 @@ inline void check_heap(Engine &engine, Heap &heap) {
       at = span->end();
       ASSERT_LE(at, end);
     }
+    ASSERT_EQ(span, nullptr);
     ASSERT_EQ(live, region->live_spans);
     for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent)) {
       if (extent->mapped || extent->handle.value != 0) held += extent->size;
