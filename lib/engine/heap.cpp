@@ -2,10 +2,20 @@
 // Slabs and blocks: see heap_runs.cpp for free runs, heap_grow.cpp for memory from the driver.
 #include "engine/heap.h"
 
+#include <cstddef>
+
 #include "engine/heap_registry.h"
 #include "engine/thread_cache.h"
 
 namespace gmm {
+namespace {
+
+// The first slot is a large block's.
+Span *span_of_large(std::atomic<uint64_t> *slot) {
+  return reinterpret_cast<Span *>(reinterpret_cast<uintptr_t>(slot) - offsetof(Span, slots));
+}
+
+}  // namespace
 
 Heap::Heap(Core &core, const HeapOptions &options)
     : core_(core),
@@ -127,7 +137,7 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
   if (back_count != 0) {
     const uint64_t bit = note_frees(key);
     growth_.freed();
-    for (uint32_t i = 0; i < back_count; ++i) put_back_large(Span::of_large(back[i].slot), bit);
+    for (uint32_t i = 0; i < back_count; ++i) put_back_large(span_of_large(back[i].slot), bit);
   }
   Span *run = nullptr;
   GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));

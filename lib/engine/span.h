@@ -12,7 +12,6 @@
 #define GMM_ENGINE_SPAN_H
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "backend/backend.h"
@@ -102,10 +101,6 @@ struct alignas(64) Span : Link<SpanOrder> {
   static constexpr uint32_t kOwnSlots = 2;
   std::atomic<uint64_t> slots[kOwnSlots] = {};
 
-  // The span of a large block by its slot.
-  static Span *of_large(std::atomic<uint64_t> *slot) {
-    return reinterpret_cast<Span *>(reinterpret_cast<uintptr_t>(slot) - offsetof(Span, slots));
-  }
   uintptr_t begin() const { return base.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return size.load(std::memory_order_relaxed); }
   uintptr_t end() const { return begin() + bytes(); }
