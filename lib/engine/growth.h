@@ -7,10 +7,12 @@
 //
 // Moving has a budget of time, so that a program whose holes never fit does not spend its day in the driver: each block that
 // the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the driver takes for it.
-// With nothing left the heap grows past the allowance instead. Asking which streams are done has such a budget too.
+// A program that needs the same moves again and again, as one whose steps need nearly all that is held for one large block, finds peace with some more
+// memory: once half of the budget is spent, the allowance rises by what is spent of the rest, up to a seventh. With nothing left the heap
+// grows past it. Asking which streams are done has such a budget too.
 //
-// Free memory moves when the work that used it is done. A host that is far ahead of its device finds little that is: before it grows past the
-// allowance by much, it waits for the device, for which there is a budget as well.
+// Free memory moves when the work that used it is done. A host that is far ahead of its device finds little that is. It has the largest
+// allowance at once, and waits for the device before it grows past that, for which there is a budget as well.
 //
 // Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is
 // freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good. Before anything
@@ -28,7 +30,7 @@ class GrowthPolicy {
  public:
   // A block of this size came from the heap.
   void took(uint64_t bytes) {
-    moves_.earn(32 + static_cast<int64_t>(bytes >> 16));
+    moves_.earn(32 + static_cast<int64_t>(bytes >> 18));
     questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
     drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
     waits_.earn(static_cast<int64_t>(bytes >> 16));
@@ -53,21 +55,27 @@ class GrowthPolicy {
     return peak_live_;
   }
 
-  // Bytes that a heap may hold when this many were live at once.
-  static uint64_t allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
+  // Bytes that a heap may hold when this many were live at once: at first, when free memory can be moved but that has become too dear, and now.
+  static uint64_t least_allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
+  static uint64_t largest_allowance(uint64_t peak_live) { return peak_live + peak_live / 7; }
+  uint64_t allowance(uint64_t peak_live) const {
+    const uint64_t least = least_allowance(peak_live), most = largest_allowance(peak_live);
+    const int64_t half = moves_.most / 2, spent = half - moves_.left;
+    if (behind_ || spent >= half) return most;
+    return spent <= 0 ? least : least + (most - least) / 1024 * static_cast<uint64_t>(spent * 1024 / half);
+  }
   // Of `need` bytes, those to come from free extents.
   uint64_t to_move(uint64_t held, uint64_t need, uint64_t peak_live) const {
-    const uint64_t allowed = allowance(peak_live);
-    if (moves_.left < 0 || held + need <= allowed) return 0;
-    const uint64_t over = held + need - allowed;
-    return over < need ? over : need;
+    return moves_.left < 0 ? 0 : over(allowance(peak_live), held, need);
   }
+  // Whether the device is too far behind for that: it still works on the free memory.
+  void is_behind(bool behind) { behind_ = behind; }
   // Bytes of new memory to take when `need` are wanted: a multiple of kExtentAlignment, as `need` is.
   uint64_t to_take(uint64_t held, uint64_t need, uint64_t peak_live, uint64_t minimum) const {
     uint64_t step = largest_extent(held);
     if (step > held) step = round(held);  // at first as much again as there is
     if (!only_grew_) {
-      const uint64_t allowed = allowance(peak_live),
+      const uint64_t allowed = least_allowance(peak_live),
                      room = allowed > held ? (allowed - held) & ~(kExtentAlignment - 1) : 0;
       if (step > room) step = room;
     }
@@ -99,12 +107,17 @@ class GrowthPolicy {
     }
   };
 
+  static uint64_t over(uint64_t allowed, uint64_t held, uint64_t need) {
+    if (held + need <= allowed) return 0;
+    const uint64_t bytes = held + need - allowed;
+    return bytes < need ? bytes : need;
+  }
   static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
-  Budget moves_{50'000'000, 50'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
+  Budget moves_{100'000'000, 100'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
       waits_{500'000'000, 500'000'000};
   uint64_t peak_live_ = 0;
-  bool only_grew_ = true, never_freed_ = true;
+  bool only_grew_ = true, never_freed_ = true, behind_ = false;
 };
 
 }  // namespace gmm

@@ -122,6 +122,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
   if (may_move)
     if (const uint64_t moves = growth_.to_move(held, window.bytes, peak); moves != 0)
       move_free_extents(&fill, moves, bytes);
+  growth_.is_behind(false);
   Status status;
   uint64_t moved = fill.bytes;
   for (bool again = true; fill.bytes < window.bytes;) {

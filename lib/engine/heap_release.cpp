@@ -84,13 +84,17 @@ void Heap::wait_to_move(uint64_t bytes) {
     {
       LockGuard guard(mutex);
       if (kept_for_graph_ || !growth_.may_wait() || core_.deferred.load(std::memory_order_relaxed) != 0) return;
-      const uint64_t wanted = growth_.to_move(own_ledger_.held(), bytes, live_peak(bytes));
+      const uint64_t held = own_ledger_.held(), peak = live_peak(bytes);
+      uint64_t wanted = growth_.to_move(held, bytes, peak);
       if (wanted < kWorthIt) return;
       uint64_t bits = 0, done = 0, busy = 0;
       for_each_releasable([&](Span *run) { bits |= run->streams; });
       streams_.ask(bits);
       for_each_releasable([&](Span *run) { (is_done(run) ? done : busy) += run->bytes(); });
       if (done >= wanted || busy < kWorthIt || streams_.any_capturing()) return;
+      growth_.is_behind(true);
+      wanted = growth_.to_move(held, bytes, peak);
+      if (done >= wanted) return;
       growth_.waited(kRound);
     }
     nanosleep(&kSleep, nullptr);

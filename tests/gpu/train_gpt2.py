@@ -68,7 +68,8 @@ def make_model(torch, shape, length):
 def child(arguments):
     """Does steps when a line of its input says so, and prints one JSON object for each line."""
     begin = time.monotonic()
-    if arguments.child == "gmm" and not arguments.rehearse:
+    allocator = "" if arguments.rehearse else arguments.child
+    if allocator == "gmm":
         import gmm
         import gmm.torch
 
@@ -118,10 +119,10 @@ def child(arguments):
             loss = step()
             wait()
             times.append(time.perf_counter() - start)
-        answer(times=times)
+        answer(times=times, calls=gmm.context().stats().backend_calls if allocator == "gmm" else 0)
     if arguments.rehearse:
         reserved = live = 0
-    elif arguments.child == "gmm":
+    elif allocator == "gmm":
         statistics_now = gmm.context().stats(device=0)
         reserved, live = statistics_now.peak_reserved_bytes, statistics_now.peak_live_bytes
     else:
@@ -160,12 +161,15 @@ def compare(arguments):
         started = [trainer.read() for trainer in trainers]
         print(f"# PyTorch {started[0]['version']}; batch {arguments.batch} x {arguments.length} tokens; started in "
               f"{max(one['started'] for one in started):.1f} s", flush=True)
-        ratios, times = [], {trainer.name: [] for trainer in trainers}
+        ratios, calls, times = [], [], {trainer.name: [] for trainer in trainers}
         for number in range(arguments.blocks):
             block = {}
             for trainer in trainers if number % 2 else reversed(trainers):
-                took = trainer.ask(arguments.steps)["times"]
+                told = trainer.ask(arguments.steps)
+                took = told["times"]
                 times[trainer.name] += took
+                if trainer.name == "gmm":
+                    calls.append(told["calls"])
                 block[trainer.name] = statistics.median(took)
             ratios.append(block["gmm"] / block["torch"])
         ends = {trainer.name: trainer.ask("end") for trainer in trainers}
@@ -176,7 +180,8 @@ def compare(arguments):
             trainer.process.wait()
     ratio = statistics.median(ratios)
     print(f"# step: PyTorch's allocator {1e3 * statistics.median(times['torch']):.3f} ms, gmm {1e3 * statistics.median(times['gmm']):.3f} ms (medians of "
-          f"{len(times['gmm'])} steps); ratios of blocks {min(ratios):.4f} to {max(ratios):.4f}", flush=True)
+          f"{len(times['gmm'])} steps); ratios of blocks {' '.join(f'{one:.3f}' for one in ratios)}", flush=True)
+    print(f"# calls of gmm into the driver after each block: {' '.join(map(str, calls))}", flush=True)
     for name, end in ends.items():
         print(f"# {name}: peak reserved {end['reserved'] / MIB:.1f} MiB, peak live {end['live'] / MIB:.1f} MiB, last loss {end['loss']:.4f}", flush=True)
     return ratio, ends

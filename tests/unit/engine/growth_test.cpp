@@ -16,7 +16,7 @@ TEST(Growth, NothingMovesInsideTheAllowance) {
 
 TEST(Growth, WhatIsOverTheAllowanceMoves) {
   GrowthPolicy policy;
-  const uint64_t peak = 128 * kMiB, allowed = GrowthPolicy::allowance(peak);
+  const uint64_t peak = 128 * kMiB, allowed = GrowthPolicy::least_allowance(peak);
   EXPECT_EQ(policy.to_move(allowed, 20 * kMiB, peak), 20 * kMiB);
   EXPECT_EQ(policy.to_move(allowed - 5 * kMiB, 20 * kMiB, peak), 15 * kMiB);
   EXPECT_EQ(policy.to_move(2 * allowed, 20 * kMiB, peak), 20 * kMiB) << "never more than is needed";
@@ -34,6 +34,43 @@ TEST(Growth, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
     policy.took(8 * kMiB);
     ASSERT_LT(blocks, 10'000u);
   }
+}
+
+// A program whose every step needs the same move gets so much more memory that it needs none, and not all at once.
+TEST(Growth, MovesThatComeAgainAndAgainAreBoughtOff) {
+  GrowthPolicy policy;
+  const uint64_t peak = 7000 * kMiB, least = GrowthPolicy::least_allowance(peak),
+                 most = GrowthPolicy::largest_allowance(peak);
+  EXPECT_EQ(most, 8000 * kMiB);
+  uint64_t moves = 0, before = least, rises = 0, largest_rise = 0;
+  for (; policy.to_move(most - 1, 2 * kMiB, peak) != 0 && before < most; ++moves) {
+    ASSERT_LT(moves, 100'000u);
+    policy.moved(24 * kMiB);
+    const uint64_t now = policy.allowance(peak);
+    ASSERT_GE(now, before);
+    if (now != before) {
+      if (rises++ == 0) {
+        EXPECT_GT(moves, 500u) << "at first memory is worth more";
+      }
+      if (now - before > largest_rise) largest_rise = now - before;
+    }
+    before = now;
+  }
+  EXPECT_EQ(before, most);
+  EXPECT_LT(largest_rise, (most - least) / 100);
+  for (int block = 0; block < 100'000; ++block) policy.took(2048 * kMiB);
+  EXPECT_EQ(policy.allowance(peak), least) << "later moves are cheap again";
+}
+
+TEST(Growth, ADeviceThatIsBehindMakesRoomForMore) {
+  GrowthPolicy policy;
+  const uint64_t peak = 7000 * kMiB;
+  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
+  policy.is_behind(true);
+  EXPECT_EQ(policy.to_move(7000 * kMiB, 1000 * kMiB, peak), 0u);
+  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 500 * kMiB);
+  policy.is_behind(false);
+  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
 }
 
 TEST(Growth, AHeapThatOnlyGrowsTakesSteps) {
