@@ -167,7 +167,8 @@ static void what_queued_work_still_uses_is_waited_for(void) {
   REQUIRE(pthread_create(&opener, NULL, open_later, &hold) == 0);
   void *larger = ALLOC_STREAM(192 * MIB, stream);
   CHECK_MESSAGE(atomic_load(&hold.open) == 1, "the allocation did not wait");
-  CHECK_MESSAGE(stats().reserved_bytes <= 232 * MIB, "%llu MiB are held for 224",
+  // 384 without it. A device that is behind has an allowance of a seventh.
+  CHECK_MESSAGE(stats().reserved_bytes <= 256 * MIB, "%llu MiB are held for 224",
                 (unsigned long long)(stats().reserved_bytes / MIB));
   pthread_join(opener, NULL);
   OK(gmm_free(context, larger, stream));

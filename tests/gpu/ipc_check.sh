@@ -31,11 +31,11 @@ check() {
   fi
 }
 
-check 'memory of each kind, revocation' 15 "$build/tests/api/conformance_ipc"
-check 'events: a stream waits on the device' 10 "$build/tests/api/conformance_ipc_events"
-check 'descriptors, the legacy handle, pid namespaces' 10 "$build/tests/api/conformance_ipc_reach"
-check 'either side killed, device memory counted' 15 "$build/tests/ipc_lifetimes"
-if timeout -k 2 40 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 60 --iterations 150 --blocks 4 --threads "${GMM_IPC_AT_ONCE:-64}" \
+check 'memory of each kind, revocation' 120 "$build/tests/api/conformance_ipc"
+check 'events: a stream waits on the device' 30 "$build/tests/api/conformance_ipc_events"
+check 'descriptors, the legacy handle, pid namespaces' 40 "$build/tests/api/conformance_ipc_reach"
+check 'either side killed, device memory counted' 40 "$build/tests/ipc_lifetimes"
+if timeout -k 2 120 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 60 --iterations 150 --blocks 4 --threads "${GMM_IPC_AT_ONCE:-64}" \
   --kind vmm,device --json >"$work/rows" 2>"$work/log"; then
   echo "ok - gmm-bench ipc"
   cat "$work/rows" >>"$output"
