@@ -286,6 +286,11 @@ Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
   return Status();
 }
 
+void Heap::export_anew(const void *block, uint64_t old_id, uint64_t id) {
+  for (Use &use : uses_)
+    if (use.block == block && use.exported == old_id) use.exported = id;
+}
+
 bool Heap::exported_as(const void *block, uint64_t id) const {
   for (const Use &use : uses_)
     if (use.block == block && use.exported == id) return true;

@@ -75,6 +75,8 @@ class Heap {
   Status record_use(const CacheEntry &block, gmm_stream stream);
   // The block is exported under *id, or was already: then *id becomes the known one. With `mutex` held.
   Status mark_exported(const CacheEntry &block, uint64_t *id);
+  // Exported under another id from now on. With `mutex` held.
+  void export_anew(const void *block, uint64_t old_id, uint64_t id);
   // Whether the live block at this address was exported under this id. With `mutex` held.
   bool exported_as(const void *block, uint64_t id) const;
   // At the free of such a block: puts `key` behind those streams. *kept: importers hold its memory, and the heap keeps it aside

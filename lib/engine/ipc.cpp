@@ -152,9 +152,17 @@ Status Sharing::find_export(const Block &block, Export *out) {
   std::memcpy(fresh.token, run->token, sizeof fresh.token);
   fresh.id = next_id_;
   GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &fresh.id));
-  if (const Export *known = export_of(fresh.id)) {
-    *out = *known;
-    return Status();
+  if (fresh.id != next_id_) {
+    Export *known = export_of(fresh.id);
+    if (known != nullptr &&
+        std::equal(fresh.extents, fresh.extents + fresh.pieces, known->extents, known->extents + known->pieces)) {
+      *out = *known;
+      return Status();
+    }
+    // A pause has made one extent of several since. Importers know what they have by its old name.
+    if (known != nullptr) std::swap(fresh.self_imports, known->self_imports);
+    block.heap->export_anew(reinterpret_cast<void *>(block.base), fresh.id, next_id_);
+    fresh.id = next_id_;
   }
   ++next_id_;
   exports_.push_back_reserved(fresh);

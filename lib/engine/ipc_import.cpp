@@ -205,8 +205,10 @@ Status Sharing::close_own(const void *memory) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
   LockGuard guard(mutex_);
+  LockGuard heap_guard(block.heap->mutex);
   for (Export &entry : exports_)
-    if (entry.block == block.base && entry.self_imports != 0 && block_lives(entry)) {
+    if (entry.block == block.base && entry.self_imports != 0 &&
+        block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) {
       --entry.self_imports;
       return Status();
     }

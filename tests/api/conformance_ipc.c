@@ -176,6 +176,31 @@ static void the_importer_may_die(void) {
   SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
 }
 
+// A pause may make one extent of several, which are other memory for importers then.
+static void a_new_handle_after_a_pause_is_good(void) {
+  enum { BLOCKS = 12 };
+  char *blocks[BLOCKS];
+  gmm_ipc_import_desc desc = import_desc();
+  void *first = NULL, *again = NULL;
+  for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(2 * MIB)) != NULL);
+  gmm_ipc_handle handle;
+  OK(gmm_ipc_export(context, blocks[0] + 5, &handle));
+  OK(gmm_ipc_import(context, &handle, &desc, &first));
+  for (unsigned round = 0; round < 3; ++round) {
+    OK(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+    for (unsigned i = 0; i < BLOCKS; i += 3) {
+      OK(gmm_ipc_export(context, blocks[i] + 7, &handle));
+      OK(gmm_ipc_import(context, &handle, &desc, &again));
+      CHECK(again == blocks[i] + 7);
+      OK(gmm_ipc_close(context, again));
+    }
+  }
+  OK(gmm_ipc_close(context, first));
+  RESULT(gmm_ipc_close(context, first), GMM_ERROR_UNBALANCED);
+  for (unsigned i = 0; i < BLOCKS; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+}
+
 static void memory_with_importers_is_not_paused(void) {
   NEEDS_SHARING();
   gmm_tag tag = make_tag("shared", GMM_CONTENTS_HOST);
@@ -393,6 +418,7 @@ int main(int count, char **words) {
   KINDS(the_importer_may_die, SHAREABLE);
   KINDS(the_importer_sees_later_changes, SHAREABLE);
   KINDS(several_importers_at_once, SHAREABLE);
+  KINDS(a_new_handle_after_a_pause_is_good, 1u << GMM_KIND_VMM);
   KINDS(memory_with_importers_is_not_paused, 1u << GMM_KIND_VMM);
   KINDS(another_user_is_refused, SHAREABLE);
   KINDS(bad_exports_are_refused, SHAREABLE);
