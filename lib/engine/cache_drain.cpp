@@ -50,10 +50,8 @@ void empty_cache(HeapCache &cache, bool owner, Vector<CacheEntry> *per_thread) {
       for (uint32_t i = 0; i < bins->large_count; ++i) kept += bins->large[i].bytes;
     } else if (bins->large_count != 0) {
       CacheEntry large[kLargeEntries];
-      for (uint32_t i = 0; i < bins->large_count; ++i) large[i] = bins->large[i].entry;
-      cache.heap->put_back(large, bins->large_count, bins->key);
-      bins->large_count = 0;
-      bins->large_capacity = kFewLargeEntries;
+      const uint32_t count = take_large_entries(cache, *bins, large);
+      cache.heap->put_back(large, count, bins->key);
     }
     for (Bin &bin : bins->bins) {
       if (apart) {

@@ -45,7 +45,7 @@ StreamBins *bins_of(HeapCache &cache, gmm_stream stream);
 Bin *stack_of(HeapCache &cache, StreamBins &bins, uint32_t index);
 // Bytes of a stack's array.
 uint64_t stack_room(uint64_t block_bytes);
-// All large blocks of a stream out of the cache; their number, up to kLargeEntries. Inside enter().
+// All large blocks of a stream out of the cache; their number, up to kLargeEntries. Inside enter(), or while the owner is kept out.
 uint32_t take_large_entries(HeapCache &cache, StreamBins &bins, CacheEntry *out);
 
 // Room in a full stack: where this thread frees what others allocate it grows or goes to whoever wants such blocks, else half of it goes to the heap. Inside enter(), as the next ones.
