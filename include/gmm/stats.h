@@ -94,7 +94,7 @@ GMM_API gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *
  * time, and every pause, resume, trim, reset, heap and end of a thread. The environment's GMM_TRACE=file does it from the context's creation
  * to its end; a `%p` in the name becomes the process id.
  *
- * Format: binary, little-endian, "gmmtrace" and a version (1) at its start; lib/engine/TRACE.md describes it. `gmm replay` runs it,
+ * Format: binary, little-endian, "gmmtrace" and a version (1) at its start; lib/engine/trace/FORMAT.md describes it. `gmm replay` runs it,
  * `gmm trace` prints it as text. Each thread collects 64 KiB before it writes them, so a program that is killed loses the last events of each
  * thread, and what it wrote can be read. A child of fork() writes nothing. What cannot be written is counted, and gmm_trace_end() says how much
  * that is. The program's own SIGXFSZ and SIGPIPE are not raised for it.

@@ -8,7 +8,7 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "engine/context.h"
+#include "engine/context/context.h"
 
 namespace gmm {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
-#include "engine/capture.h"
-#include "engine/query.h"
-#include "engine/thread_cache.h"
+#include "engine/context/query.h"
+#include "engine/heap/capture.h"
+#include "engine/heap/thread_cache.h"
 
 using namespace gmm;
 

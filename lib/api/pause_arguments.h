@@ -4,7 +4,7 @@
 #define GMM_API_PAUSE_ARGUMENTS_H
 
 #include "api/arguments.h"
-#include "engine/ticket.h"
+#include "engine/context/ticket.h"
 
 namespace gmm {
 

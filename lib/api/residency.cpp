@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/residency.h"
+#include "engine/range/residency.h"
 
 #include "api/arguments.h"
 

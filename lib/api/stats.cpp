@@ -54,7 +54,7 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
   if (status.ok()) context->collect_ended_captures(true);
   if (status.ok()) status = collect_statistics(context->heaps, copy, &statistics);
   if (!status.ok()) return result_of(status);
-  // One ledger knows the true peak of a device or tag; the heaps' peaks need not have been at one time.
+  // One quota knows the true peak of a device or tag; the heaps' peaks need not have been at one time.
   const bool kind = (copy.flags & GMM_SCOPE_KIND) != 0, device = (copy.flags & GMM_SCOPE_DEVICE) != 0,
              tag = (copy.flags & GMM_SCOPE_TAG) != 0;
   if (!kind)
@@ -99,7 +99,7 @@ gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *byte
   if (status.ok()) status = check_scope(*context, scope, &copy);
   if (!status.ok()) return result_of(status);
   uint64_t released = 0;
-  if (context->core.deferred.load(std::memory_order_acquire) != 0) {
+  if (context->core.defer_depth.load(std::memory_order_acquire) != 0) {
     context->put_off_trim();
     status = remark(GMM_UNCHANGED, "gmm_trim: put off to the end of gmm_defer_begin().");
   } else {

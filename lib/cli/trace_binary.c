@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary format: the threads' events, merged by time into one order (lib/engine/trace.h says why that is right). */
+/* The binary format: the threads' events, merged by time into one order (lib/engine/trace/trace.h says why that is right). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary format below its events: the file's chunks, and one thread's records. lib/engine/TRACE.md describes it. */
+/* The binary format below its events: the file's chunks, and one thread's records. lib/engine/trace/FORMAT.md describes it. */
 #ifndef GMM_CLI_TRACE_CHUNKS_H
 #define GMM_CLI_TRACE_CHUNKS_H
 

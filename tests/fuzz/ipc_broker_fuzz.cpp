@@ -14,9 +14,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/ipc_broker.h"
-#include "engine/ipc_client.h"
-#include "engine/ipc_directory.h"
+#include "engine/ipc/broker.h"
+#include "engine/ipc/client.h"
+#include "engine/ipc/directory.h"
 #include "standalone.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "engine/ipc_handle.h"
+#include "engine/ipc/handle.h"
 #include "standalone.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -14,27 +14,21 @@ import tap  # noqa: E402
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
-# The engine's features. A file belongs to the feature whose name its own name is, or begins with: ipc_server.cpp to ipc.
-# A feature knows the core, never another feature. backup and resume are parts of pause.
-FEATURES = ("pause", "residency", "ipc", "limits", "stats", "pin", "trace")
-FEATURE_OF = {"backup": "pause", "resume": "pause"}
+# The rooms of the engine, and what each may include beside itself, base and backend.h. An entry with a slash is one header.
+# heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. Snapshots name tags.
+ROOMS = {
+    "space": (),
+    "heap": ("space", "limits/quota.h"),
+    "limits": ("heap", "space"),
+    "range": ("heap", "space"),
+    "backup": ("heap", "space"),
+    "pause": ("backup", "limits", "heap", "space"),
+    "ipc": ("heap", "space"),
+    "trace": ("limits", "heap", "space"),
+    "context": ("space", "heap", "limits", "range", "backup", "pause", "ipc", "trace"),
+}
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
-FACTORY = "engine/context_factory.cpp"
-# What stands above the features and knows them all.
-CONTEXT = ("context", "query", "ticket")
-
-
-def feature(path):
-    stem = pathlib.PurePath(path).stem
-    for name in FEATURES + tuple(FEATURE_OF):
-        if stem == name or stem.startswith(name + "_"):
-            return FEATURE_OF.get(name, name)
-    return None
-
-
-def is_context(path):
-    stem = pathlib.PurePath(path).stem
-    return any(stem == name or stem.startswith(name + "_") for name in CONTEXT)
+FACTORY = "engine/context/factory.cpp"
 
 
 def objection(source, target):
@@ -67,16 +61,12 @@ def objection(source, target):
         return f"only {FACTORY} names a concrete backend"
     if wanted != "engine":
         return f"the engine does not know {wanted}"
-    if is_context(source):
+    here, there = source.split("/")[1], target.split("/")[1]
+    if here not in ROOMS:
+        return f"no rule for the room {here}"
+    if here == there or there in ROOMS[here] or target[len("engine/"):] in ROOMS[here]:
         return None
-    if is_context(target):
-        return "only the context and the interface know the context"
-    here, there = feature(source), feature(target)
-    if there is None or here == there:
-        return None
-    if here is None:
-        return f"the core does not know its features ({there})"
-    return f"the feature {here} does not know the feature {there}"
+    return f"the room {here} does not know {there}"
 
 
 def sources(root):
@@ -147,18 +137,21 @@ def problems(root):
 
 
 PLANTED = [  # file, the include in it, a word of the objection
-    ("base/list.h", "engine/heap.h", "base depends on nothing"),
+    ("base/list.h", "engine/heap/heap.h", "base depends on nothing"),
     ("backend/host/memory.cpp", "backend/cuda/driver.h", "a backend knows"),
-    ("backend/backend.h", "engine/heap.h", "a backend knows"),
-    ("engine/pause.cpp", "engine/stats.h", "the feature pause does not know the feature stats"),
-    ("engine/ipc_server.cpp", "engine/limits.h", "the feature ipc does not know"),
-    ("engine/pause.cpp", "engine/context.h", "know the context"),
-    ("engine/heap.cpp", "engine/pause.h", "the core does not know"),
-    ("engine/context.cpp", "backend/host/memory.h", "names a concrete backend"),
+    ("backend/backend.h", "engine/heap/heap.h", "a backend knows"),
+    ("engine/pause/pause.cpp", "engine/ipc/ipc.h", "the room pause does not know ipc"),
+    ("engine/ipc/server.cpp", "engine/limits/limits.h", "the room ipc does not know limits"),
+    ("engine/pause/pause.cpp", "engine/context/context.h", "does not know context"),
+    ("engine/heap/heap.cpp", "engine/pause/pause.h", "the room heap does not know pause"),
+    ("engine/heap/heap.cpp", "engine/limits/tag.h", "the room heap does not know limits"),
+    ("engine/space/span.h", "engine/heap/heap.h", "the room space does not know heap"),
+    ("engine/attic/old.h", "engine/space/span.h", "no rule for the room attic"),
+    ("engine/context/context.cpp", "backend/host/memory.h", "names a concrete backend"),
     ("api/memory.cpp", "backend/backend.h", "the interface calls the engine only"),
-    ("cli/main.cpp", "engine/heap.h", "public interface only"),
-    ("engine/heap.h", "engine/gone.h", "no such file"),
-    ("engine/heap.h", "engine/ring.h", "in a ring"),
+    ("cli/main.cpp", "engine/heap/heap.h", "public interface only"),
+    ("engine/heap/heap.h", "engine/heap/gone.h", "no such file"),
+    ("engine/heap/heap.h", "engine/heap/ring.h", "in a ring"),
 ]
 
 
@@ -169,8 +162,8 @@ def finds(source, target, words):
         for name in (target, source):
             path = root / "lib" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if name != "engine/gone.h":
-                path.write_text('#include "engine/heap.h"\n' if name == "engine/ring.h" else "")
+            if name != "engine/heap/gone.h":
+                path.write_text('#include "engine/heap/heap.h"\n' if name == "engine/heap/ring.h" else "")
         (root / "lib" / source).write_text(f'#include "{target}"\n')
         return any(words in line for line in problems(root)[0])
 

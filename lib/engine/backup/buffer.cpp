@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/backup/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cinttypes>
+
+#include "base/os_memory.h"
+
+namespace gmm {
+
+Status BackupBuffer::open(Device device, uint64_t size) {
+  if (data_ != nullptr) return Status();
+  size = (size + os::kHugePage - 1) & ~(os::kHugePage - 1);
+  void *memory = nullptr;
+  GMM_TRY(os::map_anonymous(size, os::kHugePage, &memory));
+  madvise(memory, size, MADV_HUGEPAGE);  // a hint
+  madvise(memory, size, MADV_DONTFORK);  // a hint: a child has no use for it, and need not copy locked pages
+  data_ = static_cast<char *>(memory);
+  size_ = size;
+  if (core_.backend->id() == GMM_BACKEND_HOST) {
+    device_data_ = memory;
+    return Status();
+  }
+  MessageGuard keep;
+  pinned_ = core_.backend->pin(memory, size, 0, device, &device_data_).ok();
+  if (!pinned_) {
+    device_data_ = nullptr;
+    core_.log.write(LogLevel::kWarning, "A buffer for copies stays pageable, and they are slower: %s", last_message());
+  }
+  return Status();
+}
+
+uint64_t BackupBuffer::close() {
+  if (data_ == nullptr) return 0;
+  const uint64_t size = size_;
+  if (pinned_)
+    core_.deferred_release.unpin_pages(*core_.backend, data_, size_);
+  else
+    munmap(data_, size_);
+  abandon();
+  return size;
+}
+
+void BackupBuffer::abandon() {
+  data_ = nullptr;
+  device_data_ = nullptr;
+  size_ = 0;
+  pinned_ = false;
+}
+
+}  // namespace gmm

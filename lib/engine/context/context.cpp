@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/context/context.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/heap/capture.h"
+#include "engine/heap/thread_cache.h"
+
+namespace gmm {
+namespace {
+
+// A page that reads as zero in a forked child.
+Gate *make_gate() {
+  void *page = mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return nullptr;
+  if (madvise(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)), MADV_WIPEONFORK) != 0) {
+    munmap(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+    return nullptr;
+  }
+  return ::new (page) Gate();
+}
+
+}  // namespace
+
+Context::Context(const HostAllocator &allocator, const Log &log)
+    : core(allocator, log),
+      tags(allocator),
+      heaps(allocator),
+      captures(allocator),
+      pins(core),
+      trace(core),
+      pauser(core, heaps, tags),
+      sharing(core, heaps),
+      decommit(core, heaps) {}
+
+Status Context::check(const Context *context) {
+  if (__builtin_expect(context == nullptr, 0))
+    return fail(GMM_ERROR_NULL_ARGUMENT, "The context is NULL; make one with gmm_context_create().");
+  if (__builtin_expect(context->magic != kMagic, 0))
+    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no context, or was released.", static_cast<const void *>(context));
+  if (__builtin_expect(!context->core.alive(), 0))
+    return fail(GMM_ERROR_FORKED,
+                "The context belongs to the process that forked this one; make a new one here, or start the program "
+                "anew (exec).");
+  return Status();
+}
+
+Status Context::create(const gmm_context_desc &desc, Context **out) {
+  const HostAllocator allocator(desc.host_allocator.allocate, desc.host_allocator.deallocate, desc.host_allocator.user);
+  const Log log(desc.log.fn, desc.log.user);
+  gmm_context *made = nullptr;
+  if (void *memory = allocator.allocate(sizeof(gmm_context), alignof(gmm_context) < 16 ? 16 : alignof(gmm_context)))
+    made = ::new (memory) gmm_context(allocator, log);
+  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  const Status status = made->init(desc);
+  if (!status.ok()) {
+    MessageGuard keep;
+    made->end();
+    return status;
+  }
+  *out = made;
+  return Status();
+}
+
+Status Context::init(const gmm_context_desc &desc) {
+  core.gate = make_gate();
+  if (core.gate == nullptr || !core.page_map.init())
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  GMM_TRY(open_backend(desc, core.allocator, core.log, &core.backend));
+  device_count = core.backend->device_count();
+  if (device_count > kMaxDevices) {
+    core.log.write(LogLevel::kWarning, "%u devices answer; gmm uses the first %u.", device_count, kMaxDevices);
+    device_count = kMaxDevices;
+  }
+  for (uint32_t i = 0; i < device_count; ++i) {
+    gmm_device_info info = {};
+    GMM_TRY(core.backend->device_info(Device{static_cast<int32_t>(i)}, &info));
+    DeviceTraits &traits = core.devices[i];
+    traits.capabilities = info.capabilities;
+    traits.kinds = info.kinds;
+    traits.total_memory = info.total_memory;
+    std::memcpy(traits.uuid, info.uuid, sizeof traits.uuid);
+  }
+  // The legacy default stream, which cannot be captured, has the two smallest values.
+  if (core.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
+    core.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
+  captures.seen.store(GraphLife::ended(), std::memory_order_relaxed);
+  core.before_growth_user = this;
+  core.before_growth = [](void *self) { static_cast<Context *>(self)->collect_ended_captures(false); };
+  GMM_TRY(tags.init());
+  prepare_barriers();
+  core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
+  begin_trace();
+  GMM_TRY(decommit.init());
+  return decommit.set(desc.decommit_after_ms);
+}
+
+// As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
+void Context::begin_trace() {
+  const char *asked = std::getenv("GMM_TRACE");
+  if (asked == nullptr || *asked == '\0') return;
+  char path[4096];
+  const char *place = std::strstr(asked, "%p");
+  const int head = place == nullptr ? static_cast<int>(std::strlen(asked)) : static_cast<int>(place - asked);
+  char number[16] = "";
+  if (place != nullptr) std::snprintf(number, sizeof number, "%d", static_cast<int>(getpid()));
+  const int length =
+      std::snprintf(path, sizeof path, "%.*s%s%s", head, asked, number, place == nullptr ? "" : place + 2);
+  if (length >= static_cast<int>(sizeof path))
+    core.log.write(LogLevel::kWarning, "GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
+  else if (!trace.begin(path).ok())
+    core.log.write(LogLevel::kWarning, "GMM_TRACE: %s", last_message());
+}
+
+void Context::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) end();
+}
+
+// Also what a failed init() left.
+void Context::end() {
+  if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
+  decommit.stop();
+  if (core.backend != nullptr) {
+    for (uint32_t i = 0; i < device_count; ++i)
+      if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
+        core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
+    sharing.clear();
+    pauser.clear();
+    // Graphs may outlive the context; their memory does not.
+    for (gmm_heap *heap : captures.heaps) heap->graph->release();
+    while (!heaps.heaps.empty()) {
+      Heap *heap = heaps.heaps.pop_back();
+      if (!heap->close(true).ok())
+        core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
+      core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
+    }
+    pins.clear();
+    core.deferred_release.retry(*core.backend);
+    core.backend->destroy();
+  }
+  magic = 0;
+  free_buried();
+  if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  const HostAllocator allocator = core.allocator;
+  gmm_context *self = static_cast<gmm_context *>(this);
+  self->~gmm_context();
+  allocator.deallocate(self, sizeof(gmm_context));
+}
+
+// --- Heaps ------------------------------------------------------------------------------------------------------
+
+Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
+  Tag *tag = tags.get(tag_number);
+  const int32_t device = heap.options().device.ordinal;
+  Quotas &quotas = heap.quotas();
+  quotas.each[0] = &held;
+  quotas.each[1] = &held_on[device];
+  quotas.each[2] = &tag->held;
+  quotas.each[3] = &tag->held_on[device];
+  GMM_TRY(heap.init());
+  LockGuard guard(heaps.mutex);
+  if (!heaps.heaps.push_back(&heap)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  return Status();
+}
+
+Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **out) {
+  Tag *tag = tags.get(tag_number);
+  if (tag == nullptr)
+    return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag_number);
+  std::atomic<Heap *> &place = tag->heaps[static_cast<uint32_t>(kind)][device.ordinal];
+  *out = place.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status();
+  LockGuard guard(make_heap_mutex_);
+  *out = place.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status();
+  HeapOptions options;
+  options.kind = kind;
+  options.device = device;
+  options.tag = tag_number;
+  gmm_heap *heap = nullptr;
+  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
+  *out = &heap->heap;
+  place.store(&heap->heap, std::memory_order_release);
+  return Status();
+}
+
+Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
+  if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
+                options.device.ordinal, kind_name(options.kind));
+  return make_heap_in(nullptr, options, limit, out);
+}
+
+Status Context::make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out) {
+  if (memory == nullptr) memory = core.allocator.allocate(sizeof(gmm_heap), alignof(gmm_heap));
+  if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  gmm_heap *heap = ::new (memory) gmm_heap(core, options, this);
+  heap->heap.own_quota().set_limit(limit);
+  const Status status = add_heap(heap->heap, options.tag);
+  if (!status.ok()) {
+    core.allocator.destroy(heap);
+    return status;
+  }
+  if (trace.running()) trace.heap_created(heap->heap);
+  *out = heap;
+  return Status();
+}
+
+Status Context::end_heap(gmm_heap *heap) {
+  GMM_TRY(core.backend->synchronize(heap->heap.options().device));
+  LockGuard captures_guard(captures.mutex);
+  GMM_TRY(check_captures_of(heap->heap));
+  {
+    // Nobody pauses, trims or counts the heap meanwhile.
+    LockGuard guard(heaps.mutex);
+    GMM_TRY(heap->heap.close(false));
+    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
+      if (heaps.heaps[i] == &heap->heap) {
+        heaps.heaps.erase(i);
+        break;
+      }
+  }
+  orphan_captures_of(heap->heap);
+  // Only now: a heap that is busy keeps the contents of its paused blocks.
+  pauser.forget(heap->heap);
+  if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
+  bury(heap);
+  return Status();
+}
+
+void Context::bury(gmm_heap *heap) {
+  heap->magic = 0;
+  heap->~gmm_heap();
+  LockGuard guard(buried_mutex_);
+  gmm_heap *&place = buried_[buried_count_++ % kBuried];
+  if (place != nullptr) core.allocator.deallocate(place, sizeof(gmm_heap));
+  place = heap;
+}
+
+void Context::free_buried() {
+  for (gmm_heap *&heap : buried_) {
+    if (heap != nullptr) core.allocator.deallocate(heap, sizeof(gmm_heap));
+    heap = nullptr;
+  }
+}
+
+// --- Alloc and free --------------------------------------------------------------------------------------------------
+
+Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                             void **out) {
+  if ((flags & GMM_ALLOC_DEDICATED) == 0) return cached_alloc(heap, size, alignment, stream, out);
+  return dedicated_alloc(heap, size, out);
+}
+
+Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
+  if (!may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
+  gmm_heap *of_capture = nullptr;
+  GMM_TRY(enter_capture(heap, stream, &of_capture));
+  if (of_capture == nullptr) return allocate_from(heap, size, alignment, flags, stream, out);
+  const Status status = allocate_from(of_capture->heap, size, alignment, flags, stream, out);
+  leave_capture(of_capture);
+  return status;
+}
+
+Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                              void **result) {
+  constexpr uint32_t kMaxAttempts = 100;
+  void *memory = nullptr;
+  void **out = &memory;
+  Status status = try_allocate(heap, size, alignment, flags, stream, out);
+  const auto short_of_memory = [&] {
+    return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED ||
+           status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY;
+  };
+  if (!status.ok() && short_of_memory()) {
+    // Everything that is free anywhere, after the work that may use it.
+    uint64_t released = 0;
+    gmm_scope everything = {};
+    // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
+    constexpr uint32_t kTrims = 3;
+    for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
+      status = try_allocate(heap, size, alignment, flags, stream, out);
+      if (released == 0) break;
+    }
+    for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
+      gmm_oom_info info = {};
+      info.struct_size = sizeof info;
+      info.device = heap.options().device.ordinal;
+      info.kind = static_cast<gmm_kind>(heap.options().kind);
+      info.tag = heap.options().tag;
+      info.requested = size;
+      info.reserved = held_on[info.device].held();
+      info.attempt = attempt;
+      info.cause = status.code();
+      if (!limits.ask(info)) break;
+      status = try_allocate(heap, size, alignment, flags, stream, out);
+      if (!status.ok() && short_of_memory() && trim(everything, &released).ok())
+        status = try_allocate(heap, size, alignment, flags, stream, out);
+    }
+    if (!status.ok()) {
+      heap.count_failure();
+      status = Limits::explain(status, heap, size, tags);
+    }
+  }
+  if (!status.ok()) return status;
+  if ((flags & GMM_ALLOC_ZERO) != 0) {
+    bool paused = false;
+    status = clear(heap, memory, size, stream, &paused);
+    if (!status.ok() || paused) {
+      MessageGuard keep;
+      cached_free(core, memory, stream).ignore();  // the block was made just now
+      // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
+      return paused ? allocate(heap, size, alignment, flags, stream, result) : status;
+    }
+  }
+  if (__builtin_expect(trace.running(), 0)) trace.allocated(heap, memory, size, alignment, flags, stream);
+  *result = memory;
+  return status;
+}
+
+// Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits for the fill, as it
+// synchronises the device between that and the unmapping.
+Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused) {
+  Backend &backend = *core.backend;
+  if (heap.options().kind != Kind::kVmm) return backend.fill(heap.options().device, stream, memory, 0, size);
+  LockGuard guard(heap.mutex);
+  Block block;
+  *paused = find_block(core, memory, &block) && block.span->region->paused.load(std::memory_order_relaxed) != 0;
+  return *paused ? Status() : backend.fill(heap.options().device, stream, memory, 0, size);
+}
+
+// --- Giving back ---------------------------------------------------------------------------------------------------------
+
+Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
+  *bytes = 0;
+  core.deferred_release.retry(*core.backend);
+  collect_ended_captures(true);
+  const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
+    GMM_TRY(heap.drain_caches(true));
+    heap.free_kept_aside();
+    return heap.release_free(UINT64_MAX, true, bytes);
+  });
+  collect_ended_captures(true);
+  return status;
+}
+
+Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
+  GMM_TRY(trim(scope, bytes));
+  // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
+  if (scope.flags == 0) *bytes += pauser.backups.trim();
+  return Status();
+}
+
+Status Context::reset() {
+  gmm_scope everything = {};
+  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
+    LockGuard guard(heap.mutex);
+    if (heap.streams().any_capturing())
+      return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
+    for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
+      for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
+        if (extent->importers.load(std::memory_order_acquire) != 0)
+          return fail(GMM_ERROR_BUSY, "gmm_reset(): other processes have imported memory; let them close it first.");
+    return Status();
+  }));
+  for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
+  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.reset(); }));
+  // Outside of the set's lock: the pauser takes it after its own.
+  for (uint64_t i = 0;; ++i) {
+    Heap *heap = nullptr;
+    {
+      LockGuard guard(heaps.mutex);
+      if (i < heaps.heaps.size()) heap = heaps.heaps[i];
+    }
+    if (heap == nullptr) break;
+    pauser.forget(*heap);
+  }
+  if (trace.running()) trace.was_reset();
+  uint64_t bytes = 0;
+  return trim(everything, &bytes);
+}
+
+Status Context::defer_begin() {
+  core.defer_depth.fetch_add(1, std::memory_order_acq_rel);
+  decommit.wait_for_round();
+  return Status();
+}
+
+Status Context::defer_end() {
+  uint32_t depth = core.defer_depth.load(std::memory_order_relaxed);
+  do {
+    if (depth == 0) return fail(GMM_ERROR_UNBALANCED, "gmm_defer_end(): there was no gmm_defer_begin().");
+  } while (!core.defer_depth.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
+  if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
+  gmm_scope everything = {};
+  uint64_t bytes = 0;
+  return trim_for_program(everything, &bytes);
+}
+
+Status Context::forget_stream(gmm_stream stream) {
+  gmm_scope everything = {};
+  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
+}
+
+}  // namespace gmm

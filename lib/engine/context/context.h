@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// A context: one backend and all that is allocated from it.
+#ifndef GMM_ENGINE_CONTEXT_CONTEXT_H
+#define GMM_ENGINE_CONTEXT_CONTEXT_H
+
+#include <gmm/context.h>
+#include <gmm/memory.h>
+#include <gmm/stream.h>
+
+#include "engine/heap/block.h"
+#include "engine/heap/core.h"
+#include "engine/heap/decommit.h"
+#include "engine/heap/heap.h"
+#include "engine/heap/heap_set.h"
+#include "engine/ipc/ipc.h"
+#include "engine/limits/limits.h"
+#include "engine/limits/stats.h"
+#include "engine/limits/tag.h"
+#include "engine/pause/pause.h"
+#include "engine/range/pin.h"
+#include "engine/trace/snapshot.h"
+#include "engine/trace/trace.h"
+
+namespace gmm {
+class Context;
+class GraphLife;
+}  // namespace gmm
+
+// A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
+struct gmm_heap {
+  static constexpr uint64_t kMagic = 0x676d6d2d68656170;
+  gmm_heap(gmm::Core &core, const gmm::HeapOptions &options, gmm::Context *owner)
+      : heap(core, options), context(owner) {}
+  uint64_t magic = kMagic;
+  gmm::Heap heap;
+  gmm::Context *context;
+  // Of a capture heap (engine/context/capture_heaps.cpp), which no user sees.
+  gmm::Heap *parent = nullptr;  // the heap that was asked; NULL when that one is gone
+  gmm::GraphLife *graph = nullptr;
+  std::atomic<uint32_t> users{0};  // allocations under way
+};
+
+struct gmm_event {
+  static constexpr uint64_t kMagic = 0x676d6d2d65766e74;
+  uint64_t magic = kMagic;
+  gmm::Context *context = nullptr;
+  gmm::NativeEvent native = nullptr;
+  gmm::Device device;
+  // Of gmm_ipc_event_create(), or imported: then these own what `native` is.
+  gmm::SharedEvent *shared = nullptr;
+  gmm::EventImport *import = nullptr;
+};
+
+namespace gmm {
+
+struct CaptureHeaps {
+  explicit CaptureHeaps(const HostAllocator &host_allocator) : allocator(host_allocator), heaps(host_allocator) {}
+  ~CaptureHeaps();
+  const HostAllocator allocator;
+  Mutex mutex;  // before every other lock of the context
+  Vector<gmm_heap *> heaps;
+  struct Retired {
+    Retired *next;
+  };
+  Retired *retired = nullptr;        // memory of heaps that ended, for the next ones
+  std::atomic<uint64_t> seen{0};     // graphs that had ended at the last look
+  std::atomic<uint32_t> pending{0};  // ended heaps that still held something then
+};
+
+class Context {
+ public:
+  static constexpr uint64_t kMagic = 0x676d6d2d63747874;
+  Context(const HostAllocator &allocator, const Log &log);
+  ~Context() = default;
+  Context(const Context &) = delete;
+  Context &operator=(const Context &) = delete;
+
+  static Status create(const gmm_context_desc &desc, Context **out);
+  void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release();
+
+  // Checked at the start of every call: a context, and of this process.
+  static Status check(const Context *context);
+  bool valid_device(gmm_device device) const { return device >= 0 && static_cast<uint32_t>(device) < device_count; }
+
+  // --- Memory ----------------------------------------------------------------------------------------------
+  // The shared heap of a kind, device and tag; made at its first use.
+  Status heap_for(Kind kind, Device device, gmm_tag tag, Heap **out);
+  // With trimming, the handler and a telling error when memory is short. size and alignment are checked.
+  Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+  Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
+  Status end_heap(gmm_heap *heap);
+  Status reset();
+  Status trim(const gmm_scope &scope, uint64_t *bytes);
+  // gmm_trim(): page-locked host memory too that holds no contents.
+  Status trim_for_program(const gmm_scope &scope, uint64_t *bytes);
+  Status defer_begin();
+  Status defer_end();
+  // gmm_trim() inside gmm_defer_begin(): at its end.
+  void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
+  Status forget_stream(gmm_stream stream);
+  // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. patient: also
+  // while others hold the heaps for long.
+  void collect_ended_captures(bool patient);
+
+  uint64_t magic = kMagic;
+  Core core;
+  uint32_t device_count = 0;
+  TagTable tags;
+  HeapSet heaps;
+  CaptureHeaps captures;
+  Quota held;
+  Quota held_on[kMaxDevices];
+  PinTable pins;
+  Limits limits;
+  Trace trace;
+  Pauser pauser;
+  Sharing sharing;
+  Decommit decommit;
+
+ private:
+  Status init(const gmm_context_desc &desc);
+  void begin_trace();
+  void end();
+  Status add_heap(Heap &heap, gmm_tag tag);
+  // In memory that a heap had before; NULL: from the allocator.
+  Status make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out);
+  Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+  Status enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out);
+  void leave_capture(gmm_heap *heap);
+  void end_capture_heap(gmm_heap *heap);
+  Status check_captures_of(const Heap &parent);
+  void orphan_captures_of(const Heap &parent);
+  Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);
+  Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+
+  // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended
+  // last stays as it is.
+  void bury(gmm_heap *heap);
+  void free_buried();
+  static constexpr uint32_t kBuried = 256;
+
+  std::atomic<uint32_t> references_{1};
+  Mutex make_heap_mutex_;
+  Mutex buried_mutex_;
+  uint64_t buried_count_ = 0;
+  gmm_heap *buried_[kBuried] = {};
+  std::atomic<uint32_t> trim_pending_{0};
+};
+
+// Opens what was asked for, or, for AUTO, cuda when a driver and a device answer, else host. The one place that names backends.
+Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator, const Log &log, Backend **out);
+
+}  // namespace gmm
+
+struct gmm_context : gmm::Context {
+  using gmm::Context::Context;
+};
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/context/ticket.h"
+
+#include <cstdio>
+
+#include "base/process.h"
+#include "base/thread.h"
+
+namespace gmm {
+
+Status pause(Context &context, const PauseRequest &request, uint64_t *bytes) {
+  const Status status = context.pauser.pause(request, bytes);
+  if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) context.sharing.revoke_paused();
+  if (status.ok() && context.trace.running()) context.trace.paused(request.tags, request.count, *bytes);
+  return status;
+}
+
+Status resume(Context &context, const PauseRequest &request, uint64_t *bytes) {
+  Status status = context.pauser.resume(request, bytes);
+  if (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED) {
+    MessageGuard keep;
+    gmm_scope everything = {};
+    uint64_t released = 0;
+    if (context.trim(everything, &released).ok() && released != 0) {
+      const Status again = context.pauser.resume(request, bytes);
+      if (again.ok()) status = again;
+    }
+  }
+  if (status.ok() && context.trace.running()) context.trace.resumed(request.tags, request.count, *bytes);
+  return status;
+}
+
+}  // namespace gmm
+
+using namespace gmm;
+
+Status gmm_ticket::check(const gmm_ticket *ticket) {
+  if (ticket == nullptr)
+    return fail(GMM_ERROR_NULL_ARGUMENT, "ticket is NULL; pass what gmm_pause_async() or gmm_resume_async() made.");
+  if (ticket->magic != kMagic)
+    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no ticket, or was destroyed.", static_cast<const void *>(ticket));
+  return Context::check(&ticket->context);
+}
+
+void *gmm_ticket::thread_main(void *self) {
+  gmm_ticket &ticket = *static_cast<gmm_ticket *>(self);
+  uint64_t bytes = 0;
+  const Status status =
+      ticket.is_pause ? pause(ticket.context, ticket.request, &bytes) : resume(ticket.context, ticket.request, &bytes);
+  if (status.code() != GMM_OK) std::snprintf(ticket.message, sizeof ticket.message, "%s", last_message());
+  if (!status.ok()) ticket.native = last_native();
+  LockGuard guard(ticket.mutex);
+  ticket.code = status.code();
+  ticket.bytes = bytes;
+  ticket.done.store(1, std::memory_order_release);
+  ticket.ended.notify_all();
+  return nullptr;
+}
+
+Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_pause, gmm_ticket **out) {
+  gmm_ticket *ticket = context.core.allocator.create<gmm_ticket>(context, is_pause);
+  bool good = ticket != nullptr && ticket->tags.reserve(request.count);
+  if (!good) {
+    context.core.allocator.destroy(ticket);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a ticket.");
+  }
+  for (uint32_t i = 0; i < request.count; ++i) ticket->tags.push_back_reserved(request.tags[i]);
+  ticket->request = request;
+  ticket->request.tags = ticket->tags.data();
+  ticket->request.ticket = &ticket->state;
+  const int error = start_thread(&ticket->thread, nullptr, ThreadSignals::kNone, thread_main, ticket);
+  if (error != 0) {
+    context.core.allocator.destroy(ticket);
+    return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for a pause or resume in the background.");
+  }
+  context.retain();
+  *out = ticket;
+  return Status();
+}
+
+bool gmm_ticket::wait(uint64_t timeout_ms) {
+  constexpr uint64_t kSlice = 60'000;
+  const uint64_t start = monotonic_ms();
+  LockGuard guard(mutex);
+  while (done.load(std::memory_order_relaxed) == 0) {
+    const uint64_t past = monotonic_ms() - start;
+    if (past >= timeout_ms) return false;
+    ended.wait_for(mutex, timeout_ms - past < kSlice ? timeout_ms - past : kSlice);
+  }
+  return true;
+}
+
+Status gmm_ticket::result() const {
+  if (code > 0) return remark(code, "%s", message);
+  return code == GMM_OK ? Status() : fail_native(code, native, "%s", message);
+}
+
+void gmm_ticket::destroy(gmm_ticket *ticket) {
+  pthread_join(ticket->thread, nullptr);
+  ticket->magic = 0;
+  Context &context = ticket->context;
+  context.core.allocator.destroy(ticket);
+  context.release();
+}

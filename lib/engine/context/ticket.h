@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pauses and resumes that a thread of the library carries out, one thread a ticket.
+#ifndef GMM_ENGINE_CONTEXT_TICKET_H
+#define GMM_ENGINE_CONTEXT_TICKET_H
+
+#include <pthread.h>
+
+#include "engine/context/context.h"
+
+namespace gmm {
+
+// gmm_resume(): when memory is short, what is free elsewhere goes back to the driver first.
+Status resume(Context &context, const PauseRequest &request, uint64_t *bytes);
+Status pause(Context &context, const PauseRequest &request, uint64_t *bytes);
+
+}  // namespace gmm
+
+struct gmm_ticket {
+  static constexpr uint64_t kMagic = 0x676d6d2d74696b74;
+  gmm_ticket(gmm::Context &of, bool pauses) : context(of), tags(of.core.allocator), is_pause(pauses) {}
+
+  // The request is copied. A ticket keeps its context.
+  static gmm::Status start(gmm::Context &context, const gmm::PauseRequest &request, bool is_pause, gmm_ticket **out);
+  static gmm::Status check(const gmm_ticket *ticket);
+  // False when the time ran out.
+  bool wait(uint64_t timeout_ms);
+  // What it came to, with its message; after its end.
+  gmm::Status result() const;
+  static void destroy(gmm_ticket *ticket);
+
+  uint64_t magic = kMagic;
+  gmm::Context &context;
+  gmm::TicketState state;
+  std::atomic<uint32_t> done{0};
+  gmm_result code = GMM_NOT_READY;  // this and the next three: written before `done`
+  int32_t native = 0;
+  uint64_t bytes = 0;
+  char message[512] = {};
+
+ private:
+  static void *thread_main(void *self);
+  gmm::Vector<gmm_tag> tags;
+  gmm::PauseRequest request;
+  const bool is_pause;
+  gmm::Mutex mutex;
+  gmm::Condition ended;
+  pthread_t thread = {};
+};
+
+#endif

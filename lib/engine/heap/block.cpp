@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/block.h"
+
+#include <cinttypes>
+
+namespace gmm {
+
+const char *kind_name(Kind kind) {
+  constexpr const char *kNames[kKindCount] = {"unspecified", "DEVICE", "VMM", "HOST", "MANAGED"};
+  return kNames[static_cast<uint32_t>(kind)];
+}
+
+bool find_block(const Core &core, const void *address, Block *out) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+  Span *span = core.page_map.find(address);
+  if (span == nullptr || !span->live() || at - span->begin() >= span->bytes()) return false;
+  const uint32_t index = span->index_of(at);
+  const uint32_t count =
+      span->block_size.load(std::memory_order_relaxed) == 0 ? 1 : span->block_count.load(std::memory_order_relaxed);
+  if (index >= count) return false;  // the tail of a slab
+  std::atomic<uint64_t> &slot = span->slot(index);
+  const uint64_t requested = slot.load(std::memory_order_relaxed) & ~kUsedElsewhere;
+  if (requested == 0) return false;
+  out->span = span;
+  out->heap = span->heap.load(std::memory_order_relaxed);
+  out->slot = &slot;
+  out->base = span->block(index);
+  out->requested = requested;
+  out->reserved = span->block_bytes();
+  out->extent = core.page_map.find_extent(reinterpret_cast<void *>(out->base));
+  if (out->extent == nullptr || out->heap == nullptr) return false;
+  out->paused = out->partly = false;
+  // Only while something is paused are there extents that are away.
+  if (out->heap->fast.has_paused.load(std::memory_order_acquire) == 0) return true;
+  bool active = false;
+  for (uintptr_t next = out->base, end = next + out->reserved; next < end;) {
+    const Extent *extent = core.page_map.find_extent(reinterpret_cast<void *>(next));
+    if (extent == nullptr) break;
+    (extent->away.load(std::memory_order_acquire) ? out->paused : active) = true;
+    next = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+  }
+  out->partly = out->paused && active;
+  return true;
+}
+
+Status find_block(const Core &core, const void *address, const char *operation, Block *out) {
+  if (find_block(core, address, out)) return Status();
+  if (core.page_map.find_extent(address) != nullptr)
+    return fail(GMM_ERROR_ALREADY_FREED,
+                "%s(%p): the address lies in memory of gmm, but in no live block; it was freed before.", operation,
+                address);
+  return fail(GMM_ERROR_UNKNOWN_POINTER,
+              "%s(%p): this context did not allocate the address; pass memory from gmm_alloc().", operation, address);
+}
+
+Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size) {
+  const uint64_t offset = reinterpret_cast<uintptr_t>(address) - block.base;
+  // Bytes that rounding added belong to the block, but nobody asked for them.
+  if (offset > block.requested || *size > block.requested - offset)
+    return fail(GMM_ERROR_INVALID_SIZE,
+                "%s(%p): %" PRIu64 " bytes reach past the block, which ends after %" PRIu64 " more.", operation,
+                address, *size, offset > block.requested ? 0 : block.requested - offset);
+  if (*size == 0) *size = block.requested - offset;
+  return Status();
+}
+
+}  // namespace gmm

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a live block is, for every function that takes an address anywhere inside one.
+#ifndef GMM_ENGINE_HEAP_BLOCK_H
+#define GMM_ENGINE_HEAP_BLOCK_H
+
+#include "engine/heap/core.h"
+#include "engine/heap/heap.h"
+
+namespace gmm {
+
+struct Block {
+  Span *span = nullptr;
+  Heap *heap = nullptr;
+  Extent *extent = nullptr;  // of the block's start
+  std::atomic<uint64_t> *slot = nullptr;
+  uintptr_t base = 0;
+  uint64_t requested = 0;  // bytes; 0: not live
+  uint64_t reserved = 0;
+  bool paused = false;  // some of it cannot be used
+  bool partly = false;  // and some can
+};
+
+// Finds the live block around an address. UNKNOWN_POINTER or ALREADY_FREED, with `operation` in the message. No lock.
+Status find_block(const Core &core, const void *address, const char *operation, Block *out);
+// The same without a message: false when there is none.
+bool find_block(const Core &core, const void *address, Block *out);
+// "DEVICE", "VMM", "HOST" or "MANAGED", for messages.
+const char *kind_name(Kind kind);
+// Checks that [address, address + size) lies in the block; size 0 becomes the rest of the block.
+Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size);
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/decommit.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+
+#include <cinttypes>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/process.h"
+#include "base/thread.h"
+
+namespace gmm {
+namespace {
+
+constexpr size_t kStackSize = size_t{512} << 10;  // the program's log callback and the driver run on it
+
+Status thread_failure(int error) {
+  char text[128];
+  return fail_native(GMM_ERROR_SYSTEM, error,
+                     "The thread that gives idle memory back could not be started: %s; raise the limit of threads, or "
+                     "set GMM_DECOMMIT_NEVER.",
+                     system_error_text(error, text, sizeof text));
+}
+
+}  // namespace
+
+Status Decommit::init() {
+  const char *text = std::getenv("GMM_DECOMMIT_AFTER_MS");
+  if (text == nullptr || *text == '\0' || std::strcmp(text, "never") == 0) return Status();
+  char *end = nullptr;
+  errno = 0;
+  const unsigned long long value = std::strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value == 0 || value > INT64_MAX)
+    return fail(GMM_ERROR_INVALID_VALUE,
+                "GMM_DECOMMIT_AFTER_MS=%.64s is no time; set it to milliseconds from 1, or to never.", text);
+  default_age_ = value;
+  return Status();
+}
+
+Status Decommit::set(uint64_t age) {
+  if (age == GMM_DECOMMIT_DEFAULT) age = default_age_;
+  if (age == GMM_DECOMMIT_NEVER) {
+    stop();
+    return Status();
+  }
+  if (age > INT64_MAX)
+    return fail(GMM_ERROR_INVALID_VALUE,
+                "Idle memory shall go after %" PRIu64 " milliseconds; pass 1 to %" PRId64
+                ", GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER.",
+                age, INT64_MAX);
+  LockGuard guard(set_mutex_);
+  if (!running_) {
+    // The thread reads the age first thing.
+    const uint64_t before = age_.exchange(age, std::memory_order_relaxed);
+    const Status status = start();
+    if (!status.ok()) age_.store(before, std::memory_order_relaxed);
+    return status;
+  }
+  age_.store(age, std::memory_order_relaxed);
+  LockGuard wake_guard(wake_mutex_);
+  changed_ = true;
+  wake_.notify_one();
+  return Status();
+}
+
+Status Decommit::start() {
+  stopping_ = changed_ = false;
+  ending_.store(false, std::memory_order_relaxed);
+  pthread_attr_t attributes;
+  if (const int error = pthread_attr_init(&attributes); error != 0) return thread_failure(error);
+  pthread_attr_setstacksize(&attributes, kStackSize);  // only refused when below the system's minimum
+  const int error = start_thread(&thread_, &attributes, ThreadSignals::kNone, thread_main, this);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) return thread_failure(error);
+  running_ = true;
+  return Status();
+}
+
+void Decommit::stop() {
+  LockGuard guard(set_mutex_);
+  age_.store(GMM_DECOMMIT_NEVER, std::memory_order_relaxed);
+  if (!running_) return;
+  ending_.store(true, std::memory_order_relaxed);
+  {
+    LockGuard wake_guard(wake_mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  pthread_join(thread_, nullptr);
+  running_ = false;
+}
+
+void *Decommit::thread_main(void *self) {
+  name_thread("gmm decommit");
+  static_cast<Decommit *>(self)->run();
+  return nullptr;
+}
+
+void Decommit::run() {
+  for (;;) {
+    {
+      LockGuard guard(wake_mutex_);
+      if (!stopping_ && !changed_) wake_.wait_for(wake_mutex_, LowWater::phase(age()));
+      if (stopping_) return;
+      changed_ = false;
+    }
+    if (const uint64_t after = age(); after != GMM_DECOMMIT_NEVER) round(monotonic_ms(), after);
+  }
+}
+
+// Memory stays: something began that must not meet a driver call of this thread, or the thread shall end.
+bool Decommit::disturbed() const {
+  return core_.defer_depth.load(std::memory_order_acquire) != 0 || ending_.load(std::memory_order_relaxed);
+}
+
+void Decommit::round(uint64_t now, uint64_t age) {
+  MessageGuard keep;
+  bool refused = false;
+  {
+    LockGuard guard(round_mutex_);
+    if (disturbed()) return;
+    core_.deferred_release.retry(*core_.backend);
+    for (uint64_t i = 0; !disturbed() && round_of(i, now, age, &refused); ++i) {
+    }
+  }
+  // Once a context, as what the driver refuses it may refuse every round. Without the lock: the callback is the program's.
+  if (refused && !complained_.exchange(true, std::memory_order_relaxed))
+    core_.log.write(LogLevel::kWarning, "Idle memory could not be given back, and is offered again later: %s",
+                    last_message());
+}
+
+// False when there is no such heap, or none may be touched now.
+bool Decommit::round_of(uint64_t index, uint64_t now, uint64_t age, bool *refused) {
+  uint64_t serial = 0, may_go = 0;
+  // Whoever holds the set may be waiting for a stream: the next round comes.
+  if (!heaps_.mutex.try_lock()) return false;
+  const bool exists = index < heaps_.heaps.size();
+  if (exists) {
+    Heap &heap = *heaps_.heaps[index];
+    serial = heap.fast.serial;
+    heap.free_kept_aside();
+    may_go = heap.look_for_idle(now, age);
+  }
+  heaps_.mutex.unlock();
+  if (!exists) return false;
+  while (!disturbed() && give_back(index, serial, now, age, &may_go, refused)) sched_yield();
+  return true;
+}
+
+// One slice of what may go. False when there is no more to do.
+bool Decommit::give_back(uint64_t index, uint64_t serial, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused) {
+  if (!heaps_.mutex.try_lock()) return false;
+  uint64_t released = 0;
+  Status status;
+  // A heap may have ended meanwhile, and another stand at its place.
+  if (index < heaps_.heaps.size() && heaps_.heaps[index]->fast.serial == serial) {
+    status = heaps_.heaps[index]->release_idle(now, age, *may_go, kSlice, &released);
+  }
+  heaps_.mutex.unlock();
+  *may_go = *may_go < released ? 0 : *may_go - released;
+  if (!status.ok()) *refused = true;
+  return status.ok() && released != 0 && *may_go != 0;
+}
+
+}  // namespace gmm

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that nobody used for an age goes back to the driver, off the callers' path: by one thread of the context, which
+// exists only while an age is set.
+//
+// A round empties the caches of threads that did nothing for the age, and gives back what of each heap was free during
+// the whole age (engine/heap/heap_idle.cpp). It never waits: not for a stream, not for another trim, and a heap's lock is
+// free again after each slice of memory.
+#ifndef GMM_ENGINE_HEAP_DECOMMIT_H
+#define GMM_ENGINE_HEAP_DECOMMIT_H
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/heap/core.h"
+#include "engine/heap/heap_set.h"
+
+namespace gmm {
+
+class Decommit {
+ public:
+  Decommit(Core &core, HeapSet &heaps) : core_(core), heaps_(heaps) {}
+  Decommit(const Decommit &) = delete;
+  Decommit &operator=(const Decommit &) = delete;
+
+  // What GMM_DECOMMIT_AFTER_MS says, else never: what GMM_DECOMMIT_DEFAULT stands for. INVALID_VALUE when it says neither.
+  Status init();
+  // Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER. Starts or ends the thread. The caller holds no lock.
+  Status set(uint64_t age);
+  uint64_t age() const { return age_.load(std::memory_order_relaxed); }
+  // Ends the thread; the context goes.
+  void stop();
+  // Returns when no round is under way; with Core::deferred raised, none gives memory back after it.
+  void wait_for_round() { LockGuard guard(round_mutex_); }
+
+  // One round at a time in milliseconds of any clock that goes forward. The thread calls it; tests do with a clock of their own.
+  void round(uint64_t now, uint64_t age);
+
+ private:
+  static constexpr uint64_t kSlice = uint64_t{32} << 20;
+
+  Status start();
+  static void *thread_main(void *self);
+  void run();
+  bool disturbed() const;
+  bool round_of(uint64_t index, uint64_t now, uint64_t age, bool *refused);
+  bool give_back(uint64_t index, uint64_t serial, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused);
+
+  Core &core_;
+  HeapSet &heaps_;
+  uint64_t default_age_ = GMM_DECOMMIT_NEVER;
+
+  Mutex set_mutex_;  // set and stop, over the thread's start and end
+  bool running_ = false;
+  pthread_t thread_ = {};
+
+  Mutex wake_mutex_;
+  Condition wake_;
+  bool stopping_ = false;  // guarded by wake_mutex_
+  bool changed_ = false;   // guarded by wake_mutex_
+  std::atomic<uint64_t> age_{GMM_DECOMMIT_NEVER};
+  std::atomic<bool> ending_{false};
+
+  Mutex round_mutex_;  // before HeapSet's
+  std::atomic<bool> complained_{false};
+};
+
+}  // namespace gmm
+#endif

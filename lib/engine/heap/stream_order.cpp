@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/stream_order.h"
+
+namespace gmm {
+
+namespace {
+
+StreamKey plain(StreamKey key) {
+  // The two names of the legacy default stream are one stream.
+  if (key.stream == GMM_STREAM_LEGACY) key.stream = GMM_STREAM_DEFAULT;
+  if (key.stream != GMM_STREAM_PER_THREAD) key.thread = 0;
+  return key;
+}
+
+}  // namespace
+
+uint64_t StreamOrder::find_bit(StreamKey key) {
+  key = plain(key);
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].retired || !(slots_[i].key == key)) continue;
+    last_ = i;
+    return bit_at(i);
+  }
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    Slot &slot = slots_[i];
+    // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is done.
+    if (!slot.retired && !(slot.ended && !slot.dirty && is_done(slot))) continue;
+    put_event(slot.noted);
+    slot = Slot{key};
+    last_ = i;
+    return bit_at(i);
+  }
+  if (!slots_.push_back(Slot{key})) return 0;
+  last_ = slots_.size() - 1;
+  return bit_at(last_);
+}
+
+template <typename Fn>
+Status StreamOrder::for_each(uint64_t bits, Fn fn) {
+  for (uint64_t i = 0; i < slots_.size(); ++i)
+    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) GMM_TRY(fn(slots_[i]));
+  return Status();
+}
+
+// Whether the noted event has passed, or there is none.
+bool StreamOrder::is_done(Slot &slot) {
+  if (!slot.pending) return true;
+  MessageGuard keep;
+  bool passed = false;
+  if (!backend_->event_query(slot.noted, &passed).ok() || !passed) return false;
+  slot.pending = false;
+  slot.done_stamps = slot.noted_stamp + 1;
+  return true;
+}
+
+Status StreamOrder::take_event(NativeEvent *out) {
+  if (!spare_.empty()) {
+    *out = spare_.pop_back();
+    return Status();
+  }
+  // With room for its return, so that an event that someone waits for is never destroyed.
+  if (!spare_.reserve(events_ + 1)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to order streams.");
+  GMM_TRY(backend_->event_create(device_, out));
+  ++events_;
+  return Status();
+}
+
+void StreamOrder::put_event(NativeEvent event) {
+  if (event != nullptr) spare_.push_back_reserved(event);
+}
+
+// A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph. Another thread may begin a
+// capture between question and record, so the question comes again afterwards.
+Status StreamOrder::record(NativeEvent event, gmm_stream stream) {
+  bool capturing = false;
+  GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  if (!capturing) {
+    GMM_TRY(backend_->event_record(event, device_, stream));
+    if (stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
+    GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  }
+  if (!capturing) return Status();
+  return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
+}
+
+Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
+  bits &= ~own_bit(waiter);
+  if (bits == 0) return Status();
+  bool capturing = false;
+  GMM_TRY(backend_->stream_is_capturing(device_, waiter.stream, &capturing));
+  if (capturing)
+    return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
+  waiter = plain(waiter);
+  // What the waiter takes is free for others behind this wait only.
+  if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
+  return for_each(bits, [&](Slot &slot) -> Status {
+    if (slot.key == waiter) return Status();
+    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
+      if (slot.dirty)
+        return fail(GMM_ERROR_CAPTURING, "The memory was freed on a per-thread stream while it was in graph capture.");
+      return slot.noted == nullptr ? Status() : backend_->stream_wait(device_, waiter.stream, slot.noted);
+    }
+    NativeEvent event = nullptr;
+    GMM_TRY(take_event(&event));
+    Status status = record(event, slot.key.stream);
+    if (status.ok()) status = backend_->stream_wait(device_, waiter.stream, event);
+    put_event(event);
+    return status;
+  });
+}
+
+// The stream was waited for.
+void StreamOrder::all_done(Slot &slot) {
+  slot.dirty = slot.pending = slot.refused = false;
+  slot.done_stamps = ++recorded_;
+}
+
+Status StreamOrder::note_frees(StreamKey key) {
+  if (bit_of(key) == 0) return Status();
+  Slot &slot = slots_[last_];
+  slot.dirty = true;
+  if (slot.key.stream != GMM_STREAM_PER_THREAD) return Status();
+  const Status status = bring_up_to_date(slot);
+  // Then only this stream may use the memory, until a later free of the thread finds no capture.
+  if (status.code() == GMM_ERROR_CAPTURING) return Status();
+  if (status.ok()) return status;
+  // Without an event the stream is waited for. Nobody else could do either later, but wait for the device.
+  slot.refused = !backend_->stream_synchronize(device_, slot.key.stream).ok();
+  if (slot.refused) return status;
+  all_done(slot);
+  return Status();
+}
+
+// Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.
+Status StreamOrder::bring_up_to_date(Slot &slot) {
+  if (!slot.dirty && slot.noted != nullptr) return Status();
+  if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
+  // Until it is recorded outside of a capture, the event says nothing and is not asked.
+  slot.dirty = true;
+  slot.pending = false;
+  GMM_TRY(record(slot.noted, slot.key.stream));
+  slot.dirty = slot.refused = false;
+  slot.pending = true;
+  slot.noted_stamp = recorded_++;
+  return Status();
+}
+
+void StreamOrder::ask(Slot &slot) {
+  MessageGuard keep;
+  if (!is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
+  // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question about a stream that
+  // is captured ends the capture, and one may have begun since anybody looked: then only an event can be asked.
+  const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
+  bool capturing = true, idle = false;
+  if (!backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() || capturing) return;
+  if (may_ask && backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
+    slot.dirty = false;
+    slot.done_stamps = ++recorded_;
+  } else if (bring_up_to_date(slot).ok()) {
+    is_done(slot);
+  }
+}
+
+void StreamOrder::ask(uint64_t bits) {
+  for (uint64_t i = 0; i < slots_.size(); ++i)
+    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) ask(slots_[i]);
+}
+
+uint64_t StreamOrder::done(uint64_t bits, uint64_t stamp) const {
+  uint64_t open = 0;
+  for (uint64_t i = 0; i < slots_.size() && (i < kBits || (bits & kSharedBit) != 0); ++i) {
+    const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
+    const Slot &slot = slots_[i];
+    if ((bits & bit) == 0 || slot.retired) continue;
+    if (stamp >= slot.done_stamps && (slot.dirty || slot.pending)) open |= bit;
+  }
+  return bits & ~open;
+}
+
+Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
+  return for_each(bits, [&](Slot &slot) -> Status {
+    if (!events->reserve(events->size() + 1))
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
+    if (slot.key.stream != GMM_STREAM_PER_THREAD) {
+      const Status status = bring_up_to_date(slot);
+      if (status.code() == GMM_ERROR_CAPTURING) return Status();
+      GMM_TRY(status);
+    } else if (slot.refused) {
+      // No event says when it is done, and its thread may be gone.
+      GMM_TRY(backend_->synchronize(device_));
+      all_done(slot);
+    }
+    if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);
+    return Status();
+  });
+}
+
+bool StreamOrder::any_capturing() {
+  MessageGuard keep;
+  for (const Slot &slot : slots_) {
+    bool capturing = false;
+    if (slot.retired) continue;
+    // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the question says so again, and louder, at the synchronisation that follows.
+    if (backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() && capturing) return true;
+  }
+  return false;
+}
+
+uint64_t StreamOrder::forget(gmm_stream stream) {
+  stream = plain(StreamKey{stream}).stream;
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    Slot &slot = slots_[i];
+    if (slot.retired || slot.key.stream != stream || stream == GMM_STREAM_PER_THREAD) continue;
+    slot.retired = true;
+    // The shared last bit must stay set for the other streams behind it.
+    return i < kBits - 1 ? uint64_t{1} << i : 0;
+  }
+  return 0;
+}
+
+void StreamOrder::end_thread(uint64_t thread) {
+  for (Slot &slot : slots_)
+    if (!slot.retired && slot.key == StreamKey{GMM_STREAM_PER_THREAD, thread}) slot.ended = true;
+}
+
+void StreamOrder::clear() {
+  MessageGuard keep;
+  for (Slot &slot : slots_) put_event(slot.noted);
+  for (NativeEvent event : spare_) backend_->event_destroy(event).ignore();
+  slots_.clear();
+  spare_.clear();
+  events_ = 0;
+}
+
+}  // namespace gmm

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which streams' queued work may still use free memory, as bits, and how one stream is put behind others.
+//
+// A free costs no event. Only when memory freed on stream A is wanted on stream B, an event is recorded on A then (it covers
+// every free on A so far) and B waits for it on the device: the host never waits. An event can be used again at once, as a
+// wait refers to the record before it (CUDA driver API, cuStreamWaitEvent).
+//
+// Whether A is done with memory can be asked too, without waiting. A busy stream never is with what was freed last, so free memory carries
+// a stamp, the count of events recorded before it was freed, and a stream knows up to which stamp it is done: one event is behind the frees
+// so far, and another is recorded only once it has passed.
+//
+// The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
+// thread's cache, one for a batch.
+#ifndef GMM_ENGINE_HEAP_STREAM_ORDER_H
+#define GMM_ENGINE_HEAP_STREAM_ORDER_H
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/vector.h"
+
+namespace gmm {
+
+// A stream as one thread means it.
+struct StreamKey {
+  gmm_stream stream = nullptr;
+  uint64_t thread = 0;  // for GMM_STREAM_PER_THREAD: which thread's
+  bool operator==(const StreamKey &) const = default;
+};
+
+// Not thread-safe: under the heap's lock.
+class StreamOrder {
+ public:
+  StreamOrder(Backend *const &backend, Device device, const HostAllocator &allocator)
+      : backend_(backend), device_(device), slots_(allocator), spare_(allocator) {}
+
+  // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is no
+  // memory to remember it.
+  uint64_t bit_of(StreamKey key) {
+    // Keys in slots have one name each, so one that is equal needs no other.
+    if (last_ < slots_.size() && slots_[last_].key == key && !slots_[last_].retired) return bit_at(last_);
+    return find_bit(key);
+  }
+  // The bits that memory may carry to be given to a stream as it is: its own, and none when it shares the last one.
+  uint64_t own_bit(StreamKey key) { return own_of(bit_of(key)); }
+  static uint64_t own_of(uint64_t bit) { return bit & ~kSharedBit; }
+  // Memory was freed on the stream that bit_of() was just asked for, not a per-thread one: nothing is recorded yet.
+  void note_free_on_last() { slots_[last_].dirty = true; }
+  // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph capture.
+  Status put_behind(StreamKey waiter, uint64_t bits);
+  // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.
+  Status note_frees(StreamKey key);
+  // The stamp of memory that is freed now.
+  uint64_t stamp() const { return recorded_; }
+  // Another thread may begin to capture a stream at any moment.
+  void expect_captures() { captures_ = true; }
+  // Asks the streams how far they are. Never waits: a question may record an event, which a later one finds passed.
+  void ask(uint64_t bits);
+  // Those of the bits whose streams were done with memory of this stamp when they were last asked.
+  uint64_t done(uint64_t bits, uint64_t stamp) const;
+  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock and asks again
+  // then. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
+  Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
+  // Whether one of the streams is being captured into a graph.
+  bool any_capturing();
+  // The stream is about to go; its bit, to be cleared in all free memory. 0 when it was never seen.
+  uint64_t forget(gmm_stream stream);
+  // A thread ended, and all that its per-thread stream freed is noted. Its place is used again when that is done.
+  void end_thread(uint64_t thread);
+  uint64_t known_streams() const { return slots_.size(); }
+  // Gives the events back.
+  void clear();
+
+ private:
+  static constexpr uint32_t kBits = 64;
+  static constexpr uint64_t kSharedBit = uint64_t{1} << (kBits - 1);
+  struct Slot {
+    StreamKey key;
+    NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
+    uint64_t noted_stamp = 0;     // the newest stamp that it is behind
+    uint64_t done_stamps = 0;     // memory of lower stamps is done with
+    bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
+    bool pending = false;  // `noted` was not seen to have passed
+    bool retired = false;
+    bool refused = false;  // a per-thread stream that could neither be noted nor waited for
+    bool ended = false;    // the thread of a per-thread stream is gone
+  };
+  bool is_done(Slot &slot);
+  void ask(Slot &slot);
+  void all_done(Slot &slot);
+  Status bring_up_to_date(Slot &slot);
+  Status record(NativeEvent event, gmm_stream stream);
+  Status take_event(NativeEvent *out);
+  void put_event(NativeEvent event);
+  static uint64_t bit_at(uint64_t slot) { return uint64_t{1} << (slot < kBits ? slot : kBits - 1); }
+  uint64_t find_bit(StreamKey key);
+  template <typename Fn>
+  Status for_each(uint64_t bits, Fn fn);
+
+  Backend *const &backend_;
+  const Device device_;
+  Vector<Slot> slots_;
+  Vector<NativeEvent> spare_;  // has room for every event that was made
+  uint64_t events_ = 0;
+  uint64_t recorded_ = 0;
+  uint64_t last_ = 0;  // the slot that bit_of() found last
+  bool captures_ = false;
+};
+
+}  // namespace gmm
+#endif

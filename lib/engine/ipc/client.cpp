@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/ipc/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <ctime>
+
+#include "base/process.h"
+#include "engine/ipc/directory.h"
+#include "engine/ipc/idle.h"
+
+namespace gmm {
+namespace {
+
+// More than the one that is expected, so that the rest can be closed rather than lost.
+constexpr unsigned kMaxDescriptors = 8;
+constexpr uint64_t kRetryMs = 10;
+// How often an answer is looked for before this thread sleeps: some 20 us. An exporter answers in less, and a processor that is put to sleep takes
+// as long again to wake.
+constexpr uint32_t kSpins = 64;
+
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  ~OwnedFd() { reset(-1); }
+  OwnedFd(const OwnedFd &) = delete;
+  OwnedFd &operator=(const OwnedFd &) = delete;
+  int get() const { return fd_; }
+  void reset(int fd) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+  int take() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+
+ private:
+  int fd_;
+};
+
+Status system_failure(uint32_t pid, int error, const char *what) {
+  char text[128];
+  return fail_native(GMM_ERROR_SYSTEM, error, "import from process %" PRIu32 ": %s: %s", pid, what,
+                     system_error_text(error, text, sizeof text));
+}
+
+bool exporter_lives(const IpcEndpoint &exporter) {
+  uint64_t start_time = 0;
+  const int error = process_start_time(static_cast<int32_t>(exporter.pid), &start_time);
+  // When it cannot be told, for want of descriptors for one, the connection itself shows what is wrong.
+  return error == 0 ? start_time == exporter.start_time : error != ESRCH;
+}
+
+// Whether the exporter's number means the same process here. Otherwise it runs in another container, and only the connection
+// tells about it.
+bool is_visible(const IpcEndpoint &exporter) {
+  return exporter.pid_namespace != 0 && exporter.pid_namespace == pid_namespace();
+}
+
+bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !exporter_lives(exporter); }
+
+Status gone(uint32_t pid) {
+  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended; the memory ended with it",
+              pid);
+}
+
+// One attempt to import: everything of it ends with the object, whatever came in between.
+class Attempt {
+ public:
+  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch,
+          IpcMeanwhile *meanwhile)
+      : handle_(handle),
+        want_(want),
+        deadline_(deadline),
+        pid_(handle.exporter.pid),
+        policy_(policy),
+        watch_(watch),
+        meanwhile_(meanwhile) {}
+
+  // Uses a connection that was checked when it was made.
+  void use(IpcConnection &&idle) {
+    const Peer peer = idle.take();
+    socket_.reset(peer.connection);
+    process_.reset(peer.process);
+    used_before_ = true;
+  }
+  // Whether it failed because the exporter had ended the connection that was used before: nothing is granted on it then.
+  bool was_ended() const { return ended_; }
+
+  // GMM_ERROR_BUSY: to be tried again.
+  Status run(IpcImport *out) {
+    if (!used_before_) GMM_TRY(connect());
+    if (!used_before_ || (watch_ && process_.get() < 0)) GMM_TRY(check_peer());
+    GMM_TRY(send_request());
+    if (meanwhile_->call != nullptr) meanwhile_->call(meanwhile_->self);
+    meanwhile_->call = nullptr;
+    GMM_TRY(receive_reply());
+    GMM_TRY(check_reply());
+    out->fd = descriptor_.take();
+    out->allocation_size = reply_.allocation_size;
+    out->connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter, handle_.allocation);
+    return Status();
+  }
+
+ private:
+  Status timeout(const char *what) const {
+    if (seems_gone(handle_.exporter)) return gone(pid_);
+    return fail(GMM_ERROR_IPC_TIMEOUT,
+                "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
+  }
+
+  // Tries the directories in which the exporter may have its socket.
+  Status connect() {
+    char name[kIpcNameSize], path[kIpcPathSize];
+    ipc_socket_name(handle_.exporter, name);
+    socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket_.get() < 0) return system_failure(pid_, errno, "socket");
+    for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
+      if (!ipc_directory_candidate(n, path, policy_)) continue;
+      int directory, error;
+      const Status opened = ipc_directory_open(path, false, &directory, &error, policy_);
+      if (!opened.ok()) {
+        if (error == EMFILE || error == ENFILE) return opened;
+        if (error == ENOENT || n == 1) continue;
+        // The message of the directory's failure stays; the code becomes the importer's.
+        return prefix(Status(GMM_ERROR_IPC_REFUSED), "import from process %" PRIu32 ": ", pid_);
+      }
+      sockaddr_un address;
+      ipc_socket_address(directory, name, &address);
+      const int result = connect_to(address);
+      ::close(directory);
+      if (result == 0) return Status();
+      if (result == ENOENT) continue;
+      if (result == ECONNREFUSED) return gone(pid_);
+      if (result == ETIMEDOUT) return timeout("did not take the connection");
+      return system_failure(pid_, result, "connect");
+    }
+    if (seems_gone(handle_.exporter)) return gone(pid_);
+    return fail(GMM_ERROR_IPC_PEER_GONE,
+                "import from process %" PRIu32
+                ": it has no socket %s in a directory that this process looks into; its "
+                "context was destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
+                pid_, name);
+  }
+
+  // The errno, 0 for success.
+  int connect_to(const sockaddr_un &address) {
+    for (;;) {
+      if (::connect(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0) return 0;
+      if (errno == EINTR) continue;
+      // A Unix socket whose queue is full says EAGAIN and cannot be waited for.
+      if (errno != EAGAIN) return errno;
+      if (monotonic_ms() >= deadline_) return ETIMEDOUT;
+      const timespec pause = {0, 5000000};
+      ::nanosleep(&pause, nullptr);
+    }
+  }
+
+  // Before the token is sent: the credentials of the process that called listen().
+  Status check_peer() {
+    ucred peer = {};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+      return system_failure(pid_, errno, "getsockopt(SO_PEERCRED)");
+    if (!policy_.allows(peer.uid))
+      return fail(
+          GMM_ERROR_IPC_REFUSED,
+          "import from process %" PRIu32
+          ": its socket belongs to user %u, this process to user %u; only the same user may import, and those that "
+          "gmm_ipc_configure() names on both sides",
+          pid_, peer.uid, ::geteuid());
+    const bool visible = is_visible(handle_.exporter);
+    if (visible && static_cast<uint32_t>(peer.pid) != pid_)
+      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to process %d", pid_,
+                  static_cast<int>(peer.pid));
+    // 0: the kernel has no number for it in this pid namespace.
+    if (watch_ && peer.pid > 0) process_.reset(open_process(peer.pid));
+    // The number may have been used again meanwhile; but whoever answers with the token's memory lived on after this, and only the
+    // process that listens answers: a child after fork() has no broker.
+    return Status();
+  }
+
+  Status send_request() {
+    IpcRequest request;
+    request.want = static_cast<uint16_t>(want_);
+    request.allocation = handle_.allocation;
+    std::memcpy(request.token, handle_.token, sizeof request.token);
+    request.start_time = handle_.exporter.start_time;
+    request.serial = handle_.exporter.serial;
+    uint8_t bytes[kIpcRequestSize];
+    request.encode(bytes);
+    ssize_t sent;
+    do {
+      sent = ::send(socket_.get(), bytes, sizeof bytes, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent == static_cast<ssize_t>(sizeof bytes)) return Status();
+    // An exporter that refuses closes at once, but says why before: see what it said.
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return Status();
+    return system_failure(pid_, sent < 0 ? errno : EMSGSIZE, "send");
+  }
+
+  Status receive_reply() {
+    uint8_t bytes[kIpcReplySize];
+    uint64_t received = 0;
+    for (uint32_t spins = 0; received < sizeof bytes; ++spins) {
+      ssize_t got;
+      GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
+      if (got == 0) return closed();
+      if (got > 0) {
+        received += static_cast<uint64_t>(got);
+      } else if (spins >= kSpins) {
+        GMM_TRY(wait_for_more());
+      }
+    }
+    reply_.decode(bytes);
+    return Status();
+  }
+
+  // Until there is something to receive, or it is time to look whether the exporter lives.
+  Status wait_for_more() {
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline_) return timeout("did not answer");
+    pollfd wait = {socket_.get(), POLLIN, 0};
+    const uint64_t left = deadline_ - now;
+    // In pieces, so that the death of an exporter whose child holds the socket open is noticed.
+    const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
+    if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
+    if (ready <= 0 && (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
+      return gone(pid_);
+    return Status();
+  }
+
+  // The exporter has ended the connection instead of an answer.
+  Status closed() {
+    if (used_before_) {
+      ended_ = true;
+      return Status(GMM_ERROR_IPC_PEER_GONE);  // ipc_connect() connects anew, and says what is wrong then
+    }
+    if (seems_gone(handle_.exporter)) return gone(pid_);
+    return fail(GMM_ERROR_IPC_PEER_GONE,
+                "import from process %" PRIu32
+                ": the exporter closed the connection without an answer; its context may just be destroyed",
+                pid_);
+  }
+
+  // *got: bytes, 0 at the end, -1 for nothing yet.
+  Status receive_some(uint8_t *to, uint64_t size, ssize_t *got) {
+    iovec part = {to, size};
+    alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    *got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (*got < 0) {
+      if (errno == EAGAIN || errno == EINTR) return Status();
+      if (errno != ECONNRESET) return system_failure(pid_, errno, "recvmsg");
+      *got = 0;
+      return Status();
+    }
+    for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const uint64_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (uint64_t i = 0; i < count; ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+        ++descriptors_;
+        descriptor_.reset(fd);  // closes the one before, if there are too many
+      }
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0)
+      // The kernel also says so when this process may not open another descriptor.
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
+                  "may (ulimit -n)",
+                  pid_);
+    return Status();
+  }
+
+  Status check_reply() {
+    if (reply_.magic != kIpcReplyMagic)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": what it answered is not a reply (magic %08x)", pid_, reply_.magic);
+    if (reply_.version != kIpcProtocolVersion)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32
+                  ": it speaks version %u, this library version %u; use the same release on both sides",
+                  pid_, reply_.version, kIpcProtocolVersion);
+    if (reply_.result != GMM_OK) return refused();
+    const unsigned wanted = want_ == IpcWant::kDescriptor ? 1 : 0;
+    if (reply_.reserved != 0 || reply_.descriptors != wanted || descriptors_ != wanted)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
+                  descriptors_, wanted);
+    if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size ||
+        reply_.generation != handle_.generation)
+      return fail(GMM_ERROR_IPC_PEER_GONE,
+                  "import from process %" PRIu32
+                  ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
+                  pid_);
+    // A file that is shorter than the mapping would kill this process at the first access behind its end.
+    struct stat status;
+    if (wanted != 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+        static_cast<uint64_t>(status.st_size) < reply_.allocation_size)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where %" PRIu64 " are promised",
+                  pid_, static_cast<uint64_t>(status.st_size), reply_.allocation_size);
+    return Status();
+  }
+
+  Status refused() {
+    switch (reply_.result) {
+      case GMM_ERROR_BUSY:
+        return Status(GMM_ERROR_BUSY);  // ipc_connect() tries again, and says so in the end
+      case GMM_ERROR_IPC_PEER_GONE:
+        return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory",
+                    pid_);
+      case GMM_ERROR_PAUSED:
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32 ": the memory is paused there; resume its tag first", pid_);
+      case GMM_ERROR_IPC_REFUSED:
+        return fail(
+            GMM_ERROR_IPC_REFUSED,
+            "import from process %" PRIu32
+            ": the exporter refused: the handle's token is wrong, or it runs as another user; its log says which",
+            pid_);
+      default:
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32
+                    ": the exporter could not share the memory: result %d; its log says why",
+                    pid_, reply_.result);
+    }
+  }
+
+  const IpcHandle &handle_;
+  const IpcWant want_;
+  const uint64_t deadline_;
+  const uint32_t pid_;
+  const IpcPolicy &policy_;
+  const bool watch_;
+  IpcMeanwhile *const meanwhile_;
+  bool used_before_ = false;
+  bool ended_ = false;
+  OwnedFd socket_;
+  OwnedFd process_;
+  OwnedFd descriptor_;
+  unsigned descriptors_ = 0;
+  IpcReply reply_;
+};
+
+}  // namespace
+
+IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
+  if (this == &other) return *this;
+  close();
+  peer_ = other.peer_;
+  exporter_ = other.exporter_;
+  allocation_ = other.allocation_;
+  other.peer_ = Peer();
+  return *this;
+}
+
+bool IpcConnection::release() {
+  if (!open()) return false;
+  IpcRequest request;
+  request.want = static_cast<uint16_t>(IpcWant::kRelease);
+  request.allocation = allocation_;
+  request.start_time = exporter_.start_time;
+  request.serial = exporter_.serial;
+  uint8_t bytes[kIpcRequestSize];
+  request.encode(bytes);
+  return ::send(peer_.connection, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof bytes);
+}
+
+void IpcConnection::close() {
+  const Peer old = peer_;
+  peer_ = Peer();
+  if (old.connection >= 0) ::close(old.connection);
+  if (old.process >= 0) ::close(old.process);
+}
+
+PeerState IpcConnection::state() const {
+  const PeerState state = peer_.state();
+  // Without a descriptor of the process its entry in /proc tells.
+  if (state == PeerState::kAlive && open() && peer_.process < 0 && seems_gone(exporter_)) return PeerState::kGone;
+  return state;
+}
+
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
+                   bool watch, IpcIdleConnections *idle, IpcMeanwhile meanwhile) {
+  const uint64_t deadline = monotonic_ms() + timeout_ms;
+  IpcConnection kept;
+  while (idle != nullptr && idle->take(handle.exporter, &kept)) {
+    Attempt attempt(handle, want, deadline, policy, watch, &meanwhile);
+    attempt.use(static_cast<IpcConnection &&>(kept));
+    const Status status = attempt.run(out);
+    if (attempt.was_ended()) continue;
+    if (status.code() != GMM_ERROR_BUSY) return status;
+    break;
+  }
+  bool busy = false;
+  for (;;) {
+    const Status status = Attempt(handle, want, deadline, policy, watch, &meanwhile).run(out);
+    if (status.code() == GMM_ERROR_BUSY) {
+      busy = true;
+    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
+      return status;
+    }
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline)
+      return fail(GMM_ERROR_IPC_TIMEOUT,
+                  "import from process %" PRIu32
+                  ": the exporter serves as many importers as it can (%u); none left in "
+                  "%" PRIu32 " ms",
+                  handle.exporter.pid, kIpcMaxImporters, timeout_ms);
+    const uint64_t left = deadline - now;
+    const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace gmm

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What importer and broker say to each other: one request, one reply, then the open connection is the importer's
+// life sign until it closes it, or gives the memory back by a release, which has no reply; then the connection is idle and takes the next request.
+// Little-endian, of fixed size, both ways. The first twelve bytes keep their meaning in every version.
+#ifndef GMM_ENGINE_IPC_PROTOCOL_H
+#define GMM_ENGINE_IPC_PROTOCOL_H
+
+#include <cstdint>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "engine/ipc/handle.h"
+
+namespace gmm {
+
+inline constexpr uint32_t kIpcRequestMagic = 0x516d6d67;  // "gmmQ"
+inline constexpr uint32_t kIpcReplyMagic = 0x526d6d67;    // "gmmR"
+inline constexpr uint16_t kIpcProtocolVersion = 1;
+inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
+
+enum class IpcWant : uint16_t {
+  kDescriptor = 1,  // the allocation's file descriptor, and be counted
+  kCount = 2,       // be counted only: the legacy route
+  kRelease = 3,     // be counted no more; names what the connection was granted, with a token of zeros
+};
+
+inline constexpr uint64_t kIpcRequestSize = 48;
+struct IpcRequest {
+  uint32_t magic = kIpcRequestMagic;       //  0
+  uint16_t version = kIpcProtocolVersion;  //  4
+  uint16_t want = 0;                       //  6  IpcWant
+  uint64_t allocation = 0;                 //  8
+  uint8_t token[kIpcTokenSize] = {};       // 16
+  uint64_t start_time = 0;                 // 32  of the exporter that is meant
+  uint32_t serial = 0;                     // 40  of the broker that is meant
+  uint32_t reserved = 0;                   // 44
+
+  void encode(uint8_t out[kIpcRequestSize]) const {
+    store_little(out, magic);
+    store_little(out + 4, version);
+    store_little(out + 6, want);
+    store_little(out + 8, allocation);
+    std::memcpy(out + 16, token, sizeof token);
+    store_little(out + 32, start_time);
+    store_little(out + 40, serial);
+    store_little(out + 44, reserved);
+  }
+  void decode(const uint8_t in[kIpcRequestSize]) {
+    magic = load_little<uint32_t>(in);
+    version = load_little<uint16_t>(in + 4);
+    want = load_little<uint16_t>(in + 6);
+    allocation = load_little<uint64_t>(in + 8);
+    std::memcpy(token, in + 16, sizeof token);
+    start_time = load_little<uint64_t>(in + 32);
+    serial = load_little<uint32_t>(in + 40);
+    reserved = load_little<uint32_t>(in + 44);
+  }
+};
+
+inline constexpr uint64_t kIpcReplySize = 32;
+struct IpcReply {
+  uint32_t magic = kIpcReplyMagic;         //  0
+  uint16_t version = kIpcProtocolVersion;  //  4
+  uint16_t descriptors = 0;                //  6  how many come with it: 0 or 1
+  int32_t result = 0;                      //  8  gmm_result; GMM_ERROR_BUSY: try again
+  uint32_t reserved = 0;                   // 12
+  uint64_t allocation_size = 0;            // 16
+  uint64_t generation = 0;                 // 24
+
+  void encode(uint8_t out[kIpcReplySize]) const {
+    store_little(out, magic);
+    store_little(out + 4, version);
+    store_little(out + 6, descriptors);
+    store_little(out + 8, static_cast<uint32_t>(result));
+    store_little(out + 12, reserved);
+    store_little(out + 16, allocation_size);
+    store_little(out + 24, generation);
+  }
+  void decode(const uint8_t in[kIpcReplySize]) {
+    magic = load_little<uint32_t>(in);
+    version = load_little<uint16_t>(in + 4);
+    descriptors = load_little<uint16_t>(in + 6);
+    result = static_cast<int32_t>(load_little<uint32_t>(in + 8));
+    reserved = load_little<uint32_t>(in + 12);
+    allocation_size = load_little<uint64_t>(in + 16);
+    generation = load_little<uint64_t>(in + 24);
+  }
+};
+
+}  // namespace gmm
+#endif

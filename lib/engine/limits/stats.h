@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counters of the heaps, added up.
+#ifndef GMM_ENGINE_LIMITS_STATS_H
+#define GMM_ENGINE_LIMITS_STATS_H
+
+#include <gmm/stats.h>
+
+#include "engine/heap/heap_set.h"
+#include "engine/limits/tag.h"
+
+namespace gmm {
+
+// Fills what the heaps of the scope tell; the rest of *out stays.
+Status collect_statistics(HeapSet &heaps, const gmm_scope &scope, gmm_statistics *out);
+
+}  // namespace gmm
+#endif

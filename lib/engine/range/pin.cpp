@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/range/pin.h"
+
+#include <unistd.h>
+
+#include <cinttypes>
+
+namespace gmm {
+namespace {
+
+uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+// Registers the pages of a range that no segment has, and counts the pin in every segment it touches.
+Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device device) {
+  uint64_t at = begin;
+  uint64_t index = 0;
+  Status status;
+  while (at < end && status.ok()) {
+    while (index < segments_.size() && segments_[index].base + segments_[index].size <= at) ++index;
+    if (index < segments_.size() && segments_[index].base <= at) {
+      ++segments_[index].pins;
+      at = segments_[index].base + segments_[index].size;
+      continue;
+    }
+    const uint64_t stop = index < segments_.size() && segments_[index].base < end ? segments_[index].base : end;
+    void *device_pointer = nullptr;
+    status = core_.backend->pin(reinterpret_cast<void *>(at), stop - at, flags, device, &device_pointer);
+    if (!status.ok()) break;
+    const Segment segment{at, stop - at, reinterpret_cast<uint64_t>(device_pointer) - at, 1, flags, device};
+    if (!segments_.insert(index, segment)) {
+      core_.backend->unpin(reinterpret_cast<void *>(at), stop - at).ignore();
+      status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a pin.");
+      break;
+    }
+    at = stop;
+  }
+  if (!status.ok()) {
+    MessageGuard keep;
+    if (!uncover(begin, at).ok()) core_.log.write(LogLevel::kError, "Pages stay pinned: %s", last_message());
+  }
+  return status;
+}
+
+// Pages that only this pin holds are unregistered first: when the driver refuses, all of the pin stays and can be tried again.
+Status PinTable::uncover(uint64_t begin, uint64_t end) {
+  const auto touches = [&](const Segment &segment) {
+    return segment.base < end && segment.base + segment.size > begin;
+  };
+  Status status;
+  for (Segment &segment : segments_) {
+    if (!touches(segment) || segment.pins != 1) continue;
+    status = core_.backend->unpin(reinterpret_cast<void *>(segment.base), segment.size);
+    if (!status.ok()) break;
+    segment.pins = 0;
+  }
+  MessageGuard keep;
+  for (uint64_t i = segments_.size(); i-- > 0;) {
+    Segment &segment = segments_[i];
+    if (!touches(segment)) continue;
+    if (status.ok() && segment.pins != 0)
+      --segment.pins;
+    else if (status.ok() || (segment.pins == 0 && !cover_again(segment)))
+      segments_.erase(i);
+  }
+  return status;
+}
+
+// Registers the pages of a segment once more.
+bool PinTable::cover_again(Segment &segment) {
+  void *device_pointer = nullptr;
+  const Status status = core_.backend->pin(reinterpret_cast<void *>(segment.base), segment.size, segment.flags,
+                                           segment.device, &device_pointer);
+  if (!status.ok()) {
+    core_.log.write(LogLevel::kError, "A refused unpin leaves pages unregistered: %s", last_message());
+    return false;
+  }
+  segment.delta = reinterpret_cast<uint64_t>(device_pointer) - segment.base;
+  segment.pins = 1;
+  return true;
+}
+
+// The outermost pins, for readers. False without memory; reserve in advance to be sure.
+bool PinTable::publish() {
+  ranges_.clear();
+  if (!ranges_.reserve(pins_.size()) || !table_.reserve(pins_.size())) return false;
+  uint64_t end = 0, bytes = 0;
+  for (const Pin &pin : pins_) {
+    if (pin.base < end) continue;
+    end = pin.base + pin.size;
+    bytes += pin.size;
+    uint64_t delta = 0;
+    for (const Segment &segment : segments_)
+      if (segment.base <= pin.base && pin.base < segment.base + segment.size) delta = segment.delta;
+    ranges_.push_back_reserved(Range{pin.base, pin.size, delta});
+  }
+  table_.set(ranges_.data(), ranges_.size());
+  bytes_.store(bytes, std::memory_order_relaxed);
+  return true;
+}
+
+Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device, void **device_pointer) {
+  const uint64_t base = reinterpret_cast<uint64_t>(memory);
+  const uint64_t page = page_size();
+  if (size > kMaxSize || base + size < base)
+    return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_pin(%p): %" PRIu64 " bytes reach past the address space.", memory, size);
+  const uint64_t begin = base & ~(page - 1);
+  const uint64_t end = (base + size + page - 1) & ~(page - 1);
+  for (uint64_t at = begin & ~(kExtentAlignment - 1); at < end; at += kExtentAlignment)
+    if (core_.page_map.find_extent(reinterpret_cast<void *>(at)) != nullptr)
+      return fail(GMM_ERROR_INVALID_KIND,
+                  "gmm_pin(%p): the memory belongs to gmm, which pins its HOST memory itself; pin only your own.",
+                  memory);
+  LockGuard guard(mutex_);
+  uint64_t at = 0;
+  bool inside = false;
+  for (uint64_t i = 0; i < pins_.size(); ++i) {
+    const Pin &known = pins_[i];
+    if (known.base < base || (known.base == base && known.size >= size)) at = i + 1;
+    if (base >= known.base + known.size || base + size <= known.base) continue;
+    if (base < known.base || base + size > known.base + known.size)
+      return fail(GMM_ERROR_OVERLAP,
+                  "gmm_pin(%p, %" PRIu64 "): the range overlaps a pinned one of %" PRIu64
+                  " bytes at %p without lying inside it; unpin that "
+                  "first, or pin the rest.",
+                  memory, size, known.size, reinterpret_cast<void *>(known.base));
+    inside = true;
+  }
+  // A page that a pin of ours registered is known to the driver, and is no foreign one.
+  for (const Segment &segment : segments_)
+    inside = inside || (begin < segment.base + segment.size && segment.base < end);
+  if (!inside) {
+    ForeignPointer foreign;
+    core_.backend->identify(memory, &foreign);
+    if (foreign.known)
+      return fail(GMM_ERROR_INVALID_KIND,
+                  "gmm_pin(%p): the driver allocated or registered this memory itself; pin only your own.", memory);
+  }
+  if (!ranges_.reserve(pins_.size() + 1) || !table_.reserve(pins_.size() + 1) || !pins_.insert(at, Pin{base, size}))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a pin.");
+  const Status status = cover(begin, end, flags, device);
+  if (!status.ok()) {
+    pins_.erase(at);
+    return status;
+  }
+  (void)publish();  // reserved above
+  if (device_pointer != nullptr)
+    for (const Segment &segment : segments_)
+      if (segment.base <= base && base < segment.base + segment.size)
+        *device_pointer = reinterpret_cast<void *>(base + segment.delta);
+  return Status();
+}
+
+Status PinTable::unpin(void *memory) {
+  const uint64_t base = reinterpret_cast<uint64_t>(memory);
+  const uint64_t page = page_size();
+  LockGuard guard(mutex_);
+  for (uint64_t i = pins_.size(); i-- > 0;) {
+    if (pins_[i].base != base) continue;
+    const Pin pin = pins_[i];  // the smallest of this base: the innermost
+    GMM_TRY(uncover(base & ~(page - 1), (base + pin.size + page - 1) & ~(page - 1)));
+    pins_.erase(i);
+    (void)publish();
+    return Status();
+  }
+  return fail(GMM_ERROR_NOT_PINNED, "gmm_unpin(%p): no pin starts at this address.", memory);
+}
+
+void PinTable::clear() {
+  LockGuard guard(mutex_);
+  pins_.clear();
+  while (!segments_.empty()) {
+    const Segment segment = segments_.pop_back();
+    core_.backend->unpin(reinterpret_cast<void *>(segment.base), segment.size).ignore();  // the context ends either way
+  }
+  (void)publish();
+}
+
+}  // namespace gmm

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/range/residency.h"
+
+#include <cinttypes>
+
+#include "engine/heap/block.h"
+#include "engine/heap/heap.h"
+
+namespace gmm {
+namespace {
+
+Status find_managed(Core &core, void *memory, const char *operation, uint64_t *size, Block *block) {
+  GMM_TRY(find_block(core, memory, operation, block));
+  if (block->heap->options().kind != Kind::kManaged)
+    return fail(GMM_ERROR_INVALID_KIND, "%s(%p): the block is %s memory; only MANAGED memory takes this.", operation,
+                memory, kind_name(block->heap->options().kind));
+  return check_range(*block, memory, operation, size);
+}
+
+// New pages at the location, the contents copied, mapped at the old address. The device is idle meanwhile.
+Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_stream stream) {
+  Backend &backend = *core.backend;
+  const Device device = heap.options().device;
+  const uint64_t size = extent.size.load(std::memory_order_relaxed);
+  void *base = reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed));
+  PhysicalHandle handle;
+  GMM_TRY(backend.create(location, size, &handle));
+  void *window = nullptr;  // where both are mapped while the copy runs
+  Status status = backend.reserve(size, &window);
+  bool mapped = false;
+  if (status.ok()) {
+    status = backend.map(window, size, handle);
+    mapped = status.ok();
+    if (mapped) status = backend.set_access(window, size, location.is_host() ? location : device, 0);
+    if (status.ok()) status = backend.synchronize(device);
+    if (status.ok()) status = backend.copy(device, stream, window, base, size);
+    if (status.ok()) {
+      status = backend.stream_synchronize(device, stream);
+      if (!status.ok()) {
+        MessageGuard keep;
+        backend.synchronize(device).ignore();  // the window must not go under a copy that still runs
+      }
+    }
+  }
+  const auto close_window = [&] {
+    if (mapped) core.deferred_release.unmap(backend, window, size);
+    if (window != nullptr) core.deferred_release.unreserve(backend, window, size);
+  };
+  if (status.ok()) status = backend.unmap(base, size);
+  if (!status.ok()) {
+    close_window();
+    core.deferred_release.release(backend, handle);  // the block is untouched
+    return status;
+  }
+  const Device owner = location.is_host() ? location : device;
+  status = backend.map(base, size, handle);
+  if (status.ok()) {
+    status = backend.set_access(base, size, owner, heap.options().peers);
+    if (!status.ok()) {
+      MessageGuard keep;
+      backend.unmap(base, size).ignore();  // followed by the old pages below
+    }
+  }
+  PhysicalHandle old = extent.handle;
+  if (!status.ok()) {
+    // The old pages still hold everything: put them back.
+    MessageGuard keep;
+    Status back = backend.map(base, size, extent.handle);
+    if (back.ok())
+      back = backend.set_access(base, size,
+                                extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device,
+                                heap.options().peers);
+    if (!back.ok())
+      core.log.write(LogLevel::kError, "A failed move could not map the old pages again: %s", last_message());
+    old = handle;
+  } else {
+    extent.handle = handle;
+    extent.location.store(location, std::memory_order_relaxed);
+  }
+  close_window();
+  core.deferred_release.release(backend, old);
+  return status;
+}
+
+}  // namespace
+
+Status advise(Core &core, void *memory, uint64_t size, gmm_advice advice, Device location) {
+  Block block;
+  GMM_TRY(find_managed(core, memory, "gmm_advise", &size, &block));
+  return core.backend->advise(memory, size, advice, location);
+}
+
+Status prefetch(Core &core, void *memory, uint64_t size, Device location, gmm_stream stream) {
+  Block block;
+  GMM_TRY(find_managed(core, memory, "gmm_prefetch", &size, &block));
+  return core.backend->prefetch(memory, size, location, block.heap->options().device, stream);
+}
+
+Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_stream stream) {
+  Block block;
+  GMM_TRY(find_block(core, memory, "gmm_move", &block));
+  void *base = reinterpret_cast<void *>(block.base);
+  const Device device = block.heap->options().device;
+  switch (block.heap->options().kind) {
+    case Kind::kManaged:
+      GMM_TRY(core.backend->advise(base, block.requested, GMM_ADVISE_SET_PREFERRED_LOCATION, location));
+      GMM_TRY(core.backend->advise(base, block.requested, GMM_ADVISE_SET_ACCESSED_BY, location));
+      GMM_TRY(core.backend->prefetch(base, block.requested, location, device, stream));
+      if (location.is_host() && (flags & GMM_MOVE_NON_BLOCKING) == 0)
+        return core.backend->stream_synchronize(device, stream);
+      return Status();
+    case Kind::kVmm:
+      break;
+    default:
+      return fail(GMM_ERROR_INVALID_KIND, "gmm_move(%p): %s memory cannot move; allocate MANAGED or VMM memory.",
+                  memory, kind_name(block.heap->options().kind));
+  }
+  bool capturing = false;
+  GMM_TRY(core.backend->stream_is_capturing(device, stream, &capturing));
+  if (capturing)
+    return fail(GMM_ERROR_CAPTURING, "gmm_move(%p): VMM memory cannot move while the stream is captured.", memory);
+  LockGuard guard(block.heap->mutex);
+  Block again;
+  GMM_TRY(find_block(core, memory, "gmm_move", &again));
+  if (again.paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
+  Extent &extent = *again.extent;
+  const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
+  if (again.span->begin() != begin || again.span->bytes() != extent.size.load(std::memory_order_relaxed))
+    return fail(GMM_ERROR_BUSY,
+                "gmm_move(%p): the block shares its extent with others; allocate it with GMM_ALLOC_DEDICATED.", memory);
+  if (extent.importers.load(std::memory_order_relaxed) != 0)
+    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory.", memory,
+                extent.importers.load(std::memory_order_relaxed));
+  if (extent.location.load(std::memory_order_relaxed) == location)
+    return remark(GMM_UNCHANGED, "gmm_move(%p): the block is there already.", memory);
+  return move_extent(core, extent, *block.heap, location, stream);
+}
+
+}  // namespace gmm

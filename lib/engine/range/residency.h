@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where pages live: advice, prefetch, moves.
+#ifndef GMM_ENGINE_RANGE_RESIDENCY_H
+#define GMM_ENGINE_RANGE_RESIDENCY_H
+
+#include <gmm/residency.h>
+
+#include "engine/heap/core.h"
+
+namespace gmm {
+
+Status advise(Core &core, void *memory, uint64_t size, gmm_advice advice, Device location);
+Status prefetch(Core &core, void *memory, uint64_t size, Device location, gmm_stream stream);
+Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_stream stream);
+
+}  // namespace gmm
+#endif

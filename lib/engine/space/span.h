@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Extents, regions and spans: what the address space of a heap is made of.
+//
+//   Region   addresses that may be coalesced: one reservation (VMM), or one driver allocation (other kinds)
+//   Extent   physical memory in a region: one handle (VMM), or the whole allocation
+//   Span     a run of granules; spans tile a region without gaps, each linked to its neighbours. A slab of small blocks, one large block, a free run, or unbacked addresses.
+//
+// All of it is written under the heap's lock. Readers without the lock (query, free) find a span through the page
+// map and check that it covers the address: spans are never returned to the system while the context lives, so a stale pointer
+// reads a span that has another meaning now, never foreign memory.
+#ifndef GMM_ENGINE_SPACE_SPAN_H
+#define GMM_ENGINE_SPACE_SPAN_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/list.h"
+#include "engine/space/size_class.h"
+
+namespace gmm {
+
+class Heap;
+struct Region;
+
+struct KeptContents;  // engine/backup/store.h
+struct RegionExtents;
+struct Span;
+struct HeapRegions;
+struct SpanOrder;  // free runs by size, slabs by class
+
+struct Extent : Link<RegionExtents> {
+  std::atomic<uintptr_t> base{0};
+  std::atomic<uint64_t> size{0};
+  std::atomic<Region *> region{nullptr};
+  std::atomic<uint64_t> id{0};             // never reused in a context; names the extent in IPC handles
+  PhysicalHandle handle;                   // VMM; 0 when paused
+  std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
+  std::atomic<uint32_t> importers{0};
+  // Of VMM memory, for engine/pause/pause.h; under the heap's lock, but for readers of `away`.
+  std::atomic<bool> away{false};  // paused, or on the way there or back: blocks in it cannot be used
+  bool mapped = true;             // the handle is mapped at `base`
+  bool holds = true;              // the handle's pages have the contents
+  bool fresh = false;             // during a resume: the handle was made by it
+  std::atomic<bool> told{false};  // during a resume: somebody was told that it is ready; under the ready lock
+  KeptContents *kept = nullptr;   // contents of paused memory, or what a read-only tag keeps for the next pause
+  // For engine/heap/heap_idle.cpp: when it was first seen free, in which of the heap's looks it was last, and its id then.
+  uint64_t free_since = 0, seen_look = 0, seen_id = 0;
+};
+
+inline uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
+inline uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
+
+struct Region : Link<HeapRegions> {
+  std::atomic<Heap *> heap{nullptr};
+  std::atomic<uintptr_t> base{0};
+  std::atomic<uint64_t> size{0};
+  Allocation allocation;  // kinds other than VMM
+  List<Extent, RegionExtents> extents;
+  std::atomic<uint32_t> paused{0};
+  std::atomic<uint64_t> generation{0};
+  Span *first = nullptr;  // the span at its base
+  bool dedicated = false;
+  uint64_t live_spans = 0;   // slabs and large blocks
+  uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
+};
+
+enum class SpanState : uint32_t {
+  kNone = 0,      // in the pool of unused spans
+  kUnbacked = 1,  // addresses without memory
+  kFree = 2,      // a free run
+  kSlab = 3,      // blocks of one small class
+  kLarge = 4      // one block
+};
+
+// Bit 63 of a slot: gmm_record_use() named further streams.
+inline constexpr uint64_t kUsedElsewhere = uint64_t{1} << 63;
+
+// Aligned, so that a thread that uses one span does not slow another one down at the next.
+struct alignas(64) Span : Link<SpanOrder> {
+  std::atomic<uintptr_t> base{0};
+  std::atomic<uint64_t> size{0};
+  std::atomic<SpanState> state{SpanState::kNone};
+  // Blocks of a slab are found by multiplication: index = units * reciprocal >> 24.
+  std::atomic<uint32_t> block_size{0};  // bytes; 0 for a large block
+  std::atomic<uint32_t> reciprocal{0};
+  std::atomic<uint32_t> block_count{0};
+  std::atomic<Heap *> heap{nullptr};
+  uint32_t class_index = 0;
+  std::atomic<uint8_t> slot_shift{0};  // where blocks are few, their slots lie in lines of their own
+  bool listed = false;                 // in a list of the heap
+  bool is_slab_object = false;         // which pool it came from
+  Region *region = nullptr;
+  uint64_t free_blocks = 0;  // slab: bit i = block i lies here and not in a thread cache
+  uint64_t streams = 0;      // free memory: streams whose queued work may still use it (bits of StreamOrder)
+  uint64_t stamp = 0;        // and when it was freed (StreamOrder::stamp())
+  Span *before = nullptr;    // the spans around it in its region, NULL at the region's ends; under the heap's lock
+  Span *after = nullptr;
+  // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans use the first: they end the
+  // span without padding, and SlabSpan adds the rest.
+  static constexpr uint32_t kOwnSlots = 2;
+  std::atomic<uint64_t> slots[kOwnSlots] = {};
+
+  uintptr_t begin() const { return base.load(std::memory_order_relaxed); }
+  uint64_t bytes() const { return size.load(std::memory_order_relaxed); }
+  uintptr_t end() const { return begin() + bytes(); }
+  bool is(SpanState wanted) const { return state.load(std::memory_order_relaxed) == wanted; }
+  bool live() const { return state.load(std::memory_order_relaxed) >= SpanState::kSlab; }
+  // The block of an address inside the span; block_count for the tail of a slab.
+  uint32_t index_of(uintptr_t address) const {
+    const uint32_t multiplier = reciprocal.load(std::memory_order_relaxed);
+    if (multiplier == 0) return 0;
+    const uint32_t index = static_cast<uint32_t>(((address - begin()) / kUnit * multiplier) >> 24);
+    const uint32_t count = block_count.load(std::memory_order_relaxed);
+    return index < count ? index : count;
+  }
+  uintptr_t block(uint32_t index) const {
+    return begin() + uint64_t{index} * block_size.load(std::memory_order_relaxed);
+  }
+  uint64_t block_bytes() const {
+    const uint32_t small = block_size.load(std::memory_order_relaxed);
+    return small != 0 ? small : bytes();
+  }
+  std::atomic<uint64_t> &slot(uint32_t index) {
+    return (&slots[0])[(index << slot_shift.load(std::memory_order_relaxed)) % kMaxSlabBlocks];
+  }
+};
+
+struct SlabSpan : Span {
+  std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};
+};
+static_assert(sizeof(Span) == 112 + Span::kOwnSlots * sizeof(uint64_t), "the slots of a slab are one array");
+
+}  // namespace gmm
+#endif

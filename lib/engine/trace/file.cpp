@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/trace/file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+namespace gmm {
+namespace {
+
+// Writing past RLIMIT_FSIZE or into a pipe that nobody reads sends the thread a signal that ends the program: a trace must not.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGXFSZ);
+    sigaddset(&set_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals &) = delete;
+  NoSignals &operator=(const NoSignals &) = delete;
+  // Takes the signal that the failed write sent.
+  void take() const {
+    const timespec none = {};
+    sigtimedwait(&set_, nullptr, &none);
+  }
+
+ private:
+  sigset_t set_, before_;
+};
+
+}  // namespace
+
+Status TraceFile::open(const char *path) {
+  LockGuard guard(mutex_);
+  char text[96];
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  struct stat about = {};
+  // The lock goes with the open file, which a forked child shares but does not open again: its own trace is another's here.
+  bool good = fd >= 0 && fstat(fd, &about) == 0;
+  if (good && S_ISREG(about.st_mode)) {
+    good = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (!good && errno == EWOULDBLOCK) {
+      ::close(fd);
+      return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): another trace is writing this file; name another.",
+                  path);
+    }
+    good = good && ftruncate(fd, 0) == 0;
+  }
+  if (!good) {
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): %s.", path,
+                       system_error_text(error, text, sizeof text));
+  }
+  fd_ = fd;
+  error_ = 0;
+  dead_ = false;
+  size_ = 0;
+  return Status();
+}
+
+bool TraceFile::write_all(const char *bytes, uint64_t size) {
+  const NoSignals quiet;
+  while (size != 0) {
+    const ssize_t put = ::write(fd_, bytes, size);
+    if (put > 0) {
+      bytes += put;
+      size -= static_cast<uint64_t>(put);
+      continue;
+    }
+    if (put < 0 && errno == EINTR) continue;
+    const int error = put == 0 ? ENOSPC : errno;
+    if (error == EFBIG || error == EPIPE) quiet.take();
+    if (error_ == 0) error_ = error;
+    return false;
+  }
+  return true;
+}
+
+bool TraceFile::write(const void *bytes, uint64_t size) {
+  LockGuard guard(mutex_);
+  if (fd_ < 0 || dead_) return false;
+  if (write_all(static_cast<const char *>(bytes), size)) {
+    size_ += size;
+    return true;
+  }
+  // A torn piece would hide all that follows.
+  const off_t whole = static_cast<off_t>(size_);
+  dead_ = ftruncate(fd_, whole) != 0 || lseek(fd_, whole, SEEK_SET) != whole;
+  return false;
+}
+
+Status TraceFile::close() {
+  LockGuard guard(mutex_);
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) == 0) return Status();
+  const int error = errno;
+  char text[96];
+  return fail_native(GMM_ERROR_IO, error, "The file of the trace: %s.", system_error_text(error, text, sizeof text));
+}
+
+}  // namespace gmm

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/trace/trace.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cinttypes>
+#include <cstring>
+
+#include "engine/heap/cache_state.h"
+
+namespace gmm {
+
+using namespace trace_format;
+
+namespace {
+
+// All traces of the process, for threads that end. It is held before every lock of a trace.
+constinit Mutex g_traces_mutex;
+constinit Link<TraceList> g_traces;  // a ring; a List has a constructor that is not constexpr
+constinit uint64_t g_serial = 0;
+
+uint64_t enlist(Trace &trace) {
+  LockGuard guard(g_traces_mutex);
+  if (g_traces.next == nullptr) g_traces.next = g_traces.previous = &g_traces;
+  Link<TraceList> &link = trace;
+  link.next = &g_traces;
+  link.previous = g_traces.previous;
+  link.previous->next = g_traces.previous = &link;
+  return ++g_serial;
+}
+
+uint64_t nanoseconds(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+uint64_t *records_of(unsigned char *chunk) { return reinterpret_cast<uint64_t *>(chunk + sizeof(ChunkHeader)); }
+
+uint64_t heap_word_of(const Heap &heap) {
+  const HeapOptions &options = heap.options();
+  return heap_word(static_cast<uint32_t>(options.kind), options.device.ordinal, options.tag);
+}
+
+}  // namespace
+
+Trace::Trace(Core &core) : core_(core), serial_(enlist(*this)) {}
+
+Trace::~Trace() {
+  {
+    LockGuard guard(g_traces_mutex);
+    Link<TraceList> &link = *this;
+    link.previous->next = link.next;
+    link.next->previous = link.previous;
+  }
+  while (lanes_ != nullptr) {
+    TraceLane *lane = lanes_;
+    lanes_ = lane->next;
+    core_.allocator.deallocate(lane->chunk, kChunk);
+    core_.allocator.destroy(lane);
+  }
+  core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
+}
+
+// --- Begin and end -------------------------------------------------------------------------------------------------
+
+Status Trace::begin(const char *path) {
+  LockGuard guard(control_mutex_);
+  if (begun_) return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): a trace is running; end it first.", path);
+  void *memory = core_.allocator.allocate(kTouched * sizeof *touched_, 64);
+  if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_trace_begin(): no host memory for its tables.");
+  const Status status = file_.open(path);
+  if (!status.ok()) {
+    core_.allocator.deallocate(memory, kTouched * sizeof *touched_);
+    return status;
+  }
+  std::memset(memory, 0, kTouched * sizeof *touched_);
+  touched_ = static_cast<std::atomic<uint64_t> *>(memory);
+  lost_.store(0, std::memory_order_relaxed);
+  fence_ = !expedited_barriers();
+  FileHeader header = {};
+  std::memcpy(header.magic, kMagic, sizeof header.magic);
+  header.version = kVersion;
+  header.header_size = sizeof header;
+  header.clock_hertz = 1000000000;
+  header.begin_time = nanoseconds(CLOCK_MONOTONIC);
+  header.begin_epoch = nanoseconds(CLOCK_REALTIME);
+  header.process = static_cast<uint32_t>(getpid());
+  std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
+  if (!file_.write(&header, sizeof header)) {
+    const int error = file_.error();
+    file_.close().ignore();  // the write's failure is told
+    core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
+    touched_ = nullptr;
+    char text[96];
+    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): %s.", path,
+                       system_error_text(error, text, sizeof text));
+  }
+  begun_ = true;
+  core_.gate->word.store(kGateWatched, std::memory_order_seq_cst);
+  return Status();
+}
+
+Status Trace::end() {
+  LockGuard guard(control_mutex_);
+  if (!begun_) return fail(GMM_ERROR_UNBALANCED, "gmm_trace_end(): no trace is running.");
+  begun_ = false;
+  core_.gate->word.store(kGateOpen, std::memory_order_seq_cst);
+  {
+    LockGuard lanes_guard(lanes_mutex_);
+    if (expedited_barriers())
+      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
+      __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    // A log callback inside a free may be what calls this: nobody waits for itself.
+    const uint64_t self = t_state == nullptr ? 0 : t_state->id;
+    for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
+      while (lane->thread_id != self && lane->busy.load(std::memory_order_acquire) != 0) sched_yield();
+      write_chunk(*lane);
+      core_.allocator.deallocate(lane->chunk, kChunk);
+      lane->chunk = nullptr;
+      lane->at = lane->end = nullptr;
+      lane->sequence = 0;
+    }
+  }
+  core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
+  touched_ = nullptr;
+  const uint64_t lost = lost_.load(std::memory_order_relaxed);
+  struct {
+    ChunkHeader header;
+    uint64_t words[2];
+  } last = {{kChunkMagic, sizeof last.words, 0, 0, nanoseconds(CLOCK_MONOTONIC), 1, 0}, {head(kEnd, 0, 0), lost}};
+  const bool whole = file_.write(&last, sizeof last);
+  const int error = file_.error();
+  GMM_TRY(file_.close());
+  if (whole && lost == 0) return Status();
+  char text[96];
+  return fail_native(GMM_ERROR_IO, error,
+                     "gmm_trace_end(): the trace is not whole: %" PRIu64 " events%s are missing (%s).", lost,
+                     whole ? "" : " and its end",
+                     error == 0 ? "no host memory for the buffers" : system_error_text(error, text, sizeof text));
+}
+
+// --- Lanes -----------------------------------------------------------------------------------------------------------
+
+TraceLane *Trace::find_lane(uint64_t thread_id) {
+  TraceLane *lane = lanes_;
+  while (lane != nullptr && lane->thread_id != thread_id) lane = lane->next;
+  return lane;
+}
+
+TraceLane *Trace::join() {
+  ThreadState *state = current_thread(true);
+  if (state == nullptr) return nullptr;
+  LockGuard guard(lanes_mutex_);
+  TraceLane *lane = find_lane(state->id);
+  if (lane == nullptr) lane = find_lane(0);
+  if (lane == nullptr) {
+    lane = core_.allocator.create<TraceLane>();
+    if (lane == nullptr) return nullptr;
+    lane->number = ++lane_count_;
+    lane->tag = lane->number < (1u << kTagBits) ? lane->number : 0;
+    lane->next = lanes_;
+    lanes_ = lane;
+  }
+  lane->thread_id = state->id;
+  state->traces[serial_ % kTracesOfThread] = ThreadTraceEntry{serial_, lane};
+  state->end_traces = end_thread;
+  return lane;
+}
+
+void Trace::end_thread(uint64_t thread_id) {
+  LockGuard guard(g_traces_mutex);
+  for (Link<TraceList> *link = g_traces.next; link != &g_traces; link = link->next)
+    static_cast<Trace *>(link)->end_lane(thread_id);
+}
+
+void Trace::end_lane(uint64_t thread_id) {
+  // In a forked child the file is the parent's.
+  if (!core_.alive()) return;
+  LockGuard guard(lanes_mutex_);
+  TraceLane *lane = find_lane(thread_id);
+  if (lane == nullptr) return;
+  if (running() && lane->chunk != nullptr) {
+    read_clock(*lane);
+    put_note(*lane, kThreadEnded, 0, 0);
+    write_chunk(*lane);
+    core_.allocator.deallocate(lane->chunk, kChunk);
+    lane->chunk = nullptr;
+    lane->at = lane->end = nullptr;
+  }
+  lane->thread_id = 0;
+}
+
+inline TraceLane *Trace::enter() {
+  const ThreadState *state = t_state;
+  TraceLane *lane = nullptr;
+  if (state != nullptr && state->traces[serial_ % kTracesOfThread].serial == serial_)
+    lane = static_cast<TraceLane *>(state->traces[serial_ % kTracesOfThread].lane);
+  if (__builtin_expect(lane == nullptr, 0)) {
+    lane = join();
+    if (lane == nullptr) {
+      lose(1);
+      return nullptr;
+    }
+  }
+  // A count, since a log callback inside a free may free.
+  if constexpr (kThreadSanitizer) {
+    lane->busy.exchange(lane->busy.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  } else {
+    lane->busy.store(lane->busy.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (__builtin_expect(fence_, 0)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  }
+  if (__builtin_expect(core_.gate->word.load(std::memory_order_seq_cst) == kGateWatched, 1)) return lane;
+  leave(*lane);
+  return nullptr;
+}
+
+inline void Trace::leave(TraceLane &lane) {
+  lane.busy.store(lane.busy.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+}
+
+// --- Time ------------------------------------------------------------------------------------------------------------
+
+void Trace::read_clock(TraceLane &lane) {
+  const uint64_t now = nanoseconds(CLOCK_MONOTONIC);
+  if (now > lane.now) lane.now = now;
+  lane.unread = 0;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &lane.coarse);
+}
+
+inline void Trace::stamp(TraceLane &lane, const void *memory) {
+  constexpr uint32_t kLongestUnread = 32;
+  const uint64_t unit = reinterpret_cast<uintptr_t>(memory) / kAddressUnit;
+  const uint64_t mark = unit << kTagBits | lane.tag;
+  std::atomic<uint64_t> &place = touched_[(unit ^ unit >> 12) % kTouched];
+  const bool mine = place.load(std::memory_order_relaxed) == mark && lane.tag != 0 && unit >> (64 - kTagBits) == 0;
+  timespec coarse;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &coarse);
+  if (__builtin_expect(mine && coarse.tv_nsec == lane.coarse.tv_nsec && coarse.tv_sec == lane.coarse.tv_sec &&
+                           ++lane.unread < kLongestUnread,
+                       1))
+    return;
+  if (!mine) place.store(mark, std::memory_order_relaxed);
+  read_clock(lane);
+}
+
+// --- Records ---------------------------------------------------------------------------------------------------------
+
+void Trace::write_chunk(TraceLane &lane) {
+  if (lane.chunk == nullptr || lane.at == records_of(lane.chunk)) return;
+  const uint64_t size = static_cast<uint64_t>(reinterpret_cast<unsigned char *>(lane.at) - lane.chunk);
+  const ChunkHeader header = {kChunkMagic,
+                              static_cast<uint32_t>(size - sizeof(ChunkHeader)),
+                              lane.number,
+                              lane.sequence++,
+                              lane.start,
+                              lane.records,
+                              0};
+  std::memcpy(lane.chunk, &header, sizeof header);
+  if (!file_.write(lane.chunk, size)) lose(lane.events);
+  lane.at = records_of(lane.chunk);
+  lane.records = lane.events = 0;
+}
+
+bool Trace::next_chunk(TraceLane &lane) {
+  if (lane.chunk != nullptr) {
+    write_chunk(lane);
+  } else {
+    if (!running()) return false;  // ended by what this thread did inside a free
+    lane.chunk = static_cast<unsigned char *>(core_.allocator.allocate(kChunk, 64));
+    if (lane.chunk == nullptr) {
+      lose(1);
+      return false;
+    }
+    lane.at = records_of(lane.chunk);
+    lane.end = reinterpret_cast<uint64_t *>(lane.chunk + kChunk);
+    lane.records = lane.events = 0;
+  }
+  // Every chunk can be read by itself.
+  lane.start = lane.written = lane.now;
+  std::memset(lane.streams, 0, sizeof lane.streams);
+  std::memset(lane.heaps, 0, sizeof lane.heaps);
+  return true;
+}
+
+// Before a record whose time is not that of the one before.
+inline void Trace::put_time(TraceLane &lane) {
+  if (__builtin_expect(lane.now == lane.written, 1)) return;
+  lane.written = lane.now;
+  *lane.at++ = head(kTime, 0, lane.now - lane.start);
+  ++lane.records;
+}
+
+inline uint32_t Trace::stream_place(TraceLane &lane, gmm_stream stream) {
+  const uint64_t handle = reinterpret_cast<uintptr_t>(stream);
+  const uint32_t place = static_cast<uint32_t>((handle * 0x9e3779b97f4a7c15u) >> 59);
+  static_assert(kPlaces == 32);
+  if (__builtin_expect(lane.streams[place] != stream, 0)) {
+    lane.streams[place] = stream;
+    *lane.at++ = head(kStream, place, 0);
+    *lane.at++ = handle;
+    ++lane.records;
+  }
+  return place;
+}
+
+inline uint32_t Trace::heap_place(TraceLane &lane, const Heap &heap) {
+  const uint32_t place = heap.fast.slot % kPlaces;
+  if (__builtin_expect(lane.heaps[place] != heap.fast.serial, 0)) {
+    lane.heaps[place] = heap.fast.serial;
+    *lane.at++ = head(kHeap, place, 0);
+    *lane.at++ = heap.fast.serial;
+    *lane.at++ = heap_word_of(heap);
+    ++lane.records;
+  }
+  return place;
+}
+
+void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
+                      gmm_stream stream) {
+  TraceLane *lane = enter();
+  if (lane == nullptr) return;
+  stamp(*lane, memory);
+  if (room(*lane)) {
+    const uint32_t stream_at = stream_place(*lane, stream), heap_at = heap_place(*lane, heap);
+    put_time(*lane);
+    lane->at[0] = head(kAlloc, stream_at, reinterpret_cast<uintptr_t>(memory) / kAddressUnit);
+    lane->at[1] = size_word(size, heap_at, alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0,
+                            (flags & GMM_ALLOC_DEDICATED) != 0, (flags & GMM_ALLOC_ZERO) != 0);
+    lane->at += 2;
+    ++lane->records;
+    ++lane->events;
+  }
+  leave(*lane);
+}
+
+inline void Trace::put_address(TraceLane &lane, uint8_t type, const void *memory, gmm_stream stream) {
+  if (!room(lane)) return;
+  const uint32_t place = stream_place(lane, stream);
+  put_time(lane);
+  *lane.at++ = head(type, place, reinterpret_cast<uintptr_t>(memory) / kAddressUnit);
+  ++lane.records;
+  ++lane.events;
+}
+
+Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
+  TraceLane *lane = enter();
+  if (lane == nullptr) return cached_free(core, memory, stream);
+  stamp(*lane, memory);
+  const Status status = cached_free(core, memory, stream);
+  if (__builtin_expect(status.ok(), 1)) put_address(*lane, kFree, memory, stream);
+  leave(*lane);
+  return status;
+}
+
+void Trace::used(const void *memory, gmm_stream stream) {
+  TraceLane *lane = enter();
+  if (lane == nullptr) return;
+  stamp(*lane, memory);
+  put_address(*lane, kUse, memory, stream);
+  leave(*lane);
+}
+
+void Trace::put_note(TraceLane &lane, uint8_t type, uint64_t first, uint64_t second) {
+  if (!room(lane)) return;
+  put_time(lane);
+  const uint64_t words[2] = {first, second};
+  *lane.at++ = head(type, 0, 0);
+  for (uint32_t i = 0; i + 1 < (type & 7u); ++i) *lane.at++ = words[i];
+  ++lane.records;
+  ++lane.events;
+}
+
+void Trace::note(uint8_t type, uint64_t first, uint64_t second) {
+  TraceLane *lane = enter();
+  if (lane == nullptr) return;
+  read_clock(*lane);
+  put_note(*lane, type, first, second);
+  leave(*lane);
+}
+
+void Trace::tags_changed(uint8_t type, const gmm_tag *tags, uint32_t count, uint64_t bytes) {
+  if (count == 0) note(type, kEveryTag, bytes);
+  // The bytes are those of the whole call, and stand in its first record.
+  for (uint32_t i = 0; i < count; ++i) note(type, tags[i], i == 0 ? bytes : 0);
+}
+
+void Trace::was_reset() {
+  TraceLane *lane = enter();
+  if (lane == nullptr) return;
+  read_clock(*lane);
+  put_note(*lane, kReset, 0, 0);
+  // The next event on any address comes after this one, whichever thread it is.
+  for (uint32_t i = 0; i < kTouched; ++i) touched_[i].store(0, std::memory_order_relaxed);
+  leave(*lane);
+}
+
+void Trace::heap_created(const Heap &heap) { note(kHeapCreated, heap.fast.serial, heap_word_of(heap)); }
+
+}  // namespace gmm

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store over the host backend, a device's memory, and what stood in it.
+#ifndef GMM_TESTS_UNIT_ENGINE_BACKUP_TEST_SUPPORT_H
+#define GMM_TESTS_UNIT_ENGINE_BACKUP_TEST_SUPPORT_H
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/backup/plan.h"
+#include "engine/backup/store.h"
+#include "engine/heap/test_support.h"
+#include "engine/sanitizer.h"
+
+namespace gmm::test {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// The steps of a save or restore, written down; each may refuse.
+struct Recorder {
+  BackupSteps steps() {
+    BackupSteps steps;
+    steps.user = this;
+    steps.before = [](void *user, uint64_t part) { return static_cast<Recorder *>(user)->note("before", part); };
+    steps.after = [](void *user, uint64_t part) { return static_cast<Recorder *>(user)->note("after", part); };
+    steps.progress = [](void *user, uint64_t bytes) {
+      Recorder *self = static_cast<Recorder *>(user);
+      self->progress.push_back(bytes);
+      if (self->on_progress) self->on_progress();
+      return self->progress.size() == self->cancel_at ? fail(GMM_ERROR_CANCELLED, "The test cancels.") : Status();
+    };
+    return steps;
+  }
+  Status note(const char *what, uint64_t part) {
+    events.push_back(std::string(what) + std::to_string(part));
+    if (on_part) on_part(what, part);
+    return events.size() == fail_at ? fail(GMM_ERROR_DRIVER, "The test refuses.") : Status();
+  }
+  std::vector<std::string> events;
+  std::vector<uint64_t> progress;
+  uint64_t cancel_at = 0, fail_at = 0;
+  std::function<void(const char *, uint64_t)> on_part;
+  std::function<void()> on_progress;
+};
+
+class BackupTest : public testing::Test {
+ public:
+  void configure(uint64_t arena, uint64_t pageable, uint32_t flags = 0, const char *directory = nullptr) {
+    gmm_backup_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.arena_limit = arena;
+    desc.pageable_limit = pageable;
+    desc.flags = flags;
+    desc.directory = directory;
+    desc.threads = 3;
+    ASSERT_TRUE(store.configure(desc).ok()) << last_message();
+  }
+  // Each tier alone.
+  void only(Tier tier) {
+    if (tier == Tier::kArena) configure(1024 * kMiB, 1, GMM_BACKUP_NO_PAGEABLE);
+    if (tier == Tier::kPageable) configure(1, 1024 * kMiB, GMM_BACKUP_NO_ARENA);
+    if (tier == Tier::kFile) configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE);
+  }
+
+  // Memory that stands for a device's, with random contents.
+  std::vector<char> &device(uint64_t size, uint32_t seed = 1) {
+    memory.assign(size + 64, 0);
+    std::mt19937_64 random(seed);
+    for (uint64_t i = 0; i + 8 <= size; i += 8) {
+      const uint64_t word = random();
+      std::memcpy(memory.data() + i, &word, 8);
+    }
+    for (uint64_t i = size & ~uint64_t{7}; i < size; ++i) memory[i] = static_cast<char>(random() | 1);
+    return memory;
+  }
+  ByteRange range(uint64_t offset, uint64_t size) {
+    return ByteRange{reinterpret_cast<uintptr_t>(memory.data()) + offset, size};
+  }
+  Status save(const std::vector<ByteRange> &ranges, KeptContents &kept, uint32_t flags = 0,
+              gmm_contents contents = GMM_CONTENTS_HOST) {
+    const BackupPart part{ranges.data(), ranges.size(), &kept};
+    return store.save(Device{0}, contents, flags, &part, 1, recorder.steps());
+  }
+  Status restore(const std::vector<ByteRange> &ranges, KeptContents &kept) {
+    const BackupPart part{ranges.data(), ranges.size(), &kept};
+    return store.restore(Device{0}, &part, 1, recorder.steps());
+  }
+  gmm_backup_info info() {
+    gmm_backup_info info = {};
+    store.query(&info);
+    return info;
+  }
+  // What holds of every list of chunks.
+  static void check(const KeptContents &kept) {
+    for (uint64_t i = 0; i < kept.chunks.size(); ++i) {
+      ASSERT_GT(kept.chunks[i].size, 0u);
+      ASSERT_LE(kept.chunks[i].size, kBackupChunk);
+      if (i != 0) {
+        ASSERT_GE(kept.chunks[i].base, kept.chunks[i - 1].base + kept.chunks[i - 1].size);
+      }
+    }
+  }
+
+  std::vector<char> memory;
+  Engine engine;
+  BackupStore store{engine.core};
+  Recorder recorder;
+};
+
+}  // namespace gmm::test
+#endif

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <random>
+
+#include "engine/heap/test_support.h"
+
+namespace gmm::test {
+namespace {
+
+constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
+
+// Blocks of a heap by address, to see that none overlap.
+class Blocks {
+ public:
+  void add(void *block, uint64_t bytes) {
+    const uintptr_t base = reinterpret_cast<uintptr_t>(block);
+    auto after = live_.lower_bound(base);
+    if (after != live_.end()) {
+      ASSERT_LE(base + bytes, after->first);
+    }
+    if (after != live_.begin()) {
+      auto before = std::prev(after);
+      ASSERT_LE(before->first + before->second, base);
+    }
+    live_[base] = bytes;
+  }
+  void remove(void *block) { ASSERT_EQ(live_.erase(reinterpret_cast<uintptr_t>(block)), 1u); }
+
+ private:
+  std::map<uintptr_t, uint64_t> live_;
+};
+
+Status take(Heap &heap, uint64_t size, StreamKey key, Effort effort, CacheEntry *out, uint64_t alignment = 1) {
+  *out = CacheEntry{nullptr, nullptr};
+  if (size <= kMaxSmall && alignment <= kGranule) {
+    uint32_t count = 0;
+    return heap.take_small(small_class(size), key, effort, 1, out, &count);
+  }
+  Span *span = nullptr;
+  GMM_TRY(heap.take_large(size, alignment, key, effort, nullptr, 0, &span));
+  if (span != nullptr) *out = CacheEntry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
+  return Status();
+}
+
+CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
+  CacheEntry entry;
+  EXPECT_TRUE(take(heap, size, key, Effort::kGrow, &entry).ok()) << last_message();
+  EXPECT_NE(entry.block, nullptr);
+  entry.slot->store(size);
+  return entry;
+}
+
+void put(Heap &heap, CacheEntry entry, StreamKey key = kKey) {
+  entry.slot->store(0);
+  heap.put_back(&entry, 1, key);
+}
+
+class HeapOfKind : public testing::TestWithParam<Kind> {};
+
+TEST_P(HeapOfKind, RandomBlocksNeverOverlapAndRegionsStayTiled) {
+  Engine engine;
+  auto heap = make_heap(engine, GetParam());
+  std::mt19937 random(7);
+  Blocks model;
+  struct Live {
+    CacheEntry entry;
+    uint64_t size;
+  };
+  std::vector<Live> live;
+  const gmm_stream streams[] = {GMM_STREAM_DEFAULT, engine.stream(), engine.stream()};
+  for (int step = 0; step < 6000; ++step) {
+    const StreamKey key{streams[random() % 3], 0};
+    if (live.size() < 60 && random() % 2 == 0) {
+      const uint64_t exponent = random() % 15;
+      const uint64_t size = 1 + random() % (uint64_t{512} << exponent);
+      const uint64_t alignment = random() % 8 == 0 ? uint64_t{1} << (15 + random() % 7) : 1;
+      CacheEntry entry;
+      ASSERT_TRUE(take(*heap, size, key, random() % 4 == 0 ? Effort::kNoGrowth : Effort::kGrow, &entry, alignment).ok())
+          << last_message();
+      if (entry.block != nullptr) {
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(entry.block) % alignment, 0u);
+        entry.slot->store(size);
+        ASSERT_NO_FATAL_FAILURE(model.add(entry.block, size));
+        Span *span = engine.core.page_map.find(entry.block);
+        ASSERT_GE(span->block_bytes(), size);
+        live.push_back({entry, size});
+      }
+    } else if (!live.empty()) {
+      const size_t at = random() % live.size();
+      ASSERT_NO_FATAL_FAILURE(model.remove(live[at].entry.block));
+      put(*heap, live[at].entry, key);
+      live[at] = live.back();
+      live.pop_back();
+    }
+    if (step % 97 == 0) {
+      uint64_t released = 0;
+      ASSERT_TRUE(
+          heap->release_free(random() % 2 == 0 ? UINT64_MAX : kExtentAlignment, random() % 2 == 0, &released).ok());
+    }
+    ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << "after step " << step;
+  }
+  EXPECT_EQ(heap->close(false).code(), live.empty() ? GMM_OK : GMM_ERROR_BUSY);
+  for (Live &block : live) put(*heap, block.entry);
+  ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap));
+  EXPECT_TRUE(heap->close(false).ok()) << last_message();
+  EXPECT_EQ(heap->own_quota().held(), 0u);
+  EXPECT_EQ(engine.backend->count("create"), engine.backend->count("release"));
+  EXPECT_EQ(engine.backend->count("reserve"), engine.backend->count("unreserve"));
+  EXPECT_EQ(engine.backend->count("allocate"), engine.backend->count("deallocate"));
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, HeapOfKind, testing::Values(Kind::kVmm, Kind::kDevice, Kind::kHost, Kind::kManaged));
+
+TEST(Heap, TrimGivesEverythingBackWhenNothingIsLive) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const StreamKey other{engine.stream(), 0};
+  // One extent, freed on two streams: its runs are neighbours that wait for different streams.
+  const CacheEntry a = taken(*heap, 1 << 20), b = taken(*heap, 1 << 20);
+  put(*heap, a);
+  put(*heap, b, other);
+  uint64_t released = 0;
+  ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+  EXPECT_EQ(released, kExtentAlignment);
+  EXPECT_EQ(heap->own_quota().held(), 0u);
+  check_heap(engine, *heap);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
+TEST(Heap, AModelThatIsLoadedFirstLiesInFewLargeExtents) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const uint64_t size = uint64_t{1536} << 20;
+  const CacheEntry model = taken(*heap, size);
+  EXPECT_EQ(heap->totals().extents, 2u);
+  EXPECT_EQ(heap->totals().held, size);
+  put(*heap, model);
+  uint64_t released = 0;
+  ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok()) << last_message();
+  EXPECT_EQ(released, size);
+  const CacheEntry later = taken(*heap, size);
+  EXPECT_GE(heap->totals().extents, 1536u / 24) << "what was freed once may have to be moved later";
+  put(*heap, later);
+  check_heap(engine, *heap);
+}
+
+// What a heap grew behind memory of another stream is ordered for the stream that grew it, and for no third.
+TEST(Heap, TheRestOfARunThatGrewStillWaits) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const StreamKey a{engine.stream(), 0}, b{engine.stream(), 0}, c{engine.stream(), 0};
+  std::atomic<bool> go{false};
+  const CacheEntry first = taken(*heap, 2 << 20, a);
+  ASSERT_TRUE(engine.backend
+                  ->stream_call(
+                      Device{0}, a.stream,
+                      [](void *flag) {
+                        while (!static_cast<std::atomic<bool> *>(flag)->load()) {
+                        }
+                      },
+                      &go)
+                  .ok());
+  put(*heap, first, a);
+  // 3 MiB: the 2 MiB of stream a and 2 MiB behind it; 1 MiB is left.
+  const CacheEntry second = taken(*heap, 3 << 20, b);
+  EXPECT_EQ(second.block, first.block);
+  put(*heap, second, b);
+  CacheEntry third;
+  EXPECT_TRUE(take(*heap, 1 << 20, c, Effort::kNoGrowth, &third).ok());
+  EXPECT_EQ(third.block, nullptr) << "memory of stream a was given to stream c without a wait";
+  go = true;
+  EXPECT_TRUE(engine.backend->synchronize(Device{0}).ok());
+  EXPECT_TRUE(heap->close(true).ok());
+}
+
+// The first region, as the pauser leaves it.
+void pause(Engine &engine, Heap &heap) {
+  Region &region = *heap.regions().front();
+  heap.detach(region);
+  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) {
+    const uint64_t size = extent->size.load();
+    EXPECT_TRUE(engine.backend->unmap(reinterpret_cast<void *>(extent->base.load()), size).ok());
+    EXPECT_TRUE(engine.backend->release(std::exchange(extent->handle, PhysicalHandle{})).ok());
+    extent->mapped = extent->holds = false;
+    extent->away = true;
+    heap.quotas().refund(size);
+    heap.count_paused(static_cast<int64_t>(size));
+  }
+}
+
+TEST(Heap, ADroppedPausedRegionIsEmptyAddressesAgain) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const CacheEntry a = taken(*heap, 1 << 20), b = taken(*heap, 5 << 20);
+  {
+    LockGuard guard(heap->mutex);
+    pause(engine, *heap);
+  }
+  put(*heap, a);
+  put(*heap, b);
+  {
+    LockGuard guard(heap->mutex);
+    Region *region = heap->regions().front();
+    ASSERT_TRUE(heap->drop_paused(*region));
+    EXPECT_TRUE(region->extents.empty());
+    heap->attach(*region);
+  }
+  EXPECT_EQ(heap->own_quota().held(), 0u);
+  check_heap(engine, *heap);
+  put(*heap, taken(*heap, 3 << 20));
+  check_heap(engine, *heap);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
+TEST(Heap, ADedicatedRegionThatIsDroppedEnds) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  Span *span = nullptr;
+  ASSERT_TRUE(heap->take_dedicated(3 << 20, &span).ok());
+  const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
+  {
+    LockGuard guard(heap->mutex);
+    pause(engine, *heap);
+  }
+  put(*heap, entry);
+  {
+    LockGuard guard(heap->mutex);
+    EXPECT_FALSE(heap->drop_paused(*heap->regions().front()));
+    EXPECT_TRUE(heap->regions().empty());
+  }
+  EXPECT_EQ(heap->fast.has_paused.load(), 0u);
+  EXPECT_EQ(heap->own_quota().held(), 0u);
+  EXPECT_EQ(engine.backend->count("unreserve"), 1u);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
+TEST(Heap, DedicatedBlocksComeAndGo) {
+  for (Kind kind : {Kind::kVmm, Kind::kDevice}) {
+    Engine engine;
+    auto heap = make_heap(engine, kind);
+    std::vector<CacheEntry> blocks;
+    for (int i = 0; i < 5; ++i) {
+      Span *span = nullptr;
+      ASSERT_TRUE(heap->take_dedicated(1 + i * (kExtentAlignment / 2), &span).ok());
+      blocks.push_back({reinterpret_cast<void *>(span->begin()), &span->slot(0)});
+      check_heap(engine, *heap);
+    }
+    for (const CacheEntry &block : blocks) put(*heap, block);
+    check_heap(engine, *heap);
+    uint64_t released = 0;
+    ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+    EXPECT_EQ(heap->own_quota().held(), 0u);
+    EXPECT_TRUE(heap->regions().empty());
+    EXPECT_TRUE(heap->close(false).ok());
+  }
+}
+
+// A callback of a stream that frees must not wait for a trim that waits for the stream.
+TEST(Heap, FreesGoOnWhileMemoryThatStreamsUseIsReleased) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  struct Shared {
+    Heap *heap;
+    CacheEntry entry;
+    std::atomic<bool> freed{false};
+  } shared{heap.get(), taken(*heap, 1 << 20)};
+  const StreamKey key{engine.stream(), 0};
+  const CacheEntry other = taken(*heap, 4 << 20, key);
+  ASSERT_TRUE(engine.backend
+                  ->stream_call(
+                      Device{0}, key.stream,
+                      [](void *user) {
+                        usleep(50000);
+                        auto *s = static_cast<Shared *>(user);
+                        s->entry.slot->store(0);
+                        s->heap->put_back(&s->entry, 1, StreamKey{GMM_STREAM_DEFAULT, 0});
+                        s->freed = true;
+                      },
+                      &shared)
+                  .ok());
+  put(*heap, other, key);
+  uint64_t released = 0;
+  ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+  EXPECT_TRUE(shared.freed);
+  EXPECT_GE(released, 4u << 20);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
+// Every operation of the backend fails once: the heap stays whole, the quota exact, and a retry works.
+TEST_P(HeapOfKind, TheKthFailureLosesNothing) {
+  for (uint64_t k = 1;; ++k) {
+    Engine engine;
+    auto heap = make_heap(engine, GetParam());
+    const CacheEntry kept = taken(*heap, 3 << 20);
+    const StreamKey key{engine.stream(), 0};
+    put(*heap, taken(*heap, 1 << 20), key);
+    engine.backend->refuse(k);
+    CacheEntry entry;
+    Status status = take(*heap, 9 << 20, kKey, Effort::kGrow, &entry);
+    ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
+    if (status.ok()) entry.slot->store(1);
+    Span *dedicated = nullptr;
+    const Status second = heap->take_dedicated(5 << 20, &dedicated);
+    ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
+    if (status.ok()) put(*heap, entry, key);
+    if (second.ok()) put(*heap, CacheEntry{reinterpret_cast<void *>(dedicated->begin()), &dedicated->slot(0)});
+    uint64_t released = 0;
+    const Status third = heap->release_free(UINT64_MAX, true, &released);
+    ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
+    const bool failed = engine.backend->refused() != 0;
+    engine.backend->refuse(0);
+    if (!third.ok()) {
+      ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok()) << k;
+    }
+    put(*heap, taken(*heap, 9 << 20));
+    put(*heap, kept);
+    ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
+    EXPECT_TRUE(heap->close(false).ok()) << k;
+    EXPECT_EQ(heap->own_quota().held(), 0u) << k;
+    if (!failed) {
+      EXPECT_GT(k, 3u);
+      break;
+    }
+  }
+}
+
+TEST(Heap, ALimitIsExactOverGrowth) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  heap->own_quota().set_limit(8 << 20);
+  const CacheEntry a = taken(*heap, 5 << 20);
+  CacheEntry b;
+  EXPECT_EQ(take(*heap, 5 << 20, kKey, Effort::kGrow, &b).code(), GMM_ERROR_LIMIT_EXCEEDED);
+  check_heap(engine, *heap);
+  put(*heap, a);
+  b = taken(*heap, 7 << 20);
+  EXPECT_LE(heap->own_quota().held(), 8u << 20);
+  put(*heap, b);
+  EXPECT_TRUE(heap->close(false).ok());
+  EXPECT_EQ(heap->own_quota().held(), 0u);
+}
+
+}  // namespace
+}  // namespace gmm::test

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/stream_order.h"
+
+#include <thread>
+
+#include "engine/heap/test_support.h"
+
+namespace gmm::test {
+namespace {
+
+// Keeps a stream busy until it is opened. It may be closed again.
+class Barrier {
+ public:
+  ~Barrier() {
+    open();
+    while (held_ != 0) usleep(100);
+  }
+  void close(Engine &engine, gmm_stream stream) {
+    while (held_ != 0) usleep(100);
+    open_ = false;
+    ++held_;
+    ASSERT_TRUE(engine.backend->stream_call(Device{0}, stream, hold, this).ok());
+  }
+  void open() { open_ = true; }
+
+ private:
+  static void hold(void *self) {
+    auto *barrier = static_cast<Barrier *>(self);
+    while (!barrier->open_) usleep(100);
+    --barrier->held_;
+  }
+  std::atomic<bool> open_{false};
+  std::atomic<int> held_{0};
+};
+
+class StreamOrderTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    order.clear();
+    EXPECT_EQ(engine.backend->count("event_create"), engine.backend->count("event_destroy"));
+  }
+  // Whether what is queued now ends, within the time that it is given.
+  bool ends(gmm_stream stream, std::chrono::milliseconds within) {
+    NativeEvent event = nullptr;
+    bool passed = false;
+    EXPECT_TRUE(engine.backend->event_create(Device{0}, &event).ok());
+    EXPECT_TRUE(engine.backend->event_record(event, Device{0}, stream).ok());
+    soon([&] { return !engine.backend->event_query(event, &passed).ok() || passed; }, within);
+    EXPECT_TRUE(engine.backend->event_destroy(event).ok());
+    return passed;
+  }
+  bool held_up(gmm_stream stream) { return !ends(stream, std::chrono::milliseconds(20)); }
+  bool idle(gmm_stream stream) { return ends(stream, kPatience); }
+  // The streams of the bits that are done with memory of this stamp, asked now.
+  uint64_t done(uint64_t bits, uint64_t stamp) {
+    order.ask(bits);
+    return order.done(bits, stamp);
+  }
+  // Memory is freed on the stream; its stamp.
+  uint64_t free_on(StreamKey key) {
+    const uint64_t stamp = order.stamp();
+    EXPECT_TRUE(order.note_frees(key).ok());
+    return stamp;
+  }
+  void finish(StreamKey key) { ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, key.stream).ok()); }
+  Engine engine;
+  StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
+};
+
+// Of memory that is freed now, what its streams are done with.
+uint64_t passed(StreamOrder &order, uint64_t bits, uint64_t stamp) {
+  order.ask(bits);
+  return order.done(bits, stamp);
+}
+
+TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  const uint64_t bits = order.bit_of(a);
+  ASSERT_TRUE(order.note_frees(a).ok());
+  const uint64_t stamp = order.stamp();
+  engine.backend->captured = a.stream;
+  const uint64_t records = engine.backend->count("event_record");
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  Vector<NativeEvent> events;
+  EXPECT_TRUE(order.collect_events(bits, &events).ok());
+  EXPECT_TRUE(events.empty());
+  EXPECT_TRUE(order.any_capturing());
+  EXPECT_EQ(engine.backend->count("event_record"), records);
+  EXPECT_EQ(engine.backend->count("event_query"), 0u);
+  EXPECT_EQ(engine.backend->count("stream_query"), 0u);
+  engine.backend->captured = b.stream;
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  engine.backend->captured = nullptr;
+  EXPECT_TRUE(order.put_behind(b, bits).ok());
+  EXPECT_TRUE(order.collect_events(bits, &events).ok());
+  EXPECT_EQ(events.size(), 1u);
+}
+
+TEST_F(StreamOrderTest, ACaptureThatBeginsAtTheRecordIsSeen) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);  // of an idle stream no event would be asked
+  const uint64_t bits = order.bit_of(a);
+  ASSERT_TRUE(order.note_frees(a).ok());
+  const uint64_t stamp = order.stamp();
+  engine.backend->captured_by_record = a.stream;
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(engine.backend->count("event_query"), 0u) << "a captured event was asked about";
+  engine.backend->captured = nullptr;
+  engine.backend->captured_by_record = a.stream;
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  EXPECT_EQ(engine.backend->count("stream_wait"), 0u) << "a stream would have joined the capture";
+  engine.backend->captured = nullptr;
+  barrier.open();
+  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, a.stream).ok());
+  EXPECT_TRUE(soon([&] { return passed(order, bits, stamp) == bits; }));
+}
+
+TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) {
+  const StreamKey mine{GMM_STREAM_PER_THREAD, 1}, b{engine.stream()};
+  const uint64_t bits = order.bit_of(mine);
+  engine.backend->captured = GMM_STREAM_PER_THREAD;
+  EXPECT_TRUE(order.note_frees(mine).ok());
+  const uint64_t stamp = order.stamp();
+  engine.backend->captured = nullptr;
+  EXPECT_EQ(passed(order, bits, stamp), 0u);
+  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
+  EXPECT_TRUE(order.note_frees(mine).ok());
+  EXPECT_TRUE(order.put_behind(b, bits).ok());
+}
+
+TEST_F(StreamOrderTest, AStreamKeepsItsBit) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  EXPECT_EQ(order.bit_of(a), order.bit_of(a));
+  EXPECT_NE(order.bit_of(a), order.bit_of(b));
+  EXPECT_EQ(order.own_bit(a), order.bit_of(a));
+  EXPECT_EQ(order.bit_of(StreamKey{GMM_STREAM_DEFAULT}), order.bit_of(StreamKey{GMM_STREAM_LEGACY}));
+  EXPECT_NE(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 1}), order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 2}));
+}
+
+TEST_F(StreamOrderTest, TheWaiterWaitsForTheWorkBefore) {
+  const StreamKey a{engine.stream()}, b{engine.stream()}, c{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);
+  const uint64_t bits = order.bit_of(a);
+  const uint64_t stamp = free_on(a);
+  EXPECT_EQ(done(bits, stamp), 0u);
+  ASSERT_TRUE(order.put_behind(b, bits).ok());
+  EXPECT_TRUE(held_up(b.stream));
+  EXPECT_TRUE(idle(c.stream));
+  barrier.open();
+  finish(a);
+  EXPECT_EQ(done(bits, stamp), bits);
+  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, b.stream).ok());
+}
+
+TEST_F(StreamOrderTest, AStreamIsNotPutBehindItself) {
+  const StreamKey a{engine.stream()};
+  ASSERT_TRUE(order.put_behind(a, order.bit_of(a)).ok());
+  EXPECT_EQ(engine.backend->count("event_record"), 0u);
+}
+
+TEST_F(StreamOrderTest, StreamsBeyondTheBitsAreStillOrdered) {
+  std::vector<StreamKey> keys;
+  for (int i = 0; i < 70; ++i) keys.push_back(StreamKey{engine.stream()});
+  for (const StreamKey &key : keys) ASSERT_NE(order.bit_of(key), 0u);
+  ASSERT_EQ(order.bit_of(keys[66]), order.bit_of(keys[69]));
+  EXPECT_EQ(order.own_bit(keys[69]), 0u) << "memory with the shared bit is nobody's own";
+  Barrier barrier;
+  barrier.close(engine, keys[66].stream);
+  const uint64_t stamp = free_on(keys[66]);
+  free_on(keys[69]);
+  EXPECT_EQ(done(order.bit_of(keys[69]), stamp), 0u);
+  ASSERT_TRUE(order.put_behind(keys[69], order.bit_of(keys[66])).ok());
+  EXPECT_TRUE(held_up(keys[69].stream));
+  barrier.open();
+  finish(keys[66]);
+  finish(keys[69]);
+  EXPECT_EQ(done(order.bit_of(keys[69]), stamp), order.bit_of(keys[69]));
+  for (const StreamKey &key : keys) ASSERT_TRUE(engine.backend->stream_destroy(key.stream).ok());
+}
+
+TEST_F(StreamOrderTest, AForgottenStreamIsNotAskedAgain) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  const uint64_t bit = order.bit_of(a);
+  order.bit_of(b);
+  EXPECT_EQ(order.forget(a.stream), bit);
+  EXPECT_EQ(order.forget(a.stream), 0u);
+  ASSERT_TRUE(engine.backend->stream_destroy(a.stream).ok());
+  ASSERT_TRUE(order.put_behind(b, bit).ok());
+  EXPECT_EQ(engine.backend->count("event_record"), 0u);
+  // Its place is used again.
+  EXPECT_EQ(order.bit_of(StreamKey{engine.stream()}), bit);
+}
+
+TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
+  const StreamKey a{engine.stream()};
+  Barrier barrier;
+  barrier.close(engine, a.stream);
+  Vector<NativeEvent> events;
+  uint64_t stamp = free_on(a);
+  ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
+  ASSERT_EQ(events.size(), 1u);
+  bool passed = true;
+  ASSERT_TRUE(engine.backend->event_query(events[0], &passed).ok());
+  EXPECT_FALSE(passed);
+  EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
+  barrier.open();
+  ASSERT_TRUE(engine.backend->event_synchronize(events[0]).ok());
+  // What was waited for has passed, without another record, which would take its time even on an idle stream.
+  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
+  EXPECT_EQ(engine.backend->count("event_record"), 1u);
+  // A further free is behind a further event.
+  barrier.close(engine, a.stream);
+  stamp = free_on(a);
+  EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
+  barrier.open();
+  ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
+  EXPECT_EQ(engine.backend->count("event_create"), 1u);
+}
+
+TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
+  Barrier barrier;
+  const StreamKey key{GMM_STREAM_PER_THREAD, 5};
+  uint64_t bit = 0, stamp = 0;
+  std::thread([&] {
+    bit = order.bit_of(key);
+    barrier.close(engine, GMM_STREAM_PER_THREAD);
+    stamp = free_on(key);
+    order.end_thread(5);
+    EXPECT_EQ(done(bit, stamp), 0u);
+    EXPECT_NE(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 6}), bit) << "the work is not done";
+    barrier.open();
+    finish(key);
+  }).join();
+  EXPECT_EQ(done(bit, stamp), bit);
+  EXPECT_EQ(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 7}), bit);
+  EXPECT_EQ(order.known_streams(), 2u);
+}
+
+// Found by the stress test: nobody else can record an event for that stream, and what it had freed stayed with the heap for ever.
+TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver) {
+  for (const bool waited_for : {true, false}) {
+    const StreamKey key{GMM_STREAM_PER_THREAD, waited_for ? 5u : 6u};
+    uint64_t bit = 0, stamp = 0;
+    std::thread([&] {
+      bit = order.bit_of(key);
+      stamp = free_on(key);
+      engine.backend->refuse(1, "event_record");
+      if (!waited_for) engine.backend->refuse_also(1, "stream_synchronize");
+      EXPECT_EQ(order.note_frees(key).ok(), waited_for);
+      engine.backend->refuse(0);
+      order.end_thread(key.thread);
+    }).join();
+    EXPECT_EQ(done(bit, stamp), waited_for ? bit : 0);
+    Vector<NativeEvent> events;
+    ASSERT_TRUE(order.collect_events(bit, &events).ok());
+    for (NativeEvent event : events) EXPECT_TRUE(engine.backend->event_synchronize(event).ok());
+    EXPECT_EQ(done(bit, stamp), bit);
+  }
+}
+
+TEST_F(StreamOrderTest, TheKthFailureIsReportedAndRetriedWell) {
+  const StreamKey a{engine.stream()}, b{engine.stream()}, c{engine.stream()};
+  const uint64_t bits = order.bit_of(a) | order.bit_of(b);
+  for (uint64_t k = 1;; ++k) {
+    engine.backend->refuse(k);
+    const Status status = order.put_behind(c, bits);
+    const bool failed = engine.backend->refused() != 0;
+    engine.backend->refuse(0);
+    EXPECT_EQ(status.ok(), !failed) << k;
+    EXPECT_TRUE(order.put_behind(c, bits).ok());
+    if (!failed) break;
+  }
+  const uint64_t stamp = free_on(a);
+  engine.backend->refuse(1, "stream_is_capturing");
+  EXPECT_NE(done(bits, stamp), bits) << "who cannot tell is not done";
+  engine.backend->refuse(0);
+  finish(a);
+  EXPECT_EQ(done(bits, stamp), bits);
+}
+
+// The stream of a program that queues ahead is never idle; what was freed long ago is free for all nevertheless.
+TEST_F(StreamOrderTest, ABusyStreamIsDoneWithWhatWasFreedBefore) {
+  const StreamKey a{engine.stream()};
+  const uint64_t bit = order.bit_of(a);
+  Barrier first, second;
+  first.close(engine, a.stream);
+  const uint64_t early = free_on(a);
+  EXPECT_EQ(done(bit, early), 0u);
+  second.close(engine, a.stream);
+  const uint64_t late = free_on(a);
+  ASSERT_LT(early, late);
+  EXPECT_EQ(done(bit, early), 0u);
+  EXPECT_EQ(engine.backend->count("event_record"), 1u) << "the event behind the early free is not moved";
+  first.open();
+  EXPECT_TRUE(soon([&] { return done(bit, early) == bit; }));
+  EXPECT_EQ(done(bit, late), 0u);
+  second.open();
+  finish(a);
+  EXPECT_EQ(done(bit, late), bit);
+}
+
+TEST_F(StreamOrderTest, AnIdleStreamSaysSoWithoutAnEvent) {
+  const StreamKey a{engine.stream()};
+  const uint64_t stamp = free_on(a);
+  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
+  EXPECT_EQ(engine.backend->count("event_record"), 0u);
+  EXPECT_GT(order.stamp(), stamp);
+}
+
+// Where the backend cannot tell an idle stream, an event does.
+TEST_F(StreamOrderTest, WithoutAnAnswerAnEventIsRecorded) {
+  const StreamKey a{engine.stream()};
+  const uint64_t stamp = free_on(a);
+  engine.backend->refuse(1, "stream_query");
+  order.ask(order.bit_of(a));
+  engine.backend->refuse(0);
+  EXPECT_EQ(engine.backend->count("event_record"), 1u);
+  finish(a);
+  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
+}
+
+}  // namespace
+}  // namespace gmm::test

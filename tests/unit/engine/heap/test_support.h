@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A heap over the host backend without a context, and what must hold of it after every step.
+#ifndef GMM_TESTS_UNIT_ENGINE_HEAP_TEST_SUPPORT_H
+#define GMM_TESTS_UNIT_ENGINE_HEAP_TEST_SUPPORT_H
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <bit>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "engine/context/context.h"
+#include "engine/failing_backend.h"
+#include "engine/heap/thread_cache.h"
+
+namespace gmm::test {
+
+inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
+
+// Waits for what another thread brings about; the limit is for one that never does, on a machine however busy.
+inline constexpr std::chrono::milliseconds kPatience{60000};
+template <typename Condition>
+bool soon(Condition condition, std::chrono::milliseconds within = kPatience) {
+  const auto end = std::chrono::steady_clock::now() + within;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// What a context has, as far as heaps need it.
+class Engine {
+ public:
+  explicit Engine(uint64_t memory = uint64_t{4} << 30, const Log &log = Log(nullptr, nullptr))
+      : core(HostAllocator(), log) {
+    gate_ = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    core.gate = ::new (gate_) Gate();
+    EXPECT_TRUE(core.page_map.init());
+    Backend *host = nullptr;
+    EXPECT_TRUE(host_backend_create(HostAllocator(), Log(nullptr, nullptr), HostBackendOptions{memory, 1}, &host).ok());
+    backend = std::make_unique<FailingBackend>(host);
+    core.backend = backend.get();
+    prepare_barriers();
+  }
+  ~Engine() {
+    backend->destroy();
+    munmap(gate_, 4096);
+  }
+  gmm_stream stream() {
+    gmm_stream made = nullptr;
+    EXPECT_TRUE(backend->stream_create(Device{0}, &made).ok());
+    return made;
+  }
+
+  std::unique_ptr<FailingBackend> backend;
+  Core core;
+
+ private:
+  void *gate_;
+};
+
+inline std::unique_ptr<Heap> make_heap(Engine &engine, Kind kind, uint64_t minimum_extent = 0) {
+  HeapOptions options;
+  options.kind = kind;
+  options.device = Device{0};
+  options.minimum_extent = minimum_extent;
+  auto heap = std::make_unique<Heap>(engine.core, options);
+  EXPECT_TRUE(heap->init().ok());
+  return heap;
+}
+
+// Spans tile every region, free runs lie on memory, and the quota holds what extents have.
+inline void check_heap(Engine &engine, Heap &heap) {
+  LockGuard guard(heap.mutex);
+  constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
+  uint64_t held = 0;
+  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
+    const uintptr_t end = region->base + region->size;
+    uint64_t live = 0;
+    bool last_was_unbacked = false;
+    Span *span = region->first, *last = nullptr;
+    for (uintptr_t at = region->base; at < end; last = span, span = span->after) {
+      ASSERT_NE(span, nullptr);
+      ASSERT_EQ(span->before, last);
+      ASSERT_EQ(span->begin(), at);
+      ASSERT_GT(span->bytes(), 0u);
+      ASSERT_EQ(span->bytes() % kGranule, 0u);
+      ASSERT_EQ(span->region, region);
+      ASSERT_EQ(span->heap.load(), &heap);
+      ASSERT_FALSE(span->is(SpanState::kNone));
+      if (span->live()) {
+        ++live;
+        for (uintptr_t inside = span->begin(); inside < span->end(); inside += kGranule)
+          ASSERT_EQ(engine.core.page_map.find(reinterpret_cast<void *>(inside)), span);
+      } else if (span->bytes() < kSearched) {
+        for (uintptr_t inside = span->begin(); inside < span->end(); inside += kGranule) {
+          const Span *found = engine.core.page_map.find(reinterpret_cast<void *>(inside));
+          ASSERT_FALSE(found != nullptr && found->live() && inside - found->begin() < found->bytes());
+        }
+      }
+      ASSERT_FALSE(last_was_unbacked && span->is(SpanState::kUnbacked)) << "unbacked neighbours are one span";
+      last_was_unbacked = span->is(SpanState::kUnbacked);
+      const bool paused = region->paused != 0;
+      if (span->is(SpanState::kFree)) {
+        ASSERT_EQ(span->listed, !paused);
+      }
+      if (span->is(SpanState::kSlab)) {
+        ASSERT_EQ(span->listed, !paused && span->free_blocks != 0);
+      }
+      for (uintptr_t inside = span->begin(); inside < span->end(); inside += kExtentAlignment)
+        ASSERT_EQ(engine.core.page_map.find_extent(reinterpret_cast<void *>(inside)) == nullptr,
+                  span->is(SpanState::kUnbacked));
+      at = span->end();
+      ASSERT_LE(at, end);
+    }
+    ASSERT_EQ(span, nullptr);
+    ASSERT_EQ(live, region->live_spans);
+    for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent)) {
+      if (extent->mapped || extent->handle.value != 0) held += extent->size;
+      ASSERT_EQ(extent->region.load(), region);
+    }
+  }
+  ASSERT_EQ(heap.own_quota().held(), held);
+}
+
+}  // namespace gmm::test
+#endif

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/transfer_cache.h"
+
+#include <thread>
+
+#include "engine/heap/test_support.h"
+
+namespace gmm::test {
+namespace {
+
+class TransferCacheTest : public testing::Test {
+ protected:
+  static constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
+
+  // Free blocks of a class, as a thread cache would hold them.
+  std::vector<CacheEntry> small(uint64_t size, uint32_t count) {
+    std::vector<CacheEntry> out;
+    while (out.size() < count) {
+      CacheEntry entries[32];
+      uint32_t taken = 0;
+      const uint32_t left = count - static_cast<uint32_t>(out.size());
+      EXPECT_TRUE(
+          heap->take_small(small_class(size), kKey, Effort::kGrow, left < 32 ? left : 32, entries, &taken).ok());
+      out.insert(out.end(), entries, entries + taken);
+    }
+    return out;
+  }
+  std::vector<CacheEntry> large(uint64_t size, uint32_t count) {
+    std::vector<CacheEntry> out;
+    for (uint32_t i = 0; i < count; ++i) {
+      Span *span = nullptr;
+      EXPECT_TRUE(heap->take_large(size, kGranule, kKey, Effort::kGrow, nullptr, 0, &span).ok());
+      out.push_back(CacheEntry{reinterpret_cast<void *>(span->begin()), &span->slot(0)});
+    }
+    return out;
+  }
+  bool put(const std::vector<CacheEntry> &entries, uint64_t bytes, StreamKey key = kKey) {
+    return heap->transfers.put(key, bytes, entries.data(), static_cast<uint32_t>(entries.size()));
+  }
+  void give_back(const std::vector<CacheEntry> &entries) {
+    heap->put_back(entries.data(), static_cast<uint32_t>(entries.size()), kKey);
+  }
+  uint32_t take(uint64_t bytes, StreamKey key = kKey) { return heap->transfers.take(key, bytes, taken); }
+  void expect_nothing_lost() {
+    EXPECT_TRUE(heap->drain_caches(true).ok());
+    EXPECT_EQ(heap->transfers.bytes(), 0u);
+    check_heap(engine, *heap);
+    EXPECT_TRUE(heap->close(false).ok()) << last_message();
+    EXPECT_EQ(heap->own_quota().held(), 0u);
+  }
+
+  Engine engine;
+  std::unique_ptr<Heap> heap = make_heap(engine, Kind::kVmm);
+  CacheEntry taken[TransferCache::kMaxBatch];
+};
+
+TEST_F(TransferCacheTest, ABatchGoesOverWholeToItsStreamAndSizeOnly) {
+  const StreamKey other{engine.stream(), 0};
+  const auto blocks = small(1024, 40);
+  EXPECT_EQ(take(1024), 0u);
+  ASSERT_TRUE(put(blocks, 1024));
+  EXPECT_EQ(heap->transfers.bytes(), 40u * 1024);
+  EXPECT_EQ(take(1024, other), 0u);
+  EXPECT_EQ(take(1280), 0u);
+  ASSERT_EQ(take(1024), 40u);
+  for (uint32_t i = 0; i < 40; ++i) EXPECT_EQ(taken[i].block, blocks[i].block);
+  EXPECT_EQ(heap->transfers.bytes(), 0u);
+  EXPECT_EQ(take(1024), 0u);
+  ASSERT_TRUE(put(blocks, 1024));
+  expect_nothing_lost();
+}
+
+TEST_F(TransferCacheTest, WhatItHoldsIsBoundedAndCounted) {
+  constexpr uint64_t kSize = uint64_t{4} << 20;
+  std::vector<std::vector<CacheEntry>> refused;
+  for (int i = 0; i < 20; ++i) {
+    auto blocks = large(kSize, 4);
+    const uint64_t before = heap->transfers.bytes();
+    if (put(blocks, kSize)) {
+      EXPECT_EQ(heap->transfers.bytes(), before + 4 * kSize);
+    } else {
+      EXPECT_EQ(heap->transfers.bytes(), before);
+      refused.push_back(blocks);
+    }
+  }
+  EXPECT_EQ(heap->transfers.bytes(), TransferCache::kBudget);
+  EXPECT_EQ(refused.size(), 12u);
+  EXPECT_GE(heap->totals().free_bytes, TransferCache::kBudget);
+  EXPECT_FALSE(put(large(TransferCache::kMaxBatchBytes, 2), TransferCache::kMaxBatchBytes))
+      << "a batch has a bound, too";
+  for (const auto &blocks : refused) give_back(blocks);
+  ASSERT_TRUE(heap->reset().ok());  // the two large ones
+  EXPECT_EQ(heap->transfers.bytes(), 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(TransferCacheTest, WhatNobodyTakesMakesRoomForOthers) {
+  // Every place is full of sizes that nobody wants any more.
+  for (uint32_t index = 0; index < kSmallClasses; ++index)
+    for (int i = 0; i < 16; ++i) {
+      const auto blocks = small(small_class_size(index), 2);
+      if (!put(blocks, small_class_size(index))) give_back(blocks);
+    }
+  const uint64_t full = heap->transfers.bytes();
+  const auto blocks = large(1 << 20, 8);
+  ASSERT_TRUE(put(blocks, 1 << 20));
+  EXPECT_LT(heap->transfers.bytes(), full + (8 << 20)) << "others went to the heap";
+  EXPECT_EQ(take(1 << 20), 8u);
+  give_back(blocks);
+  expect_nothing_lost();
+}
+
+TEST_F(TransferCacheTest, IdleBatchesGoAfterTheAge) {
+  ASSERT_TRUE(put(small(1024, 8), 1024));
+  ASSERT_TRUE(put(small(2048, 8), 2048));
+  const auto drain_idle = [&](uint64_t now) {
+    LockGuard guard(heap->caches_mutex);
+    return heap->transfers.drain_idle(now, 100);
+  };
+  EXPECT_EQ(drain_idle(1000), 0u);
+  EXPECT_EQ(drain_idle(1099), 0u);
+  ASSERT_EQ(take(2048), 8u);
+  ASSERT_TRUE(put(std::vector<CacheEntry>(taken, taken + 8), 2048));
+  EXPECT_EQ(drain_idle(1100), 8u * 1024);
+  EXPECT_EQ(heap->transfers.bytes(), 8u * 2048) << "it was used meanwhile";
+  EXPECT_EQ(drain_idle(1199), 0u);
+  EXPECT_EQ(drain_idle(1200), 8u * 2048);
+  expect_nothing_lost();
+}
+
+TEST_F(TransferCacheTest, LargeBlocksKnowTheOrderInWhichTheyGoOut) {
+  constexpr uint64_t kSize = 1 << 20;
+  uint64_t next = 1;
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_TRUE(put(round == 0 ? large(kSize, 24) : std::vector<CacheEntry>(taken, taken + 24), kSize));
+    ASSERT_EQ(take(kSize), 24u);
+    for (uint32_t i = 24; i-- > 0; ++next) EXPECT_EQ(taken[i].slot[1].load(), next);
+  }
+  // Also where it was forgotten, belongs to another heap, or ends.
+  for (const uint64_t number : {uint64_t{0}, uint64_t{1}, next - 1, next, UINT64_MAX}) {
+    taken[0].slot[1].store(number);
+    heap->transfers.fetch_after(taken[0].slot, 64);
+  }
+  give_back(std::vector<CacheEntry>(taken, taken + 24));
+  expect_nothing_lost();
+}
+
+// Where only large blocks of one size come and go a thread keeps many; else few again, so that what is free is merged.
+TEST_F(TransferCacheTest, AThreadKeepsManyLargeBlocksOnlyWhileTheyGoOver) {
+  constexpr uint64_t kSize = 1 << 20;
+  std::vector<void *> blocks(100);
+  for (void *&block : blocks) ASSERT_TRUE(cached_alloc(*heap, kSize, 0, GMM_STREAM_DEFAULT, &block).ok());
+  std::thread([&] {
+    const auto capacity = [&] {
+      uint32_t most = 0;
+      for_each_cache(*heap, [&](HeapCache &cache) {
+        if (cache.thread_id == current_thread_id()) most = cache.all->large_capacity;
+      });
+      return most;
+    };
+    for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+    EXPECT_GT(capacity(), kFewLargeEntries);
+    void *block = nullptr;
+    EXPECT_TRUE(cached_alloc(*heap, 3 * kSize, 0, GMM_STREAM_DEFAULT, &block).ok());
+    EXPECT_EQ(capacity(), kFewLargeEntries);
+    EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+  }).join();
+  expect_nothing_lost();
+}
+
+// They would be more than the stack of the class of their size holds.
+TEST_F(TransferCacheTest, SmallBlocksOfLargeAlignmentDoNotGoOver) {
+  std::vector<void *> blocks(100);
+  for (void *&block : blocks)
+    ASSERT_TRUE(cached_alloc(*heap, kMaxSmall, 2 * kGranule, GMM_STREAM_DEFAULT, &block).ok());
+  std::thread([&] {
+    for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+    EXPECT_EQ(heap->transfers.bytes(), 0u);
+  }).join();
+  EXPECT_EQ(heap->totals().live_blocks, 0u);
+  expect_nothing_lost();
+}
+
+// One thread allocates, another frees.
+class Handover : public TransferCacheTest, public testing::WithParamInterface<uint64_t> {
+ protected:
+  void *alloc(gmm_stream stream = GMM_STREAM_DEFAULT) {
+    void *block = nullptr;
+    EXPECT_TRUE(cached_alloc(*heap, GetParam(), 0, stream, &block).ok()) << last_message();
+    return block;
+  }
+  // By a thread that lives until `then` returned.
+  template <typename Fn>
+  void free_elsewhere(const std::vector<void *> &blocks, gmm_stream stream, Fn then) {
+    std::atomic<int> step{0};
+    std::thread thread([&] {
+      for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, stream).ok()) << last_message();
+      step = 1;
+      while (step != 2) usleep(100);
+    });
+    while (step != 1) usleep(100);
+    then();
+    step = 2;
+    thread.join();
+  }
+  std::vector<void *> many() {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 200; ++i) blocks.push_back(alloc());
+    return blocks;
+  }
+};
+
+TEST_P(Handover, WhatAnotherThreadFreedComesBackUnmerged) {
+  const std::vector<void *> blocks = many();
+  const std::set<void *> known(blocks.begin(), blocks.end());
+  free_elsewhere(blocks, GMM_STREAM_DEFAULT, [&] {
+    const uint64_t waiting = heap->transfers.bytes();
+    EXPECT_GE(waiting, GetParam() * 16);
+    const uint64_t held = heap->own_quota().held();
+    const HeapTotals totals = heap->totals();
+    EXPECT_EQ(totals.live_blocks, 0u);
+    EXPECT_GE(totals.free_bytes, waiting);
+    std::vector<void *> again;
+    // The rest of this thread's own stack first.
+    while (heap->transfers.bytes() == waiting && again.size() < 64) again.push_back(alloc());
+    ASSERT_LT(heap->transfers.bytes(), waiting);
+    EXPECT_TRUE(known.contains(again.back()));
+    while (heap->transfers.bytes() != 0) {
+      again.push_back(alloc());
+      EXPECT_TRUE(known.contains(again.back()));
+    }
+    EXPECT_EQ(heap->own_quota().held(), held);
+    for (void *block : again) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+  });
+  expect_nothing_lost();
+}
+
+TEST_P(Handover, OfAnotherStreamNothingIsTaken) {
+  const gmm_stream other = engine.stream();
+  const std::vector<void *> blocks = many();
+  free_elsewhere(blocks, other, [&] {
+    const uint64_t waiting = heap->transfers.bytes();
+    EXPECT_NE(waiting, 0u);
+    void *block = alloc();
+    EXPECT_EQ(heap->transfers.bytes(), waiting);
+    EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+    ASSERT_TRUE(heap->forget_stream(other).ok());
+    EXPECT_EQ(heap->transfers.bytes(), 0u) << "nothing may name the stream again";
+  });
+  ASSERT_TRUE(engine.backend->stream_destroy(other).ok());
+  expect_nothing_lost();
+}
+
+TEST_P(Handover, PerThreadFreesDoNotGoOver) {
+  const std::vector<void *> blocks = many();
+  free_elsewhere(blocks, GMM_STREAM_PER_THREAD, [&] { EXPECT_EQ(heap->transfers.bytes(), 0u); });
+  expect_nothing_lost();
+}
+
+TEST_P(Handover, NothingGoesOverWhileMemoryIsPaused) {
+  std::vector<void *> blocks = many();
+  const std::vector<void *> later(blocks.begin() + 100, blocks.end());
+  blocks.resize(100);
+  const auto with_regions = [&](auto fn) {
+    LockGuard guard(heap->mutex);
+    for (Region *region = heap->regions().front(); region != nullptr; region = heap->regions().next(region))
+      fn(*region);
+  };
+  free_elsewhere(blocks, GMM_STREAM_DEFAULT, [&] {
+    EXPECT_NE(heap->transfers.bytes(), 0u);
+    with_regions([&](Region &region) { heap->detach(region); });
+    ASSERT_TRUE(heap->drain_caches(true).ok());
+    EXPECT_EQ(heap->transfers.bytes(), 0u);
+    free_elsewhere(later, GMM_STREAM_DEFAULT, [&] { EXPECT_EQ(heap->transfers.bytes(), 0u); });
+    with_regions([&](Region &region) {
+      if (region.paused != 0) heap->attach(region);
+    });
+  });
+  expect_nothing_lost();
+}
+
+// Producers, consumers, and one that empties all meanwhile.
+TEST_P(Handover, NoBlockIsInTwoHandsWhileCachesAreEmptied) {
+  constexpr uint32_t kPlaces = 256;
+  std::atomic<uint32_t *> ring[kPlaces] = {};
+  std::atomic<int> running{2};
+  const auto produce = [&](uint32_t mark) {
+    for (uint32_t i = 0; i < 30000; ++i) {
+      uint32_t *block = static_cast<uint32_t *>(alloc());
+      block[0] = block[GetParam() / 4 - 1] = mark + i;
+      std::atomic<uint32_t *> &place = ring[(mark + i) % kPlaces];
+      for (uint32_t *empty = nullptr; !place.compare_exchange_weak(empty, block); empty = nullptr) sched_yield();
+    }
+    --running;
+  };
+  const auto consume = [&](bool all) {
+    bool any = true;
+    while (running != 0 || (all && any)) {
+      any = false;
+      for (std::atomic<uint32_t *> &place : ring) {
+        uint32_t *block = place.exchange(nullptr);
+        if (block == nullptr) continue;
+        any = true;
+        EXPECT_EQ(block[0], block[GetParam() / 4 - 1]) << "two blocks overlap";
+        EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok()) << last_message();
+      }
+      sched_yield();
+    }
+  };
+  std::thread threads[] = {std::thread(produce, 0), std::thread(produce, 1u << 20), std::thread(consume, true),
+                           std::thread(consume, false)};
+  while (running != 0) {
+    ASSERT_TRUE(heap->drain_caches(false).ok());
+    uint64_t released = 0;
+    ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok());
+    usleep(500);
+  }
+  for (std::thread &thread : threads) thread.join();
+  consume(true);
+  const HeapTotals totals = heap->totals();
+  EXPECT_EQ(totals.live_blocks, 0u);
+  EXPECT_EQ(totals.live_bytes, 0u);
+  expect_nothing_lost();
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Handover, testing::Values(1024, 65536, 1 << 20),
+                         [](const auto &info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace gmm::test
