@@ -11,14 +11,14 @@ gmm_result gmm_set_backup(gmm_context *context, const gmm_backup_desc *desc) noe
   if (status.ok())
     status = check_flags(copy.flags, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "gmm_backup_desc.flags");
   if (status.ok()) status = check_zero(copy.reserved, "gmm_backup_desc.reserved");
-  if (status.ok()) status = context->pauser.backups.configure(copy);
+  if (status.ok()) status = context->backups.configure(copy);
   return result_of(status);
 }
 
 gmm_result gmm_backup_prepare(gmm_context *context, gmm_device device, uint64_t bytes) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_device(*context, device);
-  if (status.ok()) status = context->pauser.backups.prepare(Device{device}, bytes);
+  if (status.ok()) status = context->backups.prepare(Device{device}, bytes);
   return result_of(status);
 }
 
@@ -27,7 +27,7 @@ gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) noexcept
   if (status.ok()) status = check_output(out, "gmm_backup_info");
   if (!status.ok()) return result_of(status);
   gmm_backup_info info = {};
-  context->pauser.backups.query(&info);
+  context->backups.query(&info);
   write_output(info, out);
   return GMM_OK;
 }

@@ -12,7 +12,7 @@
 #include "base/vector.h"
 #include "engine/backup/copy_threads.h"
 #include "engine/backup/range_allocator.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

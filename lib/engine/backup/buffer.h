@@ -3,7 +3,7 @@
 #ifndef GMM_ENGINE_BACKUP_BUFFER_H
 #define GMM_ENGINE_BACKUP_BUFFER_H
 
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

@@ -6,7 +6,7 @@
 #include "base/lock.h"
 #include "engine/backup/range_allocator.h"
 #include "engine/backup/settings.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

@@ -5,7 +5,7 @@
 
 #include "base/lock.h"
 #include "engine/backup/range_allocator.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

@@ -135,4 +135,38 @@ void BackupStore::clear() {
   for (std::atomic<uint64_t> &held : tiers_.held) held.store(0, std::memory_order_relaxed);
 }
 
+void BackupStore::forget(Extent &extent) {
+  if (extent.kept == nullptr) return;
+  views.end(ByteRange{base_of(extent), size_of(extent)});
+  drop_all(*extent.kept);
+  core_.allocator.destroy(extent.kept);
+  extent.kept = nullptr;
+}
+
+void BackupStore::forget(Extent &extent, ByteRange range) {
+  if (extent.kept == nullptr) return;
+  KeptContents &kept = *extent.kept;
+  if (!is_paused(extent)) return drop(kept, range);
+  views.end(range);
+  for (uint64_t i = kept.chunks.size(); i-- > 0;) {
+    const Chunk chunk = kept.chunks[i];
+    if (chunk.base >= range.base && chunk.base + chunk.size <= range.end())
+      drop(kept, ByteRange{chunk.base, chunk.size});
+  }
+}
+
+bool BackupStore::merge(Extent &into, Extent &from) {
+  if (from.kept == nullptr) return true;
+  if (into.kept != nullptr) {
+    Vector<Chunk> &chunks = into.kept->chunks;
+    if (!chunks.reserve(chunks.size() + from.kept->chunks.size())) return false;
+    for (const Chunk &chunk : from.kept->chunks) chunks.push_back_reserved(chunk);
+    core_.allocator.destroy(from.kept);
+  } else {
+    into.kept = from.kept;
+  }
+  from.kept = nullptr;
+  return true;
+}
+
 }  // namespace gmm

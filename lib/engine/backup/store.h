@@ -16,15 +16,10 @@
 #include "base/lock.h"
 #include "base/vector.h"
 #include "engine/backup/tiers.h"
-#include "engine/heap/core.h"
+#include "engine/backup/views.h"
+#include "engine/space/core.h"
 
 namespace gmm {
-
-struct ByteRange {
-  uintptr_t base = 0;
-  uint64_t size = 0;
-  uintptr_t end() const { return base + size; }
-};
 
 enum class Tier : uint32_t { kZero, kArena, kPageable, kFile };
 
@@ -69,7 +64,7 @@ struct BackupTotals {
 // One for a context. Any thread; one save or restore at a time is the caller's to see to.
 class BackupStore {
  public:
-  explicit BackupStore(Core &core) : core_(core), tiers_(core) {}
+  explicit BackupStore(Core &core) : views(core.allocator), core_(core), tiers_(core) {}
   ~BackupStore() { clear(); }
   BackupStore(const BackupStore &) = delete;
   BackupStore &operator=(const BackupStore &) = delete;
@@ -95,12 +90,22 @@ class BackupStore {
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
   static BackupTotals totals(const KeptContents &kept);
+  // What is kept of the extent is wrong or wanted no more, and its views end. Nothing may be kept. The caller holds the lock of
+  // the extent's heap.
+  void forget(Extent &extent);
+  // The same for a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its neighbours'.
+  void forget(Extent &extent, ByteRange range);
 
   // Page-locked memory that holds nothing goes back to the system, and a file that holds nothing. For gmm_trim(); does not wait for a save under way.
   uint64_t trim();
   void query(gmm_backup_info *out);
   // Everything goes; nothing is kept any more. The context ends.
   void clear();
+
+  // What is kept of `from`, which follows `into`, is kept of `into`. False without host memory: nothing changed.
+  [[nodiscard]] bool merge(Extent &into, Extent &from);
+
+  BackupViews views;
 
  private:
   Status begin();

@@ -11,7 +11,7 @@
 #include "base/lock.h"
 #include "base/range_table.h"
 #include "base/vector.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

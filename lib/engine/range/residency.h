@@ -5,7 +5,7 @@
 
 #include <gmm/residency.h>
 
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

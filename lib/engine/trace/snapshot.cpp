@@ -85,7 +85,7 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
     heap.for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
-      write_span(writer, span, extent != nullptr && extent->away.load(std::memory_order_relaxed), &first);
+      write_span(writer, span, extent != nullptr && is_paused(*extent), &first);
     });
   }
   writer.print("]}");

@@ -30,8 +30,8 @@
 
 #include "base/list.h"
 #include "base/lock.h"
-#include "engine/heap/core.h"
 #include "engine/heap/heap.h"
+#include "engine/space/core.h"
 #include "engine/trace/file.h"
 #include "engine/trace/format.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/heap/deferred_release.h"
+#include "engine/space/deferred_release.h"
 
 #include <sys/mman.h>
 

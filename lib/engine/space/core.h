@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every part of a context shares.
-#ifndef GMM_ENGINE_HEAP_CORE_H
-#define GMM_ENGINE_HEAP_CORE_H
+#ifndef GMM_ENGINE_SPACE_CORE_H
+#define GMM_ENGINE_SPACE_CORE_H
 
 #include <atomic>
 #include <cstdint>
 
 #include "backend/backend.h"
 #include "base/object_pool.h"
-#include "engine/heap/deferred_release.h"
+#include "engine/space/deferred_release.h"
 #include "engine/space/page_map.h"
 #include "engine/space/span.h"
 
@@ -60,11 +60,6 @@ struct Core {
   // Called before a heap asks the driver for memory, without a lock: what others hold for nothing may go first.
   void (*before_growth)(void *user) = nullptr;
   void *before_growth_user = nullptr;
-
-  // What is kept of an extent's contents (Extent::kept) is wrong or wanted no more: of a range, or, with size 0, all of it. Called with
-  // the heap's lock held.
-  void (*forget_contents)(void *user, Extent &extent, uintptr_t base, uint64_t size) = nullptr;
-  void *forget_contents_user = nullptr;
 
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }
