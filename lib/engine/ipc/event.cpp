@@ -139,7 +139,7 @@ void Sharing::finish_event(uint64_t index) {
 Status Sharing::end_event(SharedEvent *event) {
   LockGuard guard(mutex_);
   if (event->references > 1 || event->importers != 0) {
-    if (--event->references == 0) broker_.revoke(event->id, kPlainId, false);
+    if (--event->references == 0) broker_.disconnect(event->id);
     return Status();
   }
   GMM_TRY(core_.backend->event_destroy(event->native));

@@ -75,7 +75,7 @@ Status Sharing::connect(Import &import, uint32_t piece, IpcWant want, uint32_t t
   IpcHandle handle = import.handle;
   handle.allocation |= static_cast<uint64_t>(piece) << kPieceShift;
   IpcImport granted;
-  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, policy_, piece == 0, &idle_, meanwhile));
+  GMM_TRY(client_.connect(handle, want, timeout_ms, &granted, piece == 0, meanwhile));
   *fd = granted.fd;
   import.pieces[piece].connection = static_cast<IpcConnection &&>(granted.connection);
   import.pieces[piece].size = granted.allocation_size;
@@ -174,7 +174,7 @@ Status Sharing::unmap_import(Import &import) {
     GMM_TRY(backend.deallocate(import.allocation));
   }
   for (Piece &piece : import.pieces)
-    if (piece.connection.open()) idle_.keep(static_cast<IpcConnection &&>(piece.connection));
+    if (piece.connection.open()) client_.release(static_cast<IpcConnection &&>(piece.connection));
   import.base = nullptr;
   return Status();
 }
@@ -316,7 +316,7 @@ void Sharing::clear() {
       core_.log.write(LogLevel::kError, "An import could not be closed: %s", last_message());
     core_.allocator.destroy(import);
   }
-  idle_.clear();
+  client_.close_idle();
   (void)publish();
 }
 

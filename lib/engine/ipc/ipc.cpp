@@ -309,7 +309,7 @@ void Sharing::revoke_paused() {
     const Extent *extent = piece_of(entry, 0, &base);
     const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
     if (region != nullptr && region->generation.load(std::memory_order_relaxed) != entry.granted_generation)
-      broker_.revoke(entry.id, kPlainId);
+      broker_.revoke(entry.id);
   }
 }
 

@@ -19,7 +19,6 @@
 #include "engine/ipc/broker.h"
 #include "engine/ipc/client.h"
 #include "engine/ipc/event.h"
-#include "engine/ipc/idle.h"
 
 namespace gmm {
 
@@ -152,7 +151,7 @@ class Sharing {
   Vector<Run> runs_;        // ascending by first, last
   Vector<SharedEvent *> events_;
   Vector<Import *> imports_;
-  IpcIdleConnections idle_;
+  IpcClient client_{policy_};
   RangeTable table_;
   Vector<Range> ranges_;
   std::atomic<uint64_t> imported_bytes_{0};
