@@ -115,7 +115,7 @@ class Context {
   Limits limits;
   Trace trace;
   Pauser pauser;
-  Sharing sharing;
+  Ipc ipc;
   Decommit decommit;
 
  private:
