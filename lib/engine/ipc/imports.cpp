@@ -10,8 +10,8 @@ namespace gmm {
 namespace {
 
 // The value of a mapping's range: the kind in bits 0 to 2, the legacy route in bit 3, the device in bits 4 to 11, and
-// the two descriptors of the exporter, each plus 1, in 26 bits each. The descriptors stay open while the range is
-// published.
+// the two descriptors of the exporter, each plus 1, in 26 bits each. A query while another thread closes the last
+// import may read closed descriptors; so may any other use of memory that is being freed.
 constexpr uint64_t kLegacyBit = 1u << 3;
 constexpr unsigned kConnectionShift = 12, kProcessShift = 38;
 constexpr uint64_t kFdMask = (1u << 26) - 1;

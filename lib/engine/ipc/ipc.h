@@ -26,23 +26,29 @@
 // - An id is never used again in a context. Exports and events take theirs from one sequence.
 // - Extent::importers is the number of live connections that were granted the extent. Each grant() that succeeds is
 //   followed by exactly one importer_gone().
-// - The memory of an extent with importers does not return to the driver, nor to another block.
+// - An extent with importers does not return to the driver. A block that was exported and is freed is not used again
+//   while its extents have importers (Heap).
 // - A shared event ends when this process destroyed it and no importer is connected.
-// - A range in the table of imports has open descriptors, and ends before its mapping.
+// - Imports of the same extents, for the same device, are one mapping.
 //
-// Locks, in their order; none is held in a callback of the program
-//   IpcExports, then HeapSet, then a heap, then the broker's lock of its slots
-//   IpcEvents, then the broker's lock of its slots
-//   IpcImports, then IpcClient; an import waits for another process under the first one
-//   IpcBroker (start and stop) and IpcSettings are taken while no lock of the room is held. IpcBroker::stop() waits for
+// Locks, in their order
+// - IpcExports, then HeapSet, then a heap. IpcExports, then the broker's lock of its slots.
+// - IpcEvents, then the broker's lock of its slots.
+// - IpcImports, then IpcClient. An import waits for another process while it holds the first one.
+// - IpcBroker (start and stop) and IpcSettings: the caller holds no other lock of the room. IpcBroker::stop() waits for
 //   its thread, which takes the locks of IpcExports and IpcEvents.
+// One callback of the program runs under a lock, of IpcEvents or IpcImports: the log, when the driver refuses to release
+// something.
 //
 // Callers: lib/api for every gmm_ipc_* function and gmm_import_fd(), context/ for queries, for the revocation after a
 // forced pause, and at the end of a context. The room calls heap/ and space/ only.
 //
-// Limits: MANAGED memory has no IPC. The driver opens no legacy handle in the process that made it, in another context
-// neither. A block has at most 16 pieces. A query says that a device has fabric handles, but gmm makes none. CUDA does
-// not define what happens to a queued wait for an event whose maker is killed.
+// Limits
+// - MANAGED memory has no IPC.
+// - The driver opens no legacy handle in the process that made it, not even for another context.
+// - A block has at most 16 pieces.
+// - gmm makes no fabric handles, although a query says which devices have them.
+// - CUDA does not define what happens to a queued wait for an event whose maker is killed.
 #ifndef GMM_ENGINE_IPC_IPC_H
 #define GMM_ENGINE_IPC_IPC_H
 
@@ -58,9 +64,9 @@
 
 namespace gmm {
 
-// All of a context's IPC. The functions here are those that concern exports and imports alike.
+// All IPC of a context. The functions here are those that concern more than one table.
 class Ipc {
- private:
+ private:  // before the tables, which use them
   IpcSettings settings_;
   IpcBroker broker_;
   std::atomic<uint64_t> next_id_{1};
