@@ -54,10 +54,6 @@ Status IpcBroker::start(IpcEndpoint *out) {
                 "start of the thread that answers importers: the context belongs to process %d; make a new context "
                 "after fork()",
                 owner_pid_.load(std::memory_order_relaxed));
-  if (running_.load(std::memory_order_acquire)) {
-    *out = endpoint_;
-    return Status();
-  }
   LockGuard guard(mutex_);
   if (!running_.load(std::memory_order_relaxed)) {
     const Status status = start_thread_and_socket();

@@ -67,6 +67,13 @@ class IpcBroker {
   // Starts the thread unless it runs, and returns the address at which it answers. The broker may start again after
   // stop().
   Status start(IpcEndpoint *out);
+  // The same for every export: neither lock nor system call while the thread runs. Not for a child after fork(), which
+  // Context::check() stops before.
+  Status ensure_running(IpcEndpoint *out) {
+    if (!running_.load(std::memory_order_acquire)) return start(out);
+    *out = endpoint_;
+    return Status();
+  }
   // Removes the socket, closes all connections and ends the thread. The caller holds no lock that the resolver takes,
   // and does not run on the broker's thread. In a child after fork() it does nothing: the thread, the socket and the
   // connections are the parent's.

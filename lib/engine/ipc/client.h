@@ -68,10 +68,11 @@ struct IpcImport {
   IpcConnection connection;
 };
 
-// One request over a new connection. `watch`: also opens a descriptor of the exporter's process, which shows its end
-// even while a child of it holds the socket; the first connection to an exporter needs it. Errors: IPC_PEER_GONE (no
-// such process or socket, the exporter ended, or the memory was freed or replaced), IPC_REFUSED, IPC_TIMEOUT, SYSTEM
-// (this process is out of descriptors). `out` is written only on success.
+// One request over a new connection. `out` is written only on success.
+// `watch`: also opens a descriptor of the exporter's process, which shows its end even while a child of it holds the
+// socket. Further connections to the same exporter do without.
+// Errors: IPC_PEER_GONE (no such process or socket, the exporter ended, or the memory was freed or replaced),
+// IPC_REFUSED, IPC_TIMEOUT, SYSTEM (this process is out of descriptors).
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out,
                    const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true,
                    IpcMeanwhile meanwhile = IpcMeanwhile());

@@ -2,7 +2,7 @@
 // File descriptors of memory: which ways out of the process a block has, how its descriptor is opened, and what a
 // descriptor from elsewhere must be.
 //
-// A descriptor that gmm_ipc_export_fd() gives away holds the memory by itself. Its users are not counted as importers
+// A descriptor that gmm_ipc_export_fd() returns holds the memory by itself. Its users are not counted as importers
 // and cannot be revoked.
 #ifndef GMM_ENGINE_IPC_DESCRIPTOR_H
 #define GMM_ENGINE_IPC_DESCRIPTOR_H
@@ -29,8 +29,8 @@ const char *descriptor_type_name(gmm_fd_type type);
 // For gmm_import_fd(): an open descriptor of that type. Replaces GMM_FD_DEFAULT in *type by what it means.
 Status check_descriptor(int32_t fd, gmm_fd_type *type);
 
-// For gmm_import_fd(): nobody can cut the file short after this. An access to a mapping beyond the end of its file ends
-// the process with SIGBUS. The seal stays with the file.
+// For gmm_import_fd(): no process can shorten the file after this. An access to a mapping beyond the end of its file
+// ends the process with SIGBUS. The seal stays with the file.
 Status seal_descriptor(int32_t fd);
 
 }  // namespace gmm

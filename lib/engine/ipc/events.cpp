@@ -52,7 +52,7 @@ Status IpcEvents::create(Device device, SharedEvent **out) {
 Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   IpcHandle handle;
   settings_.freeze();
-  GMM_TRY(broker_.start(&handle.exporter));
+  GMM_TRY(broker_.ensure_running(&handle.exporter));
   LockGuard guard(mutex_);
   int32_t fd = -1;
   GMM_TRY(core_.backend->shared_event_export(event.native, handle.legacy, &fd));

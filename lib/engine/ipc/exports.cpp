@@ -166,7 +166,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
   settings_.freeze();
-  GMM_TRY(broker_.start(&handle.exporter));
+  GMM_TRY(broker_.ensure_running(&handle.exporter));
   LockGuard guard(mutex_);
   LockGuard heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));

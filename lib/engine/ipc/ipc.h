@@ -8,15 +8,15 @@
 //   descriptor.h file descriptors of memory, which leave the process without a count
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
 //   client.h     IpcClient: the importer's request, and the connection that counts it
-//   protocol.h   what both say; handle.h: the bytes of a handle
+//   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
 //   peer_user.h  the check of a peer's user; directory.h: where the sockets are; settings.h: the policy of a context
 // SECURITY.md says who is trusted with what.
 //
 // The mechanism. A handle names an exporter's socket, an export and a token; it holds no memory. The importer sends id
 // and token to the broker, which sends one descriptor and the size. The open connection is the sign that both processes
 // live: when the importer ends, the system closes the connection, and the broker counts one importer less. When the
-// exporter ends, Peer::state() of the connection and of its process (pidfd) shows it. An import closed by the program
-// leaves its connection idle, for the next import from the same exporter.
+// exporter ends, Peer::state() of the connection and of its process (pidfd) shows it. A close of the last import leaves
+// its connection idle, for the next import from the same exporter.
 //
 // A forced pause revokes: the broker sends one byte and closes the connections of what was paused. The importer's
 // gmm_query() then says REVOKED, and other calls with the memory fail with IPC_REVOKED. Its mapping of the old pages
@@ -37,8 +37,8 @@
 // - IpcImports, then IpcClient. An import waits for another process while it holds the first one.
 // - IpcBroker (start and stop) and IpcSettings: the caller holds no other lock of the room. IpcBroker::stop() waits for
 //   its thread, which takes the locks of IpcExports and IpcEvents.
-// One callback of the program runs under a lock, of IpcEvents or IpcImports: the log, when the driver refuses to release
-// something.
+// One callback of the program runs under a lock, that of IpcEvents or IpcImports: the log, when the driver refuses to
+// release an event or a mapping.
 //
 // Callers: lib/api for every gmm_ipc_* function and gmm_import_fd(), context/ for queries, for the revocation after a
 // forced pause, and at the end of a context. The room calls heap/ and space/ only.
