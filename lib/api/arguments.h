@@ -112,8 +112,8 @@ inline Place place_of(const Context &context, const void *address) {
   if (find_block(context.core, address, &block))
     return Place{block.heap->options().device, weigh(block.heap->options().kind)};
   Range range;
-  if (context.sharing.find(address, &range))
-    return Place{Sharing::import_device(range), weigh(Sharing::import_kind(range))};
+  if (context.ipc.imports.find(address, &range))
+    return Place{IpcImports::device(range), weigh(IpcImports::kind(range))};
   return Place{};
 }
 inline Device device_of(const Context &context, const void *address) { return place_of(context, address).device; }

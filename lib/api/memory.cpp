@@ -57,7 +57,7 @@ Status free_other(gmm_context *context, void *memory, Status status) {
   if (context->pins.find(memory, &range))
     return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is the caller's own and pinned; use gmm_unpin().",
                 memory);
-  if (context->sharing.find(memory, &range))
+  if (context->ipc.imports.find(memory, &range))
     return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is imported; use gmm_ipc_close().", memory);
   return status;
 }

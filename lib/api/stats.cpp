@@ -65,7 +65,7 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
             .peak();
   if (copy.flags == 0) {
     statistics.pinned_bytes = context->pins.bytes();
-    statistics.imported_bytes = context->sharing.imported_bytes();
+    statistics.imported_bytes = context->ipc.imports.bytes();
     statistics.backend_calls = context->core.backend->calls();
   }
   write_output(statistics, out);

@@ -13,7 +13,7 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
   if (!find_block(context.core, memory, &block)) {
     if (context.core.page_map.find_extent(memory) == nullptr) {
       Range range;
-      return context.sharing.find(memory, &range) ? Sharing::check_import(range, memory, operation) : Status();
+      return context.ipc.imports.find(memory, &range) ? IpcImports::check(range, memory, operation) : Status();
     }
     return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the address lies in no live block; it was freed before.", operation,
                 memory);
@@ -174,8 +174,8 @@ gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) noexcept {
   if (!status.ok() || event == nullptr) return result_of(status);
   status = check_event(context, event);
   if (status.ok())
-    status = event->shared != nullptr   ? context->sharing.end_event(event->shared)
-             : event->import != nullptr ? context->sharing.end_import(event->import)
+    status = event->shared != nullptr   ? context->ipc.events.destroy(event->shared)
+             : event->import != nullptr ? context->ipc.events.close_import(event->import)
                                         : context->core.backend->event_destroy(event->native);
   if (!status.ok()) return result_of(status);
   event->magic = 0;

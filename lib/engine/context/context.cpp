@@ -38,7 +38,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       pins(core),
       trace(core),
       pauser(core, backups, heaps, tags),
-      sharing(core, heaps),
+      ipc(core, heaps),
       decommit(core, heaps) {}
 
 Status Context::check(const Context *context) {
@@ -132,7 +132,7 @@ void Context::end() {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
         core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
-    sharing.clear();
+    ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
     for (gmm_heap *heap : captures.heaps) heap->graph->release();

@@ -116,7 +116,7 @@ class Context {
   Limits limits;
   Trace trace;
   Pauser pauser;
-  Sharing sharing;
+  Ipc ipc;
   Decommit decommit;
 
  private:
