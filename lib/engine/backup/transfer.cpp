@@ -14,7 +14,6 @@ Status BackupTransfer::open() {
   for (Flight &flight : flights_) {
     flight.transfer = this;
     flight.run = out_ ? &BackupTransfer::run_save : &BackupTransfer::run_restore;
-    GMM_TRY(backend.event_create(device_, &flight.event));
   }
   return Status();
 }
@@ -130,6 +129,8 @@ Status BackupTransfer::copy_run(const Flight &flight, char *host, uintptr_t devi
 Status BackupTransfer::issue(Flight &flight) {
   if (flight.idle) return Status();
   Backend &backend = *tiers_.core.backend;
+  // The first copies of each place in the window make its event: a short transfer makes few.
+  if (flight.event == nullptr) GMM_TRY(backend.event_create(device_, &flight.event));
   const bool zero = flight.tier == Tier::kZero;
   uint64_t slot_offset = 0, size = 0;
   uintptr_t device = 0;
