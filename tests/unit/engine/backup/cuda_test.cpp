@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
-#include "engine/backup/plan.h"
 #include "engine/backup/store.h"
 #include "engine/sanitizer.h"
 #include "fake_cuda/fake_cuda.h"

@@ -180,7 +180,7 @@ TEST_F(BackupFaultTest, AFileStaysForTheNextSave) {
   struct stat first = {}, second = {};
   for (struct stat *state : {&first, &second}) {
     ASSERT_TRUE(save({range(0, 8 * kMiB)}, kept).ok()) << last_message();
-    EXPECT_EQ(kept.chunks[0].where & 0xffffffff, 0u);
+    EXPECT_EQ(kept.chunks[0].location & 0xffffffff, 0u);
     store.drop_all(kept);
     EXPECT_EQ(info().file_bytes, 0u);
     ASSERT_EQ(fstat(open_file(), state), 0);
@@ -222,7 +222,7 @@ TEST_F(BackupFaultTest, AFileThatChanged) {
   const int other = open(path.c_str(), O_RDWR);
   ASSERT_GE(other, 0);
   char byte = 0;
-  const off_t at = static_cast<off_t>(kept.chunks[1].where + 1000);
+  const off_t at = static_cast<off_t>(kept.chunks[1].location + 1000);
   ASSERT_EQ(pread(other, &byte, 1, at), 1);
   const char wrong = static_cast<char>(byte ^ 1);
   ASSERT_EQ(pwrite(other, &wrong, 1, at), 1);

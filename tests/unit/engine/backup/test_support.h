@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/backup/plan.h"
 #include "engine/backup/store.h"
 #include "engine/heap/test_support.h"
 #include "engine/sanitizer.h"
@@ -99,7 +98,7 @@ class BackupTest : public testing::Test {
   static void check(const KeptContents &kept) {
     for (uint64_t i = 0; i < kept.chunks.size(); ++i) {
       ASSERT_GT(kept.chunks[i].size, 0u);
-      ASSERT_LE(kept.chunks[i].size, kBackupChunk);
+      ASSERT_LE(kept.chunks[i].size, kMaxChunk);
       if (i != 0) {
         ASSERT_GE(kept.chunks[i].base, kept.chunks[i - 1].base + kept.chunks[i - 1].size);
       }
