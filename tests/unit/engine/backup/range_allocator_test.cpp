@@ -30,7 +30,7 @@ TEST(RangeAllocator, NeighboursLieTogether) {
   EXPECT_EQ(ranges.allocated_bytes(), 45u);
 }
 
-TEST(RangeAllocator, RandomTakesNeverOverlap) {
+TEST(RangeAllocator, RandomRangesNeverOverlap) {
   RangeAllocator ranges{HostAllocator()};
   constexpr uint64_t kAll = 4096;
   for (uint64_t at = 0; at < kAll; at += 512) ASSERT_TRUE(ranges.add(at, 512));
@@ -61,8 +61,8 @@ TEST(RangeAllocator, RandomTakesNeverOverlap) {
   EXPECT_TRUE(ranges.is_free(0, kAll));
 }
 
-// What comes back needs no memory.
-TEST(RangeAllocator, GivingBackCannotFail) {
+// free() needs no host memory.
+TEST(RangeAllocator, FreeCannotFail) {
   struct Budget {
     int64_t left = 0;
     static void *allocate(void *user, uint64_t size, uint64_t) {
