@@ -6,6 +6,9 @@
 // Freed ranges stay reserved for the next save: on ext4, to free gigabytes of a file and to write new ones costs about
 // as much as the writing itself. close_unused() closes the current file once it keeps nothing. A file of an earlier
 // folder closes with its last range.
+//
+// Some file systems cannot make a file without a name. There the name exists between open() and unlink() only, and the
+// first save to a folder deletes the names of processes that ended in between.
 #ifndef GMM_ENGINE_BACKUP_FILE_H
 #define GMM_ENGINE_BACKUP_FILE_H
 

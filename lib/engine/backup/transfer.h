@@ -4,7 +4,8 @@
 // A transfer plans its copies chunk by chunk, then runs them through a window of kWindow in-flight batches on one
 // stream of the device. A batch is a run of chunks of one extent and one tier. The device copies a batch, with an event
 // behind it. A task on the copy threads does the rest: it moves bytes between a staging slot and the tier, and computes
-// or compares checksums. Batches finish in their order.
+// or compares checksums. Batches finish in their order. The caller of a save unmaps one extent while the next are
+// copied, the caller of a restore maps one extent while those before it are filled.
 //
 //   save:     find zeros -> allocate in tiers -> device copies -> task -> sync file -> commit
 //   restore:  task -> device copies or fills
@@ -47,7 +48,7 @@ struct BackupSteps {
   Status (*progress)(void *user, uint64_t bytes) = nullptr;
 };
 
-// Both need the store's work lock.
+// Both functions need the store's work lock.
 //
 // Copies the ranges of the parts out and commits the new chunks to KeptContents. Chunks of an earlier save that lie in
 // a range are not copied again. `contents`: GMM_CONTENTS_HOST or GMM_CONTENTS_FILE; `flags`: GMM_TAG_*. After a failure

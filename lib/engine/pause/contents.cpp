@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of paused memory: questions about it, and its end.
+// The kept contents of a tag's extents (engine/backup/store.h): query, read, map, discard and drop.
 #include <cinttypes>
 
 #include "engine/heap/block.h"
@@ -24,7 +24,7 @@ void Pauser::forget_contents(Extent &extent, uintptr_t base, uint64_t size) {
     return;
   }
   if (!is_away(extent)) return backups.drop(kept, ByteRange{base, size});
-  // Of paused memory only what is the freed block's alone: the rest of a chunk is its neighbours'.
+  // Of paused memory only chunks that lie in the freed block go: another chunk has contents of its neighbours, too.
   free_views(base, size);
   for (uint64_t i = kept.chunks.size(); i-- > 0;) {
     const Chunk chunk = kept.chunks[i];
@@ -95,10 +95,11 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
   for (uintptr_t at = begin; at < end;) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     if (!is_away(*extent) || extent->holds)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it itself.", operation, address);
+      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);
     if (extent->kept == nullptr)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): nothing is kept of it: its contents were dropped.", operation,
-                  address);
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "%s(%p): its contents were dropped; set the contents of its tag to HOST or FILE to keep them.",
+                  operation, address);
     const uintptr_t stop = end_of(*extent) < end ? end_of(*extent) : end;
     GMM_TRY(fn(*extent, ByteRange{at, stop - at}));
     at = stop;
@@ -163,7 +164,7 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
       forget_contents(extent, 0, 0);
     });
   }
-  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): nothing was kept of these tags.");
+  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
   return Status();
 }
 
