@@ -11,11 +11,11 @@ namespace gmm {
 
 bool BackupStore::can_checksum() { return has_chunk_checksum(); }
 
-// --- Settings and room --------------------------------------------------------------------------------------------
+// --- Settings, and memory for later saves -------------------------------------------------------------------------
 
 Status BackupStore::configure(const gmm_backup_desc &desc) { return tiers_.settings.set(desc); }
 
-// With the work lock held, as no task may be in flight.
+// With the work lock held, as no task may be running.
 void BackupStore::apply_thread_count() {
   const uint32_t wanted = tiers_.settings.threads();
   if (wanted == thread_count_) return;
@@ -158,7 +158,7 @@ BackupTotals BackupStore::totals(const KeptContents &kept) {
 
 uint64_t BackupStore::trim() {
   uint64_t bytes = tiers_.arena.trim();
-  // A transfer in flight uses the rest.
+  // A transfer under way uses the rest.
   if (work_mutex_.try_lock()) {
     tiers_.file.close_unused();
     bytes += tiers_.slots.close() + tiers_.zero_ranges.close();

@@ -79,7 +79,7 @@ class BackupStore {
   static BackupTotals totals(const KeptContents &kept);
 
   // Returns page-locked memory and a backup file that keep nothing to the system. Returns the bytes of memory. Does not
-  // wait for a transfer in flight, and leaves its slots alone.
+  // wait for a transfer under way, and leaves its slots alone.
   uint64_t trim();
   void query(gmm_backup_info *out);
   // The context ends: everything goes back to the system, and no KeptContents is valid any more.

@@ -291,6 +291,7 @@ TEST_F(BackupTest, ARefusedWaitAbandonsHostMemory) {
     recorder.fail_at = 1;
     EXPECT_EQ(store.save(Device{0}, GMM_CONTENTS_HOST, 0, parts, 2, recorder.steps()).code(), GMM_ERROR_DRIVER);
     engine.backend->refuse(0);
+    ASSERT_TRUE(engine.backend->synchronize(Device{0}).ok());  // late copies end before the test writes to `memory`
     EXPECT_TRUE(kept[0].chunks.empty() && kept[1].chunks.empty());
     EXPECT_EQ(kept_bytes(), 0u);
     const uint64_t arena_bytes = info().arena_bytes;
