@@ -48,9 +48,9 @@ gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t si
 
 gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
   PauseRequest request;
-  uint64_t went = 0;
+  uint64_t discarded = 0;
   Status status = read_pause(context, desc, 0, &request);
-  if (status.ok()) status = context->pauser.discard(request, &went);
-  if (status.ok() && bytes != nullptr) *bytes = went;
+  if (status.ok()) status = context->pauser.discard(request, &discarded);
+  if (status.ok() && bytes != nullptr) *bytes = discarded;
   return result_of(status);
 }

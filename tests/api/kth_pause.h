@@ -38,6 +38,12 @@ static void prepare_pausing(gmm_contents contents) { prepare_pausing_with(conten
 static void prepare_pause_dropping(void) { prepare_pausing(GMM_CONTENTS_DROP); }
 static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
 static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
+// The arena refuses, so copies go through page-locked slots.
+static void prepare_pause_to_pageable(void) {
+  gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NO_ARENA};
+  MUST(gmm_set_backup(context, &desc));
+  prepare_pause_to_host();
+}
 static void prepare_pause_checked(void) { prepare_pausing_with(GMM_CONTENTS_HOST, GMM_TAG_CHECKSUM); }
 
 static gmm_pause_desc of_tags(gmm_tag list[2]) {
@@ -95,6 +101,10 @@ static void prepare_resume_dropped(void) {
 }
 static void prepare_resume_from_host(void) {
   prepare_pause_to_host();
+  MUST(run_pause());
+}
+static void prepare_resume_from_pageable(void) {
+  prepare_pause_to_pageable();
   MUST(run_pause());
 }
 static void prepare_resume_from_file(void) {

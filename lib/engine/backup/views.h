@@ -6,14 +6,9 @@
 #include "base/host_allocator.h"
 #include "base/lock.h"
 #include "base/vector.h"
+#include "engine/space/span.h"
 
 namespace gmm {
-
-struct ByteRange {
-  uintptr_t base = 0;
-  uint64_t size = 0;
-  uintptr_t end() const { return base + size; }
-};
 
 // Any thread. Its lock comes after all others.
 class BackupViews {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of paused memory: questions about it, and its end.
+// The kept contents of a tag's extents (engine/backup/store.h): query, read, map, discard and drop.
 #include <cinttypes>
 
 #include "engine/heap/block.h"
@@ -51,10 +51,11 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
   for (uintptr_t at = begin; at < end;) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     if (extent->state != ExtentState::kPaused)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it itself.", operation, address);
+      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);
     if (extent->kept == nullptr)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): nothing is kept of it: its contents were dropped.", operation,
-                  address);
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "%s(%p): its contents were dropped; set the contents of its tag to HOST or FILE to keep them.",
+                  operation, address);
     const uintptr_t stop = end_of(*extent) < end ? end_of(*extent) : end;
     GMM_TRY(fn(*extent, ByteRange{at, stop - at}));
     at = stop;
@@ -113,7 +114,7 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
       backups_.forget(extent);
     });
   }
-  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): nothing was kept of these tags.");
+  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
   return Status();
 }
 

@@ -23,7 +23,14 @@ namespace gmm {
 class Heap;
 struct Region;
 
-struct KeptContents;  // engine/backup/store.h
+// Addresses [base, end()).
+struct ByteRange {
+  uintptr_t base = 0;
+  uint64_t size = 0;
+  uintptr_t end() const { return base + size; }
+};
+
+struct KeptContents;  // engine/backup/tiers.h
 struct RegionExtents;
 struct Span;
 struct HeapRegions;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/backup/buffer.h"
+#include "engine/backup/staging.h"
 
 #include <sys/mman.h>
 
@@ -9,32 +9,34 @@
 
 namespace gmm {
 
-Status BackupBuffer::open(Device device, uint64_t size) {
+Status StagingBuffer::open(Device device, uint64_t size) {
   if (data_ != nullptr) return Status();
   size = (size + os::kHugePage - 1) & ~(os::kHugePage - 1);
   void *memory = nullptr;
   GMM_TRY(os::map_anonymous(size, os::kHugePage, &memory));
   madvise(memory, size, MADV_HUGEPAGE);  // a hint
-  madvise(memory, size, MADV_DONTFORK);  // a hint: a child has no use for it, and need not copy locked pages
+  madvise(memory, size, MADV_DONTFORK);  // a hint: a fork need not copy page-locked pages that the child never uses
   data_ = static_cast<char *>(memory);
   size_ = size;
   if (core_.backend->id() == GMM_BACKEND_HOST) {
     device_data_ = memory;
     return Status();
   }
-  MessageGuard keep;
-  pinned_ = core_.backend->pin(memory, size, 0, device, &device_data_).ok();
-  if (!pinned_) {
+  MessageGuard message;
+  is_pinned_ = core_.backend->pin(memory, size, 0, device, &device_data_).ok();
+  if (!is_pinned_) {
     device_data_ = nullptr;
-    core_.log.write(LogLevel::kWarning, "A buffer for copies stays pageable, and they are slower: %s", last_message());
+    core_.log.write(LogLevel::kWarning,
+                    "A staging buffer of %" PRIu64 " bytes could not be page-locked; copies through it are slower: %s",
+                    size, last_message());
   }
   return Status();
 }
 
-uint64_t BackupBuffer::close() {
+uint64_t StagingBuffer::close() {
   if (data_ == nullptr) return 0;
   const uint64_t size = size_;
-  if (pinned_)
+  if (is_pinned_)
     core_.deferred_release.unpin_pages(*core_.backend, data_, size_);
   else
     munmap(data_, size_);
@@ -42,11 +44,11 @@ uint64_t BackupBuffer::close() {
   return size;
 }
 
-void BackupBuffer::abandon() {
+void StagingBuffer::abandon() {
   data_ = nullptr;
   device_data_ = nullptr;
   size_ = 0;
-  pinned_ = false;
+  is_pinned_ = false;
 }
 
 }  // namespace gmm
