@@ -2,14 +2,15 @@
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar, final, overload
+from typing import Any, TypeVar, final, overload
 
 from typing_extensions import Buffer as _ObjectWithBuffer
 from typing_extensions import Self
 
-from gmm._enums import (
+from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend, Capability, Contents, FdType,
     IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
+from gmm._core.info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo
 
 __version__: str
 __all__ = [
@@ -70,97 +71,6 @@ class IPCRevokedError(Error, ConnectionError): ...
 class IPCTimeoutError(Error, TimeoutError): ...
 class NotReadyError(Error, TimeoutError): ...
 class ClosedError(InvalidHandleError, ValueError): ...
-
-class ContextInfo(NamedTuple):
-    backend: Backend
-    device_count: int
-    backend_name: str
-    driver_version: str
-
-class DeviceInfo(NamedTuple):
-    device: int
-    name: str
-    uuid: bytes
-    capabilities: Capability
-    kinds: tuple[Kind, ...]
-    total_memory: int
-    free_memory: int
-    granularity: int
-
-class PointerInfo(NamedTuple):
-    kind: Kind
-    base: int
-    size: int
-    reserved_size: int
-    device: int
-    tag: int
-    state: State
-    usm: Usm
-    ipc_routes: IpcRoute
-    flags: PointerFlags
-    allocation_base: int
-    allocation_size: int
-    device_pointer: int
-    generation: int
-
-class TagInfo(NamedTuple):
-    tag: int
-    name: str
-    contents: Contents
-    priority: int
-    active_bytes: int
-    paused_bytes: int
-    backup_host_bytes: int
-    backup_file_bytes: int
-    pauses: int
-    backup_pinned_bytes: int
-    backup_zero_bytes: int
-    retained_bytes: int
-    flags: TagFlags
-    state: State
-
-class TicketInfo(NamedTuple):
-    done: bool
-    result: int
-    bytes: int
-    copied_bytes: int
-    total_bytes: int
-
-class BackupInfo(NamedTuple):
-    arena_bytes: int
-    arena_used: int
-    arena_limit: int
-    pageable_bytes: int
-    file_bytes: int
-    zero_bytes: int
-    copied_bytes: int
-    skipped_bytes: int
-
-class Statistics(NamedTuple):
-    live_tags: int
-    live_bytes: int
-    live_blocks: int
-    peak_live_bytes: int
-    cached_bytes: int
-    reserved_bytes: int
-    peak_reserved_bytes: int
-    paused_bytes: int
-    pinned_bytes: int
-    imported_bytes: int
-    allocations: int
-    frees: int
-    failures: int
-    extents: int
-    backend_calls: int
-
-class OutOfMemoryInfo(NamedTuple):
-    device: int
-    kind: Kind
-    tag: int
-    requested: int
-    reserved: int
-    attempt: int
-    cause: int
 
 class _Handle:
     @property

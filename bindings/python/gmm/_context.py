@@ -6,16 +6,16 @@ import os
 import weakref
 
 from gmm import _native as native
-from gmm import _sycl
-from gmm._buffer import PINNED, Buffer, Pin
-from gmm._enums import Backend, FdType, Kind, LogLevel
-from gmm._heap import Heap
-from gmm._imports import asarray, copied_array, from_dlpack
-from gmm._info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
-from gmm._ipc import adopt_import, import_block, import_desc
-from gmm._stream import HANDLE_CONTEXT, Event, Stream, as_stream
-from gmm._tag import Tag, tag_info, tag_number
-from gmm._ticket import Ticket, carry_out, pause_desc, wait_in_slices
+from gmm._arrays.imports import asarray, copied_array, from_dlpack
+from gmm._core import sycl
+from gmm._core.buffer import PINNED, Buffer, Pin
+from gmm._core.enums import Backend, FdType, Kind, LogLevel
+from gmm._core.heap import Heap
+from gmm._core.info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
+from gmm._core.ipc import adopt_import, import_block, import_desc
+from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
+from gmm._core.tag import Tag, tag_info, tag_number
+from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
 contexts = weakref.WeakSet()  # those that were opened in this process and are referred to, closed ones too
 os.register_at_fork(after_in_child=contexts.clear)
@@ -61,7 +61,7 @@ class Context(native.Handle):
                 names = ", ".join(member.name.lower() for member in Backend)
                 raise ValueError(f"there is no backend {backend!r}; there are {names}") from None
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
-            _sycl.load_library()
+            sycl.load_library()
         desc = native.gmm_context_desc()
         desc.backend = backend
         desc.flags = 0 if capture else native.GMM_CONTEXT_NO_CAPTURE
@@ -112,7 +112,7 @@ class Context(native.Handle):
             raise AttributeError(f"sycl_object: this context is of the {self._info.backend_name} backend, not of SYCL")
         if self._sycl_context is None:
             try:
-                self._sycl_context = _sycl.context_of(self)
+                self._sycl_context = sycl.context_of(self)
             except ImportError as error:
                 raise AttributeError(f"sycl_object: {error}; pip install dpctl") from error
         return self._sycl_context

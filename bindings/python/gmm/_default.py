@@ -5,7 +5,7 @@ import threading
 
 from gmm import _native as native
 from gmm._context import Context
-from gmm._enums import Kind
+from gmm._core.enums import Kind
 
 _lock = threading.Lock()
 _context = None

@@ -16,9 +16,9 @@ import gc
 import sys
 import threading
 
+from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
+from gmm._core.errors import Error
 from gmm._default import context as _default_context
-from gmm._enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
-from gmm._errors import Error
 
 __all__ = ["Use", "allocator", "pinned_allocator", "use"]
 

@@ -13,7 +13,7 @@ What ends the process there raises gmm.Error here, with everything as it was: th
 import contextlib
 import os
 
-from gmm import _preload
+from gmm._memory_saver import preload as _preload
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
 
@@ -33,7 +33,7 @@ def register_hook_mode(name, factory, *, uses_preload=True):
 
 
 def _make(hook_mode):
-    from gmm._memory_saver import MemorySaver  # pylint: disable=import-outside-toplevel # PyTorch is imported at the first use only
+    from gmm._memory_saver.saver import MemorySaver  # pylint: disable=import-outside-toplevel # PyTorch is imported at the first use only
 
     return MemorySaver(hook_mode)
 

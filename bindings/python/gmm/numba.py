@@ -16,13 +16,13 @@ try:
     from numba import cuda
     from numba.cuda.cudadrv.driver import AutoFreePointer, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver
 
-    from gmm._numba_ipc import IpcHandle
-    from gmm._numba_pool import Pool
+    from gmm._numba.ipc import IpcHandle
+    from gmm._numba.pool import Pool
 except ImportError as error:
     raise ImportError(
         f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): pip install 'numba-cuda[cu13]' (or [cu12])") from error
 
-from gmm._enums import IpcRoute, Kind, State
+from gmm._core.enums import IpcRoute, Kind, State
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 

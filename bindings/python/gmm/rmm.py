@@ -13,9 +13,9 @@ import functools
 import sys
 
 from gmm import _native as native
+from gmm._core.enums import Kind
+from gmm._core.tag import tag_number
 from gmm._default import context as _default_context
-from gmm._enums import Kind
-from gmm._tag import tag_number
 
 __all__ = ["Use", "resource", "use"]
 

@@ -16,7 +16,8 @@ import logging
 import os
 import sys
 
-from gmm import _preload
+from gmm._memory_saver import preload as _preload
+from gmm._torch import pools as _pools
 
 __all__ = ["CuMemAllocator", "GmmSleepModeBackend", "plugin", "register"]
 
@@ -65,8 +66,6 @@ class CuMemAllocator:
     @contextlib.contextmanager
     def use_memory_pool(self, tag=None):
         """In its with block tensors are made in memory of a tag; None: "default"."""
-        from gmm import _pools  # pylint: disable=import-outside-toplevel
-
         tag = CuMemAllocator.default_tag if tag is None else tag
         if not isinstance(tag, str):
             raise AssertionError(f"a tag is a str, not {type(tag).__name__}")

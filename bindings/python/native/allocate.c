@@ -214,11 +214,18 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context) {
   Py_RETURN_NONE;
 }
 
+PyObject *native_default_context(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  if (!default_context || !default_context->pointer) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  Py_INCREF(default_context);
+  return (PyObject *)default_context;
+}
+
 /* Held open until handle_leave(). */
 static Handle *enter_default_context(void) {
   if (__builtin_expect(default_context && default_context->pointer, 1))
     return handle_enter((PyObject *)default_context, HANDLE_CONTEXT);
-  PyObject *context = helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  PyObject *context = native_default_context(NULL, NULL);
   if (!context) return NULL;
   Handle *entered = handle_enter(context, HANDLE_CONTEXT);
   Py_DECREF(context);

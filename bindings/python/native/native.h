@@ -128,6 +128,8 @@ extern const char native_alloc_doc[], native_empty_doc[], native_zeros_doc[];
 int allocate_init(PyObject *module);
 /** set_default_context(context): what the functions above allocate from. None: the package is asked for it. */
 PyObject *native_set_default_context(PyObject *module, PyObject *context);
+/** default_context(): the default context, which the package opens when there is none. */
+PyObject *native_default_context(PyObject *module, PyObject *unused);
 
 /* helpers.c: what is written in Python */
 

@@ -17,7 +17,8 @@ import torch  # noqa: E402
 
 import gmm  # noqa: E402
 from gmm import _native as native  # noqa: E402
-from gmm import _torch_library, _torch_managed  # noqa: E402
+from gmm._torch import allocator as torch_allocator  # noqa: E402
+from gmm._torch import library as torch_library  # noqa: E402
 
 MIB = 1 << 20
 
@@ -82,7 +83,7 @@ int allocation_throws(uintptr_t address, size_t size) {
 
 @pytest.fixture(scope="module")
 def library():
-    return _torch_library.load()
+    return torch_library.load()
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +174,11 @@ def test_kinds(library, blocks):
 
 def test_pytorch_takes_every_hook(library):
     before = library.calls()
-    allocator = _torch_managed.make_allocator()
+    allocator = torch_allocator.make_allocator()
     assert isinstance(allocator.allocator(), torch._C._cuda_CUDAAllocator)
     assert library.calls() == before  # they are set, not called
     hooks = [name for name in dir(allocator.allocator()) if name.startswith("set_")]
-    source = pathlib.Path(_torch_managed.__file__).read_text()
+    source = pathlib.Path(torch_allocator.__file__).read_text()
     assert all(f"hooks.{name}(" in source for name in hooks) and len(hooks) == 8
 
 
@@ -241,12 +242,12 @@ def test_want_of_memory_is_thrown_through_c(library, caller):
         assert caller.allocation_throws(library.address("gmm_torch_alloc"), 1 << 60) == 1
     finally:
         context.set_limit(None, device=0)
-        _torch_managed.set_errors()
+        torch_allocator.set_errors()
 
 
 def run_code(code, *arguments):
     """Runs a program in a fresh interpreter, which has no PyTorch. What it does to the library stays there."""
-    head = "import ctypes, sys\nimport gmm\nfrom gmm import _torch_library\nlibrary = _torch_library.load()\ncdll, context, MIB = library.cdll, library.context, 1 << 20\n"
+    head = "import ctypes, sys\nimport gmm\nfrom gmm._torch import library\nlibrary = library.load()\ncdll, context, MIB = library.cdll, library.context, 1 << 20\n"
     done = subprocess.run([sys.executable, "-c", head + code, *map(str, arguments)], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
                           text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stdout}{done.stderr}"

@@ -20,7 +20,8 @@ import torch  # noqa: E402
 
 import gmm  # noqa: E402
 import gmm.torch  # noqa: E402
-from gmm import _torch_extension, _torch_library, _torch_managed, _torch_workers  # noqa: E402
+from gmm._torch import extension, managed, workers  # noqa: E402
+from gmm._torch import library as torch_library  # noqa: E402
 
 GPU = torch.device("cuda", 0)
 MIB = 1 << 20
@@ -37,13 +38,13 @@ def enabled():
 @pytest.fixture
 def gpu(monkeypatch):
     """The host plays the GPU: what goes there is a tensor of its own over the same memory, on "cpu"."""
-    real = _torch_managed._empty
-    monkeypatch.setattr(_torch_managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
-    monkeypatch.setattr(_torch_managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
-    join = _torch_extension.Extension.join
-    monkeypatch.setattr(_torch_extension.Extension, "join", lambda self, storage, source, device: join(self, storage, source, -1))
-    monkeypatch.setattr(_torch_managed, "stream_of", lambda device: 0)
-    monkeypatch.setattr(_torch_managed, "capturing", lambda device: False)
+    real = managed._empty
+    monkeypatch.setattr(managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
+    monkeypatch.setattr(managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
+    join = extension.Extension.join
+    monkeypatch.setattr(extension.Extension, "join", lambda self, storage, source, device: join(self, storage, source, -1))
+    monkeypatch.setattr(managed, "stream_of", lambda device: 0)
+    monkeypatch.setattr(managed, "capturing", lambda device: False)
     return GPU
 
 
@@ -53,7 +54,7 @@ def kind_of(tensor):
 
 def live_bytes():
     gc.collect()
-    _torch_library.load().cdll.gmm_torch_host_collect(1)  # what a stream was noted for is free when that is done
+    torch_library.load().cdll.gmm_torch_host_collect(1)  # what a stream was noted for is free when that is done
     return gmm.context().stats(kind=gmm.Kind.MANAGED).live_bytes
 
 
@@ -61,7 +62,7 @@ def live_bytes():
 
 
 def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
-    real, inside, most = _torch_managed.library, [], []
+    real, inside, most = torch_library.load, [], []
 
     def library():
         inside.append(1)
@@ -70,7 +71,7 @@ def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
         inside.pop()
         return real()
 
-    monkeypatch.setattr(_torch_managed, "library", library)
+    monkeypatch.setattr(torch_library, "load", library)
     threads = [threading.Thread(target=gmm.torch.set_enabled_uvm) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -249,7 +250,7 @@ def test_what_copies(gpu):
         assert copied.data_ptr() != a.data_ptr() and torch.equal(copied, a)
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_torch_managed, "move", lambda *arguments: calls.append(arguments) or a)
+        patch.setattr(managed, "move", lambda *arguments: calls.append(arguments) or a)
         assert a.to(gpu) is a and len(calls) == 1
         assert a.to(gpu, torch.float32) is a and a.to(device=gpu, non_blocking=True) is a and calls[-1][2] is True
         assert a.to(a) is a and len(calls) == 3
@@ -390,13 +391,13 @@ def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
 
     inside = torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.arange(8.0)), [1, 2])
     outside = torch.utils.data.Subset(torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(8.0))), [1, 2])
-    real = _torch_workers.managed_inside
-    monkeypatch.setattr(_torch_workers._torch_library, "loaded", lambda: type("L", (), {"context": Context}))
-    monkeypatch.setattr(_torch_workers, "managed_inside", lambda *roots: (monkeypatch.undo(), real(*roots))[1])
+    real = workers.managed_inside
+    monkeypatch.setattr(workers.library, "loaded", lambda: type("L", (), {"context": Context}))
+    monkeypatch.setattr(workers, "managed_inside", lambda *roots: (monkeypatch.undo(), real(*roots))[1])
     with pytest.raises(RuntimeError, match="spawn"):
         iter(torch.utils.data.DataLoader(inside, num_workers=1, multiprocessing_context="fork"))
-    assert _torch_workers.managed_inside(outside) is None
-    assert _torch_workers.managed_inside(lambda: inside) is not None
+    assert workers.managed_inside(outside) is None
+    assert workers.managed_inside(lambda: inside) is not None
 
 
 def test_a_forked_child_goes_on_with_ordinary_memory():

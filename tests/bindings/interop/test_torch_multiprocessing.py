@@ -18,7 +18,7 @@ import gmm.torch  # which is all it takes
 from gmm import Kind, State
 from gmm._context import contexts
 
-torch.multiprocessing.set_forkserver_preload(["gmm._torch_multiprocessing"])  # PyTorch is imported once for all processes
+torch.multiprocessing.set_forkserver_preload(["gmm._multiprocessing.tensors"])  # PyTorch is imported once for all processes
 PROCESSES = torch.multiprocessing.get_context("forkserver")
 SECONDS = 120
 

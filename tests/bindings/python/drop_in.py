@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gmm import _preload
+from gmm._memory_saver import preload
 
 HERE = pathlib.Path(__file__).parent
 FAKE_TORCH = HERE / "fake_torch"
@@ -58,7 +58,7 @@ def library():
     except (OSError, AttributeError) as error:
         pytest.skip(f"the fake CUDA driver and runtime are not in reach: {error}")
     try:
-        return _preload.find_library()
+        return preload.find_library()
     except RuntimeError as error:
         pytest.skip(str(error))
 

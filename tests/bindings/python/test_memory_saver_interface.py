@@ -12,7 +12,8 @@ import pytest
 from drop_in import run
 
 import gmm
-from gmm import _preload, memory_saver
+from gmm import memory_saver
+from gmm._memory_saver import preload
 
 
 def test_signatures():
@@ -83,11 +84,11 @@ assert "LD_PRELOAD" not in os.environ
 def test_find_library(tmp_path, monkeypatch):
     monkeypatch.setenv("GMM_PRELOAD_LIBRARY", str(tmp_path / "not there"))
     with pytest.raises(RuntimeError, match="names no file"):
-        _preload.find_library()
+        preload.find_library()
     monkeypatch.delenv("GMM_PRELOAD_LIBRARY")
-    monkeypatch.setattr(_preload, "NAME", "libgmm_that_nobody_has.so")
+    monkeypatch.setattr(preload, "NAME", "libgmm_that_nobody_has.so")
     with pytest.raises(RuntimeError, match="GMM_PRELOAD_LIBRARY"):
-        _preload.find_library()
+        preload.find_library()
 
 
 def test_registered_hook_mode(monkeypatch):
@@ -115,7 +116,7 @@ def test_structs_are_the_librarys():
     """The library refuses a struct of another size; the order of the fields is the header's."""
     header = pathlib.Path(__file__).resolve().parents[3] / "include" / "gmm"
     text = "".join((header / name).read_text() for name in ("pause.h", "memory.h", "stats.h"))
-    for struct in (_preload.PauseDesc, _preload.PauseInfo, _preload.PointerInfo, _preload.Scope, _preload.Statistics):
+    for struct in (preload.PauseDesc, preload.PauseInfo, preload.PointerInfo, preload.Scope, preload.Statistics):
         name = "gmm" + re.sub("([A-Z])", lambda match: "_" + match[1].lower(), struct.__name__)
         body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.DOTALL)[1]
         fields = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))

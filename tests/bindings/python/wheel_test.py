@@ -14,7 +14,8 @@ import pathlib, sys
 import gmm
 installed = pathlib.Path(gmm.__file__).parent
 assert installed.is_relative_to(sys.prefix), installed
-missing = {file.name for file in pathlib.Path(sys.argv[1]).glob("*.py*")} - {file.name for file in installed.iterdir()}
+source = pathlib.Path(sys.argv[1])
+missing = {file for file in source.rglob("*.py*") if "__pycache__" not in file.parts and not (installed / file.relative_to(source)).is_file()}
 assert not missing, missing
 import gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.torch, gmm.vllm  # none needs its library yet
 try:
@@ -23,14 +24,14 @@ except ImportError as error:
     assert "numba-cuda" in str(error), error
 else:
     raise AssertionError("gmm.numba found a Numba in a new environment")
-from gmm import _preload
-preload = _preload.load(_preload.find_library())
+from gmm._memory_saver import preload as loader
+preload = loader.load(loader.find_library())
 assert preload.path == str(installed / "libgmm_preload.so"), preload.path
 assert not preload.cdll.gmm_preload_active()
-from gmm import _torch_library
-library = _torch_library.load()  # needs no PyTorch
+from gmm._torch import library as loader
+library = loader.load()  # needs no PyTorch
 assert library.path == str(installed / "libgmm_torch.so.0"), library.path
-assert library.context is gmm.context() and (installed / "_torch_extension.cpp").is_file()
+assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the package
 with gmm.Context("host") as context, context.alloc(100) as buffer:
