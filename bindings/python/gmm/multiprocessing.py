@@ -80,6 +80,6 @@ def enable_torch():
     This is for programs that make tensors over gmm's memory by DLPack. `import gmm.torch` calls it, and so does the
     arrival of such a tensor.
     """
-    from gmm._multiprocessing import tensors  # pylint: disable=import-outside-toplevel # PyTorch is imported at the first use only
+    from gmm._multiprocessing import tensors  # pylint: disable=import-outside-toplevel # it imports PyTorch
 
     tensors.enable()

@@ -24,17 +24,15 @@ import os
 from gmm import multiprocessing as _multiprocessing
 from gmm._core.enums import Kind
 
-__all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool", "set_enabled_uvm",
-           "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
+__all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
+           "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
 
 
 def use(kind=None):
     """Makes gmm PyTorch's allocator of CUDA memory: torch.cuda.memory.change_current_allocator() with all hooks.
 
-    Returns the allocator.
-
-    It must be called before the first use of CUDA in the process, else it raises RuntimeError. kind: of new memory;
-    None: VMM, which can be paused. Later calls may change the kind.
+    Returns the allocator. It must be called before the first use of CUDA in the process, else it raises RuntimeError.
+    kind: of new memory; None: VMM, which can be paused. Later calls may change the kind.
 
     From then on torch.cuda.empty_cache() trims gmm, set_per_process_memory_fraction() sets a quota on the device,
     record_stream() is obeyed, and CUDA graphs have memory of their own. A tensor gets the current tag of its thread:
@@ -51,7 +49,6 @@ def pool(tag=None, *, kind=Kind.VMM):
     """A torch.cuda.MemPool over gmm whose memory has a tag, for torch.cuda.use_mem_pool().
 
     gmm.context().pause(tag) pauses that memory.
-
     tag: a gmm.Tag, its number or its name, which is made when it is new; None: the default tag. The pool belongs to the
     current device. PyTorch's cache lies above it, so PyTorch's statistics see the memory. After use() the pool has the
     same interface and no cache of its own: gmm caches. pool.use() is use_mem_pool() that nests: the innermost pool
@@ -84,9 +81,10 @@ def get_enabled_uvm():
 
 
 def set_uvm_move_on_copy(move=True):
-    """Sets whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled: the result lies on the other device, over the same memory.
+    """Sets whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
-    A change of the type or layout, or copy=True, still copies.
+    The result of a move lies on the other device, over the same memory. A change of the type or layout, or copy=True,
+    still copies.
     """
     from gmm._torch import unified
 
@@ -125,12 +123,13 @@ def unmanage_memory(tensor):
 
 
 def uvm_to(tensor, device, non_blocking=False):
-    """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1"); the tensor itself when it is there already.
+    """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1").
 
-    That device becomes the preferred location of the pages, and their migration is queued on the current stream. On the
-    way to the CPU the call waits for that stream unless non_blocking is set. The memory lives until the last tensor of
-    any device is gone. Gradients flow back. A write through either tensor counts as a write to both in autograd's
-    checks. ValueError when the tensor is not managed.
+    The result is the tensor itself when it lies there already. Otherwise that device becomes the preferred location of
+    the pages, and their migration is queued on the current stream. On the way to the CPU the call waits for that stream
+    unless non_blocking is set. The memory lives until the last tensor of any device is gone. Gradients flow back. A
+    write through either tensor counts as a write to both in autograd's checks. ValueError when the tensor is not
+    managed.
     """
     from gmm._torch import managed
 
@@ -149,7 +148,8 @@ def install(move_on_copy=True):
 
     functions = {"set_enabled_uvm": set_enabled_uvm, "get_enabled_uvm": get_enabled_uvm,
                  "set_uvm_move_on_copy": set_uvm_move_on_copy, "uvm_to": uvm_to}
-    methods = {"is_managed": is_managed, "manage_memory": manage_memory, "unmanage_memory": unmanage_memory, "uvm_to": uvm_to}
+    methods = {"is_managed": is_managed, "manage_memory": manage_memory, "unmanage_memory": unmanage_memory,
+               "uvm_to": uvm_to}
     patches.install(functions, methods)
     set_uvm_move_on_copy(move_on_copy)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.Array: what of it is written in Python. The rest is native/array.c."""
+"""The methods of gmm.Array that are written in Python; native/array.c has the others."""
 import ctypes
 import operator
 import struct
@@ -11,15 +11,15 @@ from gmm._core.interchange import CPU, ONE_API, Interchange, methods_of
 from gmm._core.stream import as_stream
 from gmm._native import Array
 
-# For struct; complex numbers are two.
+# The struct module's letters; a complex number has two parts.
 STRUCT_FORMATS = {
-    "|u1": "B", "|i1": "b", "|b1": "?", "<u2": "H", "<i2": "h", "<u4": "I", "<i4": "i", "<u8": "Q", "<i8": "q", "<f2": "e", "<f4": "f", "<f8": "d",
-    "<c8": "ff", "<c16": "dd"}
+    "|b1": "?", "|u1": "B", "<u2": "H", "<u4": "I", "<u8": "Q", "|i1": "b", "<i2": "h", "<i4": "i", "<i8": "q",
+    "<f2": "e", "<f4": "f", "<f8": "d", "<c8": "ff", "<c16": "dd"}
 _PYTHON_TYPES = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
 def dtype_name(dtype):
-    """The name of another package's element type: of NumPy, PyTorch, Python, or whatever has a typestr."""
+    """The name of another package's element type: of NumPy, PyTorch or Python, or of a type with a typestr."""
     if dtype is None:
         return "float64"
     if dtype in _PYTHON_TYPES:
@@ -42,7 +42,8 @@ def _numpy():
     try:
         import numpy
     except ImportError:
-        raise ImportError("numpy() needs NumPy, which is not installed; memoryview(array) does without where the host reaches the memory") from None
+        raise ImportError("numpy() needs NumPy, which is not installed; "
+                          "memoryview(array) needs none where the host reaches the memory") from None
     return numpy
 
 
@@ -55,30 +56,36 @@ def _numpy_dtype(array):
         try:
             import ml_dtypes
         except ImportError:
-            raise TypeError(f"NumPy has no {array.dtype} without the package ml_dtypes; take view('uint{8 * array.itemsize}')") from None
+            raise TypeError(f"NumPy has no {array.dtype} without the package ml_dtypes; "
+                            f"use view('uint{8 * array.itemsize}')") from None
         return numpy.dtype(getattr(ml_dtypes, array.dtype))
 
 
 def _contiguous(array, doing):
     if not array.contiguous:
-        raise ValueError(f"{doing} needs an array whose elements lie one after another; this one has the strides {array.strides}")
+        raise ValueError(f"{doing} needs an array whose elements lie one after another; "
+                         f"this one has the strides {array.strides}")
 
 
 def _check_backend(context, array):
-    """Another package's memory of a device is for a context that knows the device: the host's processor must not look there."""
+    """Refuses another package's device memory for a context of another backend, which cannot read it."""
     if array.buffer is not None or array._host_reaches():
         return
     needed = "sycl" if array._foreign_device[0] == ONE_API else "cuda"
     if context.info.backend_name != needed:
         raise BufferError(
-            f"the memory is of DLPack device {array._foreign_device}; a context of the {context.info.backend_name} backend cannot copy it: open one "
+            f"the memory is of DLPack device {array._foreign_device}; "
+            f"a context of the {context.info.backend_name} backend cannot copy it: open one "
             f"of the {needed} backend, and import with its from_dlpack() or asarray()")
 
 
 class _Methods(Interchange):
     @property
     def context(self):
-        """The gmm.Context of the memory; for memory of another package the one that imported it, or the default one: it copies and orders streams."""
+        """The gmm.Context of the memory, which copies and orders streams.
+
+        Memory of another package has the context that imported it, else the default one.
+        """
         if self.buffer is not None:
             return self.buffer.context
         if self._foreign_context is not None:
@@ -94,7 +101,7 @@ class _Methods(Interchange):
 
     @property
     def info(self):
-        """All that the library knows about the memory at the first element: PointerInfo, as it is now."""
+        """What the library knows now about the memory at the first element: PointerInfo."""
         return self.context.query(self.address)
 
     @property
@@ -104,13 +111,13 @@ class _Methods(Interchange):
 
     @property
     def device(self):
-        """The device that it belongs to; HOST for memory that was moved to the host."""
+        """The device that the memory belongs to; HOST for memory that was moved to the host."""
         return self.info.device
 
     def free(self, stream=None):
-        """Frees the buffer that the elements lie in, for all arrays over it. Memory of another package is let go. Freeing twice does nothing.
+        """Frees the buffer that the elements lie in, for all arrays over it. A second call does nothing.
 
-        BufferError while a view of it lives.
+        Memory of another package is released to it. BufferError while a view of the memory lives.
         """
         if self.buffer is not None:
             self.buffer.free(stream)
@@ -128,46 +135,54 @@ class _Methods(Interchange):
         self.free()
 
     def fill(self, value, *, stream=None):
-        """Sets every byte to a value. Without a stream it waits until that is done."""
+        """Sets every byte to a value. Without a stream the call waits for it."""
         _contiguous(self, "fill()")
         self._writable("fill()")
         if self.buffer is None and self._foreign_device[0] == CPU:
             if not 0 <= operator.index(value) <= 255:
                 raise ValueError(f"a byte is a number from 0 to 255, not {value}")
-            ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver fills no ordinary memory
+            ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver does not fill ordinary memory
         elif self.nbytes:
             self._queue(native.gmm_fill, (self, value, self.nbytes), stream)
 
     def copy_from(self, source, *, stream=None):
-        """Copies the elements of an array, of a buffer, or of an object with the buffer protocol, as many bytes as these are.
+        """Copies an array, a buffer, or an object with the buffer protocol into this array, of as many bytes.
 
-        Without a stream it waits until the bytes are there. With one it only queues the copy from memory of gmm; a copy from an object of
-        Python waits all the same.
+        Without a stream the call waits for the copy. With a stream it only queues a copy from memory of gmm. A copy
+        from an object of Python always waits.
         """
         _contiguous(self, "copy_from()")
         self._writable("copy_from()")
         self._copy(source, stream, lambda address: (self, address, self.nbytes), False)
 
     def copy_to(self, destination, *, stream=None):
-        """Copies the elements into an array, a buffer, or a writable object with the buffer protocol, of as many bytes. Waits as copy_from()."""
+        """Copies the elements into an array, a buffer, or a writable object with the buffer protocol.
+
+        The destination has as many bytes. The call waits as copy_from() does.
+        """
         _contiguous(self, "copy_to()")
         if isinstance(destination, Array):
             destination._writable("copy_to()")
         self._copy(destination, stream, lambda address: (address, self, self.nbytes), True)
 
     def copy(self, kind=None, *, stream=None):
-        """A new contiguous Array of the same elements in gmm's memory: of the same kind and device by itself. Waits without a stream."""
+        """A new contiguous Array of the same elements in gmm's memory. Without a stream the call waits for the copy.
+
+        kind: None: the same kind. The device is the same.
+        """
         info = self.info
         if kind is None:
             kind = info.kind or native.GMM_KIND_HOST
         where = max(info.device, 0)
-        made = self.context.empty(self.shape, self.dtype, kind, device=where, stream=self.stream if stream is None else stream)
+        queue_on = self.stream if stream is None else stream
+        made = self.context.empty(self.shape, self.dtype, kind, device=where, stream=queue_on)
         if self.contiguous:
             made.copy_from(self, stream=stream)
             return made
         if not self._host_reaches():
             made.free()
-            raise BufferError("a strided array that the host cannot reach is copied by the library that computes with it; gmm copies contiguous ones")
+            raise BufferError("gmm copies no strided array that the host cannot reach; "
+                              "copy it with the library that computes with it")
         self._wait_for_own_stream()
         made.copy_from(memoryview(self._plain).tobytes())
         return made
@@ -186,7 +201,8 @@ class _Methods(Interchange):
 
     def _copy(self, other, stream, arguments, writable):
         held, ordinary, context = None, False, self.context
-        if self.buffer is None and getattr(other, "buffer", None) is not None and isinstance(other, (Array, native.Memory)):
+        other_is_ours = isinstance(other, (Array, native.Memory)) and getattr(other, "buffer", None) is not None
+        if self.buffer is None and other_is_ours:
             context = other.buffer.context
         if isinstance(other, Array):
             _contiguous(other, "the other side of a copy")
@@ -199,7 +215,7 @@ class _Methods(Interchange):
             nbytes, address = held.nbytes, held.address
         try:
             if nbytes != self.nbytes:
-                raise ValueError(f"{nbytes} bytes do not fill an array of {self.nbytes} bytes, nor the other way round")
+                raise ValueError(f"{nbytes} bytes cannot be copied from or to an array of {self.nbytes} bytes")
             if nbytes:
                 if isinstance(other, Array):
                     _check_backend(context, other)
@@ -212,7 +228,7 @@ class _Methods(Interchange):
 
     @property
     def _plain(self):
-        """The same memory in a type that the buffer protocol has a word for."""
+        """The same memory with an element type that the buffer protocol knows."""
         return self if self.dtype[0] in "<|" else self.view(f"uint{8 * self.itemsize}")
 
     def _wait_for_own_stream(self):
@@ -220,9 +236,10 @@ class _Methods(Interchange):
             native.gmm_stream_synchronize(self._stream_context, self.stream)
 
     def numpy(self, *, copy=None):
-        """The array for NumPy: the same memory where the host reaches it, else a copy of it; both after the work queued on the array's stream.
+        """A NumPy array over the same memory where the host reaches it, else over a copy.
 
-        copy: False: never a copy (BufferError); True: always one.
+        The call waits for the work queued on the array's stream. copy: False: BufferError where a copy would be needed;
+        True: always a copy.
         """
         numpy = _numpy()
         dtype = _numpy_dtype(self)
@@ -238,11 +255,11 @@ class _Methods(Interchange):
         return made
 
     def __array__(self, dtype=None, copy=None):
-        """For NumPy: numpy()."""
+        """numpy(), for NumPy."""
         try:
             seen = self.numpy(copy=copy)
         except BufferError as error:
-            raise ValueError(str(error)) from None  # NumPy's word for copy=False that is not possible
+            raise ValueError(str(error)) from None  # NumPy expects it where copy=False is not possible
         return seen if dtype is None or seen.dtype == dtype else seen.astype(dtype)
 
     def tolist(self):
@@ -254,13 +271,16 @@ class _Methods(Interchange):
         if len(letter) == 2:
             values = [complex(real, imaginary) for real, imaginary in zip(values[::2], values[1::2])]
         for length in reversed(self.shape[1:]):
-            values = [values[at:at + length] for at in range(0, len(values), length)] if length else [[] for _ in range(self.shape[0])]
+            if length:
+                values = [values[at:at + length] for at in range(0, len(values), length)]
+            else:
+                values = [[] for _ in range(self.shape[0])]
         return values if self.ndim else values[0]
 
     def item(self):
-        """The one element of an array of one, as a number of Python."""
+        """The element of an array of one element, as a number of Python."""
         if self.size != 1:
-            raise ValueError(f"item() is for arrays of one element; this one has {self.size}")
+            raise ValueError(f"item() needs an array of one element; this one has {self.size}")
         return self.reshape(1).tolist()[0]
 
     def __bytes__(self):
@@ -272,7 +292,7 @@ class _Methods(Interchange):
         return bytes(copied)
 
     def __reduce_ex__(self, protocol):
-        raise not_pickled(self)  # multiprocessing's pickler does not ask here: multiprocessing.py
+        raise not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
 
     def _describe(self):
         what = f"<gmm.Array {self.shape} of {self.dtype_name}"

@@ -11,6 +11,10 @@ from gmm._core.stream import as_stream
 from gmm._native import Array
 
 _DLPACK_VERSION = (1, 1)
+_KINDS = {CPU: Kind.HOST, CUDA_HOST: Kind.HOST, CUDA_MANAGED: Kind.MANAGED}  # of a copy, by DLPack's device type
+_LETTERS = {  # of the struct module, and those of the array interface for them
+    "?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"),
+    "Zf": "c", "Zd": "c"}
 
 
 def _dl_device(device):
@@ -25,17 +29,18 @@ def _dl_device(device):
 
 
 def _copy_to_gmm(array, device, context, stream):
-    """A copy in gmm's memory: of the host for HOST_DEVICE, else where the memory is."""
+    """A copy in gmm's memory: on the host for HOST_DEVICE, else on the memory's device."""
     context = native.default_context() if context is None else context
     at = array.__dlpack_device__()
     if device is None or device == at:
-        kind, number = (Kind.HOST if at[0] in (CPU, CUDA_HOST) else Kind.MANAGED if at[0] == CUDA_MANAGED else Kind.DEVICE), at[1]
+        kind, number = _KINDS.get(at[0], Kind.DEVICE), at[1]
     elif device == HOST_DEVICE:
         kind, number = Kind.HOST, 0
     else:
         kind, number = Kind.DEVICE, device[1]
     if kind != Kind.HOST and context.info.backend_name == "host" and (device is not None or at[0] != CPU):
-        raise BufferError(f"memory of DLPack device {device or at} needs a context of that device's backend; this one is of the host backend")
+        raise BufferError(f"memory of DLPack device {device or at} needs a context of that device's backend; "
+                          "this one is of the host backend")
     source = array if array.contiguous else array.copy(Kind.HOST)
     made = context.empty(array.shape, array.dtype, kind, device=number, stream=stream)
     if array._host_reaches():
@@ -47,11 +52,12 @@ def _copy_to_gmm(array, device, context, stream):
 
 
 def from_dlpack(obj, *, device=None, copy=None, stream=None, context=None):
-    """An Array over an object with __dlpack__(), without a copy unless one is asked for or needed.
+    """An Array over an object with __dlpack__(). It copies only where the arguments ask for it or require it.
 
-    device: where it is to be: None: where it is, gmm.HOST, a CUDA device's number, or DLPack's (type, id). copy: False: never (BufferError); True:
-    into gmm's memory. stream: the one on which the array will be used; None: the default stream. context: whose memory a copy gets, and who orders
-    streams; None: the default context. The array keeps the object's memory alive; array.readonly says what the producer said.
+    device: where the array shall be: None: where the object is, gmm.HOST, a CUDA device's number, or DLPack's (type,
+    id). copy: False: BufferError where a copy would be needed; True: a copy in gmm's memory. stream: the stream on
+    which the array will be used; None: the default stream. context: allocates copies and orders streams; None: the
+    default context. The array holds the object's memory. array.readonly is what the producer declares.
     """
     if not hasattr(obj, "__dlpack__") or not hasattr(obj, "__dlpack_device__"):
         raise TypeError(f"{type(obj).__name__} has no __dlpack__(); gmm.asarray() knows more protocols")
@@ -69,20 +75,25 @@ def from_dlpack(obj, *, device=None, copy=None, stream=None, context=None):
     if not same and copy is False and at[0] != CUDA_MANAGED:
         raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
-    # -1 asks for no order: what came that way is in order on no stream.
+    # -1 requests no order: the array's contents are then ordered on no stream.
     array = native.dlpack_import(capsule, None if on_stream == -1 else on_stream, context)
     moved = not same and array.__dlpack_device__() != wanted
-    if moved and copy is False:  # managed memory of a producer that knows no dl_device
-        raise BufferError(f"the memory is at DLPack device {at}, its producer does not offer it at {wanted}, and copy=False")
+    if moved and copy is False:  # managed memory of a producer without dl_device
+        raise BufferError(f"the memory is at DLPack device {at}, its producer does not offer it at {wanted}, "
+                          "and copy=False")
     if copy or moved:
         return _copy_to_gmm(array, wanted, context, None if on_stream == -1 else stream)
     return array
 
 
 def _capsule(obj, stream, dl_device, copy):
-    """The newest form that the producer knows."""
+    """A capsule of the newest form that the producer knows."""
     options = {} if stream is None else {"stream": stream}
-    newer = {"max_version": _DLPACK_VERSION, **({} if dl_device is None else {"dl_device": dl_device}), **({"copy": False} if copy is False else {})}
+    newer = {"max_version": _DLPACK_VERSION}
+    if dl_device is not None:
+        newer["dl_device"] = dl_device
+    if copy is False:
+        newer["copy"] = False
     try:
         return obj.__dlpack__(**options, **newer)
     except TypeError:  # DLPack before 1.0
@@ -95,10 +106,11 @@ def _capsule(obj, stream, dl_device, copy):
 
 
 def asarray(obj, *, copy=None, stream=None, context=None):
-    """An Array over an object of any protocol, without a copy: DLPack, the CUDA Array Interface, SYCL's, the buffer protocol, or of gmm itself.
+    """An Array over an object with DLPack, the CUDA Array Interface, SYCL's interface or the buffer protocol.
 
-    copy: False: never; True: into gmm's memory. stream: the one on which the array will be used. context: as for from_dlpack(). What has none of
-    these, such as a list of numbers, is copied by gmm.array().
+    Nothing is copied. An Array is returned as it is, and a Buffer as an array of its bytes. copy: True: a copy in gmm's
+    memory. stream: the stream on which the array will be used. context: see from_dlpack(). gmm.array() copies objects
+    without any of these protocols, such as lists of numbers.
     """
     if isinstance(obj, native.Memory):
         obj = Array(obj)
@@ -108,7 +120,7 @@ def asarray(obj, *, copy=None, stream=None, context=None):
     if hasattr(obj, "__dlpack__"):
         try:
             return from_dlpack(obj, copy=copy, stream=stream, context=context)
-        except BufferError as error:  # such as what is read-only, by an old producer: another protocol may say that
+        except BufferError as error:  # an old producer's read-only memory, say: another protocol may offer it
             refused = error
     if hasattr(obj, "__cuda_array_interface__"):
         array = _over_interface(obj, obj.__cuda_array_interface__, CUDA, context)
@@ -123,30 +135,33 @@ def asarray(obj, *, copy=None, stream=None, context=None):
     if array is None:
         if refused is not None:
             raise refused
-        raise TypeError(f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, __sycl_usm_array_interface__ and the buffer "
+        raise TypeError(f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, "
+                        "__sycl_usm_array_interface__ and the buffer "
                         "protocol; gmm.array() copies lists of numbers")
     return _copy_to_gmm(array, None, context, stream) if copy else array
 
 
 def _over_interface(obj, interface, device_type, context):
-    """The CUDA Array Interface, and NumPy's, which it was made after."""
+    """An Array by the CUDA Array Interface, or by NumPy's interface, which it follows."""
     if interface.get("mask") is not None:
-        raise BufferError("gmm takes no array with a mask")
+        raise BufferError("gmm cannot import an array with a mask")
     typestr, shape, data = interface["typestr"], tuple(interface["shape"]), interface.get("data")
     if not isinstance(data, tuple):
         return _over_buffer(obj if data is None else data, context)
     stream = interface.get("stream") if device_type == CUDA else None
     if stream == 0:
-        raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, 2 the thread's own")
+        raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
+                         "2 the thread's own")
     device = 0
     if device_type == CUDA and data[0]:
         device = _cuda_device(data[0], context)
-    return native.array_foreign(obj, data[0], shape, interface.get("strides"), typestr, bool(data[1]), device_type, device,
-                                None if stream is None else as_stream(stream), context)
+    stream = None if stream is None else as_stream(stream)
+    return native.array_foreign(
+        obj, data[0], shape, interface.get("strides"), typestr, bool(data[1]), device_type, device, stream, context)
 
 
 def _cuda_device(address, context):
-    """The interface does not say which device the memory is of; the driver does, where the context is CUDA's."""
+    """The device of an address. The interface does not name it; the driver does, where the context is CUDA's."""
     context = native.default_context() if context is None else context
     if context.info.backend_name != "cuda":
         return 0
@@ -157,25 +172,27 @@ def _over_sycl(obj, interface, context):
     itemsize = int(interface["typestr"][2:])
     strides = interface.get("strides")
     address = interface["data"][0] + (interface.get("offset") or 0) * itemsize
-    # The flag beside the address means read-only to some and writable to others: it says nothing.
-    return native.array_foreign(obj, address, tuple(interface["shape"]), None if strides is None else tuple(step * itemsize for step in strides),
-                                interface["typestr"], False, ONE_API, 0, None, context)
+    # Some producers mean read-only by the flag beside the address and others mean writable, so it is ignored.
+    if strides is not None:
+        strides = tuple(step * itemsize for step in strides)
+    return native.array_foreign(
+        obj, address, tuple(interface["shape"]), strides, interface["typestr"], False, ONE_API, 0, None, context)
 
 
 def _over_buffer(obj, context):
     view = memoryview(obj)
     if view.suboffsets:
-        raise BufferError("the buffer's elements lie behind pointers, which gmm does not follow")
+        raise BufferError("the buffer's elements lie behind pointers, which gmm does not support")
     address = native.view_address(view)
-    return native.array_foreign(view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None, context)
+    return native.array_foreign(
+        view, address, view.shape, view.strides or None, _typestr(view), view.readonly, CPU, 0, None, context)
 
 
 def _typestr(view):
     letter = view.format.lstrip("@=<")
-    kinds = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"), "Zf": "c", "Zd": "c"}
-    if letter not in kinds:
-        raise BufferError(f"the buffer's elements of format {view.format!r} are none that gmm knows")
-    return f"{kinds[letter]}{view.itemsize}"
+    if letter not in _LETTERS:
+        raise BufferError(f"gmm has no element type for the buffer's format {view.format!r}")
+    return f"{_LETTERS[letter]}{view.itemsize}"
 
 
 def copied_array(context, source, dtype, kind, *, device, tag, stream):
@@ -189,7 +206,8 @@ def copied_array(context, source, dtype, kind, *, device, tag, stream):
         return _from_numbers(context, source, dtype, kind, options)
     made = context.empty(seen.shape, seen.dtype, kind, **options)
     if dtype is not None and Array(made.buffer, 0, dtype).dtype != seen.dtype:
-        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm converts none: ask for that dtype, or convert with the source's library")
+        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm does not convert: request that dtype, "
+                        "or convert with the source's library")
     if not seen.contiguous:
         seen = seen.copy(Kind.HOST)
     if not seen._host_reaches() and seen.buffer is None and seen._foreign_stream is not None:
@@ -223,12 +241,13 @@ def _from_numbers(context, source, dtype, kind, options):
     letter = STRUCT_FORMATS.get(made.dtype)
     if letter is None:
         made.free()
-        raise TypeError(f"Python has no numbers of {made.dtype_name}; make them with a library that has, and copy its array")
+        raise TypeError(f"Python has no numbers of type {made.dtype_name}; make them with a library that has, "
+                        "and copy its array")
     if len(letter) == 2:
         flat = [part for value in flat for part in (complex(value).real, complex(value).imag)]
     try:
         made.copy_from(struct.pack(f"={len(flat)}{letter[0]}", *flat), stream=options["stream"])
     except struct.error as error:
         made.free()
-        raise TypeError(f"the source's values are no numbers of {made.dtype_name}: {error}") from None
+        raise TypeError(f"a value of the source does not fit {made.dtype_name}: {error}") from None
     return made

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts' parts, one module a concept: buffers, streams, events, tags, tickets, heaps, and the values that calls return."""
+"""What a context hands out: buffers, streams, events, tags, tickets, heaps, and the values that calls return."""

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of the library as exceptions: one class a result, all of them gmm.Error."""
+"""The library's results as exceptions: one class for each result, all of them subclasses of gmm.Error."""
 from gmm import _native as native
 
 
 class Error(Exception):
     """A call of the library failed; nothing changed.
 
-    code: the gmm_result, below 0. name: its name in C. native_code: the driver's (CUresult) or the system's (errno) own number, 0
-    when the failure was found by gmm itself. str() is the message: what was asked, what stood in the way, what to do.
+    code: the gmm_result, below 0. name: its name in C. native_code: the number of the driver (CUresult) or of the
+    system (errno); 0 when gmm itself found the failure. str() is the message: what was asked, what stood in the way,
+    what to do.
     """
 
     code: int = 0
@@ -23,7 +24,7 @@ class Error(Exception):
         self.native_code = native_code
 
 
-# A Python class that users catch already, for those failures that it names too.
+# Python's own class for the same failure, which users catch already.
 _ALSO = {
     "NULL_ARGUMENT": (ValueError,),
     "INVALID_SIZE": (ValueError,),
@@ -46,7 +47,7 @@ _ALSO = {
     "IPC_TIMEOUT": (TimeoutError,),
     "IPC_REVOKED": (ConnectionError,),
 }
-# Names that Python has already, or nearly so.
+# Python has these names, or nearly these, already.
 _RENAMED = {"SYSTEM": "SystemCallError", "IO": "FileError"}
 _PREFIX = "GMM_ERROR_"
 _CLASSES = {}
@@ -58,7 +59,8 @@ def _make_class(constant):
     name = _RENAMED.get(result) or "".join(word if word == "IPC" else word.capitalize() for word in words) + "Error"
     code = getattr(native, constant)
     doc = native.gmm_result_text(code)
-    made = type(name, (Error, *_ALSO.get(result, ())), {"__doc__": doc, "__module__": "gmm", "code": code, "name": constant})
+    namespace = {"__doc__": doc, "__module__": "gmm", "code": code, "name": constant}
+    made = type(name, (Error, *_ALSO.get(result, ())), namespace)
     _CLASSES[code] = made
     return name, made
 
@@ -68,11 +70,11 @@ globals().update(ERRORS)
 
 
 class ClosedError(ERRORS["InvalidHandleError"], ValueError):
-    """Something was used after it was closed."""
+    """An object was used after it was closed."""
 
 
 class NotReadyError(Error, TimeoutError):
-    """The time to wait was over before the operation had ended. Nothing has failed: it goes on."""
+    """The timeout passed before the operation ended. Nothing has failed: the operation goes on."""
 
     code = native.GMM_NOT_READY
     name = "GMM_NOT_READY"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heaps of one's own."""
+"""gmm.Heap: allocation with one kind, device and tag."""
 from gmm import _native as native
 from gmm._core.enums import Kind
 from gmm._core.stream import HANDLE_HEAP, _Closing
@@ -7,7 +7,7 @@ from gmm._core.tag import tag_number
 
 
 class Heap(_Closing, native.Handle):
-    """One kind, device and tag, settled once: the fastest way to allocate. Made by Context.heap()."""
+    """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
 
     __slots__ = ("context", "kind", "device")
 

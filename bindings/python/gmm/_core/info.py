@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's answers as immutable tuples with names."""
+"""The library's answers as named tuples."""
 from typing import NamedTuple
 
 from gmm._core.enums import Backend, Capability, Contents, IpcRoute, Kind, PointerFlags, State, TagFlags, Usm
 
 
 class ContextInfo(NamedTuple):
-    """What a context opened."""
+    """The backend that a context opened."""
 
     backend: Backend
     device_count: int
@@ -15,7 +15,7 @@ class ContextInfo(NamedTuple):
 
 
 class DeviceInfo(NamedTuple):
-    """What a device is and can do. Sizes are bytes."""
+    """A device and its capabilities. Sizes are bytes."""
 
     device: int
     name: str
@@ -28,7 +28,7 @@ class DeviceInfo(NamedTuple):
 
 
 class PointerInfo(NamedTuple):
-    """What an address is. Sizes are bytes."""
+    """The memory at an address. Sizes are bytes."""
 
     kind: Kind
     base: int
@@ -47,7 +47,7 @@ class PointerInfo(NamedTuple):
 
 
 class TagInfo(NamedTuple):
-    """How a tag stands. Sizes are bytes."""
+    """The state of a tag. Sizes are bytes."""
 
     tag: int
     name: str
@@ -66,7 +66,7 @@ class TagInfo(NamedTuple):
 
 
 class TicketInfo(NamedTuple):
-    """How far a pause or resume in the background is. result: the gmm_result it came to; NOT_READY's while it runs."""
+    """The progress of a pause or resume in the background. result: its gmm_result; that of NOT_READY while it runs."""
 
     done: bool
     result: int
@@ -76,7 +76,7 @@ class TicketInfo(NamedTuple):
 
 
 class BackupInfo(NamedTuple):
-    """Where kept contents lie. Sizes are bytes."""
+    """Where backups keep contents. Sizes are bytes."""
 
     arena_bytes: int
     arena_used: int
@@ -109,7 +109,7 @@ class Statistics(NamedTuple):
 
 
 class OutOfMemoryInfo(NamedTuple):
-    """What an out-of-memory handler is told."""
+    """What an out-of-memory handler gets."""
 
     device: int
     kind: Kind
@@ -120,7 +120,7 @@ class OutOfMemoryInfo(NamedTuple):
     cause: int
 
 
-# A later library may know values that this package has no name for: those stay plain numbers.
+# A later library may return values that this package has no name for: those stay plain numbers.
 def _named(enumeration, value):
     try:
         return enumeration(value)

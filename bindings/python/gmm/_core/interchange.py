@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocols by which other packages take a buffer or an array without a copy: DLPack, the CUDA Array Interface and SYCL's."""
+"""How other packages take a buffer or an array without a copy: DLPack, the CUDA Array Interface and SYCL's."""
 from gmm import _native as native
 from gmm._core.enums import Kind, State
 from gmm._core.stream import as_stream
@@ -11,7 +11,10 @@ PAUSED = (State.PAUSED, State.PARTLY_PAUSED)
 
 
 def methods_of(written):
-    """The namespace of a class and of what it derives from, for native.extend(): C types take no Python base that costs nothing."""
+    """The namespace of a class and of its bases, for native.extend().
+
+    A Python base would make every C object larger.
+    """
     namespace = {}
     for base in reversed(written.__mro__[:-1]):
         namespace.update(vars(base))
@@ -21,9 +24,10 @@ def methods_of(written):
 
 
 def dlpack_devices(memory):
-    """The DLPack devices that a buffer or an array can be seen as; first the one that most consumers take.
+    """The DLPack devices that a buffer or an array can be offered as; the one that most consumers take comes first.
 
-    Page-locked memory is ordinary memory too, and managed memory is device memory too: few consumers know the names of their own.
+    Page-locked memory is CPU memory too, and managed memory is CUDA memory too. Few consumers know the device types of
+    their own.
     """
     if memory.buffer is None:
         return _foreign_devices(memory._foreign_device)
@@ -43,7 +47,7 @@ def dlpack_devices(memory):
 
 
 def _foreign_devices(device):
-    """What another package said, and what that is too."""
+    """The device that another package named, and the devices that it implies."""
     if device[0] == CUDA_HOST:
         return [device, HOST_DEVICE]
     if device[0] == CUDA_MANAGED:
@@ -52,7 +56,7 @@ def _foreign_devices(device):
 
 
 def stream_handle(stream):
-    """A stream of gmm as CUDA's number, in which the default stream is 1."""
+    """A stream of gmm as a number of CUDA's protocols, where 1 is the default stream."""
     return (stream if isinstance(stream, int) else stream.handle) or 1
 
 
@@ -78,7 +82,8 @@ class Interchange:
             raise AttributeError("__cuda_array_interface__: this is not CUDA memory; use the buffer protocol or DLPack")
         shape, typestr, strides = self._layout()
         if typestr[0] not in "<|":
-            raise AttributeError(f"__cuda_array_interface__: it has no word for {typestr}; use DLPack, or view() another type")
+            raise AttributeError(f"__cuda_array_interface__: it has no name for {typestr}; use DLPack, "
+                                 "or view() another type")
         return {
             "shape": shape,
             "typestr": typestr,
@@ -95,12 +100,12 @@ class Interchange:
             raise AttributeError("__sycl_usm_array_interface__: this memory is not of gmm's SYCL backend")
         shape, typestr, strides = self._layout()
         if typestr[0] not in "<|" or (strides is not None and any(step % self.itemsize for step in strides)):
-            raise AttributeError(f"__sycl_usm_array_interface__: it has no word for {typestr} with strides {strides}")
-        native.gmm_stream_synchronize(self.context, self.stream)  # the interface knows no streams
+            raise AttributeError(f"__sycl_usm_array_interface__: it has no name for {typestr} with strides {strides}")
+        native.gmm_stream_synchronize(self.context, self.stream)  # the interface has no streams
         return {
             "shape": shape,
             "typestr": typestr,
-            "data": (self.address, not self._is_readonly),  # the documents say read-only, but dpctl, which is the one to read it, means writable
+            "data": (self.address, not self._is_readonly),  # documented as read-only, but dpctl reads it as writable
             "version": 1,
             "strides": None if strides is None else tuple(step // self.itemsize for step in strides),
             "offset": 0,
@@ -116,16 +121,17 @@ class Interchange:
         return dlpack_devices(self)[0]
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A DLPack capsule that keeps the memory alive and unfreed: of the array, or of the buffer as a vector of bytes."""
+        """A DLPack capsule of the array, or of the buffer as a vector of bytes. While it lives, free() is refused."""
         if self.buffer is not None and self.info.state in PAUSED:
-            raise BufferError("the memory is paused; resume its tag before handing it on")
+            raise BufferError("the memory is paused; resume its tag before exporting it")
         devices = dlpack_devices(self)
         device = devices[0] if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
         flags = FLAG_READ_ONLY if self._is_readonly else 0
         source = self
         if device not in devices or copy:
             if copy is False or device not in (HOST_DEVICE, devices[0]):
-                raise BufferError(f"this memory is at DLPack device {devices[0]}, not at {device}; gmm copies to the host only, and only when copy is "
+                raise BufferError(f"this memory is at DLPack device {devices[0]}, not at {device}; "
+                                  "gmm copies to the host only, and only when copy is "
                                   "not False")
             source = self._copied(device)
             flags = FLAG_IS_COPIED
@@ -133,7 +139,7 @@ class Interchange:
         return native.dlpack_capsule(source, *device, *tuple(max_version or (0, 0))[:2], flags)
 
     def _copied(self, device):
-        """A copy in the order of the own stream, for a consumer."""
+        """A copy for a consumer, queued on the memory's own stream."""
         kind = Kind.HOST if device == HOST_DEVICE else self.kind
         if isinstance(self, native.Array):
             return self.copy(kind, stream=self.stream if self.contiguous else None)
@@ -142,19 +148,20 @@ class Interchange:
         return copied
 
     def _order_for_consumer(self, device, stream):
-        """What is queued on the own stream comes before what the consumer does."""
+        """Orders the consumer's work behind what is queued on the memory's own stream."""
         own = self.stream
-        unordered = self.buffer is None and self._foreign_stream is None  # what nobody has queued anything on
+        unordered = self.buffer is None and self._foreign_stream is None  # nothing is queued on any stream
         if device[0] in (CPU, ONE_API):
             if stream is not None and stream != -1:
-                raise ValueError(f"a stream ({stream!r}) makes no sense for a DLPack export to the CPU or to SYCL; pass None")
+                raise ValueError(f"a stream ({stream!r}) cannot order a DLPack export to the CPU or to SYCL; pass None")
             if not unordered:
                 native.gmm_stream_synchronize(self._stream_context, own)
             return
         if stream == -1:
             return
         if stream == 0:
-            raise ValueError("DLPack does not allow stream 0 for CUDA: 1 is the legacy default stream, 2 the thread's own, -1 none")
+            raise ValueError("DLPack does not allow stream 0 for CUDA: 1 is the legacy default stream, "
+                             "2 the thread's own, -1 none")
         theirs = 1 if stream is None else as_stream(stream)
         if isinstance(theirs, native.Handle):
             theirs = theirs.handle
@@ -171,6 +178,7 @@ class Interchange:
         context = self.context
         if self.buffer is None and context.info.backend_name != "cuda":
             raise BufferError(
-                f"the memory is ordered on a CUDA stream, which a context of the {context.info.backend_name} backend does not know; "
+                "the memory is ordered on a CUDA stream, "
+                f"which a context of the {context.info.backend_name} backend does not know; "
                 "open a CUDA context and import with Context.from_dlpack() or Context.asarray()")
         return context

@@ -6,8 +6,12 @@ from gmm._core.errors import ERRORS
 
 
 def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
-    """Maps another process's memory as a Buffer of nbytes, or of all that follows the address. Its _source is the handle, to send it on."""
-    return adopt_import(context, native.gmm_ipc_import(context, handle, import_desc(device, timeout))[1], nbytes, bytes(handle))
+    """Maps another process's memory as a Buffer of nbytes; None: of all bytes after the address.
+
+    The buffer's _source is the handle, by which the buffer can be sent on.
+    """
+    address = native.gmm_ipc_import(context, handle, import_desc(device, timeout))[1]
+    return adopt_import(context, address, nbytes, bytes(handle))
 
 
 def import_desc(device, timeout):
@@ -19,7 +23,7 @@ def import_desc(device, timeout):
 
 
 def adopt_import(context, address, nbytes, source):
-    """A Buffer for an address that was imported; what goes wrong closes the import."""
+    """A Buffer for an imported address. A failure closes the import."""
     try:
         info = context.query(address)
         rest = info.base + info.size - address
@@ -27,7 +31,8 @@ def adopt_import(context, address, nbytes, source):
             nbytes = rest
         elif nbytes > rest:
             raise ERRORS["InvalidSizeError"](
-                f"{nbytes} bytes of another process's memory were asked for; its allocation has {rest} behind the address",
+                f"{nbytes} bytes of another process's memory were asked for; "
+                f"its allocation has {rest} bytes from the address on",
                 code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
         buffer = Buffer()
         buffer._adopt(IMPORTED, address, nbytes, context, None, None, source)

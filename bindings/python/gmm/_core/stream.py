@@ -7,7 +7,7 @@ HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT = 1, 2, 3, 4  # native.
 
 
 def as_stream(stream):
-    """What the library takes for a stream: None, a number, a gmm.Stream, or an object of another package that has a stream's handle."""
+    """A stream as the library takes it: None, a number, a gmm.Stream, or the handle of another package's stream."""
     if stream is None or isinstance(stream, (int, native.Handle)):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -27,19 +27,19 @@ native.set_helper("as_stream", as_stream)
 
 
 def stream_number(stream):
-    """For a descriptor's field, which is a plain number."""
+    """A stream as the plain number that a descriptor's field takes."""
     if stream is None:
         return native.GMM_STREAM_DEFAULT
     return stream.handle if isinstance(stream, native.Handle) else stream
 
 
 class _Closing:
-    """with, and close() under its usual name."""
+    """close() and the with statement."""
 
     __slots__ = ()
 
     def close(self):
-        """Gives it back. Closing twice does nothing."""
+        """Closes the handle. A second call does nothing."""
         self._close()
 
     def __enter__(self):
@@ -50,7 +50,7 @@ class _Closing:
 
 
 class Stream(_Closing, native.Handle):
-    """Work queued on one stream runs in order. Made by Context.stream()."""
+    """A stream: work that is queued on it runs in order. Context.stream() makes it."""
 
     __slots__ = ("context", "device")
 
@@ -60,26 +60,29 @@ class Stream(_Closing, native.Handle):
         self._adopt(HANDLE_STREAM, native.gmm_stream_create(context, device)[1], context)
 
     def synchronize(self):
-        """Waits until everything queued so far is done."""
+        """Waits until the work queued so far is done."""
         native.gmm_stream_synchronize(self.context, self)
 
     def call(self, function):
-        """Queues a call of function() on a thread of the backend. It must not call gmm; an exception goes to sys.unraisablehook."""
+        """Queues a call of function() on a thread of the backend.
+
+        The function must not call gmm. Its exceptions go to sys.unraisablehook.
+        """
         native.gmm_stream_call(self.context, self, function)
 
     def wait(self, event):
-        """Makes the stream's further work wait for the event; does not block."""
+        """Makes later work of the stream wait for the event. Does not block."""
         native.gmm_stream_wait_event(self.context, self, event)
 
     def record(self, event=None):
-        """Sets an event (a new one when None) to what is queued so far, and returns it."""
+        """Records an event (None: a new one) behind the work queued so far, and returns it."""
         if event is None:
             event = Event(self.context, self.device)
         native.gmm_event_record(self.context, event, self)
         return event
 
     def __cuda_stream__(self):
-        """The protocol by which CUDA packages of Python take each other's streams: (0, handle)."""
+        """(0, handle): the protocol by which Python's CUDA packages take each other's streams."""
         if self.context.info.backend_name != "cuda":
             raise TypeError(f"this stream belongs to the {self.context.info.backend_name} backend, not to CUDA")
         return (0, self.handle)
@@ -88,7 +91,8 @@ class Stream(_Closing, native.Handle):
     def sycl_queue(self):
         """The stream as a dpctl.SyclQueue: the same SYCL queue. Only on the SYCL backend."""
         if self.context.info.backend_name != "sycl":
-            raise AttributeError(f"sycl_queue: this stream belongs to the {self.context.info.backend_name} backend, not to SYCL")
+            raise AttributeError(f"sycl_queue: this stream belongs to the {self.context.info.backend_name} backend, "
+                                 "not to SYCL")
         return sycl.queue_of(self)
 
     def __repr__(self):
@@ -96,7 +100,10 @@ class Stream(_Closing, native.Handle):
 
 
 class Event(_Closing, native.Handle):
-    """A point in a stream's order. Made by Context.event() or Stream.record(); another process's by Context.ipc_import_event()."""
+    """A point in a stream's order.
+
+    Context.event() and Stream.record() make it; Context.ipc_import_event() opens another process's.
+    """
 
     __slots__ = ("_imported", "context", "device")
 
@@ -118,15 +125,18 @@ class Event(_Closing, native.Handle):
         return event
 
     def ipc_export(self):
-        """A handle for another process of the same user, as bytes: see Context.ipc_import_event(). Only of an event made with ipc=True."""
+        """A handle for another process of the same user, as bytes: see Context.ipc_import_event().
+
+        Only events made with ipc=True have one.
+        """
         return native.gmm_ipc_event_export(self.context, self)[1]
 
     def record(self, stream=None):
-        """Sets the event to what is queued on the stream so far."""
+        """Records the event behind the work queued on the stream so far."""
         native.gmm_event_record(self.context, self, as_stream(stream))
 
     def synchronize(self):
-        """Waits until the event has passed. One that was never recorded has passed."""
+        """Waits until the event has passed. An event that was never recorded has passed."""
         native.gmm_event_synchronize(self.context, self)
 
     @property

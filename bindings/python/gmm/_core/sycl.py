@@ -13,9 +13,10 @@ _QUEUE_CAPSULE = b"SyclQueueRef"  # dpctl gives and takes queues by capsules of 
 
 
 def load_library():
-    """Opens dpctl's C library where it lies in the package: gmm then finds it by its name. GMM_SYCL_LIBRARY comes first.
+    """Opens dpctl's C library from dpctl's package, so that gmm finds it by its name. GMM_SYCL_LIBRARY has precedence.
 
-    PyPI's intel-opencl-rt, the CPU device, registers itself nowhere; where it is installed and nothing else is said, it is named to the runtime.
+    PyPI's intel-opencl-rt, the CPU device, registers itself nowhere. Where it is installed and OCL_ICD_FILENAMES is not
+    set, this names it to the runtime.
     """
     cpu = pathlib.Path(sys.prefix, "lib", "libintelocl.so")
     if cpu.exists():
@@ -24,7 +25,7 @@ def load_library():
         return
     try:
         package = importlib.util.find_spec("dpctl")
-    except ValueError:  # a module without a spec stands in for it
+    except ValueError:  # a test has put a module without a spec in its place
         package = None
     for folder in (package and package.submodule_search_locations) or ():
         library = pathlib.Path(folder, _NAME)
@@ -32,17 +33,18 @@ def load_library():
             try:
                 ctypes.CDLL(str(library))
             except OSError as error:
-                raise NoBackendError(f"dpctl's C interface to SYCL could not be opened: {error}; install the intel-sycl-rt that dpctl asks for") from error
+                raise NoBackendError(f"dpctl's C interface to SYCL could not be opened: {error}; "
+                                     "install the intel-sycl-rt that dpctl asks for") from error
             return
 
 
 def queue_of(stream):
-    """A dpctl.SyclQueue that is the same SYCL queue as a gmm.Stream; it may outlive the stream."""
+    """A dpctl.SyclQueue over the SYCL queue of a gmm.Stream. It may outlive the stream."""
     import dpctl
 
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return dpctl.SyclQueue(new(stream.handle, _QUEUE_CAPSULE, None))  # copies the reference at once
+    return dpctl.SyclQueue(new(stream.handle, _QUEUE_CAPSULE, None))  # the constructor copies the reference
 
 
 def context_of(context):

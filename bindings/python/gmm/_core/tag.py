@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags: what is paused, limited and counted together."""
+"""gmm.Tag: memory that is paused, limited and counted together."""
 import operator
 
 from gmm import _native as native
@@ -12,7 +12,7 @@ class Tag:
         with context.tag("weights", contents=gmm.Contents.HOST, read_only=True) as weights:
             block = context.alloc(1 << 20, gmm.Kind.VMM)
         with weights.paused():
-            ...  # the memory is somebody else's
+            ...  # the driver has the memory
     """
 
     __slots__ = ("context", "name", "number")
@@ -41,7 +41,7 @@ class Tag:
 
     @property
     def info(self):
-        """How the tag stands: TagInfo."""
+        """The state of the tag: TagInfo."""
         return tag_info(self.context, self)
 
     def __enter__(self):
@@ -52,7 +52,10 @@ class Tag:
         native.gmm_tag_pop(self.context)
 
     def update(self, contents=None, priority=None, *, read_only=None, checksum=None):
-        """Changes what the tag does, from the next pause or resume on; None: as it is. What is paused stays kept as it was."""
+        """Changes the tag's options from the next pause or resume on; None leaves an option as it is.
+
+        The change does not affect contents that are kept already.
+        """
         now = self.info
         native.gmm_tag_update(self.context, self.number, _tag_desc(
             now.contents if contents is None else contents,
@@ -61,15 +64,15 @@ class Tag:
             bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum))
 
     def pause(self, *, force=False, contents=None, progress=None):
-        """Gives the physical memory of the tag's VMM blocks back and keeps the addresses. Returns the bytes that went back: see Context.pause()."""
+        """Returns the physical memory of the tag's VMM blocks to the driver; addresses stay. See Context.pause()."""
         return self.context.pause(self, force=force, contents=contents, progress=progress)
 
     def resume(self, *, progress=None):
-        """Gives the blocks their pages back. Returns the bytes taken: see Context.resume()."""
+        """Gives the blocks physical memory again. Returns the bytes taken: see Context.resume()."""
         return self.context.resume(self, progress=progress)
 
     def paused(self, *, force=False, contents=None, progress=None):
-        """with tag.paused(): pauses for the time of the block."""
+        """`with tag.paused():` pauses the tag for the time of the block."""
         return self.context.paused(self, force=force, contents=contents, progress=progress)
 
     def pause_async(self, *, force=False, contents=None, progress=None):
@@ -81,7 +84,7 @@ class Tag:
         return self.context.resume_async(self, progress=progress)
 
     def discard_backup(self):
-        """Forgets the kept contents of the tag's paused memory. Returns their bytes."""
+        """Discards the kept contents of the tag's paused memory. Returns their bytes."""
         return self.context.discard_backup(self)
 
     def __repr__(self):
@@ -97,14 +100,14 @@ def _tag_desc(contents, priority, read_only, checksum):
 
 
 def tag_number(context, tag):
-    """A tag by its number, its object or its name."""
+    """The number of a tag that is given by its number, its object or its name."""
     if isinstance(tag, str):
         return native.gmm_tag_find(context, tag)[1]
     return operator.index(tag)
 
 
 def tag_info(context, tag):
-    """How a tag stands."""
+    """The state of a tag: TagInfo."""
     struct = native.gmm_pause_info()
     native.gmm_pause_query(context, tag_number(context, tag), struct)
     return read(TagInfo, struct)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses and resumes: how they are asked for, how far they are, and those that run in the background."""
+"""gmm.Ticket, and the descriptors of pauses and resumes."""
 import asyncio
 import math
 import time
@@ -11,13 +11,16 @@ from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 
 HANDLE_TICKET = 5  # native.h: HandleKind
-_SLICE_MS = 200  # Ctrl-C is heard between two slices of a wait
+_SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
 
 _KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_PAUSE_KEEP_FILE}  # by Contents
 
 
 class Progress:
-    """A caller's progress(done, total), which the library calls on whatever thread works. What it raises ends the operation and is kept."""
+    """A caller's progress(done, total), which the library calls on the thread that copies.
+
+    An exception ends the operation. `error` holds it until the caller asks for the outcome.
+    """
 
     __slots__ = ("call", "error")
 
@@ -36,7 +39,7 @@ class Progress:
 
 
 def pause_desc(context, tags, *, force=False, contents=None, progress=None):
-    """A descriptor for pause and resume, and what must live as long as the library may call it."""
+    """(descriptor, Progress or None) for pause and resume. The Progress must live until the operation has ended."""
     told = None if progress is None else Progress(progress)
     desc = native.gmm_pause_desc()
     if contents is not None and contents not in _KEEP:
@@ -49,7 +52,7 @@ def pause_desc(context, tags, *, force=False, contents=None, progress=None):
 
 
 def carry_out(function, context, desc, told):
-    """Pauses or resumes and waits. Returns the bytes."""
+    """Pauses or resumes and waits for the end. Returns the bytes."""
     try:
         return function(context, desc)[1]
     except Error:
@@ -59,24 +62,25 @@ def carry_out(function, context, desc, told):
 
 
 def wait_in_slices(look, timeout):
-    """look(milliseconds) until it answers True, for so many seconds (None: for ever). False when the time was over first."""
+    """Calls look(milliseconds) until it returns True. False after timeout seconds; None: no timeout."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        left = _SLICE_MS if deadline is None else min(_SLICE_MS, max(0, math.ceil((deadline - time.monotonic()) * 1000)))
-        if look(left):
+        left = math.inf if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
+        if look(min(_SLICE_MS, left)):
             return True
         if deadline is not None and time.monotonic() >= deadline:
             return False
 
 
 class Ticket(_Closing, native.Handle):
-    """A pause or resume that a thread of the library carries out. Made by Context.pause_async() and resume_async().
+    """A pause or resume that a thread of the library carries out. Context.pause_async() and resume_async() make it.
 
         ticket = context.pause_async("weights")
         ...
-        bytes_that_went = ticket.result()      # or: await ticket
+        released = ticket.result()             # or: await ticket
 
-    In a with block it is waited for at the end. One that nobody refers to goes on to its end; Context.close() waits for it.
+    The end of a with block waits for the operation. An operation whose ticket is dropped goes on; Context.close() waits
+    for it.
     """
 
     __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled")
@@ -92,7 +96,7 @@ class Ticket(_Closing, native.Handle):
         context._tickets.add(self)
 
     def _look(self, milliseconds):
-        """Waits so long. True when it has ended: its outcome is kept then, (bytes, exception)."""
+        """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""
         if self._outcome is not None:
             return True
         struct = native.gmm_ticket_info()
@@ -105,25 +109,25 @@ class Ticket(_Closing, native.Handle):
         except ClosedError:
             if self._outcome is None:
                 raise
-            return True  # another thread has seen its end and closed it
+            return True  # another thread has seen the end and closed the ticket
         except Error as error:
             info = TicketInfo(True, error.code, 0, *self.info[3:])
             outcome = (0, error)
         if self._told is not None and self._told.error is not None:
             outcome = (0, self._told.error)
         self._info, self._outcome = info, outcome
-        self._told = None  # not called any more
+        self._told = None  # the library calls it no more
         self.context._tickets.discard(self)
         return True
 
     @property
     def done(self):
-        """True when it has ended, however."""
+        """True when the operation has ended, with success or without."""
         return self._look(0)
 
     @property
     def info(self):
-        """How far it is: TicketInfo."""
+        """The progress of the operation: TicketInfo."""
         if self._info is not None:
             return self._info
         struct = native.gmm_ticket_info()
@@ -131,14 +135,18 @@ class Ticket(_Closing, native.Handle):
         return read(TicketInfo, struct)
 
     def wait(self, timeout=None):
-        """Waits for its end, so many seconds at most. True when it has ended; what it came to is for result() to say."""
+        """Waits for the end. False after timeout seconds. result() tells the outcome."""
         return wait_in_slices(self._look, timeout)
 
     def result(self, timeout=None):
-        """Waits for its end and returns the bytes that changed state, or raises what made it fail. NotReadyError, a TimeoutError, after
-        so many seconds. Also after close()."""
+        """Waits for the end and returns the bytes that changed state, or raises the failure.
+
+        NotReadyError, which is a TimeoutError, after timeout seconds. The outcome can be asked for again, also after
+        close().
+        """
         if not self.wait(timeout):
-            raise NotReadyError(f"the pause or resume has not ended in {timeout} s; wait again or cancel it", name="GMM_NOT_READY")
+            raise NotReadyError(
+                f"the pause or resume has not ended in {timeout} s; wait again or cancel it", name="GMM_NOT_READY")
         self._asked = True
         moved, error = self._outcome
         if error is not None:
@@ -146,28 +154,31 @@ class Ticket(_Closing, native.Handle):
         return moved
 
     def cancel(self):
-        """Asks it to stop, without waiting: it is undone and ends with CancelledError, or ends as it would have when it is too late."""
+        """Requests cancellation and does not wait.
+
+        An operation that has committed completes normally. Any other is undone and ends with CancelledError.
+        """
         if self._outcome is None:
             self._cancelled = True
             native.gmm_ticket_cancel(self)
 
     def close(self):
-        """Waits for its end and gives it back; result() stays. Closing twice does nothing."""
+        """Waits for the end and releases the ticket. result() still works. A second call does nothing."""
         if self.closed:
             return
         self.wait()
-        while self._users:  # other threads that wait for the same end
+        while self._users:  # other threads wait for the same end
             time.sleep(0.001)
         self._close()
 
     def __exit__(self, *exception):
-        """Waits. A failure that result() has not told yet, and that nobody asked for by cancel(), is raised."""
+        """Waits. Raises a failure that result() has not raised yet, unless cancel() asked for it."""
         self.close()
         if exception[0] is None and not self._asked and not self._cancelled:
             self.result()
 
     def __await__(self):
-        """await ticket: result(), while the event loop goes on. A task that is cancelled here cancels the ticket."""
+        """`await ticket` is result() while the event loop goes on. Cancelling the task cancels the operation."""
         return self._in_loop().__await__()
 
     async def _in_loop(self):

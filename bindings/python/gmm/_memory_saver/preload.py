@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preload library by ctypes: torch_memory_saver's C functions, and the functions of gmm that its context takes."""
+"""The preload library by ctypes: torch_memory_saver's C functions, and gmm's functions for the library's context."""
 import contextlib
 import ctypes
 import functools
@@ -10,7 +10,7 @@ import re
 from gmm._core.errors import Error, make_exception
 
 NAME = "libgmm_preload.so"
-#: Where the library lies, when it is not beside this package nor beside libgmm.
+#: The environment variable with the library's path, for a library that is neither in the package nor beside libgmm.
 ENVIRONMENT = "GMM_PRELOAD_LIBRARY"
 
 OK = 0
@@ -31,30 +31,34 @@ class _Struct(ctypes.Structure):
 
 
 class PauseDesc(_Struct):
-    _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32), ("reserved", _u32),
-                ("progress", _pointer), ("progress_user", _pointer)]
+    _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32),
+                ("reserved", _u32), ("progress", _pointer), ("progress_user", _pointer)]
 
 
 class PauseInfo(_Struct):
-    _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64), ("paused_bytes", _u64),
-                ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64), ("name", ctypes.c_char * 64),
-                ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64), ("retained_bytes", _u64), ("flags", _u32), ("state", _u32)]
+    _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64),
+                ("paused_bytes", _u64), ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64),
+                ("name", ctypes.c_char * 64), ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64),
+                ("retained_bytes", _u64), ("flags", _u32), ("state", _u32)]
 
 
 class PointerInfo(_Struct):
-    _fields_ = [("struct_size", _u32), ("kind", _u32), ("base", _pointer), ("size", _u64), ("reserved_size", _u64), ("device", _i32),
-                ("tag", _u32), ("state", _u32), ("usm", _u32), ("ipc_routes", _u32), ("flags", _u32), ("allocation_base", _pointer),
-                ("allocation_size", _u64), ("device_pointer", _pointer), ("generation", _u64)]
+    _fields_ = [("struct_size", _u32), ("kind", _u32), ("base", _pointer), ("size", _u64), ("reserved_size", _u64),
+                ("device", _i32), ("tag", _u32), ("state", _u32), ("usm", _u32), ("ipc_routes", _u32), ("flags", _u32),
+                ("allocation_base", _pointer), ("allocation_size", _u64), ("device_pointer", _pointer),
+                ("generation", _u64)]
 
 
 class Scope(_Struct):
-    _fields_ = [("struct_size", _u32), ("flags", _u32), ("device", _i32), ("tag", _u32), ("kind", _u32), ("reserved", _u32)]
+    _fields_ = [("struct_size", _u32), ("flags", _u32), ("device", _i32), ("tag", _u32), ("kind", _u32),
+                ("reserved", _u32)]
 
 
 class Statistics(_Struct):
     _fields_ = [("struct_size", _u32), ("live_tags", _u32)] + [(name, _u64) for name in (
-        "live_bytes", "live_blocks", "peak_live_bytes", "cached_bytes", "reserved_bytes", "peak_reserved_bytes", "paused_bytes", "pinned_bytes",
-        "imported_bytes", "allocations", "frees", "failures", "extents", "backend_calls")]
+        "live_bytes", "live_blocks", "peak_live_bytes", "cached_bytes", "reserved_bytes", "peak_reserved_bytes",
+        "paused_bytes", "pinned_bytes", "imported_bytes", "allocations", "frees", "failures", "extents",
+        "backend_calls")]
 
 
 _REFERENCE = ctypes.POINTER
@@ -97,14 +101,15 @@ _SIGNATURES = {
 
 
 def _beside_libgmm():
-    """The folders of every libgmm that this process has loaded, and of the build tree below them."""
-    for path in sorted(set(re.findall(r"\s(/.*/)libgmm\.so[^/\n]*$", pathlib.Path("/proc/self/maps").read_text(), re.MULTILINE))):
+    """The folders of every libgmm that this process has loaded, and those below them in a build tree."""
+    mappings = pathlib.Path("/proc/self/maps").read_text()
+    for path in sorted(set(re.findall(r"\s(/.*/)libgmm\.so[^/\n]*$", mappings, re.MULTILINE))):
         yield pathlib.Path(path)
         yield pathlib.Path(path) / "preload"
 
 
 def find_library():
-    """The path of the preload library. RuntimeError when there is none."""
+    """The path of the preload library. RuntimeError when it is missing."""
     named = os.environ.get(ENVIRONMENT)
     if named:
         if not os.path.isfile(named):
@@ -115,12 +120,14 @@ def find_library():
         if (folder / NAME).is_file():
             return str(folder / NAME)
     places = ", ".join(map(str, folders))
-    raise RuntimeError(f"gmm: {NAME} was not found in {places}; name the file in the environment variable {ENVIRONMENT}")
+    raise RuntimeError(f"gmm: {NAME} was not found in {places}; "
+                       f"name the file in the environment variable {ENVIRONMENT}")
 
 
 def preloaded():
-    """The entries of LD_PRELOAD that are the preload library."""
-    return [path for path in re.split("[: ]", os.environ.get("LD_PRELOAD", "")) if os.path.basename(path).startswith("libgmm_preload")]
+    """The entries of LD_PRELOAD that name the preload library."""
+    paths = re.split("[: ]", os.environ.get("LD_PRELOAD", ""))
+    return [path for path in paths if os.path.basename(path).startswith("libgmm_preload")]
 
 
 class Library:
@@ -133,13 +140,13 @@ class Library:
             try:
                 function = getattr(self.cdll, name)
             except AttributeError as error:
-                raise RuntimeError(f"gmm: {path} is of another version than this package: it has no {name}") from error
+                raise RuntimeError(f"gmm: {path} has another version than this package: it lacks {name}") from error
             function.restype = result
             function.argtypes = arguments
 
     @property
     def context(self):
-        """The context that the library allocates from; it is opened at the first use."""
+        """The context that the library allocates from. The first use opens it."""
         context = self.cdll.gmm_preload_context()
         if not context:
             self._fail(None, self.cdll.gmm_preload_last_error())
@@ -148,18 +155,20 @@ class Library:
     def _fail(self, result, message):
         message = (message or b"").decode(errors="replace")
         if result is None or result >= 0:
-            raise Error(message or "the preload library could not do it and did not say why")
+            raise Error(message or "the preload library failed without a message")
         name = self.cdll.gmm_result_name(result).decode()
-        raise make_exception(result, name, message or self.cdll.gmm_result_text(result).decode(), self.cdll.gmm_last_native_code(), False)
+        message = message or self.cdll.gmm_result_text(result).decode()
+        raise make_exception(result, name, message, self.cdll.gmm_last_native_code(), False)
 
     def _check(self, result):
         if result < 0:
             self._fail(result, self.cdll.gmm_last_error_message())
 
-    # Regions: what the allocations of this thread are.
+    # Regions of this thread.
 
-    def set_region(self, *, tag, interesting_region, enable_cpu_backup, cpu_backup_backend=None, enable_disk_backup=False):
-        """Sets it."""
+    def set_region(self, *, tag, interesting_region, enable_cpu_backup, cpu_backup_backend=None,
+                   enable_disk_backup=False):
+        """Sets the region of this thread."""
         self.cdll.tms_set_current_tag(tag.encode("utf-8"))
         self.cdll.tms_set_interesting_region(interesting_region)
         self.cdll.tms_set_enable_cpu_backup(enable_cpu_backup)
@@ -168,7 +177,7 @@ class Library:
         self.cdll.tms_set_enable_disk_backup(enable_disk_backup)
 
     def get_region(self):
-        """What set_region() set."""
+        """The region of this thread, as set_region() takes it."""
         return {
             "tag": self.cdll.tms_get_current_tag().decode("utf-8"),
             "interesting_region": self.cdll.tms_get_interesting_region(),
@@ -179,10 +188,11 @@ class Library:
 
     @contextlib.contextmanager
     def region(self, *, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
-        """A region for the with block. Outer ones count again after it."""
+        """A region for the with block. Its end restores the outer region."""
         before = self.get_region()
         inside = {"tag": tag, "interesting_region": True, "enable_cpu_backup": enable_cpu_backup,
-                  "cpu_backup_backend": cpu_backup_backend or before["cpu_backup_backend"], "enable_disk_backup": enable_disk_backup}
+                  "cpu_backup_backend": cpu_backup_backend or before["cpu_backup_backend"],
+                  "enable_disk_backup": enable_disk_backup}
         self.set_region(**inside)
         try:
             yield
@@ -192,24 +202,24 @@ class Library:
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
-    # Names, as torch_memory_saver takes them.
+    # By name, as torch_memory_saver has it.
 
     def pause_name(self, name):
-        """Pauses all memory of a name, or all there is (None)."""
+        """Pauses all memory of a name; None: all memory."""
         result = self.cdll.tms_pause(name and name.encode("utf-8"))
         if result != OK:
             self._fail(result, self.cdll.tms_last_error())
 
     def resume_name(self, name):
-        """Resumes all memory of a name, or all there is (None)."""
+        """Resumes all memory of a name; None: all memory."""
         result = self.cdll.tms_resume(name and name.encode("utf-8"))
         if result != OK:
             self._fail(result, self.cdll.tms_last_error())
 
-    # Tags by their numbers.
+    # By the number of the tag.
 
     def tag(self, name):
-        """The tag that a region of this name has which keeps no contents."""
+        """The tag of a region of this name that keeps no contents."""
         number = _u32()
         result = self.cdll.gmm_preload_tag(name.encode("utf-8"), CONTENTS_DROP, ctypes.byref(number))
         if result < 0:
@@ -221,15 +231,16 @@ class Library:
             return 0
         array = (_u32 * len(tags))(*tags)
         changed = _u64()
-        self._check(function(self.context, ctypes.byref(PauseDesc(flags=flags, tags=array, tag_count=len(tags))), ctypes.byref(changed)))
+        desc = PauseDesc(flags=flags, tags=array, tag_count=len(tags))
+        self._check(function(self.context, ctypes.byref(desc), ctypes.byref(changed)))
         return changed.value
 
     def pause(self, tags, flags):
-        """Pauses tags by their numbers. Returns the bytes that went back; 0 for no tags."""
+        """Pauses tags. Returns the bytes released; 0 for no tags."""
         return self._transition(self.cdll.gmm_pause, tags, flags)
 
     def resume(self, tags):
-        """Resumes tags by their numbers. Returns the bytes taken; 0 for no tags."""
+        """Resumes tags. Returns the bytes taken; 0 for no tags."""
         return self._transition(self.cdll.gmm_resume, tags, 0)
 
     def tag_info(self, tag):
@@ -239,15 +250,16 @@ class Library:
         return info
 
     def query(self, address):
-        """What an address is: PointerInfo."""
+        """The memory at an address: PointerInfo."""
         info = PointerInfo()
         self._check(self.cdll.gmm_query(self.context, address, ctypes.byref(info)))
         return info
 
     def live_bytes(self, tag):
-        """What was allocated under a tag and not freed, paused memory too."""
+        """The live bytes of a tag, paused memory too."""
         statistics = Statistics()
-        self._check(self.cdll.gmm_stats(self.context, ctypes.byref(Scope(flags=SCOPE_TAG, tag=tag)), ctypes.byref(statistics)))
+        scope = Scope(flags=SCOPE_TAG, tag=tag)
+        self._check(self.cdll.gmm_stats(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
         return statistics.live_bytes
 
     def backup(self, address, size):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gmm.memory_saver does, once PyTorch is there."""
+"""The implementation of gmm.memory_saver, which needs PyTorch."""
 import atexit
 import contextlib
 import ctypes
@@ -18,7 +18,8 @@ def _preloaded_library():
     paths = preload.preloaded()
     if len(paths) != 1:
         raise AssertionError(
-            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {preload.NAME} once. Start the program inside configure_subprocess(), by "
+            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {preload.NAME} once. "
+            "Start the program inside configure_subprocess(), by "
             f"`gmm run -- program`, or with LD_PRELOAD={preload.find_library()} "
             f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
     return paths[0]
@@ -28,11 +29,12 @@ def _check_settings():
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         if "expandable_segments:True" in os.environ.get(name, ""):
             raise RuntimeError(
-                f"TorchMemorySaver is disabled for the current process because expandable_segments is not supported yet: it is on in {name}")
+                "TorchMemorySaver is disabled for the current process because expandable_segments is not supported "
+                f"yet: it is on in {name}")
 
 
 class _BinaryWrapper:
-    """Where programs that look inside torch_memory_saver find its C functions."""
+    """Programs that look inside torch_memory_saver find its C functions here."""
 
     def __init__(self, library):
         self.cdll = library.cdll
@@ -40,7 +42,7 @@ class _BinaryWrapper:
 
 
 class MemorySaver:
-    """One hook mode at work."""
+    """The memory saver in one hook mode."""
 
     def __init__(self, hook_mode):
         self._hook_mode = hook_mode
@@ -55,9 +57,11 @@ class MemorySaver:
         self._pools = pools.Pools(torch, allocator)
         _check_settings()
         if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") != "thread":
-            _logger.warning("What other threads allocate while a region is active is paused with it, though PyTorch may use that memory for any tensor. "
-                            "Set GMM_PRELOAD_REGION_SCOPE=thread where the program is started, as configure_subprocess() does.")
-        atexit.register(self._pools.clear)  # while PyTorch and the driver still answer
+            _logger.warning("Memory that other threads allocate while a region is active is paused with it, "
+                            "though PyTorch may use that memory for any tensor. "
+                            "Set GMM_PRELOAD_REGION_SCOPE=thread where the program is started, "
+                            "as configure_subprocess() does.")
+        atexit.register(self._pools.clear)  # before PyTorch and the driver are torn down
 
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
@@ -66,16 +70,19 @@ class MemorySaver:
             backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
             with pools.autograd_stays(torch), self._library.region(
-                    tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend, enable_disk_backup=enable_disk_backup):
+                    tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend,
+                    enable_disk_backup=enable_disk_backup):
                 yield
 
     @contextlib.contextmanager
     def cuda_graph(self, cuda_graph, pool, stream, capture_error_mode, tag, enable_cpu_backup, cpu_backup_backend=None):
         if self._hook_mode != "preload":
             raise AssertionError("Only hook_mode=preload supports pauseable CUDA Graph currently")
-        outside = pools.use(torch, [])  # of the pools of a region that is active: PyTorch would take them before the graph's
-        with outside, pools.capturing(torch), torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
-            with pools.autograd_stays(torch), self._library.region(
+        # Leaves the pools of an active region, which PyTorch would use before the graph's.
+        outside = pools.use(torch, [])
+        with outside, pools.capturing(torch):
+            graph = torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
+            with graph, pools.autograd_stays(torch), self._library.region(
                     tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend):
                 yield
 
@@ -112,7 +119,7 @@ class MemorySaver:
         self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
 
     def _backup_pointer(self, address, nbytes):
-        """The address of kept contents; None when the memory is active, or kept in a file as torch_memory_saver has it."""
+        """The address of kept contents; None for active memory, and where a file keeps them, as in the original."""
         info = self._library.query(address)
         if info.state == preload.STATE_ACTIVE:
             return None
@@ -130,5 +137,6 @@ class MemorySaver:
         pointer = self._backup_pointer(x.data_ptr(), x.nbytes)
         if pointer is None:
             return None
-        kept = torch.frombuffer((ctypes.c_uint8 * x.nbytes).from_address(pointer), dtype=torch.uint8).view(x.dtype).view(x.shape)
+        kept_bytes = (ctypes.c_uint8 * x.nbytes).from_address(pointer)
+        kept = torch.frombuffer(kept_bytes, dtype=torch.uint8).view(x.dtype).view(x.shape)
         return kept if zero_copy else kept.clone()

@@ -50,7 +50,10 @@ class Parcel(NamedTuple):
     receipt: bytes
 
     def own(self):
-        """The object itself in the process that sent it, which imports nothing; None elsewhere, and when it has arrived before."""
+        """The object itself in the process that sent it, where nothing is imported.
+
+        None in other processes, and when the object has arrived before.
+        """
         return transit.transit.arrived(self.receipt) if self.sender == transit.transit.name else None
 
     def device_in(self, context):
@@ -77,7 +80,8 @@ class Parcel(NamedTuple):
 def pack(thing, context, handle, nbytes, device):
     """The parcel of an object whose memory the handle names. This process refers to the object until it has arrived."""
     device = max(device, 0)  # page-locked memory belongs to no device
-    return Parcel(handle, nbytes, context.info.backend_name, device, context.device_info(device).uuid, *transit.transit.send(thing))
+    backend, uuid = context.info.backend_name, context.device_info(device).uuid
+    return Parcel(handle, nbytes, backend, device, uuid, *transit.transit.send(thing))
 
 
 def export(buffer):

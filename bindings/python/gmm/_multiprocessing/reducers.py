@@ -31,7 +31,8 @@ def _rebuild_buffer(parcel):
 
 def _reduce_array(array):
     if not isinstance(array.buffer, Buffer):
-        raise TypeError("a gmm.Array over memory of another package, or over pinned memory, was sent to another process; "
+        raise TypeError("a gmm.Array over memory of another package, or over pinned memory, "
+                        "was sent to another process; "
                         "send copy() of it, or the other package's own object")
     return _rebuild_array, (array.buffer, array.shape, array.dtype, array.strides, array.offset, array.readonly)
 

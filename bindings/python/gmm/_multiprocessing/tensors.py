@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's tensors over gmm's memory in torch.multiprocessing: what gmm.multiprocessing.enable_torch() switches on.
+"""PyTorch's tensors over gmm's memory in torch.multiprocessing: gmm.multiprocessing.enable_torch() switches this on.
 
-PyTorch pickles a tensor as its storage and a view of it. By itself it copies a CPU storage to a file of shared memory
-first, and has no way to share a CUDA storage that a pluggable allocator made. Here a storage whose address a context of
-gmm knows is sent as a handle, and the receiver's storage lies over the imported memory. All others go PyTorch's way; so
-do CPU tensors over MANAGED memory, which cannot be shared: PyTorch moves them into its file.
+PyTorch pickles a tensor as its storage and a view of it. PyTorch itself first copies a CPU storage to a file of shared
+memory, and cannot share a CUDA storage of a pluggable allocator. Here a storage whose address a context of gmm knows
+travels as a handle, and the receiver's storage lies over the imported memory. All other storages go PyTorch's way. So
+do CPU tensors over MANAGED memory, which cannot be shared: PyTorch copies them to its file.
 """
 import weakref
 from multiprocessing.reduction import ForkingPickler
 
 import torch
-import torch.multiprocessing  # its reductions are registered first
+import torch.multiprocessing  # registers its reductions before these
 from torch.multiprocessing import reductions
 
 from gmm import _context
@@ -45,7 +45,8 @@ def _export(storage, context, info):
     address = storage.data_ptr()
     if info.kind == Kind.MANAGED:
         raise ERRORS["InvalidKindError"](
-            f"a CUDA tensor over MANAGED memory at 0x{address:x} was sent to another process; managed memory cannot be shared: send a clone() of it in DEVICE or VMM memory",
+            f"a CUDA tensor over MANAGED memory at 0x{address:x} was sent to another process; "
+            "managed memory cannot be shared: send a clone() of it in DEVICE or VMM memory",
             code=native.GMM_ERROR_INVALID_KIND, name="GMM_ERROR_INVALID_KIND")
     if info.state == State.IMPORTED and address in _received:
         return export(_received[address])
@@ -69,33 +70,36 @@ def _rebuild_storage(parcel, device_type):
     if own is not None:
         return own
     key = parcel.handle, parcel.nbytes
-    known = reductions.storage_from_cache(torch.UntypedStorage, key)  # one storage for all tensors that had one
+    known = reductions.storage_from_cache(torch.UntypedStorage, key)  # tensors that shared a storage share one here
     if known is not None:
         parcel.acknowledge()
         return known
-    enable()  # who has received such tensors sends them on in the same way
+    enable()  # a receiver of such tensors sends them on in the same way
     buffer = parcel.open()
     storage = torch.from_dlpack(buffer).untyped_storage()
     if storage.device.type != device_type:
-        raise RuntimeError(f"a {device_type} tensor over {buffer.kind.name} memory of gmm arrived as one of {storage.device}")
+        raise RuntimeError(f"a {device_type} tensor over {buffer.kind.name} memory of gmm arrived as one of "
+                           f"{storage.device}")
     _received[storage.data_ptr()] = buffer
     reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
     return storage
 
 
 def _reduce_tensor(tensor):
-    """CUDA tensors only: PyTorch pickles those of the CPU by their storage already."""
-    if not tensor.is_cuda or tensor.layout != torch.strided or tensor.is_nested or _owner(tensor.untyped_storage()) is None:
+    """Handles CUDA tensors. PyTorch already pickles CPU tensors by their storage."""
+    is_plain = tensor.is_cuda and tensor.layout == torch.strided and not tensor.is_nested
+    if not is_plain or _owner(tensor.untyped_storage()) is None:
         return reductions.reduce_tensor(tensor)
     if tensor.requires_grad and not tensor.is_leaf:
-        raise RuntimeError("a tensor with a history cannot be sent to another process, as autograd does not reach there; send detach() of it")
+        raise RuntimeError("a tensor with a history cannot be sent to another process, "
+                           "because autograd works in one process only; send detach() of it")
     torch.utils.hooks.warn_if_has_hooks(tensor)
     metadata = tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.requires_grad
     return reductions.rebuild_tensor, (type(tensor), tensor._typed_storage(), metadata)
 
 
 def enable():
-    """Registers the above with multiprocessing's pickler, in this process; receivers do it by themselves."""
+    """Registers these reductions with multiprocessing's pickler in this process. A receiver registers them itself."""
     for kind in {torch.Tensor, torch.nn.Parameter, *torch._tensor_classes}:
         ForkingPickler.register(kind, _reduce_tensor)
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was sent to other processes and has not arrived yet.
+"""Objects that were sent to other processes and have not arrived yet.
 
-The sender keeps a reference to each object that it sends. The receiver, once it has imported the memory (or failed to),
-sends the object's receipt back, 16 random bytes in a datagram, and the reference goes. The socket has a name of the
-abstract namespace, which needs no file and ends with the process; only receipts of the same user count.
+The sender holds a reference to each object that it sends. The receiver imports the memory, or fails to, and then sends
+the object's receipt back: 16 random bytes in a datagram. The sender drops the reference when the receipt arrives. The
+socket has a name in the abstract namespace, which needs no file and ends with the process. Only receipts of the same
+user count.
 """
 import multiprocessing
 import multiprocessing.util
@@ -17,39 +18,39 @@ import warnings
 import weakref
 
 RECEIPT_SIZE = 16
-EXIT_SECONDS = 5  # that a child process waits at its end for receivers
-REPLY_SECONDS = 1  # that a receiver waits when the sender does not read
+EXIT_SECONDS = 5  # a child process waits so long for receivers at its end
+REPLY_SECONDS = 1  # a receiver waits so long when the sender does not read
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class Transit:
-    """The objects on their way from this process."""
+    """The objects that this process has sent and that have not arrived."""
 
     def __init__(self):
         self.changed = threading.Condition()
-        self.name = None  # of the socket; made at the first object
+        self.name = None  # of the socket, which the first object opens
         self.objects = {}  # by receipt
 
     def send(self, thing):
-        """Keeps an object until it has arrived. Returns (name of the socket, receipt) for the receiver."""
+        """Holds an object until it has arrived. Returns (name of the socket, receipt) for the receiver."""
         with self.changed:
             if self.name is None:
                 self._listen()
-            for receipt in [receipt for receipt, kept in self.objects.items() if getattr(kept, "closed", False)]:
-                del self.objects[receipt]  # given back meanwhile, by itself or with its context
+            for receipt in [receipt for receipt, held in self.objects.items() if getattr(held, "closed", False)]:
+                del self.objects[receipt]  # closed meanwhile, alone or with its context
             receipt = secrets.token_bytes(RECEIPT_SIZE)
             self.objects[receipt] = thing
             return self.name, receipt
 
     def arrived(self, receipt):
-        """Lets an object go; returns it, or None when it had gone before."""
+        """Drops an object and returns it; None when it has arrived before."""
         with self.changed:
             thing = self.objects.pop(receipt, None)
             self.changed.notify_all()
             return thing
 
     def wait(self, timeout):
-        """Waits until nothing is on its way; False after so many seconds."""
+        """Waits until every object has arrived. False after timeout seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         with self.changed:
             while self.objects:
@@ -60,7 +61,7 @@ class Transit:
             return True
 
     def discard(self):
-        """Lets everything go. Returns how many objects there were."""
+        """Drops all objects. Returns their number."""
         with self.changed:
             gone, self.objects = self.objects, {}
             self.changed.notify_all()
@@ -71,7 +72,7 @@ class Transit:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         name = b"\0gmm-" + secrets.token_hex(16).encode()
         receiver.bind(name)
-        # A thread that has nothing to do costs nothing; it must not hold a transit of before a fork.
+        # A thread that has nothing to do costs nothing; it must not hold the transit of a parent process.
         threading.Thread(target=_receive, args=(weakref.ref(self), receiver), name="gmm-transit", daemon=True).start()
         self.name = name
         self.receiver = receiver
@@ -81,10 +82,11 @@ def _receive(transit, receiver):
     while True:
         try:
             receipt, ancillary, flags, _ = receiver.recvmsg(RECEIPT_SIZE + 1, socket.CMSG_SPACE(_CREDENTIALS.size))
-        except OSError:  # closed, in a child after fork
+        except OSError:  # a child closes it after fork()
             return
         for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and _CREDENTIALS.unpack(data)[1] == os.getuid():
+            is_identity = (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+            if is_identity and _CREDENTIALS.unpack(data)[1] == os.getuid():
                 there = transit()
                 if there is None:
                     return
@@ -95,7 +97,7 @@ def _receive(transit, receiver):
 def acknowledge(name, receipt):
     """Tells the sender that an object has arrived.
 
-    A sender that has ended needs no answer; one that was not told keeps its reference: a RuntimeWarning.
+    A sender that has ended needs no receipt. A sender that cannot be told holds its reference: a RuntimeWarning here.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reply:
@@ -105,7 +107,8 @@ def acknowledge(name, receipt):
     except ConnectionError:
         pass
     except OSError as error:
-        warnings.warn(f"gmm.multiprocessing: the sender of an object could not be told that it has arrived: {error}; it keeps its reference until "
+        warnings.warn(f"gmm.multiprocessing: the sender of an object could not be told that it has arrived: {error}; "
+                      "it holds its reference until "
                       "gmm.multiprocessing.discard() there", RuntimeWarning, stacklevel=2)
 
 
@@ -113,7 +116,7 @@ transit = Transit()
 
 
 def _start_anew():
-    """In a child after fork: what is on its way is the parent's."""
+    """In a child after fork: objects in transit are the parent's."""
     global transit
     if transit.name is not None:
         transit.receiver.close()
@@ -121,16 +124,16 @@ def _start_anew():
 
 
 def _wait_at_exit():
-    """In a process that multiprocessing started: what it sends as its last act arrives."""
+    """Lets objects arrive that a process of multiprocessing sends right before its end."""
     if multiprocessing.parent_process() is not None:
         transit.wait(EXIT_SECONDS)
 
 
 def _begin(_=None):
-    # Behind the threads of queues, which flush at -5.
+    # After the threads of queues, which flush at -5.
     multiprocessing.util.Finalize(None, _wait_at_exit, exitpriority=-10)
 
 
 os.register_at_fork(after_in_child=_start_anew)
-multiprocessing.util.register_after_fork(_begin, _begin)  # a forked process begins without what is to be done at exit
+multiprocessing.util.register_after_fork(_begin, _begin)  # fork() drops what the parent does at exit
 _begin()

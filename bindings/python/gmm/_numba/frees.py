@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When memory that Numba gave up may be used again.
+"""Deferred release of memory that Numba has dropped.
 
-Numba says nothing of streams when it drops an array: the finalizer runs when the last reference goes, while kernels on any stream may still use
-the memory. cuMemFree() waits for all of them, which is what programs rely on. Here a block goes back to the pool once everything that was queued in
-the CUDA context when it was dropped is done, and nobody waits for that: blocks are collected into batches, each behind one event of the whole
-context, and allocations and frees look which events have passed.
+Numba names no stream when it drops an array: the finalizer runs when the last reference goes, while kernels on any
+stream may still use the memory. Programs rely on cuMemFree(), which waits for all of them. Here a block returns to the
+pool once the work is done that was queued in the CUDA context when Numba dropped it. Nothing waits for that: blocks
+gather in in-flight batches, each behind one event of the whole context. Later allocations and frees ask which events
+have passed.
 """
 import atexit
 import collections
@@ -14,9 +15,10 @@ import threading
 from numba.cuda.core import config
 from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
-#: A batch is closed when it has so many bytes, or more blocks than Numba's own queue takes (NUMBA_CUDA_DEALLOCS_COUNT).
+#: A batch closes when it has so many bytes, or more blocks than Numba's own queue takes (NUMBA_CUDA_DEALLOCS_COUNT).
 BATCH_BYTES = 32 << 20
-#: cuCtxRecordEvent() came with CUDA 12.5. Before, closing a batch waits for the context, as cuMemFree() does.
+#: The driver's version that has cuCtxRecordEvent(). With an older one, closing a batch waits for the context, as
+#: cuMemFree() does.
 RECORDS_CONTEXTS = (12, 5)
 
 _ending = False
@@ -31,12 +33,13 @@ atexit.register(_end)
 
 
 def _capturing(code):
-    """Whether a graph that is being captured stood in the way: the blocks wait until that is over."""
-    return binding.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED <= code <= binding.CUresult.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+    """Whether a call failed because a graph is being captured. The blocks wait until the capture ends."""
+    result = binding.CUresult
+    return result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED <= code <= result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
 
 
 class Batch:
-    """Blocks that were dropped before an event of the context was recorded."""
+    """Blocks that Numba dropped before an event of the context was recorded."""
 
     __slots__ = ("event", "blocks", "nbytes")
 
@@ -47,25 +50,25 @@ class Batch:
 
 
 class Frees:
-    """The blocks of one CUDA context that are on their way back. A block has nbytes and close()."""
+    """The deferred releases of one CUDA context. A block has nbytes and close()."""
 
     def __init__(self, handle):
         self._handle = handle  # of the CUDA context
         self._process = os.getpid()
         self._dropped = collections.deque()
-        self._dropped_bytes = 0  # about: finalizers add without a lock
+        self._dropped_bytes = 0  # approximate: finalizers add without a lock
         self._batches = collections.deque()
         self._batched_bytes = 0
-        self._events = []  # to be used again
-        self._records = None  # whether the driver records events of a context; asked when needed
+        self._events = []  # passed events, for later batches
+        self._records = None  # whether the driver records events of a context; None: not known yet
         self._deferred = 0
         self._lock = threading.Lock()
         self._count_lock = threading.Lock()
 
     def add(self, block):
-        """From a finalizer: on any thread, in the middle of anything, of this class too."""
+        """Takes a block from a finalizer, which may run on any thread, and inside a method of this class too."""
         if _ending or os.getpid() != self._process:
-            return  # the process's end gives memory back; a child has none of it
+            return  # the end of the process frees memory; a child has none of it
         self._dropped.append(block)
         self._dropped_bytes += block.nbytes
         if self._is_full:
@@ -81,7 +84,7 @@ class Frees:
         return self._deferred > 0
 
     def defer(self):
-        """Nothing goes back until the matching resume()."""
+        """Releases nothing until the matching resume()."""
         with self._count_lock:
             self._deferred += 1
 
@@ -94,10 +97,13 @@ class Frees:
         return len(self._dropped) + sum(len(batch.blocks) for batch in tuple(self._batches))
 
     def collect(self, wait=False, limit=None):
-        """Gives back what the GPU is done with. It blocks only when told to wait, or while more than `limit` bytes are on their way."""
+        """Releases the blocks that the GPU has finished with.
+
+        It waits only when `wait` is set, or while more than `limit` bytes are in flight.
+        """
         if not wait and (self._deferred or not (self._batches or self._is_full)):
             return
-        # Not waited for: the holder may be this very thread, further out, where a finalizer came in between.
+        # A wait could deadlock: a finalizer may run on the thread that holds the lock.
         if not self._lock.acquire(blocking=wait):
             return
         try:
@@ -122,7 +128,7 @@ class Frees:
             self._lock.release()
 
     def reset(self):
-        """Waits for everything, gives it back and leaves no event in the CUDA context."""
+        """Waits for all batches, releases them, and destroys all events of the CUDA context."""
         self.collect(wait=True)
         with self._lock:
             pushed = self._enter()
@@ -134,7 +140,7 @@ class Frees:
                     driver.cuCtxPopCurrent()
 
     def _enter(self):
-        """The finalizer's thread may be in another context, or in none."""
+        """Makes the CUDA context current, because a finalizer's thread may be in another context or in none."""
         if int(driver.cuCtxGetCurrent()) == int(self._handle):
             return False
         driver.cuCtxPushCurrent(self._handle)
@@ -160,11 +166,14 @@ class Frees:
         self._batches.append(batch)
 
     def _record(self):
-        """An event behind all that is queued in the context; None when all of it is done."""
+        """An event behind the work queued in the context; None when that work is done."""
         if self._records is None:
             self._records = hasattr(binding, "cuCtxRecordEvent") and driver.get_version() >= RECORDS_CONTEXTS
         if self._records:
-            event = self._events.pop() if self._events else driver.cuEventCreate(binding.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)
+            if self._events:
+                event = self._events.pop()
+            else:
+                event = driver.cuEventCreate(binding.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)
             try:
                 driver.cuCtxRecordEvent(self._handle, event)
                 return event
@@ -172,7 +181,7 @@ class Frees:
                 self._events.append(event)
                 if _capturing(error.code):
                     raise
-                self._records = False  # whatever else is wrong, waiting tells
+                self._records = False  # any other error shows again in the wait below
         driver.cuCtxSynchronize()
         return None
 
@@ -182,7 +191,7 @@ class Frees:
         if wait:
             driver.cuEventSynchronize(event)
             return True
-        (result,) = binding.cuEventQuery(event)  # Numba's wrapper would write each "not yet" into its log
+        (result,) = binding.cuEventQuery(event)  # Numba's wrapper would log each "not ready"
         if result == binding.CUresult.CUDA_SUCCESS:
             return True
         if result == binding.CUresult.CUDA_ERROR_NOT_READY or _capturing(result):
@@ -191,12 +200,12 @@ class Frees:
 
 
 def _give_back(blocks):
-    """All of them, also when one is refused."""
+    """Closes all blocks, also when one of them fails."""
     refused = None
     for block in blocks:
         try:
             block.close()
-        except Exception as error:  # told below
+        except Exception as error:  # raised below
             refused = refused or error
     if refused is not None:
         raise refused

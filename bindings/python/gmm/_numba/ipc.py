@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPC handles for memory that the driver's legacy handle cannot carry."""
+"""IPC handles for memory that has no legacy handle of the driver."""
 import weakref
 
 from numba import cuda
@@ -20,7 +20,8 @@ class _Import:
     def _map(self, device):
         context = _default.context()
         if context.info.backend_name != "cuda":
-            raise RuntimeError(f"the handle is of CUDA memory, but the default gmm context has the {context.info.backend_name} backend: unset GMM_BACKEND")
+            raise RuntimeError("the handle names CUDA memory, but the default gmm context has the "
+                               f"{context.info.backend_name} backend: unset GMM_BACKEND")
         self._buffer = context.ipc_import(self._handle.handle, device=device)
         return binding.CUdeviceptr(self._buffer.address)
 
@@ -32,7 +33,7 @@ class _Import:
         size = self._handle.size
         if not self._staged:
             return MemoryPointer(weakref.proxy(context), self._map(int(context.device.id)), size)
-        # The devices do not see each other's memory: a copy by way of the host.
+        # The devices cannot reach each other's memory, so the copy goes through the host.
         source_device = int(Device.from_identity(self._handle.source_info).id)
         with cuda.gpus[source_device]:
             source = MemoryPointer(weakref.proxy(cuda.current_context()), self._map(source_device), size)
@@ -48,9 +49,10 @@ class _Import:
 
 
 class IpcHandle(cuda.IpcHandle):
-    """A handle of Numba's interface with gmm's handle inside: VMM and page-locked memory, which the driver's legacy IPC does not take.
+    """Numba's interface of a handle over gmm's handle, for VMM and page-locked memory.
 
-    It is opened, closed and sent to another process as any handle of Numba is. The exporting process must live until it is opened.
+    The driver's legacy IPC does not take such memory. Programs open, close and send it like every handle of Numba. The
+    exporting process must live until the handle is opened.
     """
 
     def __init__(self, base, handle, size, source_info=None, offset=0):
@@ -61,7 +63,7 @@ class IpcHandle(cuda.IpcHandle):
         return self._open(context, staged=False)
 
     def open_staged(self, context):
-        """Copies the memory to the context's device, where that cannot reach it."""
+        """Copies the memory to the context's device, which cannot reach it."""
         self._sentry_source_info()
         return self._open(context, staged=True)
 

@@ -15,49 +15,55 @@ from gmm._core.enums import Kind, State
 from gmm._core.errors import ERRORS, Error
 from gmm._numba.frees import Frees
 
-#: What gmm calls it, and what Numba's users catch.
+#: gmm's errors, and the codes that Numba's users catch for them.
 _CODES = (
     (ERRORS["OutOfMemoryError"], binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
     (ERRORS["OutOfHostMemoryError"], binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
     (ERRORS["LimitExceededError"], binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
     (ERRORS["OverlapError"], binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
 )
-_primary = weakref.WeakKeyDictionary()  # gmm context: for each device the driver's number of the primary context that the memory is in
-_dead = []  # contexts whose memory a reset of the device took; never closed, as the driver's objects behind them are gone
+# By gmm context: for each device the driver's number of the primary context that has the memory.
+_primary = weakref.WeakKeyDictionary()
+_dead = []  # contexts whose memory a device reset took; they are never closed, because their driver objects are gone
 _lock = threading.Lock()
 
 
 def api_error(error):
-    """A failure of gmm as Numba's users expect it; gmm's own exception stays its cause."""
+    """A failure of gmm as the error that Numba's users expect. The caller makes gmm's exception its cause."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return CudaAPIError(code, str(error))
     if isinstance(error, ERRORS["DriverError"]) and error.native_code > 0:
-        with contextlib.suppress(ValueError):  # a number that these bindings do not know
+        with contextlib.suppress(ValueError):  # these bindings do not know the number
             return CudaAPIError(binding.CUresult(error.native_code), str(error))
     return error
 
 
 def _context_number(handle):
-    """Tells a primary context from the one that a reset put in its place, at the same address perhaps. None: the driver is too old to say."""
+    """A number that tells a primary context from its successor after a reset, which may have the same address.
+
+    None: the driver is too old.
+    """
     return int(driver.cuCtxGetId(handle)) if driver.get_version() >= (12, 0) else None
 
 
 def _living(wanted, device, handle):
-    """The gmm context to allocate from. cuda.close() resets the device and takes all memory of its primary context, gmm's too."""
+    """The gmm context to allocate from, which is not one whose memory cuda.close() took by resetting the device."""
     number = _context_number(handle)
     with _lock:
         for _ in range(2):
             context = _default.context() if wanted is None else wanted
             if context.info.backend_name != "cuda":
                 raise RuntimeError(
-                    f"Numba needs CUDA memory, but {'the default gmm context' if wanted is None else repr(wanted)} has the {context.info.backend_name} backend: "
+                    f"Numba needs CUDA memory, but {'the default gmm context' if wanted is None else repr(wanted)} has "
+                    f"the {context.info.backend_name} backend: "
                     "unset GMM_BACKEND, or name another context by gmm.numba.use(context)")
             if _primary.setdefault(context, {}).setdefault(device, number) == number:
                 return context
             if wanted is not None:
                 raise RuntimeError(
-                    f"cuda.close() has reset CUDA device {device} and taken the memory of {wanted!r}: open a new gmm.Context and give it to gmm.numba.use(), "
+                    f"cuda.close() has reset CUDA device {device} and taken the memory of {wanted!r}: "
+                    "open a new gmm.Context and give it to gmm.numba.use(), "
                     "or let Numba use the default context")
             _dead.append(context)
             _default.forget(context)
@@ -68,8 +74,11 @@ _numba_memory_size = numba_driver.device_memory_size
 
 
 def device_memory_size(devmem):
-    """Numba's own asks the driver how large the allocation of an array is. In a pool that is the memory of many arrays, and a program that fills as much from
-    the start of one on writes over the others: here it is the array's own block."""
+    """The size of an array's own block.
+
+    Numba's function asks the driver for the size of the whole allocation. In a pool that has many arrays, and a program
+    that fills so many bytes from the start of one would overwrite the others.
+    """
     if getattr(devmem, "_cuda_memsize_", None) is None:
         address = numba_driver.device_pointer(devmem)
         for context in tuple(_primary):
@@ -83,7 +92,7 @@ def device_memory_size(devmem):
 
 
 class Pool:
-    """Opened at the first use, as a memory manager must do no CUDA work when it is made."""
+    """gmm's memory for one Numba context. The first use opens it, because a manager's constructor must not use CUDA."""
 
     def __init__(self, context, wanted, dedicated):
         self._numba = context
@@ -94,7 +103,7 @@ class Pool:
         self.device = None
         self._stream = None
         self._limit = None
-        self._reset_put_off = False
+        self._reset_is_deferred = False
         self.frees = Frees(None if context is None else context.handle)
 
     @property
@@ -103,7 +112,7 @@ class Pool:
         return self._stream is not None and not self.context.closed
 
     def open(self):
-        """The gmm context, with CUDA started."""
+        """The gmm context, with CUDA initialised."""
         if self.is_open:
             return self.context
         with self._opening:
@@ -111,7 +120,8 @@ class Pool:
                 device = getattr(self._numba.device, "id", self._numba.device)
                 self.device = int(device)
                 context = _living(self._wanted, self.device, self._numba.handle)
-                # A stream of its own, on which nothing runs: waiting for it waits for the former users of a block only (see alloc()).
+                # A stream of its own, on which nothing runs. A wait for it waits for a block's former users only: see
+                # alloc().
                 self.context = context
                 self._limit = int(driver.cuMemGetInfo()[1] * config.CUDA_DEALLOCS_RATIO)
                 self._stream = context.stream(self.device)
@@ -119,7 +129,8 @@ class Pool:
         return self.context
 
     def alloc(self, size, kind):
-        """A buffer that is usable at once on every stream, as memory of cuMemAlloc() is. When memory is short, what is on its way back is waited for."""
+        """A buffer that every stream may use at once, like memory of cuMemAlloc(). When memory is short, it waits for
+        deferred releases."""
         context = self.open()
         self.frees.collect(limit=self._limit)
         try:
@@ -133,12 +144,13 @@ class Pool:
 
     def _alloc(self, context, size, kind):
         buffer = context.alloc(size, kind, device=self.device, stream=self._stream, dedicated=self._dedicated)
-        # gmm may have taken memory that another library freed on its own stream and put it behind that stream's work. Mostly there is nothing to wait for.
+        # The block may be one that another library freed on its own stream. Then its work comes first; usually there is
+        # none.
         native.gmm_stream_synchronize(context, self._stream)
         return buffer
 
     def retry(self, allocate):
-        """Memory of the driver itself; when it is short, what is on its way back is waited for."""
+        """Memory of the driver itself. When it is short, the call waits for deferred releases and tries again."""
         try:
             return allocate()
         except CudaAPIError as error:
@@ -152,26 +164,26 @@ class Pool:
         context = self.open()
         try:
             return context.pin((ctypes.c_ubyte * size).from_address(pointer), device=self.device)
-        except ERRORS["InvalidKindError"] as error:  # page-locked by the driver, or by gmm
+        except ERRORS["InvalidKindError"] as error:  # the driver or gmm has page-locked it
             raise CudaAPIError(binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, str(error)) from error
         except Error as error:
             raise api_error(error) from error
 
     @property
     def can_share_managed(self):
-        """Whether host and device may use managed memory at the same time, so that it makes no difference where it is attached."""
+        """Whether host and device may use managed memory at the same time, whatever it is attached to."""
         return bool(self.open().device_info(self.device).capabilities & native.GMM_DEVICE_CAN_CONCURRENT_MANAGED)
 
     @property
     def cached_bytes(self):
-        """Device memory that gmm holds and that is free."""
+        """Free device memory that gmm holds."""
         if not self.is_open:
             return 0
         return sum(self.context.stats(device=self.device, kind=kind).cached_bytes for kind in (Kind.DEVICE, Kind.VMM))
 
     @contextlib.contextmanager
     def defer(self):
-        """Nothing goes back to gmm, and nothing from gmm to the driver, until the outermost block ends."""
+        """Defers releases to gmm, and from gmm to the driver, until the outermost block ends."""
         context = self.open()
         self.frees.defer()
         try:
@@ -179,19 +191,22 @@ class Pool:
                 yield
         finally:
             self.frees.resume()
-            if self._reset_put_off:
+            if self._reset_is_deferred:
                 self.reset()
             self.frees.collect()
 
     def reset(self):
-        """Gives what Numba has dropped, and then all that is free, back to the driver. Inside defer(), its end does."""
+        """Releases what Numba has dropped, and returns free memory to the driver.
+
+        Inside defer() the end of the block does.
+        """
         if self.context is None or self.context.closed:
             return
-        self._reset_put_off = self.frees.deferred
-        if self._reset_put_off:
+        self._reset_is_deferred = self.frees.deferred
+        if self._reset_is_deferred:
             return
         self.frees.reset()
-        # Opened anew when needed: cuda.close() goes on to reset the device, which must not find a stream of ours.
+        # The next use opens another stream. cuda.close() now resets the device, which must find no stream of gmm.
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()

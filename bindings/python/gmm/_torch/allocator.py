@@ -37,7 +37,8 @@ def _become_allocator():
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
-        raise RuntimeError("gmm.torch: PyTorch's own allocator is in use already; call gmm.torch.use() or set_enabled_uvm() before the first "
+        raise RuntimeError("gmm.torch: PyTorch's own allocator is in use already; "
+                           "call gmm.torch.use() or set_enabled_uvm() before the first "
                            "use of CUDA, or use gmm.torch.pool()") from error
     return allocator
 
@@ -60,9 +61,9 @@ def make_allocator():
 
 
 def set_errors():
-    """Tells the library how to raise PyTorch's out-of-memory error, because PyTorch takes a NULL of its allocator for memory.
+    """Tells the library how to raise PyTorch's out-of-memory error.
 
-    Without a compiler the error is a RuntimeError.
+    A NULL would not do: PyTorch takes it for memory. Without a compiler the error is a RuntimeError.
     """
     c10 = ctypes.CDLL(str(pathlib.Path(torch.__file__).resolve().parent / "lib" / "libc10.so"))
     try:

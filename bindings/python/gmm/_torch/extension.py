@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part that PyTorch has no C interface for: extension.cpp, compiled against the headers in PyTorch's own package when it is needed first.
+"""extension.cpp: what PyTorch has in C++ only. The first use compiles it against the headers in PyTorch's package.
 
-It takes seconds and is kept for the next process, in $GMM_TORCH_CACHE or ~/.cache/gmm, under a name that says the version of PyTorch.
+That takes seconds. Later processes find the result in $GMM_TORCH_CACHE or ~/.cache/gmm, under a name with PyTorch's
+version.
 """
 import ctypes
 import functools
@@ -43,8 +44,9 @@ def _compiler():
     for name in ("c++", "g++", "clang++"):
         if shutil.which(name):
             return [name]
-    raise RuntimeError("gmm.torch: managed CPU tensors need a C++ compiler once for each version of PyTorch, to compile "
-                       f"{SOURCE.name}, and there is none; install g++ or clang++, or name one in CXX")
+    raise RuntimeError("gmm.torch: managed CPU tensors need a C++ compiler once for each version of PyTorch, "
+                       "to compile "
+                       f"{SOURCE.name}, and none was found; install g++ or clang++, or name one in CXX")
 
 
 def _cache():
@@ -56,11 +58,13 @@ def _cache():
 
 
 def build():
-    """The path of the compiled extension; compiles it when there is none yet. RuntimeError says what is missing."""
+    """The path of the compiled extension, which this compiles when it is missing. RuntimeError when it cannot."""
     package = pathlib.Path(torch.__file__).resolve().parent
-    arguments = ["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=default", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    # Other paths of the same version are other builds.
-    key = hashlib.sha256(repr((SOURCE.read_text(encoding="utf-8"), arguments, torch.__version__, str(package))).encode()).hexdigest()[:16]
+    arguments = ["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=default",
+                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    # The same version in another folder is another build.
+    inputs = repr((SOURCE.read_text(encoding="utf-8"), arguments, torch.__version__, str(package)))
+    key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
     target = _cache() / f"torch-{torch.__version__}-{key}.so"
     if target.is_file():
         return target
@@ -68,19 +72,21 @@ def build():
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = pathlib.Path(folder) / "extension.so"
-        command = [*compiler, *arguments, f"-I{package / 'include'}", "-o", str(made), str(SOURCE), f"-L{package / 'lib'}", "-lc10"]
+        command = [*compiler, *arguments, f"-I{package / 'include'}", "-o", str(made), str(SOURCE),
+                   f"-L{package / 'lib'}", "-lc10"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"gmm.torch: {SOURCE.name} did not compile against PyTorch {torch.__version__}:\n{shlex.join(command)}\n{done.stderr[-3000:]}")
-        made.replace(target)  # whole or not at all, also with several processes at once
+            raise RuntimeError(f"gmm.torch: {SOURCE.name} did not compile against PyTorch "
+                               f"{torch.__version__}:\n{shlex.join(command)}\n{done.stderr[-3000:]}")
+        made.replace(target)  # atomic, for several processes at once
     return target
 
 
 class Extension:
-    """The extension, given the functions of libgmm_torch.so."""
+    """The extension, which gets the functions of libgmm_torch.so.0."""
 
     def __init__(self, library):
-        # The calls keep the GIL: what they change must not be seen half done. Those that may call the driver leave it.
+        # _quick holds the GIL, so that no thread sees half a change. _slow releases it for calls of the driver.
         path = str(build())
         self._quick, self._slow = ctypes.PyDLL(path), ctypes.CDLL(path)
         for cdll in (self._quick, self._slow):
@@ -88,9 +94,11 @@ class Extension:
                 function = getattr(cdll, name)
                 function.restype = result
                 function.argtypes = arguments
-        libgmm = ctypes.cast(library.cdll.gmm_last_error_message, _pointer).value  # of the libgmm that it is linked to
+        # Of the libgmm that the library is linked to.
+        libgmm = ctypes.cast(library.cdll.gmm_last_error_message, _pointer).value
         self._functions = _Functions(
-            **{name: library.address("gmm_torch_" + name) for name in ("host_alloc", "host_free", "block", "dealloc", "get_managed")}, message=libgmm)
+            **{name: library.address("gmm_torch_" + name) for name, _ in _Functions._fields_ if name != "message"},
+            message=libgmm)
         self._start = self._quick.gmm_torch_extension_start
         self.throw_memory = ctypes.cast(self._quick.gmm_torch_extension_throw, _pointer).value
 
@@ -100,33 +108,34 @@ class Extension:
             raise error(f"gmm.torch: {what}: {message}")
 
     def take_cpu_tensors(self):
-        """From here on the memory of new CPU tensors is managed while the library says so."""
+        """Replaces the allocator of CPU tensors: it allocates managed memory while the library says so."""
         self._check(self._start(ctypes.byref(self._functions)), "the allocator of CPU tensors")
 
     def assign(self, storage, nbytes, device, kind, stream):
-        """Puts new memory into an empty storage. device: -1 for the host; kind: 0 for the host's ordinary memory."""
+        """Puts new memory into an empty storage. device: -1: the host; kind: 0: ordinary host memory."""
         self.take_cpu_tensors()
-        self._check(self._slow.gmm_torch_extension_assign(storage._cdata, nbytes, device, kind, stream), f"{nbytes} bytes", torch.OutOfMemoryError)
+        result = self._slow.gmm_torch_extension_assign(storage._cdata, nbytes, device, kind, stream)
+        self._check(result, f"{nbytes} bytes", torch.OutOfMemoryError)
 
     def shared(self, storage):
-        """A number that all storages over one memory have in common; 0 for a storage that shares its memory with none."""
+        """The number that all storages over one memory share; 0 when the storage shares its memory with no other."""
         return self._quick.gmm_torch_extension_shared(storage._cdata)
 
     def share(self, storage):
-        """Makes its memory one that others can share: shared() of it."""
+        """Makes the memory of a storage shareable. Returns its shared() number."""
         self._check(self._quick.gmm_torch_extension_share(storage._cdata), "sharing of memory")
         return self.shared(storage)
 
     def join(self, storage, source, device):
-        """Makes an empty storage one over the memory of a shared one. device: -1 for the host."""
+        """Puts an empty storage over the memory of a shareable one. device: -1: the host."""
         self._check(self._quick.gmm_torch_extension_join(storage._cdata, source._cdata, device), "sharing of memory")
 
     def users(self, storage):
-        """How many storages share the memory; 0: it is not shared."""
+        """The number of storages that share the memory; 0: it is not shareable."""
         return self._quick.gmm_torch_extension_users(storage._cdata)
 
     def share_version(self, tensor, source):
-        """Autograd's checks for writes see those into either tensor."""
+        """Makes a write into either tensor count for both in autograd's checks."""
         self._quick.gmm_torch_extension_share_version(tensor._cdata, source._cdata)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libgmm_torch.so.0 by ctypes: gmm as PyTorch calls it, over the default context."""
+"""libgmm_torch.so.0 by ctypes: the functions that PyTorch calls, over gmm's default context."""
 import atexit
 import ctypes
 import os
@@ -13,7 +13,8 @@ from gmm._core.errors import make_exception
 NAME = "libgmm_torch.so.0"
 HOST = -1  # GMM_DEVICE_HOST
 
-_i32, _i64, _u32, _u64, _size, _pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_ssize_t, ctypes.c_void_p
+_i32, _u32, _u64 = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64
+_size, _pointer = ctypes.c_ssize_t, ctypes.c_void_p
 _REFERENCE = ctypes.POINTER
 _SIGNATURES = {
     "gmm_torch_attach": (_i32, [_pointer]),
@@ -54,23 +55,25 @@ class Library:
         self.context = _default.context()
         result = self.cdll.gmm_torch_attach(self.context.handle)
         if result == native.GMM_ERROR_BUSY:
-            raise RuntimeError("gmm.torch: PyTorch's memory is from a default context that was closed since; leave gmm.context() open while PyTorch uses it")
+            raise RuntimeError("gmm.torch: PyTorch uses memory of an earlier default context, which was closed; "
+                               "leave gmm.context() open while PyTorch uses it")
         self.check(result)
         atexit.register(self.cdll.gmm_torch_end)
 
     def check(self, result):
-        """Raises the gmm.Error of a result below 0; returns any other."""
+        """Raises the gmm.Error of a result below 0. Returns any other result."""
         if result < 0:
             name = native.gmm_result_name(result)
-            raise make_exception(result, name, native.gmm_last_error_message() or native.gmm_result_text(result), 0, False)
+            message = native.gmm_last_error_message() or native.gmm_result_text(result)
+            raise make_exception(result, name, message, 0, False)
         return result
 
     def address(self, name):
-        """Where a function is, as PyTorch takes it."""
+        """The address of a function, as PyTorch takes it."""
         return ctypes.cast(getattr(self.cdll, name), ctypes.c_void_p).value
 
     def calls(self):
-        """How often each hook was called."""
+        """The number of calls of each hook."""
         counts = (_u64 * len(CALLS))()
         self.cdll.gmm_torch_calls(counts)
         return dict(zip(CALLS, counts))
@@ -80,7 +83,8 @@ class Library:
         allocate, deallocate = _pointer(), _pointer()
         slot = self.cdll.gmm_torch_slot(tag, kind, ctypes.byref(allocate), ctypes.byref(deallocate))
         if slot < 0:
-            raise RuntimeError("gmm.torch.pool(): 64 tags have pools already, and that is all there are; use one of those tags")
+            raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "
+                               "use one of those tags")
         return slot, allocate.value, deallocate.value
 
 
@@ -99,12 +103,12 @@ def load():
 
 
 def loaded():
-    """The Library when there is one, else None."""
+    """The Library once load() has made it, else None."""
     return _library
 
 
 def _forget_after_fork():
-    """Memory and context are the parent's; new tensors of the child are ordinary ones."""
+    """Memory and context are the parent's. New tensors of the child are ordinary ones."""
     global _library, _lock  # pylint: disable=global-statement
     _lock = threading.Lock()
     if _library is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managed tensors: allocation, and one memory under tensors of several devices. What gmm.torch does, once PyTorch is there."""
+"""Managed tensors: one memory under tensors of several devices."""
 import os
 import threading
 import weakref
@@ -13,7 +13,7 @@ from gmm._torch import library as _library
 
 _HOST = _library.HOST
 _lock = threading.RLock()
-_peers = weakref.WeakValueDictionary()  # (number of the shared memory, device) -> the storage there
+_peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
 
 
 def library():
@@ -22,7 +22,7 @@ def library():
 
 
 def extension():
-    """The compiled part."""
+    """The compiled extension."""
     return _extension.load(library())
 
 
@@ -34,7 +34,10 @@ def ordinal(device):
 
 
 def resolve(device):
-    """A torch.device with its index, from anything that names one. Managed memory is on the host and on CUDA devices."""
+    """A torch.device with its index, from anything that names one.
+
+    ValueError unless it is the host or a CUDA device.
+    """
     if isinstance(device, int):
         device = torch.device("cuda", device)
     device = torch.device(device)
@@ -51,7 +54,7 @@ def stream_of(device):
 
 
 def capturing(device):
-    """Whether a CUDA graph is captured on the current stream."""
+    """Whether the current stream captures a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -60,7 +63,7 @@ def _empty(dtype, device):
 
 
 def storage_of(tensor):
-    """The storage of a plain tensor; None for one that has none of its own: sparse, meta, fake, batched, a subclass."""
+    """The storage of a plain tensor; None for a sparse, meta, fake or batched tensor, and for a subclass."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or tensor.layout is not torch.strided:
         return None
     if tensor.device.type not in ("cpu", "cuda"):
@@ -72,13 +75,13 @@ def storage_of(tensor):
 
 
 def is_managed(tensor):
-    """Whether the memory of a tensor is managed, by whomever."""
+    """Whether the memory of a tensor is managed, by gmm or by another library."""
     storage = storage_of(tensor)
     if storage is None or not storage.nbytes():
         return False
     attached = _library.loaded()
     if attached is None and tensor.device.type == "cpu" and not torch.cuda.is_initialized():
-        return False  # nobody has allocated any, and the question would open a context
+        return False  # there is no managed memory yet, and library() would open a context
     return library().context.query(storage.data_ptr()).kind == Kind.MANAGED
 
 
@@ -95,14 +98,14 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def peers_of(storage):
-    """How many other storages share the memory of this one."""
+    """The number of other storages over the memory of this one."""
     if _library.loaded() is None:
         return 0
     return max(0, extension().users(storage) - 1)
 
 
 def _joined(storage, device):
-    """The storage over the same memory on a device: one for each device, whoever asks."""
+    """The storage over the same memory on a device. There is one for each device."""
     ext = extension()
     with _lock:
         number = ext.share(storage)
@@ -117,7 +120,7 @@ def _joined(storage, device):
 
 
 def alias(tensor, device):
-    """A tensor over the same memory, with the same shape, on another device. The writes of both count for autograd's checks."""
+    """A tensor over the same memory, with the same shape, on another device. A write to either counts for both."""
     storage = storage_of(tensor)
     if tensor.is_conj():
         return alias(tensor.conj(), device).conj()
@@ -131,7 +134,7 @@ def alias(tensor, device):
 
 
 def _span(tensor):
-    """(address, bytes) from a tensor's first to its last element."""
+    """(address, bytes) of the range from a tensor's first to its last element."""
     if tensor.numel() == 0:
         return 0, 0
     low = sum(min(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
@@ -141,15 +144,19 @@ def _span(tensor):
 
 
 def hint(tensor, device, other, stream):
-    """RFC-0023's hints and the prefetch, for the pages of a tensor on their way to a device. other: the GPU that keeps a mapping of the host's pages."""
+    """Gives RFC-0023's hints for a move of a tensor's pages to a device, and queues their migration.
+
+    other: the GPU that still maps the pages when they move to the host.
+    """
     address, size = _span(tensor)
     if size:
         lib = library()
-        lib.check(lib.cdll.gmm_torch_move(address, size, ordinal(device), ordinal(other) if other.type == "cuda" else 0, stream))
+        gpu = ordinal(other) if other.type == "cuda" else 0
+        lib.check(lib.cdll.gmm_torch_move(address, size, ordinal(device), gpu, stream))
 
 
 def record(tensor, device, stream):
-    """Says that a stream of a device uses the memory of a tensor."""
+    """Notes that a stream of a device uses the memory of a tensor."""
     storage = storage_of(tensor)
     if storage is not None and storage.nbytes():
         lib = library()
@@ -157,7 +164,7 @@ def record(tensor, device, stream):
 
 
 def _synchronize(device, stream):
-    """Waits for a stream, or for all of the host backend's default one."""
+    """Waits for the current stream of a CUDA device, else for a stream of the host backend."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
     else:
@@ -165,19 +172,20 @@ def _synchronize(device, stream):
 
 
 def _move(tensor, device, non_blocking):
-    """The alias, with hints, prefetch and synchronisation. No autograd."""
+    """alias() with hints, migration and waits, outside autograd."""
     source = tensor.device
     made = alias(tensor, device)
     gpu = device if device.type == "cuda" else source
     stream = stream_of(gpu)
     captured = capturing(gpu)
     if captured and device.type == "cpu" and not non_blocking:
-        raise RuntimeError("gmm.torch: a tensor cannot go to the host while a CUDA graph is captured, as the host would have to wait; "
+        raise RuntimeError("gmm.torch: a tensor cannot move to the host while a CUDA graph is captured, "
+                           "because the host would have to wait; "
                            "move it before or after, or with non_blocking=True")
-    if source.type == "cuda" and device.type == "cuda":  # another GPU: it must not begin before the first one is done
+    if source.type == "cuda" and device.type == "cuda":  # the other GPU must not start before this one is done
         torch.cuda.current_stream(device).wait_event(torch.cuda.current_stream(source).record_event())
         record(tensor, source, stream_of(source))
-    if not captured:  # hints are no part of a graph
+    if not captured:  # a graph contains no hints
         hint(tensor, device, gpu, stream)
     if gpu.type == "cuda":
         record(tensor, gpu, stream)
@@ -187,7 +195,7 @@ def _move(tensor, device, non_blocking):
 
 
 class _Move(torch.autograd.Function):
-    """The gradient goes back to where the tensor came from, moved or copied as it can be."""
+    """A move with a gradient, which moves back to the source device, or is copied where it cannot move."""
 
     @staticmethod
     def forward(ctx, tensor, device, non_blocking):
@@ -209,7 +217,7 @@ class _Move(torch.autograd.Function):
 
 
 def move(tensor, device, non_blocking):
-    """A managed tensor over the same memory on another device, differentiable."""
+    """A managed tensor over the same memory on another device. Differentiable."""
     if torch.is_grad_enabled() and tensor.requires_grad:
         return _Move.apply(tensor, device, non_blocking)
     return _move(tensor, device, non_blocking)
@@ -219,7 +227,8 @@ def uvm_to(tensor, device, non_blocking=False):
     """See gmm.torch.uvm_to()."""
     device = resolve(device)
     if storage_of(tensor) is None:
-        raise TypeError(f"gmm.torch.uvm_to(): a plain strided tensor on \"cpu\" or \"cuda\" is expected, not {type(tensor).__name__} of layout "
+        raise TypeError("gmm.torch.uvm_to(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
+                        f"not {type(tensor).__name__} of layout "
                         f"{tensor.layout} on {tensor.device}; use .to()")
     if tensor.device == device:
         return tensor
@@ -228,26 +237,29 @@ def uvm_to(tensor, device, non_blocking=False):
     if tensor.numel() == 0:
         return tensor.to(device, copy=True)
     if not is_managed(tensor):
-        raise ValueError("gmm.torch.uvm_to(): the tensor is not managed; make it with set_enabled_uvm() on, or copy it by manage_memory()")
+        raise ValueError("gmm.torch.uvm_to(): the tensor is not managed; make it after set_enabled_uvm(), "
+                         "or copy it with manage_memory()")
     return move(tensor, device, non_blocking)
 
 
 def movable(tensor, device):
-    """Whether .to(device) of a tensor moves: it is managed and nothing but the device changes."""
-    return (device.type in ("cpu", "cuda") and tensor.device.type in ("cpu", "cuda") and tensor.device != device and not tensor.is_neg()
-            and tensor.numel() != 0 and is_managed(tensor))
+    """Whether a tensor can move to a device: it is managed, and the device is another one."""
+    if device.type not in ("cpu", "cuda") or tensor.device.type not in ("cpu", "cuda") or tensor.device == device:
+        return False
+    return not tensor.is_neg() and tensor.numel() != 0 and is_managed(tensor)
 
 
 # Copies into and out of managed memory.
 
 
 def _copied(tensor, kind):
-    """A copy on the same device, in memory of a kind (0: ordinary host memory), differentiable as clone() is."""
+    """A copy on the same device, in memory of a kind (0: ordinary host memory). Differentiable, as clone() is."""
     device = tensor.device
     storage = _empty(torch.uint8, device).untyped_storage()
-    # Dense and not overlapping: as it is; else contiguous, as clone() decides.
+    # As clone() decides: a dense tensor without overlaps has the same strides, any other becomes contiguous.
     pattern = torch.empty_like(tensor, device="meta")
-    nbytes = (sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride())) + 1) * tensor.element_size()
+    last = sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride()))
+    nbytes = (last + 1) * tensor.element_size()
     extension().assign(storage, nbytes, ordinal(device), kind, stream_of(device))
     with torch.no_grad():
         made = _empty(tensor.dtype, device).set_(storage, 0, pattern.size(), pattern.stride())
@@ -256,7 +268,8 @@ def _copied(tensor, kind):
 
 def _check_plain(tensor, what):
     if storage_of(tensor) is None:
-        raise TypeError(f"gmm.torch.{what}(): a plain strided tensor on \"cpu\" or \"cuda\" is expected, not {type(tensor).__name__} of layout "
+        raise TypeError(f"gmm.torch.{what}(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
+                        f"not {type(tensor).__name__} of layout "
                         f"{tensor.layout} on {tensor.device}")
 
 
@@ -269,7 +282,7 @@ def manage_memory(tensor):
     if tensor.device.type == "cpu":
         lib.check(lib.cdll.gmm_torch_host_start(torch.cuda.current_device() if torch.cuda.is_available() else 0))
     elif lib.context.info.backend_name != "cuda":
-        raise RuntimeError("gmm.torch.manage_memory(): gmm's default context is of the host backend; unset GMM_BACKEND")
+        raise RuntimeError("gmm.torch.manage_memory(): gmm's default context has the host backend; unset GMM_BACKEND")
     return _copied(tensor, int(Kind.MANAGED))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of torch.Tensor that know managed memory, and RFC-0023's names in PyTorch."""
+"""Methods of torch.Tensor for managed memory, and RFC-0023's names in PyTorch."""
 import functools
 
 import torch
@@ -10,7 +10,7 @@ _originals = {}
 
 
 def _moved(tensor, device, non_blocking):
-    """The tensor over the same memory on a device; None when a copy is wanted."""
+    """The tensor over the same memory on a device; None when PyTorch shall copy."""
     if device is None or not switches.moves() or managed.storage_of(tensor) is None:
         return None
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
@@ -21,13 +21,13 @@ def _moved(tensor, device, non_blocking):
 
 
 def _host_side_used(tensor, device):
-    """An asynchronous copy reads or writes managed memory of a CPU tensor: it must not be given out again before that is over."""
+    """Notes that an asynchronous copy uses managed memory of a CPU tensor, so that its release is deferred."""
     if tensor.device.type == "cpu" and device.type == "cuda" and managed.is_managed(tensor):
         managed.record(tensor, device, managed.stream_of(device))
 
 
 def _copied(source, made, non_blocking):
-    """After a copy between devices: hints in its direction, as the RFC has it."""
+    """Gives the RFC's hints for the direction of a copy between devices, after it."""
     if not switches.enabled() or made is source or made.device == source.device:
         return made
     gpu = made.device if made.device.type == "cuda" else source.device
@@ -42,7 +42,7 @@ def _copied(source, made, non_blocking):
 
 
 def _dynamo():
-    return torch.compiler.is_compiling()  # what is traced is PyTorch's own method
+    return torch.compiler.is_compiling()  # the compiler shall trace PyTorch's own method
 
 
 def _to(original):
@@ -53,7 +53,7 @@ def _to(original):
         words = {name: value for name, value in kwargs.items() if name != "copy"}
         try:
             device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **words)
-        except (TypeError, RuntimeError):  # copy by its position, or a mistake: PyTorch's own method knows
+        except (TypeError, RuntimeError):  # `copy` by position, or an error: PyTorch's own method handles both
             return original(self, *args, **kwargs)
         if not kwargs.get("copy") and dtype in (None, self.dtype) and memory_format in (None, torch.preserve_format):
             made = _moved(self, device, non_blocking)
@@ -93,7 +93,8 @@ def _copy_(original):
     @functools.wraps(original)
     def copy_(self, src, non_blocking=False):
         original(self, src, non_blocking)
-        if non_blocking and switches.enabled() and isinstance(src, torch.Tensor) and self.device != src.device and not _dynamo():
+        is_asynchronous = non_blocking and isinstance(src, torch.Tensor) and self.device != src.device
+        if is_asynchronous and switches.enabled() and not _dynamo():
             gpu = self.device if self.device.type == "cuda" else src.device
             if managed.storage_of(self) is not None and managed.storage_of(src) is not None:
                 _host_side_used(self, gpu)
@@ -106,7 +107,8 @@ def _copy_(original):
 def _record_stream(original):
     @functools.wraps(original)
     def record_stream(self, stream):
-        # PyTorch's own allocator passes over memory that it did not give out; gmm as PyTorch's allocator is asked by its hook.
+        # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, its hook
+        # hears of the stream.
         if allocator.current() is None and self.device.type == "cuda" and managed.is_managed(self):
             managed.record(self, self.device, stream.cuda_stream)
         return original(self, stream)
@@ -118,8 +120,9 @@ def _share(original):
     @functools.wraps(original)
     def share(self, *args, **kwargs):
         if managed.peers_of(self):
-            raise RuntimeError("gmm.torch: the memory of this CPU storage is shared with tensors on another device, which would be left behind when it goes to "
-                               "shared memory of processes; send clone()")
+            raise RuntimeError("gmm.torch: tensors on another device share the memory of this CPU storage, "
+                               "and would lose it when the storage "
+                               "moves to memory that processes share; send clone()")
         return original(self, *args, **kwargs)
 
     return share
@@ -132,7 +135,7 @@ def _replace(owner, name, wrapper):
 
 
 def patch():
-    """Once: the methods that managed tensors need to be safe and to move."""
+    """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
     with switches.lock():
         if _originals:
             return
@@ -147,7 +150,7 @@ def patch():
 
 
 def install(functions, methods):
-    """Puts the RFC's names where it has them."""
+    """Puts the RFC's names into PyTorch."""
     patch()
     for name, function in functions.items():
         setattr(torch.cuda, name, function)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of PyTorch's memory pools the allocations of a thread go to.
+"""The pool of PyTorch that a thread allocates from.
 
-PyTorch keeps what it freed, and would give it to a tensor of another region: each region has pools of its own. Where several are in use at
-once PyTorch takes the one that was begun first; here the innermost counts, so an outer one is ended meanwhile.
+PyTorch caches what it freed, and would give it to a tensor of another region. So each region has pools of its own.
+Where several pools are in use at once, PyTorch uses the one that was begun first. Here the innermost counts, so this
+module ends the outer use meanwhile.
 
-A pool that goes while any thread allocates to one, or captures a graph, ends the process: ~MemPool() asserts that there is none on its device
-(synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So what is to go waits here until there is none.
+Destroying a pool while a thread allocates from one, or captures a graph, ends the process: ~MemPool() asserts that
+there is none on its device (synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So retired pools wait
+here until there is none.
 """
 import contextlib
 import threading
@@ -17,42 +19,42 @@ class _Threads(threading.local):
 
 
 _threads = _Threads()
-_lock = threading.RLock()  # again by the same thread: the garbage collector may end a with block anywhere
-_busy = 0  # uses of all threads that are begun, and captures
-_gone = []  # pools that nobody wants any more
+_lock = threading.RLock()  # reentrant: the garbage collector may end a with block anywhere
+_busy = 0  # uses and captures of all threads that are under way
+_retired = []  # pools to destroy once nothing is under way
 
 
-def _let_go(torch):
+def _destroy_retired(torch):
     with _lock:
-        # Of captures that the program began itself only this thread's can be seen.
-        if _gone and not _busy and not torch.cuda.is_current_stream_capturing():
-            _gone.clear()
+        # PyTorch tells only of this thread's captures; those of use() and capturing() are counted.
+        if _retired and not _busy and not torch.cuda.is_current_stream_capturing():
+            _retired.clear()
 
 
 def retire(torch, pool):
-    """Takes a pool that nobody wants any more; it goes when it may."""
+    """Destroys a pool as soon as that is safe."""
     with _lock:
-        _gone.append(pool)
-        _let_go(torch)
+        _retired.append(pool)
+        _destroy_retired(torch)
 
 
 @contextlib.contextmanager
 def capturing(torch):
-    """No pool goes inside of its with block."""
+    """Destroys no pool inside its with block."""
     global _busy  # pylint: disable=global-statement
     with _lock:
-        _let_go(torch)
+        _destroy_retired(torch)
         _busy += 1
     try:
         yield
     finally:
         with _lock:
             _busy -= 1
-            _let_go(torch)
+            _destroy_retired(torch)
 
 
 class _Use:
-    """Allocations of the thread on some devices go to one pool each, between begin() and end()."""
+    """Between begin() and end() the thread allocates from one pool on each of some devices."""
 
     def __init__(self, torch, pools):
         self._torch = torch
@@ -74,7 +76,10 @@ class _Use:
 
 @contextlib.contextmanager
 def use(torch, pools, ended=None):
-    """Routes the allocations of this thread to pools, given as pairs of a device and its pool. ended: called after it, when the thread uses none."""
+    """Routes the allocations of this thread to pools, which are pairs of a device and its pool.
+
+    ended: called at the end, while the thread uses no pool.
+    """
     uses = _threads.uses
     outer = uses[-1] if uses else None
     if outer is not None:
@@ -97,14 +102,14 @@ def use(torch, pools, ended=None):
 
 @contextlib.contextmanager
 def use_new(torch, allocator):
-    """The same with pools that go with the block: what was allocated there and freed goes back to the driver at its end."""
+    """use() with new pools. The end of the block destroys them and returns what was freed in them to the driver."""
     pools = []
 
     def drop():
         with _lock:
-            _gone.extend(pool for _, pool in pools)
-            pools.clear()  # an exception's traceback holds this frame for longer
-            _let_go(torch)
+            _retired.extend(pool for _, pool in pools)
+            pools.clear()  # an exception's traceback holds this frame longer
+            _destroy_retired(torch)
 
     try:
         for device in devices(torch):
@@ -117,7 +122,7 @@ def use_new(torch, allocator):
 
 
 def devices(torch):
-    """The current device, and those that this process uses besides. Others would be opened by making a pool there."""
+    """The current device and the others that this process uses. Making a pool on another device would open it."""
     current = torch.cuda.current_device()
     in_use = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     count = torch.cuda.device_count() if in_use else 0
@@ -125,13 +130,16 @@ def devices(torch):
 
 
 def make(torch, device, allocator):
-    """A new pool. It belongs to the device that is current when it is made. allocator: a pluggable one, or None for PyTorch's own."""
+    """A new pool of a device. allocator: a pluggable allocator; None: PyTorch's own."""
     with torch.cuda.device(device):
         return torch.cuda.MemPool() if allocator is None else torch.cuda.MemPool(allocator.allocator())
 
 
 class Pools:
-    """The pools of regions, by a key. Two regions of a key at once, nested or in two threads, have two pools: PyTorch begins none twice."""
+    """The pools of regions, by a key.
+
+    Two regions of a key at once, nested or in two threads, have two pools, because PyTorch cannot begin one twice.
+    """
 
     def __init__(self, torch, allocator=None):
         self._torch = torch
@@ -141,7 +149,7 @@ class Pools:
 
     @contextlib.contextmanager
     def use(self, key):
-        """Routes the allocations of this thread to the key's pools."""
+        """Routes the allocations of this thread to pools of the key."""
         taken = []
         try:
             for device in devices(self._torch):
@@ -157,15 +165,18 @@ class Pools:
                     self._idle[key, device].append(pool)
 
     def clear(self):
-        """Gives the pools up."""
+        """Destroys the idle pools as soon as that is safe."""
         with self._lock:
             idle, self._idle = self._idle, {}
         with _lock:
-            _gone.extend(pool for pools in idle.values() for pool in pools)
+            _retired.extend(pool for pools in idle.values() for pool in pools)
             idle.clear()
-            _let_go(self._torch)
+            _destroy_retired(self._torch)
 
 
 def autograd_stays(torch):
-    """Backward runs on the thread that asks for it: the threads of autograd, of which PyTorch's pools know nothing, allocate nothing meanwhile."""
+    """Runs a backward on the calling thread.
+
+    The threads of autograd, which PyTorch's pools do not route, then allocate nothing.
+    """
     return torch.autograd.set_multithreading_enabled(False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of PyTorch whose memory has a tag of gmm."""
+"""gmm.torch.pool(): PyTorch's pools whose memory has a tag of gmm."""
 import contextlib
 import functools
 import os
@@ -13,20 +13,26 @@ from gmm._torch import allocator, library, managed, pools
 
 
 class _Tagged:
-    """What both kinds of pools have."""
+    """What both kinds of pools share."""
 
     tag = 0
 
     @contextlib.contextmanager
     def use(self, device=None):
-        """torch.cuda.use_mem_pool() that nests: the innermost pool of the thread counts. A backward inside of it stays on the thread."""
+        """torch.cuda.use_mem_pool() that nests: the innermost pool of the thread counts.
+
+        A backward inside of it stays on the thread.
+        """
         device = torch.cuda.current_device() if device is None else managed.ordinal(managed.resolve(device))
         with pools.autograd_stays(torch), pools.use(torch, [(device, self)]):
             yield self
 
 
 class RoutedPool(_Tagged):
-    """A pool when gmm is PyTorch's allocator: threads that allocate to its id get memory of its tag. It has no memory of its own to give up."""
+    """A pool when gmm is PyTorch's allocator: threads that allocate to its id get memory of its tag.
+
+    It has no memory of its own.
+    """
 
     def __init__(self, tag, slot):
         self.tag = tag
@@ -48,20 +54,22 @@ def _mem_pool_class():
 
         def __del__(self):
             if not sys.is_finalizing():
-                pools.retire(torch, self)  # its end may have to wait: see _pools
+                pools.retire(torch, self)  # its end may have to wait: see pools.py
 
     return TaggedPool
 
 
 @functools.lru_cache(maxsize=None)
 def _plug(allocate, deallocate):
-    return torch._C._cuda_customAllocator(allocate, deallocate)  # for good: memory may outlive its pool
+    # For the life of the process: memory may outlive its pool.
+    return torch._C._cuda_customAllocator(allocate, deallocate)
 
 
 def _check_settings():
     conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + "," + os.environ.get("PYTORCH_ALLOC_CONF", "")
     if "expandable_segments:True" in conf:
-        raise RuntimeError("gmm.torch.pool(): PyTorch gives pools no memory of an allocator while expandable_segments is on; take it out of "
+        raise RuntimeError("gmm.torch.pool(): "
+                           "PyTorch's pools use no pluggable allocator while expandable_segments is on; remove it from "
                            "PYTORCH_CUDA_ALLOC_CONF, or call gmm.torch.use()")
 
 
@@ -78,7 +86,8 @@ def make(tag, kind):
     if not torch.cuda.is_available():
         raise RuntimeError("gmm.torch.pool(): PyTorch sees no CUDA device")
     if lib.context.info.backend_name != "cuda":
-        raise RuntimeError(f"gmm.torch.pool(): gmm's default context is of the {lib.context.info.backend_name!r} backend; unset GMM_BACKEND")
+        raise RuntimeError(f"gmm.torch.pool(): gmm's default context has the {lib.context.info.backend_name!r} "
+                           "backend; unset GMM_BACKEND")
     made = _mem_pool_class()(_plug(allocate, deallocate))
     made.tag = number
     return made

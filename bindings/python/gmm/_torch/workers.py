@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes of DataLoader. The driver does not give its managed memory to a forked child: a read there ends the child with a signal. So a loader
-that would take a managed tensor into a forked worker raises an error, in the parent and before the fork."""
+"""Worker processes of DataLoader.
+
+The driver does not map managed memory in a forked child: a read there ends the child with a signal. So a loader that
+would take a managed tensor into a forked worker raises an error, in the parent and before the fork.
+"""
 import functools
 import gc
 import multiprocessing
@@ -10,12 +13,13 @@ import torch
 
 from gmm._torch import library, managed
 
-_MOST = 1_000_000  # objects looked at; a larger dataset is one of numbers, not of tensors
-_SKIPPED = (type, types.ModuleType, types.BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
+_MOST = 1_000_000  # objects visited; a larger dataset consists of numbers, not of tensors
+_SKIPPED = (type, types.ModuleType, types.BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None),
+            torch.dtype, torch.device)
 
 
 def managed_inside(*roots):
-    """A managed tensor that is reachable from some objects, not through modules and globals; None when there is none."""
+    """A managed tensor that is reachable from some objects, but not through modules and globals; else None."""
     seen, found = set(), list(roots)
     while found and len(seen) < _MOST:
         value = found.pop()
@@ -34,22 +38,24 @@ def managed_inside(*roots):
 
 
 def check(loader):
-    """RuntimeError when forked workers would look at managed memory of CUDA."""
+    """RuntimeError when forked workers would read managed memory of CUDA."""
     attached = library.loaded()
     if attached is None or attached.context.info.backend_name != "cuda":
-        return  # the host backend's managed memory is ordinary memory, which a child has as it was
+        return  # the host backend's managed memory is ordinary memory, of which a child has a copy
     context = loader.multiprocessing_context
     method = context.get_start_method() if context is not None else multiprocessing.get_start_method()
     if method != "fork":
         return
     tensor = managed_inside(loader.dataset, loader.collate_fn, loader.worker_init_fn, loader.sampler)
     if tensor is not None:
-        raise RuntimeError(f"gmm.torch: DataLoader would take a managed tensor of shape {tuple(tensor.shape)} into forked workers, where its memory is not "
-                           "there; use multiprocessing_context=\"spawn\", or put unmanage_memory() of it into the dataset")
+        raise RuntimeError(f"gmm.torch: DataLoader would take a managed tensor of shape {tuple(tensor.shape)} into "
+                           "forked workers, where its memory is not "
+                           "mapped; use multiprocessing_context=\"spawn\", "
+                           "or put unmanage_memory() of it into the dataset")
 
 
 def patch():
-    """Once: loaders with workers are checked."""
+    """Makes loaders with workers call check()."""
     from torch.utils.data import dataloader  # pylint: disable=import-outside-toplevel
 
     iterator = dataloader._MultiProcessingDataLoaderIter
@@ -57,7 +63,7 @@ def patch():
 
     @functools.wraps(original)
     def __init__(self, loader):
-        self._shutdown = True  # its __del__ has nothing to end when check() raises
+        self._shutdown = True  # tells its __del__ that there is nothing to end when check() raises
         check(loader)
         original(self, loader)
 
