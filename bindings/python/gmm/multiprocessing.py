@@ -76,7 +76,6 @@ def enable_torch():
     """Lets torch.multiprocessing send PyTorch tensors over gmm's memory without a copy. Imports PyTorch.
 
     A second call does nothing.
-
     This is for programs that make tensors over gmm's memory by DLPack. `import gmm.torch` calls it, and so does the
     arrival of such a tensor.
     """

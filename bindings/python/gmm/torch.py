@@ -140,7 +140,6 @@ def install(move_on_copy=True):
     """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
     A second call does nothing.
-
     torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, uvm_to. Tensor: is_managed, manage_memory,
     unmanage_memory, uvm_to.
     """

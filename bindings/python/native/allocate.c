@@ -280,7 +280,7 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
   "bytes read as zero."
 #define ARRAY_ARGUMENTS \
   "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False)\n--\n\n"
-#define EMPTY_TEXT "Allocates an Array. What its elements are is undefined. The options are those of alloc()."
+#define EMPTY_TEXT "Allocates an Array with undefined elements. The options are those of alloc()."
 #define ZEROS_TEXT                                                                                               \
   "Allocates an Array whose elements read as zero, filled in the order of the stream. The options are those of " \
   "alloc()."

@@ -98,10 +98,9 @@ PyTypeObject Buffer_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc =
         PyDoc_STR("A block of memory of a context.\n\n"
-                  "It gives itself back when it is closed, when a with block ends, and at last when nobody refers to "
-                  "it any more. While a\n"
-                  "memoryview, an array of another package or a DLPack tensor looks at it, giving it back is refused "
-                  "with BufferError.\n\n"
+                  "close(), the end of a with block, or the end of the last reference frees it. While a memoryview, an "
+                  "array of another\n"
+                  "package or a DLPack tensor views it, a free raises BufferError.\n\n"
                   "Where the host reaches the memory (HOST and MANAGED memory, and every kind on the host backend) it "
                   "has the buffer protocol:\n"
                   "memoryview(buffer) and numpy.frombuffer(buffer) see the same bytes. They do not wait for streams."),

@@ -36,8 +36,10 @@ def test_use_after_close_never_reaches_the_library(host):
     address = buffer.address
     buffer.close()
     other = host.alloc(MIB)  # very likely the same address
-    for call in (lambda: buffer.address, lambda: buffer.fill(1), lambda: buffer.info, lambda: memoryview(buffer), lambda: buffer.ipc_export(),
-                 lambda: host.query(buffer), lambda: other.copy_from(buffer), lambda: buffer.move(0), lambda: buffer.__dlpack__()):
+    for call in (lambda: buffer.address, lambda: buffer.fill(1), lambda: buffer.info, lambda: memoryview(buffer),
+                 lambda: buffer.ipc_export(),
+                 lambda: host.query(buffer), lambda: other.copy_from(buffer), lambda: buffer.move(0),
+                 lambda: buffer.__dlpack__()):
         with pytest.raises(gmm.ClosedError) as caught:
             call()
         assert caught.value.code == gmm.InvalidHandleError.code and isinstance(caught.value, ValueError)
@@ -208,8 +210,10 @@ def test_wrong_types(host):
     stream = host.stream()
     from gmm import _native
 
-    for call in (lambda: _native.gmm_alloc(stream, 1, None), lambda: _native.gmm_alloc(None, 1, None), lambda: _native.gmm_stream_synchronize(host, host),
-                 lambda: host.query("x"), lambda: host.alloc("x"), lambda: stream.call(3), lambda: host.free(1.5), lambda: host.pin(3)):
+    for call in (lambda: _native.gmm_alloc(stream, 1, None), lambda: _native.gmm_alloc(None, 1, None),
+                 lambda: _native.gmm_stream_synchronize(host, host),
+                 lambda: host.query("x"), lambda: host.alloc("x"), lambda: stream.call(3), lambda: host.free(1.5),
+                 lambda: host.pin(3)):
         with pytest.raises(TypeError):
             call()
     with pytest.raises(OverflowError):
@@ -337,7 +341,8 @@ def test_errors_are_python_errors_too():
 
     constants = [name for name in dir(_native) if name.startswith("GMM_ERROR_")]
     assert len(codes) == len(constants) > 30
-    assert (gmm.NotReadyError.code, gmm.NotReadyError.name) == (_native.GMM_NOT_READY, _native.gmm_result_name(_native.GMM_NOT_READY))
+    assert (gmm.NotReadyError.code, gmm.NotReadyError.name) == (_native.GMM_NOT_READY,
+                                                                _native.gmm_result_name(_native.GMM_NOT_READY))
     assert all(_native.gmm_result_name(code) == made.name for code, made in codes.items())
 
 
@@ -346,12 +351,13 @@ def test_no_backend_is_an_error():
         gmm.Context("sycl")
     with pytest.raises(ValueError, match="metal"):
         gmm.Context("metal")
-    done = subprocess.run([sys.executable, "-c", "import gmm; gmm.Context()"], env={**os.environ, "GMM_BACKEND": "nonsense"}, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", "import gmm; gmm.Context()"],
+                          env={**os.environ, "GMM_BACKEND": "nonsense"}, capture_output=True, text=True)
     assert done.returncode == 1 and "gmm.InvalidValueError" in done.stderr
 
 
 def test_a_cached_allocation_keeps_the_interpreter(host):
-    """What the thread has at hand needs no turn of another thread; what it has not leaves the interpreter to the others."""
+    """A block of the thread's cache comes with the GIL held; any other allocation releases it."""
     code = """
 import sys, threading, time
 import gmm

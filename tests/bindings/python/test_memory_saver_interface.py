@@ -20,8 +20,10 @@ def test_signatures():
     """As torch_memory_saver 0.0.10 has them."""
     saver = memory_saver.TorchMemorySaver
     expected = {
-        "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False), ("cpu_backup_backend", None)],
-        "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None), ("capture_error_mode", "global"), ("tag", "default"),
+        "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False),
+                   ("cpu_backup_backend", None)],
+        "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None),
+                       ("capture_error_mode", "global"), ("tag", "default"),
                        ("enable_cpu_backup", False), ("cpu_backup_backend", None)],
         "disable": [],
         "pause": [("tag", None)],
@@ -32,14 +34,16 @@ def test_signatures():
     for name, parameters in expected.items():
         found = list(inspect.signature(getattr(saver, name)).parameters.values())[1:]
         assert [(parameter.name, parameter.default) for parameter in found] == parameters, name
-    for name, settable in (("enabled", False), ("hook_mode", True), ("memory_margin_bytes", True), ("retain_cpu_backup", True)):
+    for name, settable in (("enabled", False), ("hook_mode", True), ("memory_margin_bytes", True),
+                           ("retain_cpu_backup", True)):
         assert (getattr(saver, name).fset is not None) == settable
     assert isinstance(memory_saver.torch_memory_saver, saver)
     assert not inspect.signature(memory_saver.configure_subprocess).parameters
 
 
 def test_nothing_imports_torch():
-    code = "import sys, gmm.memory_saver as torch_memory_saver, gmm.vllm; torch_memory_saver.torch_memory_saver.hook_mode = 'torch'; assert 'torch' not in sys.modules"
+    code = ("import sys, gmm.memory_saver as torch_memory_saver, gmm.vllm\n"
+            "torch_memory_saver.torch_memory_saver.hook_mode = 'torch'\nassert 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -174,7 +174,8 @@ def test_event(context):
 @pytest.mark.parametrize("kind", [Kind.VMM, Kind.HOST, Kind.DEVICE])
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_argument_of_a_process(context, kind, method):
-    need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE and context.info.backend_name == "cuda" else Capability.EXPORT_FD, kind)
+    need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE
+         and context.info.backend_name == "cuda" else Capability.EXPORT_FD, kind)
     with context.alloc(MIB + 1000, kind) as buffer:
         buffer.fill(0x11)
         run(multiprocessing.get_context(method).Process(target=check_and_fill, args=(buffer, MIB + 1000, 0x11, 0x22)))
@@ -367,12 +368,16 @@ def test_receipts_of_others_count_for_nothing(host):
 
 
 def test_a_receipt_that_cannot_be_sent_is_told(host, monkeypatch):
-    """The receiver has its memory, and a warning. A sender that has ended needs no receipt: there is no warning then."""
+    """The receiver has its memory, and a warning.
+
+    A sender that has ended needs no receipt: there is no warning then.
+    """
     from gmm._multiprocessing import transit
     from gmm._multiprocessing.parcel import Parcel, export
 
     monkeypatch.setattr(transit, "REPLY_SECONDS", 0.05)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+    address = socket.AF_UNIX, socket.SOCK_DGRAM
+    with socket.socket(*address) as silent, socket.socket(*address) as other:
         silent.bind(b"\0gmm-test-" + secrets.token_hex(16).encode())
         other.setblocking(False)
         with pytest.raises(BlockingIOError):

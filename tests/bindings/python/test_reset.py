@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def test_reset_ends_memory_before_other_threads_run():
-    """A reset waits for the devices: what another thread sees meanwhile is closed, and it can do nothing with the context."""
+    """A reset waits for the devices. Meanwhile another thread sees closed memory, and its calls are refused."""
     context = open_context("host")
     stream, go, entered = context.stream(), threading.Event(), threading.Event()
     buffer, dropped = context.alloc(MIB), context.alloc(MIB)
@@ -34,7 +34,8 @@ def test_reset_ends_memory_before_other_threads_run():
         assert buffer.closed and array.closed
         with pytest.raises(gmm.ClosedError):
             buffer.address
-        for call in (lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close, context.close):
+        for call in (lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
+                     context.close):
             with pytest.raises(RuntimeError, match="reset|use it"):
                 call()
         buffer.free()  # as of any closed buffer
@@ -87,11 +88,15 @@ SLOW_CALLS = """
 #include <stdatomic.h>
 #include <unistd.h>
 _Atomic int wait_in_free, wait_in_reset, inside, frees;
-int gmm_free_cached(void *context, void *memory, void *stream) { (void)context, (void)memory, (void)stream; return 2; /* GMM_NOT_READY */ }
+int gmm_free_cached(void *context, void *memory, void *stream) {
+  (void)context, (void)memory, (void)stream;
+  return 2; /* GMM_NOT_READY */
+}
 int gmm_free(void *context, void *memory, void *stream) {
   while (wait_in_free) { inside = 1; usleep(100); }
   frees++;
-  return ((int (*)(void *, void *, void *))dlsym(dlopen("libgmm.so.0", RTLD_NOW | RTLD_NOLOAD), "gmm_free"))(context, memory, stream);
+  void *library = dlopen("libgmm.so.0", RTLD_NOW | RTLD_NOLOAD);
+  return ((int (*)(void *, void *, void *))dlsym(library, "gmm_free"))(context, memory, stream);
 }
 int gmm_reset(void *context) {
   (void)context;
@@ -122,7 +127,8 @@ def meanwhile(flag, call, check):
 
 
 def run_slow(library, code):
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", SLOW_PROGRAM + code, str(library)], env={**os.environ, "LD_PRELOAD": str(library)},
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", SLOW_PROGRAM + code, str(library)],
+                          env={**os.environ, "LD_PRELOAD": str(library)},
                           capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 

@@ -143,7 +143,8 @@ def planted(tmp_path):
     "def late():\n    from planted import a\n    return a\n",
     "def late():\n    from planted import a  # lazy:\n    return a\n",
     "from planted import a  # lazy: what is imported at once cannot be lazy\n",
-], ids=["name", "module", "dotted", "relative name", "relative module", "in a function", "without a reason", "not in a function"])
+], ids=["name", "module", "dotted", "relative name", "relative module", "in a function", "without a reason",
+        "not in a function"])
 def test_a_planted_cycle_is_found(planted, text):
     assert planted() is None
     assert planted("room/b.py", text) == ["planted.a", "planted.room.b", "planted.a"]

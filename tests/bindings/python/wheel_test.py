@@ -15,7 +15,8 @@ import gmm
 installed = pathlib.Path(gmm.__file__).parent
 assert installed.is_relative_to(sys.prefix), installed
 source = pathlib.Path(sys.argv[1])
-missing = {file for file in source.rglob("*.py*") if "__pycache__" not in file.parts and not (installed / file.relative_to(source)).is_file()}
+files = {file.relative_to(source) for file in source.rglob("*.py*") if "__pycache__" not in file.parts}
+missing = {file for file in files if not (installed / file).is_file()}
 assert not missing, missing
 import gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.torch, gmm.vllm  # none needs its library yet
 try:
@@ -51,13 +52,16 @@ def main(root):
         python = folder / "venv" / "bin" / "python"
         pip = [str(python), "-m", "pip"]
         # What the build needs comes from PyPI: without it nothing can be said about the wheel.
-        reached = subprocess.run([*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"],
+        download = [*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"]
+        reached = subprocess.run(download,
                                  env=environment, capture_output=True, text=True, check=False)
         if reached.returncode != 0:
             print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
             return 77
         subprocess.run([*pip, "install", "-q", root], env=environment, check=True, cwd=folder)
-        done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM, str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment, capture_output=True, text=True, check=False, cwd=folder)
+        done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM,
+                               str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
+                               capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)
         return 0 if done.returncode == 0 and not done.stderr else 1
 

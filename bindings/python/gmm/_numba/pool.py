@@ -129,8 +129,10 @@ class Pool:
         return self.context
 
     def alloc(self, size, kind):
-        """A buffer that every stream may use at once, like memory of cuMemAlloc(). When memory is short, it waits for
-        deferred releases."""
+        """A buffer that every stream may use at once, like memory of cuMemAlloc().
+
+        When memory is short, the call waits for deferred releases.
+        """
         context = self.open()
         self.frees.collect(limit=self._limit)
         try:
