@@ -6,11 +6,12 @@ Usage: figures.py run   --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers
                         [--seconds N] [--patience F]
        figures.py commands --backend host|cuda        prints what `run` runs, by name
        figures.py show  ROWS                          prints the judgement and every row, as Markdown
-       figures.py write [--readme FILE] [ROWS...]     puts the table of figures between the marks of the README
-       figures.py check [--readme FILE] [ROWS...]     exit code 1 when the README has another table
+       figures.py write [--readme FILE] [ROWS...]     puts the figures between the marks of the README
+       figures.py check [--readme FILE] [ROWS...]     exit code 1 when the README has others
        figures.py merge OLD NEW -o ROWS               takes from OLD the commands that NEW did not run
 
 ROWS is a file of results/: a line about the run, then each row as gmm-bench printed it, with the name of its command.
+Without --readme, `write` and `check` take the README of this folder, and the one of the project with a few figures.
 `run` needs only Python and gmm-bench, so rows may come from another machine. It prints one line a command and one line
 a figure. A command that fails or takes too long does not end the others: its figures are MISSED, as not measured.
 The exit code of `run` is 1 when a command failed; the rows of the others are written all the same.
@@ -31,6 +32,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/bench"
+README, TOP_README = HERE / "README.md", ROOT / "README.md"
 RESULTS = [HERE / "results/host.json", HERE / "results/cuda.json"]
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 TRACES = ["gpt_train", "gpt2_small_train", "graph_train", "streams_mixed"]
@@ -213,6 +215,18 @@ def figures():
         of_gpu_pause("kept in pageable memory: GB/s", "pause-pageable", field("gbps"), 25),
         of_gpu_pause("kept in a file: of O_DIRECT's bandwidth", "pause-file", faster("direct_write"), 0.8),
     ]
+
+
+# What the README of the project has of them, in words for those who do not know the commands.
+TOP_FIGURES = {
+    "pair: times faster than PyTorch": "times faster than PyTorch's allocator, one thread",
+    "8 threads: times faster than PyTorch": "the same on 8 threads",
+    "mixed: times faster than PyTorch": "the same with mixed sizes, replaced at random",
+    "pair: times faster than cudaMallocAsync": "times faster than cudaMallocAsync",
+    "gpt_train: peak reserved/requested": "GPU memory reserved over requested, training of a GPT",
+    "1,000 x 2 MiB dropped: times faster than a handle a block": "pause and resume: times faster than a handle a block",
+    "kept, arena warm: of pinned memcpy's bandwidth": "pause and resume with contents: of a pinned copy's bandwidth",
+}
 
 
 # --- rows -------------------------------------------------------------------------------------------------------
@@ -445,40 +459,46 @@ def cell(figure, backend, rows):
     return round_text(worst[0]) + ("" if figure.is_met(worst[0]) else " **missed**")
 
 
-def readme_text(paths):
-    """The table of the README: a column for each file of rows."""
-    files = [read(path) for path in paths]
-    fakes = [about["device"] for about, _ in files if "Fake" in about["device"]]
-    if fakes:
-        raise ValueError("these rows are of the fake CUDA driver and are no figures")
+def readme_text(files):
+    """The table of this folder's README: a column for each file of rows."""
     lines = [line for about, _ in files for line in textwrap.wrap(
         f"- **{about['backend']}**: {' '.join(introduction(about))}", 118, subsequent_indent="  ",
         break_on_hyphens=False)] + [""]
-    lines += table(["figure", "goal", *(about["backend"] for about, _ in files), "command"],
-                   [[figure.words, figure.goal_text(), *(cell(figure, about["backend"], rows) for about, rows in files),
-                     ", ".join(f"`{name}`" for name in figure.runs)]
-                    for figure in figures()])
-    return "\n".join(lines).rstrip()
+    return lines + table(["figure", "goal", *(about["backend"] for about, _ in files), "command"],
+                         [[figure.words, figure.goal_text(),
+                           *(cell(figure, about["backend"], rows) for about, rows in files),
+                           ", ".join(f"`{name}`" for name in figure.runs)] for figure in figures()])
+
+
+def top_text(files):
+    """The table of the project's README: a few figures of the GPU."""
+    about, rows = next(pair for pair in files if pair[0]["backend"] == "cuda")
+    by_words = {figure.words: figure for figure in figures()}
+    return table([f"worst of all kinds and sizes, {about['device']}", "measured", "goal"],
+                 [[words, cell(by_words[name], "cuda", rows), by_words[name].goal_text()]
+                  for name, words in TOP_FIGURES.items()])
 
 
 def write(arguments):
-    """Puts the table into the README, or only looks whether it is there."""
-    readme = arguments.readme.read_text(encoding="utf-8")
-    if BEGIN not in readme or END not in readme:
-        print(f"figures.py: {arguments.readme} has no marks {BEGIN} and {END}", file=sys.stderr)
+    """Puts the figures into the READMEs, or only looks whether they are there."""
+    files = [read(path) for path in arguments.rows or RESULTS]
+    if any("Fake" in about["device"] for about, _ in files):
+        print("figures.py: these rows are of the fake CUDA driver and are no figures", file=sys.stderr)
         return EXIT_FAILED
-    try:
-        text = readme_text(arguments.rows or RESULTS)
-    except ValueError as error:
-        print(f"figures.py: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    before, rest = readme.split(BEGIN, 1)
-    wanted = f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}"
-    if arguments.part == "check":
-        if wanted != readme:
-            print(f"figures.py: {arguments.readme} is not what the rows say: run `figures.py write`", file=sys.stderr)
-        return EXIT_GOOD if wanted == readme else EXIT_FAILED
-    arguments.readme.write_text(wanted, encoding="utf-8")
+    targets = [(arguments.readme, readme_text)] if arguments.readme else [(README, readme_text), (TOP_README, top_text)]
+    for path, text_of_files in targets:
+        readme = path.read_text(encoding="utf-8")
+        if BEGIN not in readme or END not in readme:
+            print(f"figures.py: {path} has no marks {BEGIN} and {END}", file=sys.stderr)
+            return EXIT_FAILED
+        before, rest = readme.split(BEGIN, 1)
+        text = "\n".join(text_of_files(files)).rstrip()
+        wanted = f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}"
+        if arguments.part == "write":
+            path.write_text(wanted, encoding="utf-8")
+        elif wanted != readme:
+            print(f"figures.py: {path} is not what the rows say: run `figures.py write`", file=sys.stderr)
+            return EXIT_FAILED
     return EXIT_GOOD
 
 
@@ -506,7 +526,7 @@ def main():
     for name in ("write", "check"):
         part = parts.add_parser(name)
         part.add_argument("rows", type=pathlib.Path, nargs="*")
-        part.add_argument("--readme", type=pathlib.Path, default=HERE / "README.md")
+        part.add_argument("--readme", type=pathlib.Path)
     merging = parts.add_parser("merge")
     merging.add_argument("old", type=pathlib.Path)
     merging.add_argument("new", type=pathlib.Path)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every command behind the figures. Writes the rows into tests/bench/results, the table of the figures into
-# tests/bench/README.md and the pictures beside it.
+# Runs every command behind the figures. Writes the rows into tests/bench/results, the figures into README.md and
+# tests/bench/README.md, and the pictures beside it.
 #
 # Usage: tests/bench/figures.sh [host|cuda] [BUILD]      default: host build
 #   PEERS=DIR   where gmm_bench_*.so are; default: beside gmm-bench
@@ -39,7 +39,7 @@ if ! python3 tests/bench/plot.py --check; then
   setup_python matplotlib || { echo "no picture: $setup_reason"; exit 0; }
   python=$setup_venv/bin/python
 fi
-written="tests/bench/README.md, $rows"
+written="README.md, tests/bench/README.md, $rows"
 for bench in pair pause; do
   # On the host backend a pause copies nothing, so its picture would compare calls of the system.
   if [ "$backend-$bench" = host-pause ] || ! grep -q "\"bench\": \"$bench\"" "$rows"; then continue; fi

@@ -155,7 +155,7 @@ def test_pictures(folder):
 
 def main():
     done = figures("check")
-    tap.check(done.returncode == 0, "tests/bench/README.md has the figures of results/", [done.stderr])
+    tap.check(done.returncode == 0, "both READMEs have the figures of results/", [done.stderr])
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         path = test_judgement(folder)
