@@ -72,17 +72,19 @@ final class Replay {
     /** Runs the trace twice in a context of its own and prints its line. */
     static void run(String path) throws IOException {
         Replay replay = new Replay(path);
-        // The virtual machine compiles what runs often: a context that nobody looks at bears that.
+        // The virtual machine compiles what runs often; a context that is not measured pays for that.
         replay.both();
         long[] figures = replay.both();
-        System.out.printf(Locale.ROOT, "%-17s %-13d %-13s %-13s %-7.3f %-13d %d%n", replay.name, replay.count, Tour.mib(replay.peak), Tour.mib(figures[0]),
+        System.out.printf(Locale.ROOT, "%-17s %-13d %-13s %-13s %-7.3f %-13d %d%n", replay.name, replay.count,
+            Tour.mib(replay.peak), Tour.mib(figures[0]),
             (double) figures[0] / replay.peak, figures[1], figures[2]);
     }
 
     /** Peak reserved bytes and nanoseconds an operation of two passes in a fresh context. */
     private long[] both() {
         List<Stream> streams = new ArrayList<>(List.of(Stream.DEFAULT));
-        try (Context context = Context.open(new ContextOptions().hostMemory(16L << 30)); Heap heap = context.heap(new HeapOptions().kind(Kind.VMM))) {
+        try (Context context = Context.open(new ContextOptions().hostMemory(16L << 30));
+             Heap heap = context.heap(new HeapOptions().kind(Kind.VMM))) {
             while (streams.size() < streamNumbers.size()) {
                 streams.add(context.stream(0));
             }
@@ -94,7 +96,7 @@ final class Replay {
         }
     }
 
-    /** Nanoseconds an operation. What is still live at the end is freed. */
+    /** Returns nanoseconds an operation. It frees what is live at the end. */
     private long pass(Context context, Heap heap, List<Stream> list) {
         Stream[] streams = list.toArray(new Stream[0]);
         long[] live = new long[highest + 1];
