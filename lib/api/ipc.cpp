@@ -41,17 +41,19 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_config *config)
     GMM_TRY(check_zero(copy.reserved, "gmm_ipc_config.reserved"));
     if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_config", "users"));
     if (copy.user_count > IpcPolicy::kMaxUsers)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_config.user_count = %u; at most %u users can share.",
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_config.user_count = %u: at most %u users can share; name fewer.",
                   copy.user_count, IpcPolicy::kMaxUsers);
     if (copy.user_count != 0 && copy.directory == nullptr)
-      return fail(GMM_ERROR_INVALID_VALUE,
-                  "gmm_ipc_config.directory is NULL where users are named: the usual places are closed to them; set a "
-                  "directory.");
+      return fail(
+          GMM_ERROR_INVALID_VALUE,
+          "gmm_ipc_config.directory is NULL and users are named: the default directories are closed to them; set a "
+          "directory.");
     if (copy.directory != nullptr) {
       const uint64_t length = std::strlen(copy.directory);
       if (copy.directory[0] != '/' || length >= sizeof policy.directory)
         return fail(GMM_ERROR_INVALID_VALUE,
-                    "gmm_ipc_config.directory = \"%.200s\": it must be an absolute path of less than %zu bytes.",
+                    "gmm_ipc_config.directory = \"%.200s\" is relative or too long; pass an absolute path of less than "
+                    "%zu bytes.",
                     copy.directory, sizeof policy.directory);
       std::memcpy(policy.directory, copy.directory, length + 1);
     }
@@ -68,7 +70,7 @@ gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_ty
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
   if (status.ok()) status = check_not_null(fd, "gmm_ipc_export_fd", "fd");
   if (status.ok() && type > GMM_FD_DMA_BUF)
-    status = fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_export_fd: type = %u; memory is exported as %s.", type,
+    status = fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_export_fd: type = %u is no type for an export; pass %s.", type,
                   "GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF");
   if (status.ok()) status = context->sharing.export_fd(memory, type, fd, offset, size);
   return result_of(status);
@@ -84,7 +86,7 @@ gmm_result gmm_import_fd(gmm_context *context, int32_t fd, const gmm_import_fd_d
     GMM_TRY(check_flags(copy.flags, 0, "gmm_import_fd_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_import_fd_desc.type = %u is no type of descriptor.", copy.type);
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_import_fd_desc.type = %u is no GMM_FD_* value; pass one.", copy.type);
     return context->sharing.import_fd(fd, copy.type, copy.size, Device{copy.device}, out);
   };
   return result_of(import());

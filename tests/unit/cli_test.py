@@ -121,7 +121,7 @@ def test_binary_traces(folder):
 
     whole = traced.read_bytes()
     (folder / "cut.trace").write_bytes(whole[:-40])
-    expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0, err="not whole: its end is missing.* 8 bytes")
+    expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0, err="incomplete: its end is missing.* 8 bytes")
     for name, data, message in [
             ("only a header", whole[:64], "trace is empty"), ("a cut header", whole[:63], "byte 63: the file ends in its header"),
             ("another version", whole[:8] + b"\x07" + whole[9:], "byte 8: version 7 .* reads version 1"),
