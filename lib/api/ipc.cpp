@@ -53,7 +53,8 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_config *config)
       const uint64_t length = std::strlen(copy.directory);
       if (copy.directory[0] != '/' || length >= sizeof policy.directory)
         return fail(GMM_ERROR_INVALID_VALUE,
-                    "gmm_ipc_config.directory = \"%.200s\": it must be an absolute path of less than %zu bytes.",
+                    "gmm_ipc_config.directory = \"%.200s\" is relative or too long; pass an absolute path of less than "
+                    "%zu bytes.",
                     copy.directory, sizeof policy.directory);
       std::memcpy(policy.directory, copy.directory, length + 1);
     }

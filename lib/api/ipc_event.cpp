@@ -7,7 +7,7 @@ namespace {
 
 Status make_event(Context &context, Device device, gmm_event **out) {
   gmm_event *event = context.core.allocator.create<gmm_event>();
-  if (event == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
+  if (event == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for an event; free memory.");
   event->context = &context;
   event->device = device;
   *out = event;

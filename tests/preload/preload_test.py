@@ -141,7 +141,7 @@ def test_choices():
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"), ("GMM_PRELOAD", "device,,host", "off, on, regions"), ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
                                    ("GMM_PRELOAD_KIND", "soft", "vmm or device"), ("TMS_INIT_ENABLE", "maybe", "1 or 0"), ("TMS_INIT_CPU_BACKUP_BACKEND", "tape", "pinned or mmap")):
         expect(f"{variable}={value} is not taken for something", run(program("driver_user"), "entry", "forwarded", LD_PRELOAD=LIBRARY, **{variable: value}), 0,
-               err=f"^gmm preload: {variable}={value} is not understood and ignored; it takes {takes}.*\n$")
+               err=f"^gmm preload: {variable}={value} is unknown and ignored; set it to {takes}.*\n$")
 
 
 IN_PYTHON = """

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where pages live: advice, prefetch, moves.
+// Where the pages of a block lie: advice, prefetch and moves. The functions keep no state. A move of VMM memory holds
+// the heap's lock.
 #ifndef GMM_ENGINE_RANGE_RESIDENCY_H
 #define GMM_ENGINE_RANGE_RESIDENCY_H
 
