@@ -21,6 +21,9 @@ static bool find_fake_driver(void) {
 }
 
 static const operation *current;
+static void take(void (*step)(void)) {
+  if (step != NULL) step();
+}
 static int current_error;
 
 // Page-locked memory for contents, or to copy through, is there for the next pause, whether this one failed or not.
@@ -69,7 +72,7 @@ static bool fail_at(uint64_t k) {
   context = open_context(0);
   read_device(0);
   kind = current->kind;
-  current->prepare();
+  take(current->prepare);
   int known = atomic_load(&check_state.failures);
   gmm_statistics counters = stats();
   live_now(&before);
@@ -92,7 +95,7 @@ static bool fail_at(uint64_t k) {
                   "not a result of a failing driver: %s: %s", gmm_result_name(result), message);
     live_now(&now);
     if (current->may_cache) {
-      current->before();
+      take(current->before);
     } else if (!current->may_have_begun) {
       CHECK_MESSAGE(same_memory(&before, &now), "held before: " LIVE_FORMAT "; after the failure: " LIVE_FORMAT,
                     LIVE(before), LIVE(now));
@@ -100,17 +103,17 @@ static bool fail_at(uint64_t k) {
       CHECK_MESSAGE(same_counters(&counters, &after),
                     "counted before: " COUNTERS_FORMAT "; after the failure: " COUNTERS_FORMAT, COUNTERS(counters),
                     COUNTERS(after));
-      current->before();
+      take(current->before);
     }
     gmm_result again = current->run();
     CHECK_MESSAGE(again == GMM_OK || (current->may_have_begun && again == GMM_UNCHANGED), "the retry gave %s: %s",
                   gmm_result_name(again), again < 0 ? gmm_last_error_message() : "");
-    if (again == GMM_OK || again == GMM_UNCHANGED) current->after();
+    if (again == GMM_OK || again == GMM_UNCHANGED) take(current->after);
   } else {
     CHECK_MESSAGE(result == GMM_OK, "%s", gmm_result_name(result));
-    current->after();
+    take(current->after);
   }
-  current->finish();
+  take(current->finish);
   CHECK_EQUAL(stats().live_blocks, 0);
   gmm_result released = gmm_context_release(context);
   CHECK_MESSAGE(released == GMM_OK, "release: %s: %s", gmm_result_name(released), gmm_last_error_message());

@@ -8,6 +8,7 @@
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
+// A step that is NULL does nothing.
 typedef struct operation {
   const char *name;
   gmm_kind kind;
@@ -22,7 +23,7 @@ typedef struct operation {
 } operation;
 
 enum { BLOCKS = 3 };
-static const uint64_t sizes[BLOCKS] = {3000, 300000, 5 * 1048576 + 100};
+static const uint64_t sizes[BLOCKS] = {3000, 300000, 2 * 1048576 + 100};
 static void *blocks[BLOCKS];
 static gmm_tag tag;
 static gmm_stream stream, other_stream;
@@ -30,8 +31,6 @@ static gmm_heap *heap;
 static gmm_event *event;
 static void (*live_now)(fake_cuda_live_t *out);
 static uint8_t own[64 * 1024] __attribute__((aligned(4096)));
-
-static void nothing(void) {}
 
 // --- alloc and free ------------------------------------------------------------------------------------------------------
 static uint32_t alloc_flags;
@@ -440,7 +439,9 @@ static void end_event(void) {
 }
 
 static const operation operations[] = {
+#define OPERATION(words, ...) {.name = words, __VA_ARGS__},
 #include "kth_operations.def"
+#undef OPERATION
 };
 static const unsigned operation_count = sizeof operations / sizeof operations[0];
 
