@@ -169,7 +169,7 @@ static void trim_waits_for_the_work(void) {
   open_streams();
   void *block = ALLOC_STREAM(5 * MIB, a);
   gate hold;
-  gate_close(&hold, a, 0.3);
+  gate_close(&hold, a, 0.05);
   OK(gmm_fill(context, block, 1, 5 * MIB, a));
   OK(gmm_free(context, block, a));
   uint64_t bytes = 0;
@@ -189,7 +189,7 @@ static void destroyed_streams_leave_good_memory(void) {
   void *freed[8];
   for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
   gate hold;
-  gate_close(&hold, a, 0.2);
+  gate_close(&hold, a, 0.05);
   for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
   for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
   OK(gmm_stream_destroy(context, a));
@@ -219,7 +219,7 @@ static void forgotten_streams_leave_good_memory(void) {
   open_streams();
   void *freed = ALLOC_STREAM(SIZE, a);
   gate hold;
-  gate_close(&hold, a, 0.2);
+  gate_close(&hold, a, 0.05);
   OK(gmm_free(context, freed, a));
   OK(gmm_stream_forget(context, a));
   CHECK(atomic_load(&hold.passed) == 1);

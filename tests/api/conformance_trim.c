@@ -76,7 +76,7 @@ static void reset_ends_all_blocks(void) {
   gmm_stream stream = 0;
   MUST(gmm_stream_create(context, device, &stream));
   gate hold;
-  gate_close(&hold, stream, 0.2);
+  gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, blocks[59], 1, 500, stream));
   if (kind == GMM_KIND_VMM) {
     gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};

@@ -18,7 +18,8 @@ import java.util.concurrent.TimeoutException;
 
 /** The steps of tests/bindings/SMOKE.md about pause, resume, tickets and kept contents. */
 final class PauseTest {
-    private static final int SIZE = 64 << 20;
+    private static final int SIZE = 4 << 20;
+    private static final int LARGE = 64 << 20; // several chunks, so that progress is told between them
 
     private final Context context;
 
@@ -51,31 +52,36 @@ final class PauseTest {
     }
 
     private Buffer alloc(Tag tag) {
-        Buffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
-        buffer.write(0, SmokeTest.pattern(SIZE));
+        return alloc(tag, SIZE);
+    }
+
+    private Buffer alloc(Tag tag, int size) {
+        Buffer buffer = context.alloc(size, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
+        buffer.write(0, SmokeTest.pattern(size));
         return buffer;
     }
 
     private static void checkContents(Buffer buffer) {
-        SmokeTest.sameBytes(SmokeTest.pattern(SIZE), buffer.read(0, SIZE), "the contents");
+        int size = (int) buffer.size();
+        SmokeTest.sameBytes(SmokeTest.pattern(size), buffer.read(0, size), "the contents");
     }
 
     void progress() throws Exception {
         Tag tag = context.tag("progress", Contents.HOST, 0);
-        try (Buffer buffer = alloc(tag)) {
+        try (Buffer buffer = alloc(tag, LARGE)) {
             List<Long> told = new ArrayList<>();
             long went = tag.pause(new PauseOptions().progress((done, total) -> {
-                same((long) SIZE, total, "all bytes");
+                same((long) LARGE, total, "all bytes");
                 return told.add(done);
             }));
-            same((long) SIZE, told.get(told.size() - 1), "the last that is told");
+            same((long) LARGE, told.get(told.size() - 1), "the last that is told");
             List<Long> sorted = new ArrayList<>(told);
             Collections.sort(sorted);
             same(sorted, told, "growing bytes");
             told.clear();
             same(went, tag.resume((done, total) -> told.add(done)), "bytes that came back");
-            same((long) SIZE, told.get(told.size() - 1), "the last that is told by the resume");
-            for (long stop : new long[] {0, SIZE / 2}) {
+            same((long) LARGE, told.get(told.size() - 1), "the last that is told by the resume");
+            for (long stop : new long[] {0, LARGE / 2}) {
                 fails(Result.CANCELLED, () -> tag.pause(new PauseOptions().progress((done, total) -> done < stop)));
                 same(State.ACTIVE, buffer.query().state(), "the state");
                 checkContents(buffer);
