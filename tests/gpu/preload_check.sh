@@ -65,7 +65,7 @@ export build library
 build_user() { # NAME SOURCE LIBRARIES...
   local name=$1 source=$2
   shift 2
-  ${CC:-cc} -std=gnu11 -O1 "$source" "$@" -lpthread -ldl -o "$work/$name" 2>"$work/out" && return
+  ${CC:-cc} -std=gnu11 -O1 "$source" tests/support/check.c "$@" -lpthread -ldl -o "$work/$name" 2>"$work/out" && return
   echo "FAIL $name does not build"
   sed 's/^/  | /' "$work/out"
   failed=1

@@ -7,7 +7,6 @@
 // It goes in rounds. In a round every thread follows random numbers of its own, made from the seed. Between rounds all stand still,
 // and gmm's counters, the model (model.h) and what the driver has given out (driver_view.h) must agree; now and then
 // everything is freed, and nothing may be left. STRESS_ROLES names the threads beside the workers, by commas, for a closer look.
-#include <errno.h>
 
 #include "roles.h"
 
@@ -211,7 +210,7 @@ static void between_rounds(void) {
 static int32_t trim_when_short(void *unused, const gmm_oom_info *info) {
   (void)unused;
   gmm_result result = gmm_trim(context, NULL, NULL);
-  if (result != GMM_UNCHANGED && !did(__LINE__, "trim in the handler", result)) return 0;
+  if (result != GMM_UNCHANGED && !did(__FILE__, __LINE__, "trim in the handler", result)) return 0;
   return info->attempt < 3;
 }
 
