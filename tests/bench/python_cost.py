@@ -12,10 +12,14 @@ the last rows, and makes the exit code 3. --stand-in: without a GPU, NumPy takes
 """
 import argparse
 import json
+import pathlib
 import sys
 import time
 
 import gmm
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
 
 
 def best(subjects, repeat, number):
@@ -137,19 +141,16 @@ def main():
 
 def print_tap(rows, missing, above):
     """A test for each row that has a goal; the others are remarks."""
-    count = 0
     for row in rows:
         text = (f"{row['where']} {row['what']}: {row['subject']} {row['ns']:.0f} ns, {row['peer']} {row['peer_version']} {row['peer_ns']:.0f} ns, "
                 f"ratio {row['ratio']:.2f}")
         if row["where"] == "device" and "note" not in row:
-            count += 1
-            print(f"{'not ok' if row in above else 'ok'} {count} - {text}")
+            tap.check(row not in above, text)
         else:
             print(f"# {text}{' (' + row['note'] + ')' if 'note' in row else ''}")
     for row in missing:
-        count += 1
-        print(f"not ok {count} - missing: {row['missing']}: {row['why']}")
-    print(f"1..{count}")
+        tap.check(False, f"missing: {row['missing']}: {row['why']}")
+    tap.end()
 
 
 if __name__ == "__main__":

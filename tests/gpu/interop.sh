@@ -16,6 +16,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
+. tests/support/tap.sh
 open_output
 build=${BUILD:-$work/build}
 python=${PYTHON:-python3}
@@ -27,15 +28,6 @@ trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 below() {
   rows+=("        $1")
   echo "${rows[-1]}"
-}
-
-# What the output in $1 counts, of the Test Anything Protocol.
-counts() {
-  awk '
-    /^ok .*# SKIP/ { skipped++; seen = 1; next }
-    /^ok / { passed++; seen = 1 }
-    /^not ok / { failed++; seen = 1 }
-    END { if (seen) printf "%d passed, %d failed, %d skipped", passed, failed, skipped }' "$1"
 }
 
 wanted() {

@@ -19,20 +19,18 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INTEROP = ROOT / "tests" / "bindings" / "interop"
 sys.path.insert(0, str(INTEROP))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import tap  # noqa: E402
 
 SUITES = ["numba.cuda.tests.cudadrv", "numba.cuda.tests.cudapy.test_ipc", "numba.cuda.tests.cudapy.test_cuda_array_interface"]
 LIMIT_S = int(os.environ.get("NUMBA_CHECK_S", "110"))
 PLUGIN = {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba"}
-number = failures = 0
 
 
 def say(passed, name, details=""):
-    global number, failures
-    number += 1
-    failures += not passed
-    for line in str(details).strip().splitlines():
-        print(f"# {line}")
-    print(f"{'ok' if passed else 'not ok'} {number} - {name}", flush=True)
+    if passed:
+        print("".join(f"# {line}\n" for line in str(details).strip().splitlines()), end="")
+    tap.check(passed, name, str(details).strip())
 
 
 def start(work, name, command, environment, **settings):
@@ -134,8 +132,11 @@ def main(runner=None):
         log = (work / f"{name}.log").read_text()
         details = []
         for line in log.splitlines():
-            if match := re.match(r"(ok|not ok) \d+ - (.*)", line):
-                say(match[1] == "ok", f"{name}: {match[2]}", "" if match[1] == "ok" else "\n".join(details[-40:]))
+            if cases := tap.Output([line]).cases:
+                if cases[0].skipped is None:
+                    tap.check(cases[0].passed, f"{name}: {cases[0].name}", details[-40:])
+                else:
+                    tap.skip(f"{name}: {cases[0].name}", cases[0].skipped)
                 details = []
             elif match := re.match(r"# (cost|versions)", line):
                 print(line)
@@ -149,13 +150,13 @@ def main(runner=None):
     compare(work, "dedicated", "Numba's IPC tests with GMM_NUMBA_POOL=0", lists.OWN, {**plugin, "GMM_NUMBA_POOL": "0"}, only=".test_ipc.",
             whole=None not in (codes["builtin"], codes["dedicated"]))
     print(f"# {time.monotonic() - began:.0f} s")
-    print(f"1..{number}")
+    code = tap.end()
     if os.environ.get("OUT"):
         with open(pathlib.Path(os.environ["OUT"]) / "numba-check.log", "w") as out:
             for log in sorted(work.glob("*.log")):
                 out.write(f"==== {log.name}\n{log.read_text()[-300_000:]}\n")
     shutil.rmtree(work, ignore_errors=True)
-    return 1 if failures else 0
+    return code
 
 
 if __name__ == "__main__":

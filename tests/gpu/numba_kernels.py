@@ -13,29 +13,26 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "bindings" / "interop"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import numba_child
 import numpy as np
+import tap
 from numba import cuda
 from numba.cuda.cudadrv import driver as numba_driver
 from numba.cuda.cudadrv.driver import driver
 
 import gmm
 
-number = failures = 0
 SIZE = 4 << 20
 
 
 def check(function):
-    global number, failures
-    number += 1
     try:
         function()
-        print(f"ok {number} - {function.__doc__}", flush=True)
+        tap.check(True, function.__doc__)
     except BaseException:
-        failures += 1
-        print("\n".join(f"# {line}" for line in traceback.format_exc().splitlines()))
-        print(f"not ok {number} - {function.__doc__}", flush=True)
+        tap.check(False, function.__doc__, traceback.format_exc())
 
 
 def run(code, **environment):
@@ -193,6 +190,7 @@ def reset_gives_memory_back():
 
 CLOSE = """if True:
     import numpy as np
+import tap
     from numba import cuda
     for _ in range(2):
         array = cuda.to_device(np.arange(1000.0))
@@ -241,5 +239,4 @@ if __name__ == "__main__":
 
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numba-cuda", "cuda-bindings", "cuda-core", "numpy"))
     print(f"# versions: {versions}, driver {gmm.context().info.driver_version}, {gmm.context().device_info().name}")
-    print(f"1..{number}")
-    sys.exit(1 if failures else 0)
+    tap.finish()

@@ -12,6 +12,7 @@ set -uo pipefail
 [ $# -eq 1 ] || { sed -n '3,11s/^# \?//p' "$0"; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+. tests/support/tap.sh
 library=$build/lib/preload/libgmm_preload.so
 [ -e "$library" ] || { echo "FAIL $library: no such file; build it: ninja -C $build lib/preload/libgmm_preload.so"; exit 1; }
 work=$(mktemp -d) || exit 2
@@ -46,15 +47,15 @@ with_gmm() {
 
 # check NAME COMMAND...
 check() {
-  local name=$1 begin=$SECONDS code counts
+  local name=$1 begin=$SECONDS code words
   shift
   timeout 120 "$@" >"$work/out" 2>&1
   code=$?
-  counts=$(awk '/^ok .*# SKIP/ { s++; next } /^ok / { p++ } /^not ok / { f++ } END { printf "%d passed, %d failed, %d skipped", p, f, s }' "$work/out")
+  words=$(counts "$work/out")
   if [ $code -eq 0 ]; then
-    echo "PASS $name: $counts, $((SECONDS - begin)) s"
+    echo "PASS $name: $words, $((SECONDS - begin)) s"
   else
-    echo "FAIL $name: $counts, exit code $code, $((SECONDS - begin)) s"
+    echo "FAIL $name: $words, exit code $code, $((SECONDS - begin)) s"
     grep -v '^ok ' "$work/out" | tail -n 40 | sed 's/^/  | /'
     failed=1
   fi

@@ -5,9 +5,13 @@ Usage: preload_torch.py losses | preload_torch.py on|regions FILE_WITH_THE_LOSSE
 """
 
 import ctypes
+import pathlib
 import sys
 
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
 
 CASES = []
 
@@ -159,18 +163,16 @@ def main():
     if sys.argv[1] == "losses":
         print("\n".join(losses()))
         return 0
-    saver, failed = Saver(), 0
+    saver = Saver()
     with open(sys.argv[2], encoding="utf-8") as file:
         expected = file.read().split()
-    for number, function in enumerate(CASES, 1):
+    for function in CASES:
         try:
             function(saver, sys.argv[1], expected)
-            print(f"ok {number} - {function.__name__}", flush=True)
+            tap.check(True, function.__name__)
         except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"# {type(error).__name__}: {str(error)[:600]}\nnot ok {number} - {function.__name__}", flush=True)
-    print(f"1..{len(CASES)}")
-    return 1 if failed else 0
+            tap.check(False, function.__name__, f"{type(error).__name__}: {str(error)[:600]}")
+    return tap.end()
 
 
 sys.exit(main())

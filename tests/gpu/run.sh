@@ -13,6 +13,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
+. tests/support/tap.sh
 open_output
 trap 'rm -rf "$work"' EXIT
 build=${BUILD:-$work/build}
@@ -20,19 +21,6 @@ python=python3
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 deadline=$((SECONDS + ${GMM_GPU_SECONDS:-540} * ${patience:-1}))
-
-# What the output in $1 counts, of GoogleTest or the Test Anything Protocol.
-counts() {
-  awk '
-    # The last count is the whole: programs that the tests start count before.
-    /^\[ +PASSED +\] [0-9]+ tests?\./ { passed = $4; failed = skipped = 0; seen = 1 }
-    /^\[ +FAILED +\] [0-9]+ tests?, listed/ { failed = $4; seen = 1 }
-    /^\[ +SKIPPED +\] [0-9]+ tests?, listed/ { skipped = $4; seen = 1 }
-    /^ok .*# SKIP/ { skipped++; seen = 1; next }
-    /^ok / { passed++; seen = 1 }
-    /^not ok / { failed++; seen = 1 }
-    END { if (seen) printf "%d passed, %d failed, %d skipped", passed, failed, skipped }' "$1"
-}
 
 # step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
 step() {

@@ -8,6 +8,7 @@ examples/python/torch_larger_than_quota.py, only when it is named
 import argparse
 import gc
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -15,6 +16,8 @@ import time
 import traceback
 import warnings
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
 from torch_check_cuda import POOL, USE
 from torch_check_uvm import QUOTA, UVM
 
@@ -47,7 +50,6 @@ def main():
     if arguments.child:
         child(arguments.child)
         return 0
-    count, failed = 0, 0
     for group in [arguments.group] if arguments.group else ("use", "pool", "uvm"):
         missing = [check.__name__ for check in GROUPS[group]]
         with subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", group], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -58,22 +60,15 @@ def main():
                     print(line if line.startswith("# ") else f"# {line}", end="", flush=True)
                     continue
                 result, name = line[7:].split(" ", 2)[:2] if line.startswith("RESULT ok") else ("not ok", line.split(" ", 4)[3])
-                count += 1
-                failed += result != "ok"
                 missing.remove(name)
                 rest = line.rstrip("\n").split(f" {name} ", 1)[1]
-                print(f"{result} {count} - torch {group}: {name} {rest}", flush=True)
+                tap.check(result == "ok", f"torch {group}: {name} {rest}")
         watch.cancel()
         for name in missing:
-            count += 1
-            failed += 1
-            print(f"not ok {count} - torch {group}: {name} not reached: the process ended with {process.returncode}", flush=True)
+            tap.check(False, f"torch {group}: {name} not reached: the process ended with {process.returncode}")
         if not missing and process.returncode != 0:
-            count += 1
-            failed += 1
-            print(f"not ok {count} - torch {group}: the end of the process: {process.returncode}", flush=True)
-    print(f"1..{count}", flush=True)
-    return 1 if failed else 0
+            tap.check(False, f"torch {group}: the end of the process: {process.returncode}")
+    return tap.end()
 
 
 if __name__ == "__main__":

@@ -13,18 +13,21 @@ import re
 import sys
 import xml.etree.ElementTree
 
-CASE = re.compile(r"^(not )?ok\b\s*\d*\s*-?\s*([^#]*)(?:#\s*(SKIP|TO" r"DO)\b\s*(.*))?$", re.IGNORECASE)
+import tap
+
 GOOGLE_CASE = re.compile(r"^\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+)(?:, where .*)? \(\d+ ms\)$")
 
 
 def shown(comments):
     """What was wrong comes first, the last state at the end."""
-    return "".join(comments if len(comments) <= 24 else comments[:12] + ["\n           ..."] + comments[-12:])
+    lines = comments if len(comments) <= 24 else comments[:12] + ["..."] + comments[-12:]
+    return "".join("\n           " + line for line in lines)
 
 
 def reported(test):
     """What a sanitizer said of a test that died."""
-    lines = [line for line in (test.get("stderr") or "").splitlines() if re.search(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ", line)]
+    told = re.compile(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ")
+    lines = [line for line in (test.get("stderr") or "").splitlines() if told.search(line)]
     return "".join("\n           " + line[:200] for line in lines[:12])
 
 
@@ -42,8 +45,8 @@ class Results:
         if any(line.startswith("[==========] Running") for line in lines):
             self.add_google(name, result, lines)
             return
-        tap = any(re.match(r"^1\.\.\d+", line) for line in lines) or any(CASE.match(line) for line in lines)
-        if not tap:
+        output = tap.Output(lines)
+        if not output:
             if result in ("OK", "EXPECTEDFAIL"):
                 self.passed += 1
             elif result == "SKIP":
@@ -51,31 +54,21 @@ class Results:
             else:
                 self.failed.append(f"{name}: {result}")
             return
-        failed_before, plan, seen, comments = len(self.failed), None, 0, []
-        for line in lines:
-            match = re.match(r"^1\.\.(\d+)(.*)", line)
-            if match:
-                plan = int(match.group(1))
-                if plan == 0:
-                    self.skipped.append(f"{name}: {match.group(2).strip(' #') or 'no reason given'}")
-            match = CASE.match(line)
-            if not match:
-                if line.startswith("#"):
-                    comments.append("\n           " + line)
-                continue
-            seen += 1
-            bad, title, directive, reason = match.groups()
-            if directive and directive.upper() == "SKIP":
-                self.skipped.append(f"{name}: {title.strip()}: {reason}")
-            elif bad:
-                self.failed.append(f"{name}: {title.strip()}{shown(comments)}")
-            else:
+        failed_before = len(self.failed)
+        if output.plan == 0:
+            self.skipped.append(f"{name}: {output.plan_words or 'no reason given'}")
+        for case in output.cases:
+            if case.skipped is not None:
+                self.skipped.append(f"{name}: {case.name}: {case.skipped}")
+            elif case.passed:
                 self.passed += 1
-            comments = []  # they stand before the case that they explain
+            else:
+                self.failed.append(f"{name}: {case.name}{shown(case.comments)}")
         # A test that died says so only by its result.
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
-            self.failed.append(f"{name}: {result} after {seen} cases, of {plan if plan is not None else 'an unknown number'}"
-                               f"{shown(comments)}{reported(test)}")
+            planned = output.plan if output.plan is not None else "an unknown number"
+            self.failed.append(f"{name}: {result} after {len(output.cases)} cases, of {planned}"
+                               f"{shown(output.comments)}{reported(test)}")
 
     def add_google(self, name, result, lines):
         failed_before, last = len(self.failed), ""
