@@ -99,7 +99,7 @@ def calls_of(got):
 
 def test_off():
     """The driver sees the same calls, and as many, with the library and without."""
-    for mode in ("linked", "dlsym", "entry"):
+    for mode in ("linked", "dlsym", "dlvsym", "entry"):
         command = program("driver_user"), mode, "forwarded"
         plain = run(*command)
         expect(f"the program alone ({mode})", plain, 0)
@@ -107,7 +107,10 @@ def test_off():
         for name, got in (("off", run(GMM, "run", "--off", *command)), ("unset", run(*command, LD_PRELOAD=LIBRARY)), ("=0", run(*command, LD_PRELOAD=LIBRARY, GMM_PRELOAD="0")),
                           ("regions, but none entered", run(GMM, "run", "--regions", *command))):
             expect(f"GMM_PRELOAD {name} ({mode})", got, 0, err="^$")
-            tap.check(calls_of(got) == calls_of(plain), f"the same calls with GMM_PRELOAD {name} ({mode})", calls_of(got) + calls_of(plain))
+            tap.check(calls_of(got) == calls_of(plain), f"the same calls with GMM_PRELOAD {name} ({mode})",
+                      calls_of(got) + calls_of(plain))
+    for kind in ("shared", "static"):
+        expect(f"the {kind} runtime with the library off", run(GMM, "run", "--off", program(f"runtime_user_{kind}"), "forwarded"), 0)
 
 
 def test_without_cuda():

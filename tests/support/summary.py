@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up test results and ends with one line `N passed, N failed, N skipped`.
 
-Usage: summary.py [--failed WORDS]... [--skipped WORDS]... [FILE]...
+Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--failed WORDS]... [--skipped WORDS]... [FILE]...
+--phase: a row of the table that says where the time went; the ten tests that took longest follow.
 FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file (.xml).
 Exits with 1 when something failed or nothing passed.
 """
@@ -34,6 +35,7 @@ def reported(test):
 class Results:
     def __init__(self):
         self.passed, self.failed, self.skipped = 0, [], []
+        self.durations = []  # seconds and name
 
     def add_meson(self, path):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -41,6 +43,7 @@ class Results:
 
     def add_test(self, test, build):
         name, result = f"{build}: {test['name']}", test["result"]
+        self.durations.append((float(test.get("duration") or 0), name))
         lines = (test.get("stdout") or "").splitlines()
         if any(line.startswith("[==========] Running") for line in lines):
             self.add_google(name, result, lines)
@@ -99,8 +102,19 @@ class Results:
                 self.passed += 1
 
 
+def print_times(phases, durations):
+    print("where the time went:  seconds  processor seconds")
+    rows = [(float(wall), float(cpu), words) for wall, cpu, words in (phase.split(":", 2) for phase in phases)]
+    for wall, cpu, words in [*rows, (sum(row[0] for row in rows), sum(row[1] for row in rows), "in all")]:
+        print(f"{wall:29.0f} {cpu:18.0f}  {words}")
+    print("the slowest tests:    seconds")
+    for seconds, name in sorted(durations, reverse=True)[:10]:
+        print(f"{seconds:29.1f}  {name}")
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--phase", action="append", default=[])
     parser.add_argument("--failed", action="append", default=[])
     parser.add_argument("--skipped", action="append", default=[])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
@@ -116,6 +130,8 @@ def main():
                 results.add_meson(path)
         except (OSError, ValueError, xml.etree.ElementTree.ParseError) as error:
             results.failed.append(f"{path}: the results cannot be read: {error}")
+    if arguments.phase:
+        print_times(arguments.phase, results.durations)
     for line in results.skipped:
         print(f"skipped  {line}")
     for line in results.failed:
