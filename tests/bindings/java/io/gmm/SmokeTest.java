@@ -440,10 +440,10 @@ final class SmokeTest {
     private void snapshot() throws Exception {
         try (Buffer buffer = context.alloc(1234567, Kind.VMM)) {
             String text = context.snapshot();
-            Object parsed = Json.parse(text);
-            check(text.contains("\"gmm-snapshot\"") && parsed instanceof java.util.Map, "a gmm-snapshot");
-            same(1.0, ((java.util.Map<?, ?>) parsed).get("version"), "the version");
-            check(text.contains("1234567"), "the block's size");
+            check(text.startsWith("{") && text.trim().endsWith("}") && text.contains("\"gmm-snapshot\""), "a gmm-snapshot");
+            check(text.replace(" ", "").contains("\"version\":1,"), "the version");
+            String block = "\"address\":\"0x" + Long.toHexString(buffer.address()) + "\",\"size\":1234567,";
+            check(text.contains(block), "the block's address and size");
             fails(Result.IO, () -> context.snapshot(piece -> false));
             same("from the writer", fails(IllegalArgumentException.class, () -> context.snapshot(piece -> {
                 throw new IllegalArgumentException("from the writer");
