@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tour in C++17: the C interface with exceptions and objects that clean up. ../README.md says what each step must hold.
+// The tour in C++17: the C interface with exceptions and objects that clean up. ../README.md says what each step must
+// hold.
 #include <fcntl.h>
 #include <gmm/gmm.h>
 #include <sys/wait.h>

@@ -87,8 +87,9 @@ internal sealed class Replay
             double first = replay.Pass(context, heap, streams);
             long reserved = context.Statistics(new GmmScope { Kind = GmmKind.Vmm }).PeakReservedBytes;
             double again = replay.Pass(context, heap, streams);
-            Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "{0,-17} {1,-13} {2,-13} {3,-13} {4,-7:0.000} {5,-13:0} {6:0}", replay.name,
-                replay.operations.Length, Tour.MiBs(replay.peak), Tour.MiBs(reserved), (double)reserved / replay.peak, first, again));
+            Console.WriteLine(string.Format(CultureInfo.InvariantCulture,
+                "{0,-17} {1,-13} {2,-13} {3,-13} {4,-7:0.000} {5,-13:0} {6:0}", replay.name, replay.operations.Length,
+                Tour.MiBs(replay.peak), Tour.MiBs(reserved), (double)reserved / replay.peak, first, again));
             foreach (GmmStream stream in streams)
             {
                 stream.Dispose();

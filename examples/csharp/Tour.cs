@@ -93,7 +93,8 @@ internal sealed class Tour
         {
             if (host[i] != Pattern(i, complement))
             {
-                throw new InvalidOperationException("byte " + i + " is " + host[i] + ", expected " + Pattern(i, complement));
+                throw new InvalidOperationException(
+                    "byte " + i + " is " + host[i] + ", expected " + Pattern(i, complement));
             }
         }
     }
@@ -138,7 +139,8 @@ internal sealed class Tour
 
     private string Alloc()
     {
-        block = context.Alloc(Block, new GmmAllocOptions { Kind = kind, Tag = tag, Stream = stream, Dedicated = kind == GmmKind.Vmm });
+        block = context.Alloc(
+            Block, new GmmAllocOptions { Kind = kind, Tag = tag, Stream = stream, Dedicated = kind == GmmKind.Vmm });
         Check((long)block.Address % 256 == 0, "0x" + block.Address.ToString("x") + " is not a multiple of 256");
         return "ok";
     }
@@ -153,8 +155,10 @@ internal sealed class Tour
     private string LookAt(IntPtr address)
     {
         GmmPointerInfo info = context.Query(address);
-        Check(info.Kind == kind && info.Base == block.Address && info.Size == Block && info.Device == 0 && info.Tag == tag.Number && info.State == GmmState.Active,
-            info.Kind + ", base 0x" + info.Base.ToString("x") + ", size " + info.Size + ", device " + info.Device + ", tag " + info.Tag + ", " + info.State);
+        Check(info.Kind == kind && info.Base == block.Address && info.Size == Block && info.Device == 0 &&
+                  info.Tag == tag.Number && info.State == GmmState.Active,
+            info.Kind + ", base 0x" + info.Base.ToString("x") + ", size " + info.Size + ", device " + info.Device +
+                ", tag " + info.Tag + ", " + info.State);
         return "ok";
     }
 
@@ -203,7 +207,8 @@ internal sealed class Tour
 
     private string Move()
     {
-        Need(kind == GmmKind.Vmm || kind == GmmKind.Managed, "the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
+        Need(kind == GmmKind.Vmm || kind == GmmKind.Managed,
+            "the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
         IntPtr address = block.Address;
         block.Move(GmmContext.HostLocation, stream, false);
         CheckBytes(address, 0);
@@ -219,18 +224,16 @@ internal sealed class Tour
         // This program again, in the way it was started: by mono, or by itself.
         string own = Assembly.GetExecutingAssembly().Location;
         bool mono = Type.GetType("Mono.Runtime") != null;
-        ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName, "\"" + own + "\" --peer " + Block)
-        {
-            UseShellExecute = false,
-            RedirectStandardInput = true
-        };
+        ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
+            "\"" + own + "\" --peer " + Block) { UseShellExecute = false, RedirectStandardInput = true };
         using (Process second = Process.Start(start))
         {
             second.StandardInput.BaseStream.Write(handle, 0, handle.Length);
             second.StandardInput.BaseStream.Flush();
             second.StandardInput.Close();
             second.WaitForExit();
-            Check(second.ExitCode == 0, "the second process ended with " + second.ExitCode + "; its message stands above");
+            Check(second.ExitCode == 0,
+                "the second process ended with " + second.ExitCode + "; its message stands above");
         }
         CheckBytes(block.Address, 255);
         Write(block.Address, 0);
@@ -295,7 +298,8 @@ internal sealed class Tour
 
     // The whole.
 
-    /// <summary>The step that must have worked: bytes for those that compare them, a pause for a resume, a block for all.</summary>
+    /// <summary>The step that must have worked: bytes for those that compare them, a pause for a resume, a block for
+    /// all.</summary>
     private static string Needs(string step)
     {
         switch (step)
@@ -330,7 +334,8 @@ internal sealed class Tour
         }
         catch (GmmException error)
         {
-            return error.Result == GmmResult.NotSupported ? Footnote(error.Message) : Failed(name, error.Name + ": " + error.Message);
+            return error.Result == GmmResult.NotSupported ? Footnote(error.Message)
+                                                          : Failed(name, error.Name + ": " + error.Message);
         }
         catch (Exception error)
         {
@@ -417,13 +422,15 @@ internal sealed class Tour
         {
             return RuntimeInformation.FrameworkDescription;
         }
-        string name = (string)mono.GetMethod("GetDisplayName", BindingFlags.NonPublic | BindingFlags.Static).Invoke(null, null);
+        string name =
+            (string)mono.GetMethod("GetDisplayName", BindingFlags.NonPublic | BindingFlags.Static).Invoke(null, null);
         return "mono " + string.Join(".", name.Split(' ')[0].Split('.'), 0, 2);
     }
 
     private static int Main(string[] words)
     {
-        bool second = words.Length == 2 && words[0] == "--peer" && words[1] == Block.ToString(CultureInfo.InvariantCulture);
+        bool second =
+            words.Length == 2 && words[0] == "--peer" && words[1] == Block.ToString(CultureInfo.InvariantCulture);
         if (!second && words.Length > 0 && words[0].StartsWith("-", StringComparison.Ordinal))
         {
             Console.Error.WriteLine("use: Tour [TRACE.gz ...]");
@@ -440,7 +447,8 @@ internal sealed class Tour
                 return 0;
             }
             GmmContextInfo info = context.Info();
-            Console.WriteLine("gmm " + GmmContext.Version + ", C# " + Language() + ", backend " + info.BackendName + " (" + info.DriverVersion + "), device 0: " + tour.device.Name);
+            Console.WriteLine("gmm " + GmmContext.Version + ", C# " + Language() + ", backend " + info.BackendName +
+                              " (" + info.DriverVersion + "), device 0: " + tour.device.Name);
             if (tour.device.IsHost)
             {
                 Console.WriteLine("This is the host backend: it needs no GPU, and its figures say nothing about one.");
@@ -451,7 +459,8 @@ internal sealed class Tour
         if (words.Length > 0)
         {
             Console.WriteLine("\nReplay of real PyTorch traces, kind VMM");
-            Console.WriteLine("{0,-17} {1,-13} {2,-13} {3,-13} {4,-7} {5,-13} {6}", "trace", "operations", "requested", "reserved", "ratio", "ns/op first", "ns/op again");
+            Console.WriteLine("{0,-17} {1,-13} {2,-13} {3,-13} {4,-7} {5,-13} {6}", "trace", "operations", "requested",
+                "reserved", "ratio", "ns/op first", "ns/op again");
         }
         foreach (string trace in words)
         {
@@ -459,7 +468,8 @@ internal sealed class Tour
             {
                 Replay.Run(trace);
             }
-            catch (Exception error) when (error is IOException || error is GmmException || error is InvalidDataException)
+            catch (Exception error)
+                when (error is IOException || error is GmmException || error is InvalidDataException)
             {
                 failures.Add(trace);
                 Console.WriteLine("FAILED replay: " + trace + ": " + error.Message);

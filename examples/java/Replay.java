@@ -75,14 +75,15 @@ final class Replay {
         // The virtual machine compiles what runs often: a context that nobody looks at bears that.
         replay.both();
         long[] figures = replay.both();
-        System.out.printf(Locale.ROOT, "%-17s %-13d %-13s %-13s %-7.3f %-13d %d%n", replay.name, replay.count, Tour.mib(replay.peak), Tour.mib(figures[0]),
-            (double) figures[0] / replay.peak, figures[1], figures[2]);
+        System.out.printf(Locale.ROOT, "%-17s %-13d %-13s %-13s %-7.3f %-13d %d%n", replay.name, replay.count,
+            Tour.mib(replay.peak), Tour.mib(figures[0]), (double) figures[0] / replay.peak, figures[1], figures[2]);
     }
 
     /** Peak reserved bytes and nanoseconds an operation of two passes in a fresh context. */
     private long[] both() {
         List<Stream> streams = new ArrayList<>(List.of(Stream.DEFAULT));
-        try (Context context = Context.open(new ContextOptions().hostMemory(16L << 30)); Heap heap = context.heap(new HeapOptions().kind(Kind.VMM))) {
+        try (Context context = Context.open(new ContextOptions().hostMemory(16L << 30));
+             Heap heap = context.heap(new HeapOptions().kind(Kind.VMM))) {
             while (streams.size() < streamNumbers.size()) {
                 streams.add(context.stream(0));
             }

@@ -113,7 +113,8 @@ public final class Tour {
     private void checkHost(int size, int complement) {
         ByteBuffer wanted = expected(size, complement);
         int at = host.duplicate().limit(size).mismatch(wanted);
-        check(at < 0, at < 0 ? "" : "byte " + at + " is " + (host.get(at) & 255) + ", expected " + (wanted.get(at) & 255));
+        check(at < 0,
+            at < 0 ? "" : "byte " + at + " is " + (host.get(at) & 255) + ", expected " + (wanted.get(at) & 255));
     }
 
     private void write(long memory, int complement) {
@@ -165,9 +166,10 @@ public final class Tour {
 
     private String lookAt(long address) {
         PointerInfo info = context.query(address);
-        check(info.kind() == kind && info.base() == block.address() && info.size() == BLOCK && info.device() == 0 && info.tag() == tag.number()
-                && info.state() == State.ACTIVE,
-            info.kind() + ", base 0x" + Long.toHexString(info.base()) + ", size " + info.size() + ", device " + info.device() + ", tag " + info.tag() + ", " + info.state());
+        check(info.kind() == kind && info.base() == block.address() && info.size() == BLOCK && info.device() == 0
+                && info.tag() == tag.number() && info.state() == State.ACTIVE,
+            info.kind() + ", base 0x" + Long.toHexString(info.base()) + ", size " + info.size() + ", device "
+                + info.device() + ", tag " + info.tag() + ", " + info.state());
         return "ok";
     }
 
@@ -213,7 +215,8 @@ public final class Tour {
     }
 
     private String move() {
-        need(kind == Kind.VMM || kind == Kind.MANAGED, "the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
+        need(kind == Kind.VMM || kind == Kind.MANAGED,
+            "the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
         long address = block.address();
         block.move(Context.HOST_LOCATION, stream, false);
         checkBytes(address, 0);
@@ -225,8 +228,11 @@ public final class Tour {
     private String share() throws IOException, InterruptedException {
         need(kind != Kind.MANAGED, "the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
         byte[] handle = block.exportHandle();
-        Process second = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", "-cp", System.getProperty("java.class.path"), "Tour", "--peer",
-            Integer.toString(BLOCK)).redirectOutput(ProcessBuilder.Redirect.INHERIT).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        Process second = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", "-cp",
+            System.getProperty("java.class.path"), "Tour", "--peer", Integer.toString(BLOCK))
+                             .redirectOutput(ProcessBuilder.Redirect.INHERIT)
+                             .redirectError(ProcessBuilder.Redirect.INHERIT)
+                             .start();
         second.getOutputStream().write(handle);
         second.getOutputStream().close();
         int code = second.waitFor();
@@ -313,7 +319,8 @@ public final class Tour {
         } catch (NotThere why) {
             return footnote(why.getMessage());
         } catch (GmmException error) {
-            return error.result() == Result.NOT_SUPPORTED ? footnote(error.getMessage()) : failed(name, error.name() + ": " + error.getMessage());
+            return error.result() == Result.NOT_SUPPORTED ? footnote(error.getMessage())
+                                                          : failed(name, error.name() + ": " + error.getMessage());
         } catch (Exception error) {
             return failed(name, error.getMessage());
         }
@@ -379,8 +386,8 @@ public final class Tour {
                 return;
             }
             ContextInfo info = context.info();
-            System.out.printf("gmm %s, java %s, backend %s (%s), device 0: %s%n", Context.version(), Runtime.version().feature(), info.backendName(),
-                info.driverVersion(), tour.device.name());
+            System.out.printf("gmm %s, java %s, backend %s (%s), device 0: %s%n", Context.version(),
+                Runtime.version().feature(), info.backendName(), info.driverVersion(), tour.device.name());
             if (tour.device.isHost()) {
                 System.out.println("This is the host backend: it needs no GPU, and its figures say nothing about one.");
             }
@@ -388,8 +395,8 @@ public final class Tour {
             failures = tour.failures;
         }
         if (words.length > 0) {
-            System.out.printf("%nReplay of real PyTorch traces, kind VMM%n%-17s %-13s %-13s %-13s %-7s %-13s %s%n", "trace", "operations", "requested", "reserved",
-                "ratio", "ns/op first", "ns/op again");
+            System.out.printf("%nReplay of real PyTorch traces, kind VMM%n%-17s %-13s %-13s %-13s %-7s %-13s %s%n",
+                "trace", "operations", "requested", "reserved", "ratio", "ns/op first", "ns/op again");
         }
         for (String trace : words) {
             try {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pool under CuPy, PyTorch and Numba: what one of them frees, another gets, and an array goes through all three without a copy.
+"""One pool under CuPy, PyTorch and Numba: what one of them frees, another gets, and an array goes through all three
+without a copy.
 
     python one_pool.py
 
@@ -117,14 +118,17 @@ def main():
     for name in found:
         array, address = allocate(name)
         info, stats = context.query(address), context.stats()
-        print(f"{LIBRARIES[name]:10} {address:#20x} {info.kind.name + ' ' + info.state.name:>16} {stats.reserved_bytes // MIB:8} MiB")
+        print(f"{LIBRARIES[name]:10} {address:#20x} {info.kind.name + ' ' + info.state.name:>16} "
+              f"{stats.reserved_bytes // MIB:8} MiB")
         del array  # what it frees, the next one gets
     print(f"three pools would hold {len(found) * COUNT * 4 // MIB} MiB now" if len(found) == 3 else "")
 
     result = pass_on(found)
-    expected = [(i % 1000 if "cupy" in found else 0) * (2 if "numba" in found else 1) + (1 if "torch" in found else 0) for i in range(3000)]
+    expected = [(i % 1000 if "cupy" in found else 0) * (2 if "numba" in found else 1) + (1 if "torch" in found else 0)
+                for i in range(3000)]
     assert result[:3000].tolist() == expected
-    print("\none array went through", ", ".join(LIBRARIES[name] for name in ("cupy", "numba", "torch") if name in found), "without a copy")
+    print("\none array went through",
+          ", ".join(LIBRARIES[name] for name in ("cupy", "numba", "torch") if name in found), "without a copy")
     print("one_pool: ok")
 
 

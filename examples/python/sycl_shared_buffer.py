@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A buffer that gmm and dpctl share: one SYCL USM allocation, one SYCL queue, no copy.
 
-    pip install dpctl intel-opencl-rt numpy        # intel-opencl-rt: the CPU as a SYCL device, where there is no Intel GPU
+    # intel-opencl-rt: the CPU as a SYCL device, where there is no Intel GPU
+    pip install dpctl intel-opencl-rt numpy
     python sycl_shared_buffer.py
 """
 import sys

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a model that is three times as large as its quota of GPU memory.
 
-With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With managed memory the weights and the
-optimizer's state live in host memory, and a layer's pages are on the GPU while the layer works. A limit cannot hold that to the quota, as it counts managed
-memory wherever its pages are; so the program adds up what it has on the GPU at each step (the driver says of each block where it is to be), and
-fails when that passes the quota. What the driver has left is printed beside it; it says the same when no other program uses the GPU.
+With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With
+managed memory the weights and the optimizer's state live in host memory, and a layer's pages are on the GPU while the
+layer works. A limit cannot hold that to the quota, as it counts managed memory wherever its pages are; so the program
+adds up what it has on the GPU at each step (the driver says of each block where it is to be), and fails when that
+passes the quota. What the driver has left is printed beside it; it says the same when no other program uses the GPU.
 
     python torch_larger_than_quota.py [--quota MIB] [--steps N]
 
@@ -35,14 +36,17 @@ def on_the_gpu():
             place = ctypes.c_int32(-2)
             # The page in the middle: a block may share its first and last page with others.
             page = (address + size // 2) & ~4095
-            if driver.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), PREFERRED_LOCATION, ctypes.c_uint64(page), ctypes.c_size_t(4096)) != 0:
+            if driver.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), PREFERRED_LOCATION,
+                                             ctypes.c_uint64(page), ctypes.c_size_t(4096)) != 0:
                 raise RuntimeError("the driver does not say where managed memory is to be")
             total += size if place.value >= 0 else 0
     return total
 
 
 def train(torch, steps, fetch, evict, measure):
-    """A layer's weights are stepped as soon as their gradient is there, so that the gradients are not all there at once."""
+    """A layer's weights are stepped as soon as their gradient is there, so that the gradients are not all there at
+    once.
+    """
     torch.manual_seed(0)
     layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
     for layer in layers:
@@ -126,7 +130,8 @@ def managed(quota, steps):
 
     losses = train(torch, steps, fetch, evict, measure)
     asked = gmm.context().stats(kind=gmm.Kind.MANAGED).peak_live_bytes
-    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at most {most // MIB} MiB of it on the GPU "
+    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at "
+          f"most {most // MIB} MiB of it on the GPU "
           f"(the driver had {taken // MIB} MiB less, whosever they are), quota {quota // MIB} MiB")
     if not losses[-1] < losses[0]:
         print("managed memory: the loss did not fall")
@@ -156,8 +161,10 @@ def main():
     if not torch.cuda.is_available():
         print("skipped: PyTorch sees no CUDA device")
         return 0
-    print(f"a model of {MODEL_BYTES // MIB} MiB with its gradients and Adam, a quota of {arguments.quota} MiB", flush=True)
-    halves = [[sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory", half] for half in ("plain", "managed")]
+    print(f"a model of {MODEL_BYTES // MIB} MiB with its gradients and Adam, a quota of {arguments.quota} MiB",
+          flush=True)
+    halves = [[sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory",
+               half] for half in ("plain", "managed")]
     return max([subprocess.call(half) for half in halves])
 
 

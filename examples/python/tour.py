@@ -81,12 +81,14 @@ class Tour:
 
     def look_at(self, address):
         info = self.context.query(address)
-        must((info.kind, info.base, info.size, info.device, info.tag, info.state) == (self.kind, self.block.address, BLOCK, 0, self.tag, State.ACTIVE), str(info))
+        must((info.kind, info.base, info.size, info.device, info.tag, info.state)
+             == (self.kind, self.block.address, BLOCK, 0, self.tag, State.ACTIVE), str(info))
 
     # The steps.
 
     def alloc(self):
-        self.block = self.context.alloc(BLOCK, self.kind, tag=self.tag, stream=self.stream, dedicated=self.kind == Kind.VMM)
+        self.block = self.context.alloc(BLOCK, self.kind, tag=self.tag, stream=self.stream,
+                                        dedicated=self.kind == Kind.VMM)
         must(self.block.address % 256 == 0, f"0x{self.block.address:x} is not a multiple of 256")
 
     def write_and_read(self):
@@ -145,7 +147,8 @@ class Tour:
         if self.kind == Kind.MANAGED:
             raise NotThere("the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST")
         sys.stdout.flush()
-        second = subprocess.run([sys.executable, os.path.abspath(__file__), "--peer", str(BLOCK)], input=self.block.ipc_export(), check=False)
+        second = subprocess.run([sys.executable, os.path.abspath(__file__), "--peer", str(BLOCK)],
+                                input=self.block.ipc_export(), check=False)
         must(second.returncode == 0, f"the second process ended with {second.returncode}; its message stands above")
         self.check(self.block, complement=True)
         self.write(self.block)
@@ -186,12 +189,15 @@ class Tour:
 
 
 STEPS = {
-    "alloc": Tour.alloc, "write and read": Tour.write_and_read, "query": Tour.query, "query interior": Tour.query_interior,
-    "query foreign": Tour.query_foreign, "pin": Tour.pin, "advise": Tour.advise, "prefetch": Tour.prefetch, "move": Tour.move,
+    "alloc": Tour.alloc, "write and read": Tour.write_and_read, "query": Tour.query,
+    "query interior": Tour.query_interior,
+    "query foreign": Tour.query_foreign, "pin": Tour.pin, "advise": Tour.advise, "prefetch": Tour.prefetch,
+    "move": Tour.move,
     "share": Tour.share, "pause": Tour.pause, "resume": Tour.resume, "free": Tour.free,
 }
 # What a step needs to have worked: bytes for those that compare them, a pause for a resume, a block for all.
-NEEDS = {"alloc": None, "resume": "pause", **dict.fromkeys(("pin", "advise", "prefetch", "move", "share", "pause"), "write and read")}
+NEEDS = {"alloc": None, "resume": "pause",
+         **dict.fromkeys(("pin", "advise", "prefetch", "move", "share", "pause"), "write and read")}
 
 
 def run(tour):
@@ -244,13 +250,15 @@ def main(words):
         return 2
     with gmm.Context() as context:
         tour = Tour(context)
-        print(f"gmm {gmm.__version__}, python {sys.version_info.major}.{sys.version_info.minor}, backend {context.info.backend_name} "
+        print(f"gmm {gmm.__version__}, python {sys.version_info.major}.{sys.version_info.minor}, backend "
+              f"{context.info.backend_name} "
               f"({context.info.driver_version}), device 0: {tour.device.name}")
         if tour.is_host:
             print("This is the host backend: it needs no GPU, and its figures say nothing about one.")
         failures = run(tour)
     if words:
-        print(f"\nReplay of real PyTorch traces, kind VMM\n{'trace':<18}{'operations':<14}{'requested':<14}{'reserved':<14}{'ratio':<8}{'ns/op first':<14}ns/op again")
+        print(f"\nReplay of real PyTorch traces, kind "
+              f"VMM\n{'trace':<18}{'operations':<14}{'requested':<14}{'reserved':<14}{'ratio':<8}{'ns/op first':<14}ns/op again")
     for path in words:
         try:
             print(replay(path))

@@ -50,7 +50,8 @@ public final class RingConsumer {
 
     private void run() throws Exception {
         String language = "Java-" + System.getProperty("java.version");
-        try (Stream stream = context.stream(0); Buffer staging = context.alloc(size, Kind.HOST); Event copied = ready.isEmpty() ? null : context.ipcEvent(0)) {
+        try (Stream stream = context.stream(0); Buffer staging = context.alloc(size, Kind.HOST);
+             Event copied = ready.isEmpty() ? null : context.ipcEvent(0)) {
             say("hello " + language + " " + (copied == null ? "-" : text(copied.exportHandle())));
             consume(stream, staging, copied);
             say("done " + checked + " " + bad);
@@ -88,7 +89,8 @@ public final class RingConsumer {
         String[] words = in.readLine().split(" ");
         Backend backend = Backend.valueOf(words[1].toUpperCase());
         int bad;
-        try (Context context = Context.open(new ContextOptions().backend(backend)); Buffer ring = context.importMemory(bytes(words[5]))) {
+        try (Context context = Context.open(new ContextOptions().backend(backend));
+             Buffer ring = context.importMemory(bytes(words[5]))) {
             List<Event> ready = new ArrayList<>();
             for (String line = in.readLine(); line.startsWith("ready "); line = in.readLine()) {
                 ready.add(context.importEvent(bytes(line.substring(6)), 0, 0));

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ring of frames in shared memory of the GPU: this producer fills it, consumers in other processes and languages read it.
+"""One ring of frames in shared memory of the GPU: this producer fills it, consumers in other processes and languages
+read it.
 
     ring.py [--frames N] [--slots N] [--frame-size BYTES] [--kind vmm|device|host] [--damage FRAME] [--consumer NAME COMMAND]... [--skip NAME]...
 
-Frames never pass through a pipe, only lines of text about them. The producer starts each consumer and writes to its stdin:
+Frames never pass through a pipe, only lines of text about them. The producer starts each consumer and writes to its
+stdin:
 
     ring BACKEND KIND SLOTS BYTES HANDLE           the block, as a handle in hexadecimal digits
     ready HANDLE                                   an event for each slot, or none where the device has no events between processes
@@ -17,8 +19,9 @@ The consumer answers on its stdout:
     checked NUMBER ok|bad                          what the checksum of the copy says
     done CHECKED BAD
 
-With events nobody waits on the host for the other side's device: the consumer's stream waits for the slot's event before it copies the frame
-out, and the producer's stream waits for the consumer's event before it writes the slot again.
+With events nobody waits on the host for the other side's device: the consumer's stream waits for the slot's event
+before it copies the frame out, and the producer's stream waits for the consumer's event before it writes the slot
+again.
 """
 import argparse
 import pathlib
@@ -151,16 +154,22 @@ def main():
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--frame-size", type=int, default=1 << 20)
     parser.add_argument("--kind", choices=["vmm", "device", "host"], default="vmm")
-    parser.add_argument("--damage", type=int, default=-1, metavar="FRAME", help="spoils one frame behind its checksum, to see it noticed")
-    parser.add_argument("--consumer", nargs=2, action="append", metavar=("NAME", "COMMAND"), help="the default is consumer.py")
-    parser.add_argument("--skip", action="append", default=[], metavar="NAME", help="says that a consumer was not built")
+    parser.add_argument("--damage", type=int, default=-1, metavar="FRAME",
+                        help="spoils one frame behind its checksum, to see it noticed")
+    parser.add_argument("--consumer", nargs=2, action="append", metavar=("NAME", "COMMAND"),
+                        help="the default is consumer.py")
+    parser.add_argument("--skip", action="append", default=[], metavar="NAME",
+                        help="says that a consumer was not built")
     arguments = parser.parse_args()
-    commands = arguments.consumer or [("Python", shlex.join([sys.executable, str(pathlib.Path(__file__).with_name("consumer.py"))]))]
+    commands = arguments.consumer or [("Python",
+                                       shlex.join([sys.executable,
+                                                   str(pathlib.Path(__file__).with_name("consumer.py"))]))]
     with gmm.Context() as context:
         consumers, seconds = produce(context, arguments, commands)
         device = context.device_info(0).name
     megabytes = arguments.frames * arguments.frame_size / 1e6
-    print(f"{arguments.frames} frames of {arguments.frame_size} bytes through {arguments.slots} slots of {arguments.kind.upper()} memory, {device}: "
+    print(f"{arguments.frames} frames of {arguments.frame_size} bytes through {arguments.slots} slots of "
+          f"{arguments.kind.upper()} memory, {device}: "
           f"{seconds:.2f} s, {megabytes / seconds:.0f} MB/s")
     for consumer in consumers:
         print(f"{consumer.name} ({consumer.language}): {consumer.checked} frames checked, {consumer.bad} bad")

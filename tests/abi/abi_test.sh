@@ -24,7 +24,8 @@ readelf -SW "$library" | grep -q '\.debug_info' || skip "$library has no debug i
 describe() { # LIBRARY OUTPUT
   abidw --suppressions "$root/tests/abi/abi_private.ini" --exported-interfaces-only --no-show-locs --no-comp-dir-path \
     --no-corpus-path --no-elf-needed --type-id-style hash "$1" |
-    sed -e "s# path='$root/# path='#" -e "s# path='\(\.\./\)\{1,\}\(${root#/}/\)\{0,1\}# path='#" >"$2" # wherever it was built
+    # wherever it was built
+    sed -e "s# path='$root/# path='#" -e "s# path='\(\.\./\)\{1,\}\(${root#/}/\)\{0,1\}# path='#" >"$2"
 }
 
 if [ -n "$renew" ]; then

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was queued.
+// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was
+// queued.
 #include "../support/gmm_test.h"
 
 #define SIZE ((uint64_t)60000)
@@ -28,7 +29,8 @@ static bool holds(const void *memory, uint64_t size, uint8_t value) {
   return wrong == 0;
 }
 
-// Takes many blocks on `stream` while work of another stream is held up, writes them, lets the work go, and looks at them.
+// Takes many blocks on `stream` while work of another stream is held up, writes them, lets the work go, and looks at
+// them.
 static void blocks_taken_meanwhile_are_ours(gmm_stream stream, gate *hold, gmm_stream held) {
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) {

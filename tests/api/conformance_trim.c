@@ -155,7 +155,8 @@ static void *open_later(void *user) {
   return NULL;
 }
 
-// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much taken again.
+// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much
+// taken again.
 static void what_queued_work_still_uses_is_waited_for(void) {
   gmm_stream stream = NULL;
   MUST(gmm_stream_create(context, device, &stream));

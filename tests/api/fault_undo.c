@@ -175,7 +175,7 @@ static void a_capture_refuses_pause_and_resume(void) {
   exit_device();
 }
 
-// --- damage ------------------------------------------------------------------------------------------------------------
+// --- damage ----------------------------------------------------------------------------------------------------------
 // The backup's file, which has no name: by its folder. -1 when there is none.
 static int backup_file(const char *folder) {
   DIR *directory = opendir("/proc/self/fd");
@@ -193,8 +193,8 @@ static int backup_file(const char *folder) {
   return found;
 }
 
-// The file shrinks, or a byte of it changes, while memory is paused: told, nothing is lost that is there, and when the file is whole again
-// so is the memory.
+// The file shrinks, or a byte of it changes, while memory is paused: told, nothing is lost that is there, and when the
+// file is whole again so is the memory.
 static void damage_to_the_file_is_told(void) {
   char folder[] = "/tmp/gmm-fault-XXXXXX";
   REQUIRE(mkdtemp(folder) != NULL);

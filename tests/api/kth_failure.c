@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every operation and every k: the k-th driver call of the operation fails. Then the result is a clear error and everything
-// is as before, or the failure was survived and the operation has happened; nothing is leaked, and a retry works.
-// Runs on the fake driver only: it is what can fail on demand.
+// For every operation and every k: the k-th driver call of the operation fails. Then the result is a clear error and
+// everything is as before, or the failure was survived and the operation has happened; nothing is leaked, and a retry
+// works. Runs on the fake driver only: it is what can fail on demand.
 #include <dlfcn.h>
 
 #include "../support/gmm_test.h"
@@ -33,7 +33,8 @@ static bool arena_stays(void) {
          (gmm_backup_query(context, &info) == GMM_OK && info.arena_bytes != 0 && info.arena_used == 0);
 }
 
-// What a failure may not change. Events, streams and the copy of a context that were made on the way may stay for later use.
+// What a failure may not change. Events, streams and the copy of a context that were made on the way may stay for later
+// use.
 static bool same_memory(const fake_cuda_live_t *a, const fake_cuda_live_t *b) {
   return a->allocations == b->allocations && a->reservations == b->reservations && a->handles == b->handles &&
          a->mappings == b->mappings && (a->registrations == b->registrations || arena_stays()) &&
@@ -128,7 +129,8 @@ static bool fail_at(uint64_t k) {
 }
 
 static void every_k(void) {
-  // The first error fails each call. The second is told otherwise, and undone by the same code: of long operations every sixth call.
+  // The first error fails each call. The second is told otherwise, and undone by the same code: of long operations
+  // every sixth call.
 #ifdef __SANITIZE_ADDRESS__
   const bool some = true;  // each context fills and looks over tens of MiB there: the whole takes a quarter of an hour
 #else

@@ -7,7 +7,8 @@ Usage: figures.py run   --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers
        figures.py show  ROWS                         prints the same
        figures.py merge OLD NEW -o ROWS              what NEW did not run is taken from OLD, and the tables say so
 
-`run` needs only Python, so that rows made on another machine can be written here. The rows are what gmm-bench printed, each with its command.
+`run` needs only Python, so that rows made on another machine can be written here. The rows are what gmm-bench printed,
+each with its command.
 """
 
 import argparse
@@ -61,7 +62,8 @@ def pause_commands(backend, quick):
         "pause-large": [*large, *rest, *few],
         "pause-warm": [*large, "--contents", "host", *rest, *few],
         "pause-cold": [*large, "--contents", "host", "--cold", *few],
-        "pause-pageable": ["pause", "--blocks", str(max(blocks // 2, 1)), "--size", size, "--contents", "host", "--pageable", *few],
+        "pause-pageable": ["pause", "--blocks", str(max(blocks // 2, 1)), "--size", size, "--contents", "host",
+                           "--pageable", *few],
         "pause-file": [*part, "--contents", "file", *few],
     }
 
@@ -86,7 +88,8 @@ def commands(backend, quick):
 def chosen(all_commands, only):
     """Those that `only` names, by whole names or by what they begin with; all without it."""
     words = [word for word in (only or "").split(",") if word]
-    return {name: command for name, command in all_commands.items() if not words or any(name.startswith(word) for word in words)}
+    return {name: command for name,
+            command in all_commands.items() if not words or any(name.startswith(word) for word in words)}
 
 
 def is_gmm(row):
@@ -108,14 +111,16 @@ def number(name):
 
 
 class Figure:
-    def __init__(self, words, run, value, goal, most, backends=("host", "cuda"), keep=lambda row: True, subjects=SUBJECTS):
+    def __init__(self, words, run, value, goal, most, backends=("host", "cuda"), keep=lambda row: True,
+                 subjects=SUBJECTS):
         self.words, self.run, self.value, self.goal, self.most, self.backends, self.keep = words, run, value, goal, most, backends, keep
         self.subjects = subjects
 
     def judge(self, rows, subject):
         """(worst value, its row), or None when no row has the value."""
         found = [(self.value(row), row) for row in rows
-                 if row["run"] == self.run and row["subject"] == subject and self.keep(row) and self.value(row) is not None]
+                 if row["run"] == self.run and row["subject"] == subject and self.keep(row)
+                 and self.value(row) is not None]
         return (max if self.most else min)(found, key=lambda pair: pair[0]) if found else None
 
 
@@ -138,13 +143,17 @@ def pause_figures():
         return Figure(words, run, value, goal, most, backends, keep, SUBJECTS[:1])
 
     return [
-        figure("1,000 x 2 MiB dropped: calls of a pause, also the first", "pause-small", most_calls, 100, True, ("host", "cuda"), operation("pause")),
+        figure("1,000 x 2 MiB dropped: calls of a pause, also the first", "pause-small", most_calls, 100, True,
+               ("host", "cuda"), operation("pause")),
         figure("1,000 x 2 MiB dropped: faster than one handle a block", "pause-small", faster("one_handle"), 10, False),
-        figure("1,000 x 2 MiB dropped: faster than torch_memory_saver", "pause-small", faster("torch_memory_saver"), 10, False),
+        figure("1,000 x 2 MiB dropped: faster than torch_memory_saver", "pause-small", faster("torch_memory_saver"), 10,
+               False),
         figure("16 blocks dropped: of the raw calls at their best", "pause-large", over("raw_best"), 1.2, True),
         figure("kept, arena warm: of pinned memcpy's bandwidth", "pause-warm", faster("pinned_memcpy"), 0.95, False),
-        figure("kept, arena cold, pause: faster than cuMemHostAlloc for each use", "pause-cold", faster("host_alloc"), 5, False, keep=operation("pause")),
-        figure("kept, arena cold, pause: faster than torch_memory_saver", "pause-cold", faster("torch_memory_saver"), 5, False, keep=operation("pause")),
+        figure("kept, arena cold, pause: faster than cuMemHostAlloc for each use", "pause-cold", faster("host_alloc"),
+               5, False, keep=operation("pause")),
+        figure("kept, arena cold, pause: faster than torch_memory_saver", "pause-cold", faster("torch_memory_saver"), 5,
+               False, keep=operation("pause")),
         figure("kept, pageable: GB/s", "pause-pageable", number("gbps"), 25, False),
         figure("kept in a file: of O_DIRECT's bandwidth", "pause-file", faster("direct_write"), 0.8, False),
     ]
@@ -158,10 +167,12 @@ def figures(backend):
         Figure("2 threads: throughput of one", "threads", number("scaling"), 1.7, False, ("host",), on_threads(2)),
         Figure("8 threads: throughput of one", "threads", number("scaling"), 6.4, False, gpu, on_threads(8)),
         Figure("8 threads: faster than PyTorch", "threads", faster("pytorch"), 100, False, gpu, on_threads(8)),
-        Figure("one allocates, another frees: of the local pair", "share", number("over_local"), 3, True, keep=lambda row: row["mode"] == "share"),
+        Figure("one allocates, another frees: of the local pair", "share", number("over_local"), 3, True,
+               keep=lambda row: row["mode"] == "share"),
         Figure("mixed: reserved/requested at the peak", "mixed", number("reserved_over_requested"), 1.25, True),
         Figure("mixed: faster than PyTorch", "mixed", faster("pytorch"), 8, False, gpu),
-        *(Figure(f"replay of {name}, VMM: peak reserved/requested", "replay", number("reserved_over_requested"), 1.03, True,
+        *(Figure(f"replay of {name}, VMM: peak reserved/requested", "replay", number("reserved_over_requested"), 1.03,
+                 True,
                  keep=lambda row, name=name: row["trace"] == name and row["kind"] == "vmm") for name in TRACES),
         Figure("pair to 1 MiB: faster than PyTorch", "small", faster("pytorch"), 15, False, gpu),
         Figure("pair to 1 MiB: faster than cudaMallocAsync", "small", faster("cudaMallocAsync"), 25, False, gpu),
@@ -202,7 +213,8 @@ def table(head, lines):
 
 def control_text(rows, row):
     """What a second thread gained the control, beside this row."""
-    found = [other["scaling"] for other in rows if other["run"] == row["run"] and other["subject"] == "control" and "scaling" in other and
+    found = [other["scaling"] for other in rows if other["run"] == row["run"] and other["subject"] == "control"
+             and "scaling" in other and
              (other["size"], other["threads"]) == (row["size"], row["threads"])]
     return f"; control {round_text(found[0])}" if found and "scaling" in row else ""
 
@@ -231,28 +243,38 @@ def printed_pairs(rows):
     for row in rows:
         peers += [name for name in row["over"] if name not in peers]
     extra = [name for name in ("scaling", "over_local") if any(name in row for row in rows)]
-    lines = [[row["subject"], row["kind"], size_text(row["size"]), row["mode"], str(row["threads"]), time_text(row["ns"]), time_text(row["least_ns"]),
-              "-" if row["handles"] is None else str(row["handles"]), *(round_text(row["over"].get(name)) for name in peers),
+    lines = [[row["subject"], row["kind"], size_text(row["size"]), row["mode"], str(row["threads"]),
+              time_text(row["ns"]), time_text(row["least_ns"]),
+              "-" if row["handles"] is None else str(row["handles"]),
+              *(round_text(row["over"].get(name)) for name in peers),
               *(round_text(row.get(name)) for name in extra)] for row in rows]
-    return table(["subject", "kind", "size", "mode", "threads", "a pair", "least", "calls", *(f"over {name}" for name in peers), *extra], lines)
+    return table(["subject", "kind", "size", "mode", "threads", "a pair", "least", "calls",
+                  *(f"over {name}" for name in peers), *extra], lines)
 
 
 def printed_held(rows):
-    lines = [[row["subject"], row["kind"], row["trace"] or row.get("sizes", "-"), time_text(row["ns"]), time_text(row["first_ns"]) if "first_ns" in row else "-",
-              f"{row['peak_requested'] / 2**20:,.0f} MiB", "-" if row["peak_reserved"] is None else f"{row['peak_reserved'] / 2**20:,.0f} MiB",
+    lines = [[row["subject"], row["kind"], row["trace"] or row.get("sizes", "-"), time_text(row["ns"]),
+              time_text(row["first_ns"]) if "first_ns" in row else "-",
+              f"{row['peak_requested'] / 2**20:,.0f} MiB",
+              "-" if row["peak_reserved"] is None else f"{row['peak_reserved'] / 2**20:,.0f} MiB",
               "-" if row["reserved_over_requested"] is None else f"{row['reserved_over_requested']:.3f}",
-              f"{row['steady']:.3f}" if "steady" in row else "-", "-" if row["handles"] is None else str(row["handles"])] for row in rows]
-    return table(["subject", "kind", "of", "an operation", "first pass", "peak requested", "peak reserved", "ratio", "steady", "calls"], lines)
+              f"{row['steady']:.3f}" if "steady" in row else "-",
+              "-" if row["handles"] is None else str(row["handles"])] for row in rows]
+    return table(["subject", "kind", "of", "an operation", "first pass", "peak requested", "peak reserved", "ratio",
+                  "steady", "calls"], lines)
 
 
 def printed_pauses(rows):
     peers = []
     for row in rows:
         peers += [name for name in row["over"] if name not in peers]
-    lines = [[row["subject"], row["operation"], time_text(row["ns"]), "-" if row["first_ns"] is None else time_text(row["first_ns"]), time_text(row["least_ns"]),
-              "-" if row["gbps"] is None else f"{row['gbps']:.1f}", "-" if row["handles"] is None else str(row["handles"]), row["setting"] or "-",
+    lines = [[row["subject"], row["operation"], time_text(row["ns"]),
+              "-" if row["first_ns"] is None else time_text(row["first_ns"]), time_text(row["least_ns"]),
+              "-" if row["gbps"] is None else f"{row['gbps']:.1f}",
+              "-" if row["handles"] is None else str(row["handles"]), row["setting"] or "-",
               *(round_text(row["over"].get(name)) for name in peers)] for row in rows]
-    return table(["subject", "operation", "time", "first", "least", "GB/s", "calls", "setting", *(f"over {name}" for name in peers)], lines)
+    return table(["subject", "operation", "time", "first", "least", "GB/s", "calls", "setting",
+                  *(f"over {name}" for name in peers)], lines)
 
 
 def printed_instructions(rows):
@@ -260,14 +282,16 @@ def printed_instructions(rows):
                  [[row["subject"], row["kind"], row["size"], f"{row['instructions']:.0f}"] for row in rows])
 
 
-PRINTED = {"tests/bench/instructions.sh": printed_instructions, "gmm-bench pair": printed_pairs, "gmm-bench pause": printed_pauses}
+PRINTED = {"tests/bench/instructions.sh": printed_instructions, "gmm-bench pair": printed_pairs,
+           "gmm-bench pause": printed_pauses}
 
 
 def document(text):
     """Markdown of a file of rows: its heading line, the judgement, the rows of each command."""
     lines = [json.loads(line) for line in text.splitlines() if line.strip()]
     about, rows = lines[0], lines[1:]
-    out = [f"{about['device']}, {about['backend']} backend; {about['machine']}; {about['date']}" + ("; quick run" if about["quick"] else "") + ".", ""]
+    out = [f"{about['device']}, {about['backend']} backend; {about['machine']}; {about['date']}"
+           + ("; quick run" if about["quick"] else "") + ".", ""]
     for warning in about["warnings"]:
         out.append(f"- {warning}")
     if about["warnings"]:
@@ -294,14 +318,16 @@ def machine():
 
 
 def run(arguments):
-    about = {"backend": arguments.backend, "machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "quick": arguments.quick,
+    about = {"backend": arguments.backend, "machine": machine(),
+             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "quick": arguments.quick,
              "commands": {}, "warnings": [], "device": None}
     rows = []
     for name, words in chosen(commands(arguments.backend, arguments.quick), arguments.only).items():
         command = [*words, "--backend", arguments.backend, *(["--peers", arguments.peers] if arguments.peers else [])]
         shown = shlex.join(["gmm-bench", *words, "--backend", arguments.backend])
         print(f"{name}: {shown}", file=sys.stderr, flush=True)
-        done = subprocess.run([str(pathlib.Path(arguments.bench).resolve()), *command, "--json"], capture_output=True, text=True, check=False, cwd=ROOT)
+        done = subprocess.run([str(pathlib.Path(arguments.bench).resolve()), *command, "--json"], capture_output=True,
+                              text=True, check=False, cwd=ROOT)
         for line in done.stderr.splitlines():
             line = re.sub(r"/\S*/", "", line.replace("gmm-bench: ", ""))
             if line not in about["warnings"]:
@@ -312,7 +338,8 @@ def run(arguments):
         about["commands"][name] = shown
         rows += [dict(json.loads(line), run=name) for line in done.stdout.splitlines()]
     if not rows:
-        print("figures.py: --only names no command; there are: " + ", ".join(commands(arguments.backend, arguments.quick)), file=sys.stderr)
+        print("figures.py: --only names no command; there are: "
+              + ", ".join(commands(arguments.backend, arguments.quick)), file=sys.stderr)
         return EXIT_FAILED
     about["device"] = rows[0]["device"]
     if arguments.backend == "host" and chosen({"instructions": []}, arguments.only):
@@ -324,7 +351,8 @@ def run(arguments):
             about["commands"]["instructions"] = "tests/bench/instructions.sh"
             for line in done.stdout.splitlines()[2:]:
                 subject, kind, size, count = (word.strip() for word in line.strip("|").split("|"))
-                rows.append({"run": "instructions", "subject": subject, "kind": kind, "size": size, "instructions": float(count)})
+                rows.append({"run": "instructions", "subject": subject, "kind": kind, "size": size,
+                             "instructions": float(count)})
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text("\n".join(json.dumps(line) for line in [about, *rows]) + "\n", encoding="utf-8")
     return EXIT_GOOD
@@ -346,7 +374,8 @@ def write(arguments):
 
 
 def merge(arguments):
-    old, new = ([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()] for path in (arguments.old, arguments.new))
+    old, new = ([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+                for path in (arguments.old, arguments.new))
     about = dict(new[0])
     if old[0]["backend"] != about["backend"]:
         print("figures.py: the rows are of two backends", file=sys.stderr)

@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every command behind the figures, and writes the rows and the judgement into tests/bench/README.md, and the picture beside it.
+# Runs every command behind the figures, and writes the rows and the judgement into tests/bench/README.md, and the
+# picture beside it.
 #
 # Usage: tests/bench/figures.sh [host|cuda] [BUILD]      default: host build
 #   PEERS=DIR   where gmm_bench_*.so are; default: beside gmm-bench
 #   QUICK=1     few and short samples, to try it
 #   ONLY=NAMES  only the commands whose names begin so, by commas: pause. The rest stays as it was
-# The rows stay in tests/bench/results/BACKEND.json. Made on another machine, `tests/bench/figures.py write FILE` writes them here.
+# The rows stay in tests/bench/results/BACKEND.json. Made on another machine, `tests/bench/figures.py write FILE` writes
+# them here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 backend=${1:-host}

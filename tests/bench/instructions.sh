@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Counts the instructions of one cached alloc and free by callgrind: the difference of two runs, so that starting up cancels out.
+# Counts the instructions of one cached alloc and free by callgrind: the difference of two runs, so that starting up
+# cancels out.
 #
 # Usage: tests/bench/instructions.sh [--profile] [GMM_BENCH]      default: build/tests/bench/gmm-bench
 #   --profile  also where they are spent, by function

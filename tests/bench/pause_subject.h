@@ -43,8 +43,8 @@ typedef struct gmm_bench_pause_options {
 typedef struct gmm_bench_pause_state gmm_bench_pause_state; /* the subject's own, between open() and close() */
 
 /*
- * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All are called from one thread. One state of a subject
- * is open at a time.
+ * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All are called from one thread. One state
+ * of a subject is open at a time.
  */
 typedef struct gmm_bench_pause_subject {
   uint32_t abi;         /* GMM_BENCH_PAUSE_ABI */

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws rows of `gmm-bench pair --json`: the price of a pair over sizes, and pairs a second over threads, gmm beside its peers;
-or with --bench pause those of `gmm-bench pause --json`: a bar for each subject's pause and resume, a panel for each run.
+"""Draws rows of `gmm-bench pair --json`: the price of a pair over sizes, and pairs a second over threads, gmm beside
+its peers; or with --bench pause those of `gmm-bench pause --json`: a bar for each subject's pause and resume, a panel
+for each run.
 
 Usage: plot.py ROWS.json... -o PICTURE.svg [--bench pair|pause] [--kind vmm] [--size 1024] [--title TEXT]
        plot.py --check      exit code 3 when matplotlib is missing (Debian: python3-matplotlib; PyPI: matplotlib)
 
-Reads the rows as they are: one object a line. Of several rows of the same subject, kind, size and threads the last one counts.
+Reads the rows as they are: one object a line. Of several rows of the same subject, kind, size and threads the last one
+counts.
 """
 
 import argparse
@@ -25,11 +27,14 @@ except ImportError:
 STYLES = {
     "gmm": ("#c1272d", "o", "-"), "gmm-heap": ("#c1272d", "s", "--"), "malloc": ("#6e6e6e", "v", "-"),
     "mimalloc": ("#0072b2", "^", "-"), "jemalloc": ("#56b4e9", "D", "-"), "cudaMalloc": ("#4d4d4d", "X", "-"),
-    "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"), "pytorch-expandable": ("#e69f00", ">", "--"),
+    "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"),
+    "pytorch-expandable": ("#e69f00", ">", "--"),
     "cupy": ("#cc79a7", "h", "-"), "rmm-pool": ("#7a5195", "p", "-"), "rmm-arena": ("#7a5195", "*", "--"),
     "gmm-prepared": ("#e0736f", "s", "--"), "raw_best": ("#4d4d4d", "X", "-"), "one_handle": ("#0072b2", "^", "-"),
-    "torch_memory_saver": ("#e69f00", "<", "-"), "torch_memory_saver-retain": ("#e69f00", ">", "--"), "pinned_memcpy": ("#4d4d4d", "X", "-"),
-    "host_alloc": ("#0072b2", "^", "-"), "pageable_memcpy": ("#0072b2", "^", "-"), "direct_write": ("#4d4d4d", "X", "-"),
+    "torch_memory_saver": ("#e69f00", "<", "-"), "torch_memory_saver-retain": ("#e69f00", ">", "--"),
+    "pinned_memcpy": ("#4d4d4d", "X", "-"),
+    "host_alloc": ("#0072b2", "^", "-"), "pageable_memcpy": ("#0072b2", "^", "-"),
+    "direct_write": ("#4d4d4d", "X", "-"),
 }
 
 
@@ -43,7 +48,8 @@ def read(paths, bench):
                 row = json.loads(line)
             except ValueError as error:
                 sys.exit(f"plot.py: {path}:{number}: {error}")
-            if row.get("bench") == bench and (bench == "pause" or row.get("mode") == "local") and row.get("subject") != "control":
+            if row.get("bench") == bench and (bench == "pause"
+                                              or row.get("mode") == "local") and row.get("subject") != "control":
                 rows.append(row)
     return rows
 
@@ -86,7 +92,8 @@ def draw_lines(axes, subjects, points_of):
             continue
         color, marker, line = STYLES.get(subject, ("#999999", ".", ":"))
         first = subject.startswith("gmm")
-        axes.plot(*zip(*points), color=color, marker=marker, linestyle=line, label=subject, linewidth=2.4 if first else 1.5,
+        axes.plot(*zip(*points), color=color, marker=marker, linestyle=line, label=subject,
+                  linewidth=2.4 if first else 1.5,
                   markersize=6, zorder=3 if first else 2)
     axes.grid(True, which="major", color="#e3e3e3", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -99,7 +106,8 @@ def draw(rows, kind, size, title, path):
     panels = 2 if len(threads) > 1 else 1
     figure, panes = pyplot.subplots(1, panels, figsize=(6.2 * panels, 4.6), squeeze=False, layout="constrained")
 
-    # Where several threads are compared each has its own stream, even a single one; over sizes it is the default stream.
+    # Where several threads are compared each has its own stream, even a single one; over sizes it is the default
+    # stream.
     threaded = {row.get("run") for row in rows if row["threads"] > 1}
     alone = [row for row in rows if row.get("run") not in threaded] or rows
     left = panes[0][0]
@@ -119,7 +127,8 @@ def draw(rows, kind, size, title, path):
         sizes = sorted({row["size"] for row in rows if row["threads"] > 1})
         chosen = size if size in sizes else sizes[0]
         beside = of_one_kind([row for row in rows if row.get("run") in threaded], kind)
-        draw_lines(right, beside, lambda own: [(count, count / ns * 1e9) for count, ns in series(own, "threads", size=chosen)])
+        draw_lines(right, beside,
+                   lambda own: [(count, count / ns * 1e9) for count, ns in series(own, "threads", size=chosen)])
         right.set_yscale("log")
         right.set_xscale("log", base=2)
         right.xaxis.set_major_locator(ticker.FixedLocator(threads))
@@ -143,16 +152,21 @@ def pause_panels(rows):
     """What was measured -> subject -> operation -> row. In the order of the rows; gmm first."""
     panels = {}
     for row in rows:
-        what = f"{row['blocks']} × {size_text(row['size'])}, " + {"drop": "dropped", "file": "kept in a file"}.get(row["contents"], f"kept in memory, {row['arena']}")
+        what = f"{row['blocks']} × {size_text(row['size'])}, " + {"drop": "dropped",
+                                                                  "file": "kept in a file"}.get(row["contents"],
+                                                                                                f"kept in memory, "
+                                                                                                f"{row['arena']}")
         panels.setdefault(what, {}).setdefault(row["subject"], {})[row["operation"]] = row
-    return {what: dict(sorted(subjects.items(), key=lambda pair: not pair[0].startswith("gmm"))) for what, subjects in panels.items()}
+    return {what: dict(sorted(subjects.items(), key=lambda pair: not pair[0].startswith("gmm"))) for what,
+            subjects in panels.items()}
 
 
 def draw_pause(rows, title, path):
     panels = pause_panels(rows)
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
-    figure, panes = pyplot.subplots(down, across, figsize=(4.4 * across, 3.1 * down), squeeze=False, layout="constrained")
+    figure, panes = pyplot.subplots(down, across, figsize=(4.4 * across, 3.1 * down), squeeze=False,
+                                    layout="constrained")
     for pane in panes.flat[len(panels):]:
         pane.remove()
     for pane, (what, subjects) in zip(panes.flat, panels.items()):
@@ -164,8 +178,10 @@ def draw_pause(rows, title, path):
                 if row is None:
                     continue
                 pane.barh(at + shift, row["ns"], 0.38, color=color, alpha=alpha)
-                words = time_text(float(f"{row['ns']:.3g}")) + (f", {row['gbps']:.3g} GB/s" if row["gbps"] is not None else "")
-                pane.annotate(f"{operation} {words}", (row["ns"], at + shift), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
+                words = time_text(float(f"{row['ns']:.3g}")) + (f", {row['gbps']:.3g} GB/s"
+                                                                if row["gbps"] is not None else "")
+                pane.annotate(f"{operation} {words}", (row["ns"], at + shift), xytext=(3, 0),
+                              textcoords="offset points", va="center", fontsize=7)
         pane.set_yticks(range(len(names)), names, fontsize=8)
         pane.invert_yaxis()
         pane.set_xscale("log")
@@ -198,11 +214,13 @@ def main():
     parser.add_argument("--title")
     arguments = parser.parse_args()
     if pyplot is None:
-        print("plot.py: matplotlib is missing: apt-get install python3-matplotlib, or pip install matplotlib", file=sys.stderr)
+        print("plot.py: matplotlib is missing: apt-get install python3-matplotlib, or pip install matplotlib",
+              file=sys.stderr)
         return 3
     rows = read(arguments.rows, arguments.bench)
     if not rows:
-        print(f"plot.py: there are no rows of `gmm-bench {arguments.bench}` in " + ", ".join(arguments.rows), file=sys.stderr)
+        print(f"plot.py: there are no rows of `gmm-bench {arguments.bench}` in " + ", ".join(arguments.rows),
+              file=sys.stderr)
         return 1
     matplotlib.rcParams["svg.hashsalt"] = "gmm"  # the same rows, the same file
     if arguments.bench == "pause":

@@ -3,8 +3,8 @@
  * A subject of the benchmark: gmm, or an allocator that it is held against. C11 and C++.
  *
  * A subject is a table of functions. Peers that need other compilers or libraries are shared objects named
- * gmm_bench_NAME.so, which gmm-bench opens from --peers DIR; each exports gmm_bench_subjects() and uses nothing of gmm-bench.
- * The measured loops lie inside the subject, so that nothing but the allocator's own calls is timed;
+ * gmm_bench_NAME.so, which gmm-bench opens from --peers DIR; each exports gmm_bench_subjects() and uses nothing of
+ * gmm-bench. The measured loops lie inside the subject, so that nothing but the allocator's own calls is timed;
  * subject_loops.h makes them, the same for all, from an inline allocate() and deallocate().
  */
 #ifndef GMM_BENCH_SUBJECT_H
@@ -76,8 +76,8 @@ typedef struct gmm_bench_state gmm_bench_state;   /* the subject's own, between 
 typedef struct gmm_bench_thread gmm_bench_thread; /* the subject's own, for one thread that measures */
 
 /*
- * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All may be called from any thread unless said otherwise.
- * Every function is there; what a subject cannot tell it answers with GMM_BENCH_UNKNOWN.
+ * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All may be called from any thread unless
+ * said otherwise. Every function is there; what a subject cannot tell it answers with GMM_BENCH_UNKNOWN.
  */
 typedef struct gmm_bench_subject {
   uint32_t abi;         /* GMM_BENCH_ABI */
@@ -87,9 +87,9 @@ typedef struct gmm_bench_subject {
   uint32_t needs_cuda;  /* 1: runs only with --backend cuda */
 
   /*
-   * Several states of one subject may be open at once, unless the allocator has only one for the process: then open() of a second one
-   * fails, and says so. On failure writes to `error` (of `size` bytes) why it is not available: "libmimalloc.so.2 is
-   * not installed (Debian: libmimalloc-dev)".
+   * Several states of one subject may be open at once, unless the allocator has only one for the process: then open()
+   * of a second one fails, and says so. On failure writes to `error` (of `size` bytes) why it is not available:
+   * "libmimalloc.so.2 is not installed (Debian: libmimalloc-dev)".
    */
   int32_t (*open)(const gmm_bench_options *options, gmm_bench_state **out, char *error, size_t size);
   void (*close)(gmm_bench_state *state); /* after all thread_end() */

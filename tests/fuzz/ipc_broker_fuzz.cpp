@@ -3,8 +3,8 @@
 // and must go on serving.
 //
 // An input is a list of steps. First byte: how the step goes (bits 0-1: send what follows | the right request, one byte
-// changed by what follows | open a new connection | shut down the writing side; bit 2: wait for what is said first; bit 3: the request is a
-// release); second byte: the length of what follows.
+// changed by what follows | open a new connection | shut down the writing side; bit 2: wait for what is said first; bit
+// 3: the request is a release); second byte: the length of what follows.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

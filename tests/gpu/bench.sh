@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a figure.
+# Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a
+# figure.
 #
 # Usage: tests/gpu/bench.sh
 #   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go; default tests/gpu/out
@@ -10,8 +11,9 @@
 #   BUILD=FOLDER          a build folder to use and keep; default: a new one
 #   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
 #
-# Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM, torch_memory_saver,
-# mimalloc, jemalloc and zlib; a peer that is missing is told in the summary. cuda.json goes into the README by `tests/bench/figures.py write cuda.json`.
+# Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM,
+# torch_memory_saver, mimalloc, jemalloc and zlib; a peer that is missing is told in the summary. cuda.json goes into
+# the README by `tests/bench/figures.py write cuda.json`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds gmm on a machine with a GPU and runs there what it does with other libraries: Numba, PyTorch, CuPy, RMM and JAX, and between
-# processes. What is right or wrong runs side by side on the one GPU, what is measured alone, after it. Ends with a table, also in $OUT/summary.txt.
+# Builds gmm on a machine with a GPU and runs there what it does with other libraries: Numba, PyTorch, CuPy, RMM and
+# JAX, and between processes. What is right or wrong runs side by side on the one GPU, what is measured alone, after it.
+# Ends with a table, also in $OUT/summary.txt.
 #
 # Usage: tests/gpu/interop.sh
 #   OUT=FOLDER          where summary.txt, log.txt and Numba's own logs go; default tests/gpu/out
@@ -11,8 +12,8 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: a row with "----" ran to its end, and shows nothing about a GPU
 #
-# Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which tests/gpu/pack.sh
-# fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
+# Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which
+# tests/gpu/pack.sh fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -50,7 +51,8 @@ report() {
     result=FAIL
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
     words="exit $status${words:+; $words}"
-    # No GPU library starts on the fake driver: there only the end of the script counts. python_cost.py says 3 without CuPy.
+    # No GPU library starts on the fake driver: there only the end of the script counts. python_cost.py says 3 without
+    # CuPy.
     if [ -n "$fake" ] && { { [ "$kind" = gpu ] && grep -qE '^1\.\.[0-9]+$' "$file"; } || [ "$kind $status" = 'timed 3' ]; }; then result='----'; fi
   fi
   row "$result" "$name" "$seconds" "$words"
@@ -225,7 +227,8 @@ for path in examples/python/*.py; do
   esac
   library=cupy
   if grep -q 'import torch' "$path" && ! grep -q 'import cupy' "$path"; then library=torch; fi
-  # Numba's suite brings what its release lacks with the newest NumPy. A rehearsal is without the fake driver, which the libraries would take for a GPU.
+  # Numba's suite brings what its release lacks with the newest NumPy. A rehearsal is without the fake driver, which the
+  # libraries would take for a GPU.
   job "example $name" 60 example env ${suite:+PYTHONPATH="$NUMBA_SUITE:$PYTHONPATH"} ${fake:+LD_LIBRARY_PATH="$build/lib"} "$(python_with "$library")" "$path"
 done
 finish_jobs

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Sharing between processes on a GPU: handles of each kind, descriptors, events, the death of either side with the device's memory counted, many
-# processes at once, and `gmm-bench ipc`. Lines "ok" and "not ok"; exit code 1 when one was not.
+# Sharing between processes on a GPU: handles of each kind, descriptors, events, the death of either side with the
+# device's memory counted, many processes at once, and `gmm-bench ipc`. Lines "ok" and "not ok"; exit code 1 when one
+# was not.
 #
 # Usage: tests/gpu/ipc_check.sh BUILD [OUTPUT]
 #   BUILD               a build folder with tests/api/conformance_ipc*, tests/ipc_lifetimes and tests/bench/gmm-bench

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of PyPI, and
-# GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For tests/gpu/bench.sh: the wheels
-# of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc, jemalloc, zlib and xxhash. The benchmark says which peers it misses, so
-# of those only the wheels are insisted on.
+# Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of
+# PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
+# tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc,
+# jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on.
 #
-# For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its run.sh), where one is given.
+# For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
+# run.sh), where one is given.
 #
 # Usage: [NUMBA_SUITE=FOLDER] tests/gpu/pack.sh
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The preload library on a GPU, with the real CUDA runtime, shared and linked in, and with PyTorch where it is installed.
-# A line PASS, FAIL or SKIP for each program; exit code 1 when one failed.
+# The preload library on a GPU, with the real CUDA runtime, shared and linked in, and with PyTorch where it is
+# installed. A line PASS, FAIL or SKIP for each program; exit code 1 when one failed.
 #
 # Usage: tests/gpu/preload_check.sh BUILD
 #   BUILD               a build folder that has lib/preload/libgmm_preload.so

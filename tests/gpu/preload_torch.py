@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch under `gmm run`, unchanged: the same losses, graphs that replay over memory that was paused, out of memory as PyTorch expects it.
+"""PyTorch under `gmm run`, unchanged: the same losses, graphs that replay over memory that was paused, out of memory as
+PyTorch expects it.
 
 Usage: preload_torch.py losses | preload_torch.py on|regions FILE_WITH_THE_LOSSES   (see preload_check.sh)
 """

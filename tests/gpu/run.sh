@@ -8,8 +8,8 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network: what such
-# machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
+# Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network:
+# what such machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -56,7 +56,8 @@ finish() {
 }
 
 # --- the machine ----------------------------------------------------------------------------------------------
-# Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4 free.
+# Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4
+# free.
 ask_machine 4096 || finish
 
 # --- the tools that came along --------------------------------------------------------------------------------

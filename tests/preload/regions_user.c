@@ -286,8 +286,8 @@ static void torch_allocator(void) {
   IS(cudaStreamSynchronize(stream), 0);
   write_to(first, 30 * MIB, 1);
   write_to(second, 30 * MIB, 2);
-  // Once before it is measured: the copies of a pause have a stream of their own, here for the first time beside one of the program's,
-  // and the driver may take memory of the device for a stream.
+  // Once before it is measured: the copies of a pause have a stream of their own, here for the first time beside one of
+  // the program's, and the driver may take memory of the device for a stream.
   IS(library.pause("torch"), 0);
   IS(library.resume("torch"), 0);
   const size_t before = used();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block in the test's hands: how it is taken, stamped, checked and freed. What is written and read goes through the block's
-// stream, so memory that is given out too early shows as wrong contents.
+// A block in the test's hands: how it is taken, stamped, checked and freed. What is written and read goes through the
+// block's stream, so memory that is given out too early shows as wrong contents.
 #ifndef GMM_TESTS_STRESS_BLOCK_H
 #define GMM_TESTS_STRESS_BLOCK_H
 
@@ -27,8 +27,8 @@ extern gmm_stream streams[STREAMS];
 extern gmm_tag tags[TAGS];
 extern bool short_of_memory;  // the device is small: OUT_OF_MEMORY may come at any time
 extern atomic_int faults;     // driver calls fail at random now
-// While a thread touches the contents of a tag's blocks it holds the lock for reading; a pause holds it for writing. A resume holds
-// nothing: who touches VMM memory meanwhile has asked gmm_resume_wait() first.
+// While a thread touches the contents of a tag's blocks it holds the lock for reading; a pause holds it for writing. A
+// resume holds nothing: who touches VMM memory meanwhile has asked gmm_resume_wait() first.
 extern pthread_rwlock_t touching[TAGS];
 // What the test has made of a tag. Written with its lock for writing, read with it.
 extern struct tag_state {

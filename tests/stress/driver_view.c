@@ -25,7 +25,8 @@ static unsigned entries_of(const char *folder) {
   return count;
 }
 
-// The system may show a thread for a moment that has been joined: it carries the flag of one that is on its way out (PF_EXITING).
+// The system may show a thread for a moment that has been joined: it carries the flag of one that is on its way out
+// (PF_EXITING).
 static unsigned running_threads(void) {
   unsigned count = 0;
   DIR *open = opendir("/proc/self/task");

@@ -253,7 +253,8 @@ void limiter_round(void) {
     for (unsigned i = 0; i < 10 && round_goes_on(); ++i) {
       uint64_t now = stats_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0).reserved_bytes;
       if (now > most && now <= before && !late) {
-        // One charge that had read the limit before it was set may come this late, if its thread had to wait for a processor.
+        // One charge that had read the limit before it was set may come this late, if its thread had to wait for a
+        // processor.
         late = true;
         most = now;
       } else if (now > most)

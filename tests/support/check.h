@@ -5,7 +5,8 @@
 //   int main(void) { RUN(frees_twice); return check_finish(); }
 //
 // CHECK notes a failure and goes on. REQUIRE ends the case. Both say where and what. CHECK may be used on any thread,
-// REQUIRE and SKIP only on the thread that runs the case. check_label() adds words to the names of the cases that follow.
+// REQUIRE and SKIP only on the thread that runs the case. check_label() adds words to the names of the cases that
+// follow.
 #ifndef GMM_TESTS_CHECK_H
 #define GMM_TESTS_CHECK_H
 

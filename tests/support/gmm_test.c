@@ -122,8 +122,8 @@ gmm_tag make_tag(const char *name, gmm_contents contents) {
   return tag;
 }
 
-// Patterns are written and read so often that malloc() would ask the system for fresh pages each time: one buffer stays.
-// A thread that finds it in use gets memory of its own.
+// Patterns are written and read so often that malloc() would ask the system for fresh pages each time: one buffer
+// stays. A thread that finds it in use gets memory of its own.
 static pthread_mutex_t pattern_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t *pattern_kept;
 

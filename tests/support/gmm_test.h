@@ -49,8 +49,9 @@ bool has_kind(gmm_kind k);
 // Runs a case in a fresh context on device 0.
 void run_plain(const char *name, void (*function)(void));
 
-// Runs a case in a fresh context for each device and each kind in `kinds` (bits). A kind that the device lacks is a skip.
-// The host backend's devices differ in nothing but their number: the second one runs VMM, whose blocks name a device.
+// Runs a case in a fresh context for each device and each kind in `kinds` (bits). A kind that the device lacks is a
+// skip. The host backend's devices differ in nothing but their number: the second one runs VMM, whose blocks name a
+// device.
 void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds);
 #define ALL_KINDS 0x1eu
 #define PLAIN(function) run_plain(#function, function)

@@ -119,7 +119,8 @@ setup_python() {
   fi
 }
 
-# setup_environment NAME PACKAGE...: .deps/NAME, a Python environment of its own with these packages. Slow: some are large.
+# setup_environment NAME PACKAGE...: .deps/NAME, a Python environment of its own with these packages. Slow: some are
+# large.
 setup_environment() {
   local folder=$setup_deps/$1 wanted
   shift

@@ -3,8 +3,8 @@
 
 Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--failed WORDS]... [--skipped WORDS]... [FILE]...
 --phase: a row of the table that says where the time went; the ten tests that took longest follow.
-FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file (.xml).
-Exits with 1 when something failed or nothing passed.
+FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file
+(.xml). Exits with 1 when something failed or nothing passed.
 """
 
 import argparse

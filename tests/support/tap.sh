@@ -2,7 +2,8 @@
 # The reader of test results in shell: read by the scripts of tests/gpu.
 # shellcheck shell=bash
 
-# counts FILE: "N passed, N failed, N skipped" of output of GoogleTest or in the Test Anything Protocol; nothing without any.
+# counts FILE: "N passed, N failed, N skipped" of output of GoogleTest or in the Test Anything Protocol; nothing without
+# any.
 counts() {
   awk '
     # The last count is the whole: programs that the tests start count before.

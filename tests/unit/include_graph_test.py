@@ -14,8 +14,8 @@ import tap  # noqa: E402
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
-# The rooms of the engine, and what each may include beside itself, base and backend.h. An entry with a slash is one header.
-# heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. Snapshots name tags.
+# The rooms of the engine, and what each may include beside itself, base and backend.h. An entry with a slash is one
+# header. heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. Snapshots name tags.
 ROOMS = {
     "space": (),
     "heap": ("space", "limits/quota.h"),

@@ -28,7 +28,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         source, program = pathlib.Path(folder) / "readme.c", pathlib.Path(folder) / "readme"
         source.write_text(blocks["c"])
-        code, _, lines = run(*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", root / "include", source, library, "-lpthread", "-o", program)
+        code, _, lines = run(*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", root / "include", source,
+                             library, "-lpthread", "-o", program)
         tap.check(code == 0, "the example in C compiles", lines)
         if code == 0:
             code, out, lines = run(program)
@@ -41,7 +42,8 @@ def main():
     short = [name for name, block in blocks.items() if block.count("\n") > 20]
     tap.check(not short, "the examples are short", short)
     gone = [target for target in re.findall(r"\]\(([^)#:]+)\)", text) if not (root / target).exists()]
-    gone += [target for target in re.findall(r"^    \./(\S+)", text, re.MULTILINE) if not os.access(root / target, os.X_OK)]
+    gone += [target for target in re.findall(r"^    \./(\S+)", text, re.MULTILINE)
+             if not os.access(root / target, os.X_OK)]
     tap.check(not gone, "what README.md points at is there", gone)
     options = set(re.findall(r"option\('(\w+)'", (root / "meson_options.txt").read_text(encoding="utf-8")))
     unknown = [name for name in re.findall(r"`-D(\w+)=", text) if name not in options | {"default_library"}]

@@ -2,10 +2,11 @@
 """Runs clang-tidy over lib/, one case a group of files.
 
 Usage: tidy_test.py SOURCE_ROOT BUILD_ROOT
-GMM_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are taken.
+GMM_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are
+taken.
 
-Files of one folder that are compiled alike are read as one translation unit, because most of the time goes into headers.
-Where that unit does not compile, since two files use one name, its files are read one by one.
+Files of one folder that are compiled alike are read as one translation unit, because most of the time goes into
+headers. Where that unit does not compile, since two files use one name, its files are read one by one.
 """
 
 import concurrent.futures
@@ -32,7 +33,9 @@ def git(root, *words):
 
 
 def changed_files(root):
-    """The files that differ from the main branch, committed or not, and what they differ from; None where git does not know."""
+    """The files that differ from the main branch, committed or not, and what they differ from; None where git does not
+    know.
+    """
     for branch in ("origin/main", "main", "HEAD"):
         base = git(root, "merge-base", "HEAD", branch)
         if base:
@@ -95,7 +98,8 @@ def groups_of(sources, flags):
 
 def tidy(root, build, source, flag):
     # GCC's command line is read: clang does not know all of its warnings.
-    command = ["clang-tidy", "--quiet", f"--config-file={root / '.clang-tidy'}", "--extra-arg=-Wno-unknown-warning-option"]
+    command = ["clang-tidy", "--quiet", f"--config-file={root / '.clang-tidy'}",
+               "--extra-arg=-Wno-unknown-warning-option"]
     where, words = flag or (build, None)
     rest = ["-p", str(build), str(source)] if words is None else [str(source), "--", "-x", "c++", *words]
     return subprocess.run([*command, *rest], capture_output=True, text=True, check=False, cwd=where)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools as Python calls them: CuPy's default pools, and gmm's own binding where it is built. The interpreter runs in this process;
-// pair() is a loop in Python, the other loops call the same Python functions from C.
+// Pools as Python calls them: CuPy's default pools, and gmm's own binding where it is built. The interpreter runs in
+// this process; pair() is a loop in Python, the other loops call the same Python functions from C.
 #include <Python.h>
 #include <dlfcn.h>
 

@@ -23,15 +23,19 @@ if not runtimes:
     print('1..0 # SKIP no .NET runtime in .deps/dotnet: pip install --no-deps --target .deps/dotnet dotnetcore2')
     sys.exit(0)
 
-REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.ComponentModel.Primitives', 'System.Console', 'System.Diagnostics.Process',
-              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime', 'System.Runtime.Extensions', 'System.Runtime.Handles',
-              'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading', 'System.Threading.Thread', 'System.Threading.ThreadPool',
+REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.ComponentModel.Primitives', 'System.Console',
+              'System.Diagnostics.Process',
+              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime',
+              'System.Runtime.Extensions', 'System.Runtime.Handles',
+              'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading',
+              'System.Threading.Thread', 'System.Threading.ThreadPool',
               'System.Private.Uri']
 
 
 def compile(output, target, sources, *extra):
     references = [f'-reference:{runtimes[0]}/{name}.dll' for name in REFERENCES]
-    command = [mcs, '-nostdlib', '-noconfig', '-unsafe', f'-target:{target}', f'-out:{output}', *references, *extra, *(str(source) for source in sources)]
+    command = [mcs, '-nostdlib', '-noconfig', '-unsafe', f'-target:{target}', f'-out:{output}', *references, *extra,
+               *(str(source) for source in sources)]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
@@ -39,10 +43,12 @@ with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     # The attribute came with .NET 5.
     shim = scratch / 'ModuleInitializerAttribute.cs'
-    shim.write_text('namespace System.Runtime.CompilerServices { internal sealed class ModuleInitializerAttribute : System.Attribute { } }\n')
+    shim.write_text('namespace System.Runtime.CompilerServices { internal sealed class ModuleInitializerAttribute : '
+                    'System.Attribute { } }\n')
     layer = root / 'bindings' / 'csharp' / 'src'
     generated = pathlib.Path(build) / 'bindings' / 'csharp' / 'generated'
-    compile(scratch / 'Gmm.dll', 'library', [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
+    compile(scratch / 'Gmm.dll', 'library',
+            [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
     program = scratch / 'tests.dll'
     own = [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'] if mode == 'span' else list(here.glob('*.cs'))
     compile(program, 'exe', own, f'-reference:{scratch}/Gmm.dll')
@@ -53,4 +59,5 @@ with tempfile.TemporaryDirectory() as scratch:
             shutil.copy(library, scratch)
     dotnet = home / 'dotnet'
     os.chmod(dotnet, 0o755)
-    sys.exit(subprocess.run([str(dotnet), str(program), *([] if mode == 'span' else [mode])], env=environment).returncode)
+    sys.exit(subprocess.run([str(dotnet), str(program), *([] if mode == 'span' else [mode])],
+                            env=environment).returncode)

@@ -17,10 +17,12 @@ packages = glob.glob(folder + '/*.nupkg')
 tap.check(len(packages) == 1, 'one package', str(packages))
 package = zipfile.ZipFile(packages[0])
 names = package.namelist()
-tap.check([name for name in names if name.startswith('runtimes/linux-') and name.endswith('/native/libgmm_csharp.so')] != []
+tap.check([name for name in names if name.startswith('runtimes/linux-')
+           and name.endswith('/native/libgmm_csharp.so')] != []
      and [name for name in names if '/native/libgmm.so' in name] != [], 'native libraries under runtimes/', str(names))
 tap.check('lib/net472/Gmm.dll' in names, 'the assembly', str(names))
-tap.check(xml.etree.ElementTree.fromstring(package.read('Gmm.nuspec')) is not None and b'@VERSION@' not in package.read('Gmm.nuspec'), 'a nuspec with a version')
+tap.check(xml.etree.ElementTree.fromstring(package.read('Gmm.nuspec')) is not None
+          and b'@VERSION@' not in package.read('Gmm.nuspec'), 'a nuspec with a version')
 for name in names:
     if name.endswith(('.xml', '.rels', '.config')):
         xml.etree.ElementTree.fromstring(package.read(name))
@@ -35,6 +37,7 @@ with tempfile.TemporaryDirectory() as scratch:
     environment = {key: value for key, value in os.environ.items() if key != 'LD_LIBRARY_PATH'}
     environment['MONO_PATH'] = scratch + '/lib/net472'
     done = subprocess.run([mono, tests, 'child', 'exit'], env=environment, capture_output=True, text=True, timeout=300)
-    tap.check(done.returncode == 0 and 'leaving with' in done.stdout, 'an unpacked package works by itself', done.stdout + done.stderr)
+    tap.check(done.returncode == 0 and 'leaving with' in done.stdout, 'an unpacked package works by itself',
+              done.stdout + done.stderr)
 
 tap.finish()

@@ -16,7 +16,8 @@ library = pathlib.Path(library)
 
 
 def run(classpath, *options):
-    done = subprocess.run([java, *options, '-cp', f'{classpath}:{tests}', 'io.gmm.Child', 'exit'], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([java, *options, '-cp', f'{classpath}:{tests}', 'io.gmm.Child', 'exit'], capture_output=True,
+                          text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -34,16 +35,19 @@ with tempfile.TemporaryDirectory() as scratch:
     shutil.copy(jar, alone / 'gmm.jar')
     code, said = run(alone / 'gmm.jar', f'-Djava.io.tmpdir={empty}')
     tap.check(code == 0 and 'leaving with' in said, 'a jar that was moved works by itself', said)
-    tap.check(not [name for name in os.listdir(empty) if name.startswith('gmm-')], 'nothing is left in the temporary directory', str(os.listdir(empty)))
+    tap.check(not [name for name in os.listdir(empty) if name.startswith('gmm-')],
+              'nothing is left in the temporary directory', str(os.listdir(empty)))
 
     code, said = run(jar, f'-Dgmm.library.path={library.parent}', f'-Djava.io.tmpdir={scratch}/missing')
     tap.check(code == 0 and 'leaving with' in said, 'gmm.library.path takes the libraries from a folder', said)
 
     code, said = run(jar, f'-Dgmm.library.path={scratch}/nowhere')
-    tap.check(code == 1 and 'UnsatisfiedLinkError' in said and f'{scratch}/nowhere' in said, 'a folder without them is named in the error', said)
+    tap.check(code == 1 and 'UnsatisfiedLinkError' in said and f'{scratch}/nowhere' in said,
+              'a folder without them is named in the error', said)
 
     code, said = run(jar, f'-Djava.io.tmpdir={scratch}/missing')
-    tap.check(code == 1 and 'could not be unpacked' in said and 'java.io.tmpdir' in said, 'a temporary directory that is missing is explained', said)
+    tap.check(code == 1 and 'could not be unpacked' in said and 'java.io.tmpdir' in said,
+              'a temporary directory that is missing is explained', said)
 
     bare = scratch / 'bare.jar'
     with zipfile.ZipFile(jar) as full, zipfile.ZipFile(bare, 'w') as without:

@@ -104,13 +104,15 @@ final class PauseTest {
         try (Buffer buffer = alloc(tag)) {
             List<Thread> told = Collections.synchronizedList(new ArrayList<>());
             long went;
-            try (Ticket ticket = tag.pauseAsync(new PauseOptions().progress((done, total) -> told.add(Thread.currentThread())))) {
+            try (Ticket ticket =
+                     tag.pauseAsync(new PauseOptions().progress((done, total) -> told.add(Thread.currentThread())))) {
                 went = ticket.get(30, TimeUnit.SECONDS);
                 check(went >= SIZE, "bytes that went back: " + went);
                 check(ticket.isDone() && !ticket.isCancelled(), "it is done");
                 check(!told.isEmpty() && !told.contains(Thread.currentThread()), "the progress runs on another thread");
                 TicketInfo info = ticket.info();
-                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE, "its figures");
+                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE,
+                    "its figures");
             }
             same(State.PAUSED, buffer.query().state(), "the state");
             Ticket back = tag.resumeAsync();
@@ -118,7 +120,8 @@ final class PauseTest {
             back.close();
             same(went, back.get(), "the bytes, asked for after close()");
             checkContents(buffer);
-            same(went, tag.pauseAsync().toCompletableFuture().thenApply(bytes -> bytes).get(30, TimeUnit.SECONDS), "as a CompletableFuture");
+            same(went, tag.pauseAsync().toCompletableFuture().thenApply(bytes -> bytes).get(30, TimeUnit.SECONDS),
+                "as a CompletableFuture");
             same(went, tag.resumeAsync().join(), "join()");
             cancelled(tag, buffer);
             Ticket thrower = tag.pauseAsync(new PauseOptions().progress(PauseTest::refuse));
@@ -190,9 +193,11 @@ final class PauseTest {
             fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
             tag.pause();
             byte[] all = SmokeTest.pattern(SIZE);
-            SmokeTest.sameBytes(Arrays.copyOfRange(all, SIZE - 1000, SIZE), buffer.backup(SIZE - 1000, 1000), "the kept contents");
+            SmokeTest.sameBytes(
+                Arrays.copyOfRange(all, SIZE - 1000, SIZE), buffer.backup(SIZE - 1000, 1000), "the kept contents");
             ByteBuffer view = buffer.backupView(0, SIZE);
-            check(view.isReadOnly() && view.get(SIZE - 1) == all[SIZE - 1] && view.get(12345) == all[12345], "a view of them");
+            check(view.isReadOnly() && view.get(SIZE - 1) == all[SIZE - 1] && view.get(12345) == all[12345],
+                "a view of them");
             same(State.PAUSED, buffer.query().state(), "the state");
             same((long) SIZE, tag.info().backupHostBytes(), "bytes that are kept");
             same((long) SIZE, tag.discardBackup(), "bytes that were kept");
@@ -214,7 +219,8 @@ final class PauseTest {
                 same((long) SIZE, context.backupInfo().pageableBytes(), "contents in other memory");
             }
             checkContents(buffer);
-            context.setBackup(new BackupOptions().noArena().noPageable().directory(System.getProperty("java.io.tmpdir")));
+            context.setBackup(
+                new BackupOptions().noArena().noPageable().directory(System.getProperty("java.io.tmpdir")));
             try (Tag.Paused paused = tag.paused()) {
                 same((long) SIZE, tag.info().backupFileBytes(), "contents in a file");
             }
