@@ -71,7 +71,11 @@ if [ -z "${setup_skipped[python]:-}" ]; then
     ring+=(--consumer 'C#' 'env MONO_PATH=build/bindings/csharp mono build/examples/ring/ring.exe')
   fi
   setup_say 'the ring of frames'
-  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/ring/ring.py "${ring[@]}"; then ran+=(ring); else failed+=(ring); fi
+  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/ring/ring.py "${ring[@]}"; then
+    ran+=(ring)
+  else
+    failed+=(ring)
+  fi
 else
   skipped+=(ring)
 fi

@@ -3,8 +3,9 @@
 # Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
 #
 # Usage: tests/run.sh [--sanitize]
-#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the stress
-#               test for five minutes under the thread sanitizer; clang-tidy reads all files, and not only changed ones
+#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the
+#               stress test for five minutes under the thread sanitizer; clang-tidy reads all files, and not only
+#               changed ones
 #
 # Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
 # used where it is installed.
@@ -36,7 +37,8 @@ phase() {
   local now cpu
   now=${EPOCHREALTIME/,/.}
   times >"$setup_deps/times"
-  cpu=$(awk 'NR == 2 { for (i = 1; i <= 2; ++i) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] } print sum }' "$setup_deps/times")
+  cpu=$(awk 'NR == 2 { for (i = 1; i <= 2; ++i) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] } print sum }' \
+    "$setup_deps/times")
   if [ -n "${phase_words:-}" ]; then
     phases+=(--phase "$(awk "BEGIN { print $now - $phase_began \":\" $cpu - $phase_cpu }"):$phase_words")
   fi
@@ -114,7 +116,8 @@ if [ -n "$sanitize" ]; then
   phase "configuring build-sanitize/"
   # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
   if setup_configure build-sanitize -Dbench=false -Ddebug=true -Doptimization=1 -Db_ndebug=false \
-    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
+    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
     build_and_test build-sanitize "address and undefined behaviour sanitizer" \

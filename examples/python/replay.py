@@ -64,5 +64,6 @@ def replay(path):
         again = run(context, operations, streams)
     name = os.path.basename(path).split(".")[0]
     count = len(operations)
-    return (f"{name:<18}{count:<14}{f'{requested / MIB:.1f} MiB':<14}{f'{reserved / MIB:.1f} MiB':<14}{reserved / requested:<8.3f}"
+    return (f"{name:<18}{count:<14}{f'{requested / MIB:.1f} MiB':<14}{f'{reserved / MIB:.1f} MiB':<14}"
+            f"{reserved / requested:<8.3f}"
             f"{first / count * 1e9:<14.0f}{again / count * 1e9:.0f}")

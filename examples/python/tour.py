@@ -257,8 +257,8 @@ def main(words):
             print("This is the host backend: it needs no GPU, and its figures say nothing about one.")
         failures = run(tour)
     if words:
-        print(f"\nReplay of real PyTorch traces, kind "
-              f"VMM\n{'trace':<18}{'operations':<14}{'requested':<14}{'reserved':<14}{'ratio':<8}{'ns/op first':<14}ns/op again")
+        print(f"\nReplay of real PyTorch traces, kind VMM\n{'trace':<18}{'operations':<14}{'requested':<14}"
+              f"{'reserved':<14}{'ratio':<8}{'ns/op first':<14}ns/op again")
     for path in words:
         try:
             print(replay(path))

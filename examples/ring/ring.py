@@ -2,13 +2,15 @@
 """One ring of frames in shared memory of the GPU: this producer fills it, consumers in other processes and languages
 read it.
 
-    ring.py [--frames N] [--slots N] [--frame-size BYTES] [--kind vmm|device|host] [--damage FRAME] [--consumer NAME COMMAND]... [--skip NAME]...
+    ring.py [--frames N] [--slots N] [--frame-size BYTES] [--kind vmm|device|host] [--damage FRAME]
+            [--consumer NAME COMMAND]... [--skip NAME]...
 
 Frames never pass through a pipe, only lines of text about them. The producer starts each consumer and writes to its
 stdin:
 
     ring BACKEND KIND SLOTS BYTES HANDLE           the block, as a handle in hexadecimal digits
-    ready HANDLE                                   an event for each slot, or none where the device has no events between processes
+    ready HANDLE                                   an event for each slot, or none where the device has no events
+                                                   between processes
     frame NUMBER SLOT CRC32                        a frame is on its way into the slot; once for each
     end
 

@@ -113,7 +113,8 @@ def number(name):
 class Figure:
     def __init__(self, words, run, value, goal, most, backends=("host", "cuda"), keep=lambda row: True,
                  subjects=SUBJECTS):
-        self.words, self.run, self.value, self.goal, self.most, self.backends, self.keep = words, run, value, goal, most, backends, keep
+        self.words, self.run, self.value, self.goal = words, run, value, goal
+        self.most, self.backends, self.keep = most, backends, keep
         self.subjects = subjects
 
     def judge(self, rows, subject):
@@ -190,7 +191,9 @@ def size_text(size):
 
 
 def time_text(ns):
-    return f"{ns:.1f} ns" if ns < 1000 else f"{ns / 1000:.2f} us" if ns < 1e6 else f"{ns / 1e6:.2f} ms" if ns < 1e9 else f"{ns / 1e9:.2f} s"
+    if ns < 1000:
+        return f"{ns:.1f} ns"
+    return f"{ns / 1000:.2f} us" if ns < 1e6 else f"{ns / 1e6:.2f} ms" if ns < 1e9 else f"{ns / 1e9:.2f} s"
 
 
 def round_text(value):
@@ -233,7 +236,8 @@ def judged(rows, backend):
                 continue
             value, row = worst
             met = value <= figure.goal if figure.most else value >= figure.goal
-            line.append(f"{round_text(value)} ({where(row)}{control_text(rows, row)}) {'' if met else '**missed**'}".rstrip())
+            missed = "" if met else " **missed**"
+            line.append(f"{round_text(value)} ({where(row)}{control_text(rows, row)}){missed}")
         lines.append([*line, f"`{figure.run}`"])
     return table(["figure", "goal", "gmm, worst row", "gmm-heap, worst row", "command"], lines)
 

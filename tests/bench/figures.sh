@@ -15,14 +15,16 @@ backend=${1:-host}
 build=${2:-build}
 . tests/support/setup.sh
 if [ ! -x "$build/tests/bench/gmm-bench" ]; then
-  echo "figures.sh: there is no $build/tests/bench/gmm-bench: build it first (meson setup $build && meson compile -C $build)" >&2
+  echo "figures.sh: there is no $build/tests/bench/gmm-bench: build it first" \
+    "(meson setup $build && meson compile -C $build)" >&2
   exit 2
 fi
 setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
 setup_tool valgrind valgrind || echo "   without valgrind: $setup_reason"
 
 rows=tests/bench/results/$backend.json
-python3 tests/bench/figures.py run --backend "$backend" --bench "$build/tests/bench/gmm-bench" ${PEERS:+--peers "$PEERS"} ${QUICK:+--quick} ${ONLY:+--only "$ONLY"} \
+python3 tests/bench/figures.py run --backend "$backend" --bench "$build/tests/bench/gmm-bench" \
+  ${PEERS:+--peers "$PEERS"} ${QUICK:+--quick} ${ONLY:+--only "$ONLY"} \
   -o "$rows.new"
 if [ -n "${ONLY:-}" ] && [ -f "$rows" ]; then
   python3 tests/bench/figures.py merge "$rows" "$rows.new" -o "$rows"

@@ -38,7 +38,8 @@ typedef struct gmm_bench_options {
 /* The size of an operation of a replay that says that the block is used on another stream too. */
 #define GMM_BENCH_USE UINT64_MAX
 
-/* One operation. In a replay: size 0 frees the block, GMM_BENCH_USE is a use, else allocates. In mixed(): frees what the slot holds, then allocates. */
+/* One operation. In a replay: size 0 frees the block, GMM_BENCH_USE is a use, else allocates. In mixed(): frees what
+   the slot holds, then allocates. */
 typedef struct gmm_bench_operation {
   uint64_t size;
   uint32_t block;
@@ -51,10 +52,10 @@ typedef struct gmm_bench_operation {
 typedef struct gmm_bench_replay {
   void **blocks;   /* by number of block */
   uint64_t *sizes; /* by number of block */
-  uint64_t *
-      peak; /* NULL: nothing; else reserved() is read after each allocation and the highest goes here; one thread only */
-  uint64_t *
-      progress; /* NULL: one thread, nobody is waited for; else how many operations each thread has done, 8 words apart */
+  /* NULL: nothing; else reserved() is read after each allocation and the highest goes here; one thread only */
+  uint64_t *peak;
+  /* NULL: one thread, nobody is waited for; else how many operations each thread has done, 8 words apart */
+  uint64_t *progress;
   uint32_t *failed; /* set by a thread that gives up, so that nobody waits for it */
 } gmm_bench_replay;
 
@@ -62,8 +63,8 @@ typedef struct gmm_bench_replay {
 typedef struct gmm_bench_ring {
   void **blocks;
   uint64_t mask; /* number of places - 1 */
-  uint32_t
-      batch; /* blocks are passed on by so many at once, so that the ring itself costs little; divides the number of places */
+  /* blocks are passed on by so many at once, so that the ring itself costs little; divides the number of places */
+  uint32_t batch;
   uint32_t failed; /* set by a side that gives up, so that the other does not wait for it */
   uint8_t pad0[64 - 2 * sizeof(uint64_t) - 2 * sizeof(uint32_t)];
   uint64_t produced; /* written by the producer */

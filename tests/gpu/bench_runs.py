@@ -74,7 +74,8 @@ def add_over_expandable(rows):
     theirs = {row["trace"]: row["reserved_over_requested"] for row in rows if row["run"] == "replay-expandable"
               and row["subject"] == EXPANDABLE}
     for row in rows:
-        if row["run"] == "replay-expandable" and figures.is_gmm(row) and theirs.get(row["trace"]) and row["reserved_over_requested"]:
+        if (row["run"] == "replay-expandable" and figures.is_gmm(row) and theirs.get(row["trace"])
+                and row["reserved_over_requested"]):
             row["over_expandable"] = row["reserved_over_requested"] / theirs[row["trace"]]
 
 

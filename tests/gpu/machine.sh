@@ -71,7 +71,8 @@ take_wheels() {
   local wheel there=()
   for wheel in "$@"; do [ ! -f "$wheel" ] || there+=("$wheel"); done
   [ ${#there[@]} != 0 ] || return 0
-  build_step 'wheels that came along' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" "${there[@]}"
+  build_step 'wheels that came along' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir \
+    --target "$work/site" "${there[@]}"
   export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
 }
 
@@ -80,9 +81,11 @@ take_wheels() {
 take_zlib() {
   if [ ! -d .gpu/zlib ] || echo '#include <zlib.h>' | c++ -xc++ -E - >/dev/null 2>&1; then return 0; fi
   # shellcheck disable=SC2016 # pkg-config's variables
-  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' "$root/.gpu/zlib" \
+  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' \
+    "$root/.gpu/zlib" \
     "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' .gpu/zlib/zlib.h)" >"$work/zlib.pc"
-  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib${CPATH:+:$CPATH} LIBRARY_PATH=$root/.gpu/zlib${LIBRARY_PATH:+:$LIBRARY_PATH}
+  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib${CPATH:+:$CPATH} \
+    LIBRARY_PATH=$root/.gpu/zlib${LIBRARY_PATH:+:$LIBRARY_PATH}
 }
 
 # take_headers: what the machine's Python and drivers lack for the build.

@@ -14,7 +14,10 @@ build=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 . tests/support/tap.sh
 library=$build/lib/preload/libgmm_preload.so
-[ -e "$library" ] || { echo "FAIL $library: no such file; build it: ninja -C $build lib/preload/libgmm_preload.so"; exit 1; }
+if [ ! -e "$library" ]; then
+  echo "FAIL $library: no such file; build it: ninja -C $build lib/preload/libgmm_preload.so"
+  exit 1
+fi
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -91,7 +94,11 @@ done
 
 python=${PYTHON:-python3}
 if [ -z "${GMM_GPU_RUN_FAKE:-}" ] && "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-  "$python" tests/gpu/preload_torch.py losses >"$work/alone" 2>"$work/out" || { echo "FAIL PyTorch without gmm"; tail -n 5 "$work/out"; failed=1; }
+  if ! "$python" tests/gpu/preload_torch.py losses >"$work/alone" 2>"$work/out"; then
+    echo "FAIL PyTorch without gmm"
+    tail -n 5 "$work/out"
+    failed=1
+  fi
   check "PyTorch, gmm on" bash -c 'with_gmm on "$@"' - "$python" tests/gpu/preload_torch.py on "$work/alone"
   check "PyTorch, regions" bash -c 'with_gmm regions "$@"' - "$python" tests/gpu/preload_torch.py regions "$work/alone"
 else

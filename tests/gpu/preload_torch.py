@@ -46,7 +46,8 @@ class Saver:
         for name in ("gmm_preload_active", "tms_get_interesting_region"):
             getattr(self.library, name).restype = ctypes.c_bool
         self.library.tms_last_error.restype = ctypes.c_char_p
-        self.library.tms_set_interesting_region.argtypes = self.library.tms_set_enable_cpu_backup.argtypes = [ctypes.c_bool]
+        self.library.tms_set_interesting_region.argtypes = [ctypes.c_bool]
+        self.library.tms_set_enable_cpu_backup.argtypes = [ctypes.c_bool]
 
     def enter(self, tag, backup):
         self.library.tms_set_current_tag(tag.encode())

@@ -50,7 +50,8 @@ step() {
 build_step() { step "$@"; }
 
 finish() {
-  write_summary run.sh "$(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)" '' "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed"
+  write_summary run.sh "$(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)" '' \
+    "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed"
   [ $failed = 0 ]
   exit
 }
@@ -85,7 +86,8 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
+  grep -E -e '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|examples/tour-c$)' \
+    -e '^(tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
@@ -143,7 +145,8 @@ step 'sharing between processes' 60 tests/gpu/ipc_check.sh "$build"
 if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
   step 'preload library' 150 tests/gpu/preload_check.sh "$build"
   for check in memory_saver_check vllm_check colocated_loop; do
-    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" \
+      LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
       python3 tests/gpu/$check.py
   done
 fi

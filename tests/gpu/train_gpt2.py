@@ -224,7 +224,8 @@ def main():
         tap.skip("GPT-2 small: less memory is reserved", "a rehearsal on the CPU")
         tap.finish()
     tap.check(ratio <= arguments.slower,
-              f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's allocator (at most {arguments.slower})")
+              f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's allocator "
+              f"(at most {arguments.slower})")
     saved = ends["gmm"]["reserved"] / ends["torch"]["reserved"]
     tap.check(0 < saved < 1,
               f"GPT-2 small: peak reserved is {saved:.4f} of PyTorch's: {ends['gmm']['reserved'] / MIB:.1f} of "

@@ -22,11 +22,13 @@ PLAIN = {name: value for name,
 WITH_CUDA = dict(PLAIN, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_CUDART}")
 
 # What the Python side of torch_memory_saver 0.0.10 looks up, and the allocator's functions.
-TMS = """tms_set_current_tag tms_get_current_tag tms_set_interesting_region tms_get_interesting_region tms_set_enable_cpu_backup
-tms_get_enable_cpu_backup tms_set_cpu_backup_backend tms_get_cpu_backup_backend tms_set_enable_disk_backup tms_get_enable_disk_backup
+TMS = """tms_set_current_tag tms_get_current_tag tms_set_interesting_region tms_get_interesting_region
+tms_set_enable_cpu_backup tms_get_enable_cpu_backup tms_set_cpu_backup_backend tms_get_cpu_backup_backend
+tms_set_enable_disk_backup tms_get_enable_disk_backup
 tms_set_disk_backup_dir tms_pause tms_resume set_memory_margin_bytes tms_set_retain_cpu_backup tms_get_retain_cpu_backup
 tms_get_cpu_backup_pointer tms_torch_malloc tms_torch_free cudaMalloc cudaFree""".split()
-EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCapture|EndCapture)|GetProcAddress)\w*|cuda(Malloc|Free|HostAlloc|StreamDestroy|Stream(Begin|End)Capture|GetDriverEntryPoint)\w*|" \
+EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCapture|EndCapture)|GetProcAddress)\w*|" \
+           r"cuda(Malloc|Free|HostAlloc|StreamDestroy|Stream(Begin|End)Capture|GetDriverEntryPoint)\w*|" \
            r"gmm_preload_\w+|gmm_torch_\w+|tms_\w+|set_memory_margin_bytes"
 
 
@@ -188,7 +190,8 @@ library = ctypes.CDLL(sys.argv[1])
 for name in ("tms_torch_malloc", "gmm_torch_malloc"):
     getattr(library, name).restype = ctypes.c_void_p
     getattr(library, name).argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    getattr(library, name.replace("malloc", "free")).argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    release = getattr(library, name.replace("malloc", "free"))
+    release.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
 library.gmm_preload_last_error.restype = ctypes.c_char_p
 library.gmm_preload_context.restype = ctypes.c_void_p
 library.gmm_preload_active.restype = ctypes.c_bool

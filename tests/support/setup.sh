@@ -60,7 +60,8 @@ setup_packages() {
     setup_updated=1
   fi
   setup_say "installing $*"
-  if ! setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >>"$setup_log" 2>&1; then
+  if ! setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
+    >>"$setup_log" 2>&1; then
     setup_reason="apt-get could not install $* (see .deps/install.log; it needs the network and root or sudo)"
     return 1
   fi
@@ -128,7 +129,8 @@ setup_environment() {
   [ "$(cat "$folder/ready" 2>/dev/null)" = "$wanted" ] && return 0
   rm -rf "$folder"
   # A slow network must not hold up the tests that need none of it.
-  "$setup_python_found" -m venv "$folder" && timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" &&
+  "$setup_python_found" -m venv "$folder" &&
+    timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" &&
     echo "$wanted" >"$folder/ready"
 }
 

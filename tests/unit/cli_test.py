@@ -46,7 +46,8 @@ def test_words():
 
 def test_info():
     expect("info", ["info", "--host-memory", "2"], 0,
-           r"backend host .*1 device\ndevice 0: .*\n  not a GPU(.*\n)*  memory +2048\.0 MiB(.*\n)*  kinds +device vmm host managed")
+           r"backend host .*1 device\ndevice 0: .*\n  not a GPU(.*\n)*  memory +2048\.0 MiB(.*\n)*"
+           r"  kinds +device vmm host managed")
 
 
 def test_replay():

@@ -52,7 +52,8 @@ with tempfile.TemporaryDirectory() as scratch:
     program = scratch / 'tests.dll'
     own = [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'] if mode == 'span' else list(here.glob('*.cs'))
     compile(program, 'exe', own, f'-reference:{scratch}/Gmm.dll')
-    (scratch / 'tests.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': {'name': 'Microsoft.NETCore.App', 'version': '3.1.0'}}}))
+    framework = {'name': 'Microsoft.NETCore.App', 'version': '3.1.0'}
+    (scratch / 'tests.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': framework}}))
     environment = dict(os.environ, DOTNET_SYSTEM_GLOBALIZATION_INVARIANT='1', GMM_LIBRARY_PATH=native)
     if mode != 'span':
         for library in glob.glob(native + '/*.so*'):
