@@ -3,8 +3,12 @@
 # Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
 #
 # Usage: tests/run.sh [--sanitize]
-#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the stress
-#               test for five minutes under the thread sanitizer
+#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the
+#               stress test for five minutes under the thread sanitizer; clang-tidy reads all files, and not only
+#               changed ones
+#
+# Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
+# used where it is installed.
 #
 # Installs what is missing first: packages of Debian 12 or Ubuntu 24.04 as root or with sudo, Python's into .deps/. A
 # language that cannot be had is skipped, with the reason.
@@ -23,11 +27,28 @@ esac
 
 . tests/support/setup.sh
 
+[ -n "$sanitize" ] || export GMM_LINT=${GMM_LINT:-changed}
+
 summary=() # what tests/support/summary.py adds up
+phases=()  # where the time went
+
+# phase WORDS: what follows belongs to another phase than what came before.
+phase() {
+  local now cpu
+  now=${EPOCHREALTIME/,/.}
+  times >"$setup_deps/times"
+  cpu=$(awk 'NR == 2 { for (i = 1; i <= 2; ++i) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] } print sum }' \
+    "$setup_deps/times")
+  if [ -n "${phase_words:-}" ]; then
+    phases+=(--phase "$(awk "BEGIN { print $now - $phase_began \":\" $cpu - $phase_cpu }"):$phase_words")
+  fi
+  phase_words=$1 phase_began=$now phase_cpu=$cpu
+}
 
 finish() {
+  phase ''
   setup_say "results"
-  python3 tests/support/summary.py "${summary[@]}"
+  python3 tests/support/summary.py "${phases[@]}" "${summary[@]}"
   exit $?
 }
 
@@ -37,6 +58,7 @@ give_up() {
   exit 1
 }
 
+phase "installing what is missing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
 for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
@@ -46,7 +68,8 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
-echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash-dev || echo "   without checksums of backups: $setup_reason"
+echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash-dev ||
+  echo "   without checksums of backups: $setup_reason"
 setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
@@ -57,26 +80,32 @@ for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipp
 build_and_test() {
   local folder=$1 words=$2
   shift 2
+  phase "building $folder/"
   if ! setup_build "$folder"; then
     summary+=(--failed "the build in $folder/ ($words)")
     return 1
   fi
+  phase "testing in $folder/"
   setup_say "testing in $folder/ ($words)"
   rm -f "$folder/meson-logs/testlog.json"
   meson test -C "$folder" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@"
   summary+=("$folder/meson-logs/testlog.json")
 }
 
+phase "configuring build/"
 if setup_configure build "${setup_options[@]}"; then
   # What needs other libraries comes last, as they are still on their way.
   if build_and_test build "release" --no-suite interop --no-suite sycl; then
     if [ -n "${setup_environments_job:-}" ]; then
+      phase "waiting for what comes from PyPI"
       setup_say "waiting for what comes from PyPI"
       wait "$setup_environments_job" || echo "   not all of it came (see .deps/environments.log)"
     fi
+    phase "testing with other libraries"
     setup_say "testing in build/ (with other libraries)"
     rm -f build/meson-logs/others.json
-    meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --logbase others --suite interop --suite sycl
+    meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --logbase others \
+      --suite interop --suite sycl
     summary+=(build/meson-logs/others.json)
   fi
 else
@@ -84,19 +113,25 @@ else
 fi
 
 if [ -n "$sanitize" ]; then
+  phase "configuring build-sanitize/"
   # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
-  if setup_configure build-sanitize -Dbench=false -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
-    -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
+  if setup_configure build-sanitize -Dbench=false -Ddebug=true -Doptimization=1 -Db_ndebug=false \
+    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-    build_and_test build-sanitize "address and undefined behaviour sanitizer" --no-suite structure --no-suite abi --no-suite languages
+    build_and_test build-sanitize "address and undefined behaviour sanitizer" \
+      --no-suite structure --no-suite abi --no-suite languages
   else
     summary+=(--failed "configuring build-sanitize/")
   fi
+  phase "building build-thread/"
   if setup_stress build-thread; then
+    phase "testing in build-thread/"
     setup_say "testing in build-thread/ (stress under the thread sanitizer)"
     rm -f build-thread/meson-logs/testlog.json
-    meson test -C build-thread --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes 2 --suite stress
+    meson test -C build-thread --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes 2 \
+      --suite stress
     grep -ho '"# seed [0-9]*' build-thread/meson-logs/testlog.json
     summary+=(build-thread/meson-logs/testlog.json)
   else

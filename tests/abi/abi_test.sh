@@ -24,7 +24,8 @@ readelf -SW "$library" | grep -q '\.debug_info' || skip "$library has no debug i
 describe() { # LIBRARY OUTPUT
   abidw --suppressions "$root/tests/abi/abi_private.ini" --exported-interfaces-only --no-show-locs --no-comp-dir-path \
     --no-corpus-path --no-elf-needed --type-id-style hash "$1" |
-    sed -e "s# path='$root/# path='#" -e "s# path='\(\.\./\)\{1,\}\(${root#/}/\)\{0,1\}# path='#" >"$2" # wherever it was built
+    # wherever it was built
+    sed -e "s# path='$root/# path='#" -e "s# path='\(\.\./\)\{1,\}\(${root#/}/\)\{0,1\}# path='#" >"$2"
 }
 
 if [ -n "$renew" ]; then
@@ -49,7 +50,8 @@ compare "$baseline" "$folder/now.abi.xml" || {
 # The comparison can fail: on a function that is gone, on a field put in front of others, and on another result.
 now=$folder/now.abi.xml
 number=$(sed -n "s/.*<var-decl name='live_bytes' type-id='\([^']*\)'.*/\1/p" "$now" | head -n 1)
-field="<data-member access='public' layout-offset-in-bits='0'><var-decl name='planted' type-id='$number' visibility='default'/></data-member>"
+field="<data-member access='public' layout-offset-in-bits='0'>"
+field=$field"<var-decl name='planted' type-id='$number' visibility='default'/></data-member>"
 sed "s/'gmm_free'/'gmm_freed'/g" "$now" >"$folder/gone.abi.xml"
 sed "/<class-decl name='gmm_statistics'/a $field" "$now" >"$folder/inserted.abi.xml"
 sed "/<function-decl name='gmm_free'/,/<.function-decl>/s/<return type-id='[^']*'/<return type-id='$number'/" "$now" \

@@ -39,9 +39,11 @@ def main():
                 continue
             for header in headers:
                 # Twice: the include guard. A use of size_t or bool would fail here, as nothing else is included.
-                passed, lines = compiles(compiler, arguments, root, f"#include <gmm/{header}>\n" * 2 + "extern int unused;\n")
+                passed, lines = compiles(compiler, arguments, root,
+                                         f"#include <gmm/{header}>\n" * 2 + "extern int unused;\n")
                 tap.check(passed, f"{header} as {language} with {compiler}", lines)
-            passed, lines = compiles(compiler, arguments, root, "#include <gmm/gmm.h>\nint f(int a);\nint f(int a) { int b; return 0; }\n")
+            passed, lines = compiles(compiler, arguments, root,
+                                     "#include <gmm/gmm.h>\nint f(int a);\nint f(int a) { int b; return 0; }\n")
             tap.check(not passed, f"a planted warning is an error for {compiler} as {language}")
     umbrella = (root / "include/gmm/gmm.h").read_text(encoding="utf-8")
     lines = [name for name in headers if name != "gmm.h" and f"#include <gmm/{name}>" not in umbrella]

@@ -16,9 +16,11 @@ library=$(pkg-config --variable=libdir gmm)
 case $library in "$folder"*) ;; *) library=$folder$library ;; esac
 # shellcheck disable=SC2046
 cc -std=c11 "$root/tests/abi/static_link.c" $(pkg-config --cflags --libs gmm) -o "$folder/shared"
-readelf -d "$folder/shared" | grep -q 'libgmm\.so\.[0-9]' || { echo "the program does not need the soname" >&2; exit 1; }
+readelf -d "$folder/shared" | grep -q 'libgmm\.so\.[0-9]' ||
+  { echo "the program does not need the soname" >&2; exit 1; }
 LD_LIBRARY_PATH=$library "$folder/shared"
 # shellcheck disable=SC2046
-cc -std=c11 "$root/tests/abi/static_link.c" "$library/libgmm.a" $(pkg-config --static --cflags --libs gmm | sed 's/-lgmm//') \
+cc -std=c11 "$root/tests/abi/static_link.c" "$library/libgmm.a" \
+  $(pkg-config --static --cflags --libs gmm | sed 's/-lgmm//') \
   -o "$folder/static"
 "$folder/static"

@@ -88,7 +88,8 @@ def main():
                                                      r"libasan|libubsan|libtsan|libgcc_s)\.so", name)]
     tap.check(not lines, "the library needs the C library only", lines)
     soname = re.findall(r"\(SONAME\).*\[(.*)\]", dynamic)
-    tap.check(bool(soname) and re.fullmatch(r"libgmm\.so\.\d+", soname[0]) is not None, "the soname carries the ABI number", soname)
+    tap.check(bool(soname) and re.fullmatch(r"libgmm\.so\.\d+", soname[0]) is not None,
+              "the soname carries the ABI number", soname)
     tap.check("NODELETE" in dynamic, "the library stays loaded: its threads run its code")
 
     # The compiler's own start file puts one function (frame_dummy, do_global_dtors_aux) into each array.
@@ -100,11 +101,13 @@ def main():
     members = run("readelf", "-SW", str(static))
     lines = sorted(set(re.findall(r"\s(\.(?:init_array|fini_array|ctors|dtors)\S*)\s", members)))
     tap.check(not lines, "no static initialisers in the static library", lines)
-    undefined = {line.split()[-1].partition("@")[0] for line in run("nm", "-u", str(static)).splitlines() if " U " in line}
+    undefined = {line.split()[-1].partition("@")[0] for line in run("nm", "-u", str(static)).splitlines()
+                 if " U " in line}
     forbidden = {"exit", "_exit", "abort", "atexit", "__cxa_atexit", "at_quick_exit", "quick_exit", "__assert_fail",
                  "__cxa_pure_virtual", "__cxa_guard_acquire", "__gxx_personality_v0"}
     lines = sorted(name for name in undefined
-                   if name in forbidden or re.match(r"_ZSt|_ZNSt|_ZNKSt|_Zn[wa]|_Zd[la]|_ZTV.*__cxxabiv1|__cxa_throw", name))
+                   if name in forbidden
+                   or re.match(r"_ZSt|_ZNSt|_ZNKSt|_Zn[wa]|_Zd[la]|_ZTV.*__cxxabiv1|__cxa_throw", name))
     tap.check(not lines, "no exit, abort, atexit or C++ runtime in the library", lines)
     visible = run("readelf", "-sW", str(static))
     lines = sorted({name for name in re.findall(r"GLOBAL\s+DEFAULT\s+\d+\s+(\S+)", visible)})

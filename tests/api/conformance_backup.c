@@ -104,7 +104,7 @@ static void queued_work_is_in_the_backup(void) {
   void *block = NULL;
   MUST(gmm_alloc(context, 100000, &alloc, &block));
   gate hold;
-  gate_close(&hold, stream, 0.3);
+  gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, block, 0x3c, 100000, stream));
   OK(gmm_pause(context, NULL, NULL));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocation on streams that are being captured into a CUDA graph: the graph's memory is its own while it lives, and comes back after. A
-// backend without graphs has nothing to show here.
+// Allocation on streams that are being captured into a CUDA graph: the graph's memory is its own while it lives, and
+// comes back after. A backend without graphs has nothing to show here.
 #include "capture_support.h"
 
 #define MANY 64
@@ -419,7 +419,8 @@ static void a_graph_outlives_its_context(void) {
   end();
 }
 
-// What the flag promises to the program, and what it promises to gmm: no question at an allocation, so no heap for the capture.
+// What the flag promises to the program, and what it promises to gmm: no question at an allocation, so no heap for the
+// capture.
 static void a_program_without_captures_is_not_asked(void) {
   begin();
   uint64_t (*count)(const char *) = NULL;

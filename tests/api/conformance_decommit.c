@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines generous, so that a slow machine
-// makes a case slow and not wrong.
+// gmm_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines generous, so that a slow
+// machine makes a case slow and not wrong.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -161,19 +161,6 @@ static void a_busy_stream_keeps_its_memory(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void defer_holds_it_off(void) {
-  OK(gmm_set_decommit(context, 1));
-  OK(gmm_defer_begin(context));
-  void *block = ALLOC(100 * MIB);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  uint64_t calls = stats().backend_calls;
-  sleep_ms(60);
-  CHECK(stats().reserved_bytes >= 100 * MIB);
-  CHECK_EQUAL(stats().backend_calls, calls);
-  OK(gmm_defer_end(context));
-  CHECK(soon_empty());
-}
-
 static void paused_memory_is_let_be(void) {
   gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
   void *block = ALLOC_TAG(8 * MIB, tag), *gone = ALLOC_TAG(8 * MIB, tag);
@@ -189,54 +176,6 @@ static void paused_memory_is_let_be(void) {
   }
   CHECK_PATTERN(block, 8 * MIB, 4);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  CHECK(soon_empty());
-}
-
-static atomic_int stop;
-static void *busy_thread(void *argument) {
-  uint32_t state = 99 + (uint32_t)(uintptr_t)argument;
-  void *blocks[16] = {0};
-  while (!atomic_load(&stop)) {
-    state = state * 1664525u + 1013904223u;
-    unsigned slot = state >> 28;
-    if (blocks[slot] != NULL) {
-      OK(gmm_free(context, blocks[slot], GMM_STREAM_DEFAULT));
-      blocks[slot] = NULL;
-    } else {
-      blocks[slot] = ALLOC(1 + (state >> 4) % 3000000);
-    }
-    if (state % 512 == 0) sleep_ms(3);
-  }
-  for (unsigned slot = 0; slot < 16; ++slot) OK(gmm_free(context, blocks[slot], GMM_STREAM_DEFAULT));
-  return NULL;
-}
-static void it_works_beside_everything_else(void) {
-  atomic_store(&stop, 0);
-  OK(gmm_set_decommit(context, 1));
-  pthread_t threads[4];
-  for (uintptr_t i = 0; i < 4; ++i) REQUIRE(pthread_create(&threads[i], NULL, busy_thread, (void *)i) == 0);
-  double end = now_s() + 0.5;
-  for (unsigned i = 0; now_s() < end; ++i) {
-    OK(gmm_set_decommit(context, i % 7 == 0 ? GMM_DECOMMIT_NEVER : 1 + i % 3));
-    CHECK(stats().live_blocks <= 65);
-    if (i % 2 == 0) OK(gmm_trim(context, NULL, NULL));
-    if (i % 3 == 0) {
-      OK(gmm_defer_begin(context));
-      OK(gmm_defer_end(context));
-    }
-    gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
-    gmm_heap *heap = NULL;
-    MUST(gmm_heap_create(context, &desc, &heap));
-    void *block = NULL;
-    OK(gmm_heap_alloc(heap, 3 * MIB, GMM_STREAM_DEFAULT, &block));
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-    OK(gmm_heap_destroy(heap));
-    sleep_ms(2);
-  }
-  atomic_store(&stop, 1);
-  for (unsigned i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
-  CHECK_EQUAL(stats().live_blocks, 0);
-  OK(gmm_set_decommit(context, 1));
   CHECK(soon_empty());
 }
 
@@ -314,9 +253,7 @@ int main(void) {
   PLAIN(the_environment_gives_the_default);
   KINDS(idle_memory_goes_by_itself, ALL_KINDS);
   KINDS(a_busy_stream_keeps_its_memory, ALL_KINDS);
-  KINDS(defer_holds_it_off, ALL_KINDS);
   KINDS(paused_memory_is_let_be, 1u << GMM_KIND_VMM);
-  KINDS(it_works_beside_everything_else, ALL_KINDS);
   PLAIN(contexts_end_while_it_works);
   PLAIN(a_forked_child_has_no_thread);
   return check_finish();

@@ -71,7 +71,7 @@ static void destroying_waits_for_the_work(void) {
   void *block = NULL;
   OK(gmm_heap_alloc(heap, MIB, stream, &block));
   gate hold;
-  gate_close(&hold, stream, 0.3);
+  gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, block, 1, MIB, stream));
   OK(gmm_free(context, block, stream));
   OK(gmm_heap_destroy(heap));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between processes (ipc.h): the second process makes one, records it behind work that it holds up, and lets go when told.
+// Events between processes (ipc.h): the second process makes one, records it behind work that it holds up, and lets go
+// when told.
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
@@ -16,7 +17,8 @@ static void wait_at_the_gate(void *user) {
   if (read(gate_pipe[0], &byte, 1) < 0) return;
 }
 
-// Memory and an event go out; on 'w' a fill is queued behind a gate and the event behind that ('q' comes back); 'g' opens the gate; the rest ends.
+// Memory and an event go out; on 'w' a fill is queued behind a gate and the event behind that ('q' comes back); 'g'
+// opens the gate; the rest ends.
 static int second_main(char **words) {
   kind = (gmm_kind)atoi(words[0]);
   context = open_context(2);
@@ -155,7 +157,8 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   CHECK_EQUAL(second_wait(&second), 0);
 }
 
-// Nobody opens the gate any more: the wait has to end all the same. What a real driver does with queued waits is its own affair.
+// Nobody opens the gate any more: the wait has to end all the same. What a real driver does with queued waits is its
+// own affair.
 static void the_maker_may_die(void) {
   NEEDS_EVENTS();
   gmm_ipc_handle handles[2];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who can share with whom, and in which form (ipc.h): other pid namespaces, other users, descriptors, the driver's own handle.
+// Who can share with whom, and in which form (ipc.h): other pid namespaces, other users, descriptors, the driver's own
+// handle.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,9 +19,11 @@ static gmm_ipc_import_desc import_desc(void) {
   return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device};
 }
 
-// MODE KIND DEVICE: "namespace": as the first process of a pid namespace of its own; "user FOLDER OTHER": as nobody, who shares with OTHER in FOLDER.
+// MODE KIND DEVICE: "namespace": as the first process of a pid namespace of its own; "user FOLDER OTHER": as nobody,
+// who shares with OTHER in FOLDER.
 static int take_part(int count, char **words, int out);
-// A sanitizer's search for leaks needs a process that it can start beside this one, and there is none to be had between pid namespaces.
+// A sanitizer's search for leaks needs a process that it can start beside this one, and there is none to be had between
+// pid namespaces.
 static void leave(int code) {
   fflush(NULL);
   _exit(code);

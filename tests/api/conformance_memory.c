@@ -307,7 +307,8 @@ static void free_tells_its_mistakes_apart(void) {
   OK(gmm_free(context, NULL, GMM_STREAM_DEFAULT));
 }
 
-// A double free must be seen wherever the block is by then: in the thread's cache, in the shared lists or back in its span.
+// A double free must be seen wherever the block is by then: in the thread's cache, in the shared lists or back in its
+// span.
 static void double_free_is_seen_after_much_traffic(void) {
   enum { COUNT = 300 };
   void *blocks[COUNT];

@@ -9,7 +9,8 @@
 
 #define BIG (64 * MIB)
 
-// Resident pages of this process that belong to files and shared memory: what the host backend maps, without what malloc holds.
+// Resident pages of this process that belong to files and shared memory: what the host backend maps, without what
+// malloc holds.
 static uint64_t resident_shared(void) {
   unsigned long long total = 0, resident = 0, shared = 0;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -37,7 +38,8 @@ static uint64_t memory_file_bytes(void) {
 }
 
 static void pausing_gives_the_memory_back(void) {
-  // With a size of its own the host backend counts what is free; else it asks the system, where other programs are at work.
+  // With a size of its own the host backend counts what is free; else it asks the system, where other programs are at
+  // work.
   gmm_context_release(context);
   gmm_context_desc own = {.struct_size = sizeof own, .host_memory = 1024 * MIB, .host_devices = 2};
   context = NULL;
@@ -300,7 +302,8 @@ static void higher_priorities_resume_first(void) {
   CHECK_PATTERN(two, 100000, 2);
 }
 
-// A pause waits for the device, and a call in a stream holds that up, until another thread has got memory of the same tag.
+// A pause waits for the device, and a call in a stream holds that up, until another thread has got memory of the same
+// tag.
 static struct {
   gmm_tag tag;
   sem_t pause_waits, done;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was queued.
+// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was
+// queued.
 #include "../support/gmm_test.h"
 
 #define SIZE ((uint64_t)60000)
@@ -28,7 +29,8 @@ static bool holds(const void *memory, uint64_t size, uint8_t value) {
   return wrong == 0;
 }
 
-// Takes many blocks on `stream` while work of another stream is held up, writes them, lets the work go, and looks at them.
+// Takes many blocks on `stream` while work of another stream is held up, writes them, lets the work go, and looks at
+// them.
 static void blocks_taken_meanwhile_are_ours(gmm_stream stream, gate *hold, gmm_stream held) {
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) {
@@ -169,7 +171,7 @@ static void trim_waits_for_the_work(void) {
   open_streams();
   void *block = ALLOC_STREAM(5 * MIB, a);
   gate hold;
-  gate_close(&hold, a, 0.3);
+  gate_close(&hold, a, 0.05);
   OK(gmm_fill(context, block, 1, 5 * MIB, a));
   OK(gmm_free(context, block, a));
   uint64_t bytes = 0;
@@ -189,7 +191,7 @@ static void destroyed_streams_leave_good_memory(void) {
   void *freed[8];
   for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
   gate hold;
-  gate_close(&hold, a, 0.2);
+  gate_close(&hold, a, 0.05);
   for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
   for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
   OK(gmm_stream_destroy(context, a));
@@ -219,7 +221,7 @@ static void forgotten_streams_leave_good_memory(void) {
   open_streams();
   void *freed = ALLOC_STREAM(SIZE, a);
   gate hold;
-  gate_close(&hold, a, 0.2);
+  gate_close(&hold, a, 0.05);
   OK(gmm_free(context, freed, a));
   OK(gmm_stream_forget(context, a));
   CHECK(atomic_load(&hold.passed) == 1);

@@ -70,7 +70,7 @@ static void live_blocks_never_overlap(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-// --- frees from other threads -----------------------------------------------------------------------------------------
+// --- frees from other threads ----------------------------------------------------------------------------------------
 static void *passed_on[400];
 static void *free_them(void *unused) {
   (void)unused;
@@ -118,7 +118,7 @@ static void blocks_outlive_their_thread(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-// --- the end of a thread ------------------------------------------------------------------------------------------------
+// --- the end of a thread ---------------------------------------------------------------------------------------------
 static void *fill_a_cache(void *unused) {
   (void)unused;
   void *blocks[200];
@@ -168,7 +168,7 @@ static void trim_reaches_idle_threads(void) {
   CHECK_EQUAL(stats().live_blocks, 0);
 }
 
-// --- trim, stats, query and snapshot beside running threads ---------------------------------------------------------------
+// --- trim, stats, query and snapshot beside running threads ----------------------------------------------------------
 static atomic_int stop;
 static void *busy_thread(void *argument) {
   uint32_t state = 99 + (uint32_t)(uintptr_t)argument;
@@ -216,7 +216,7 @@ static void readers_run_beside_writers(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-// --- contexts and threads of different lives -----------------------------------------------------------------------------
+// --- contexts and threads of different lives -------------------------------------------------------------------------
 static void *outlives_the_context(void *unused) {
   fill_a_cache(unused);
   pthread_barrier_wait(&idle.filled);
@@ -265,7 +265,7 @@ static void threads_use_several_contexts(void) {
   }
 }
 
-// --- pausing beside threads that use other tags ------------------------------------------------------------------------------
+// --- pausing beside threads that use other tags ----------------------------------------------------------------------
 static void pausing_disturbs_no_other_tag(void) {
   gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
   atomic_store(&stop, 0);

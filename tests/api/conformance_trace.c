@@ -191,8 +191,8 @@ static void the_environment_starts_a_trace(void) {
   unlink(path);
 }
 
-// A child inherits the file, and may even flush everything: what the parent holds is written once, by the parent. It ends without
-// exit(), at which a leak checker would find the parent's memory.
+// A child inherits the file, and may even flush everything: what the parent holds is written once, by the parent. It
+// ends without exit(), at which a leak checker would find the parent's memory.
 static void a_child_writes_nothing(void) {
   new_path();
   MUST(gmm_trace_begin(context, path));

@@ -76,7 +76,7 @@ static void reset_ends_all_blocks(void) {
   gmm_stream stream = 0;
   MUST(gmm_stream_create(context, device, &stream));
   gate hold;
-  gate_close(&hold, stream, 0.2);
+  gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, blocks[59], 1, 500, stream));
   if (kind == GMM_KIND_VMM) {
     gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
@@ -155,7 +155,8 @@ static void *open_later(void *user) {
   return NULL;
 }
 
-// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much taken again.
+// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much
+// taken again.
 static void what_queued_work_still_uses_is_waited_for(void) {
   gmm_stream stream = NULL;
   MUST(gmm_stream_create(context, device, &stream));

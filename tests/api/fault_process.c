@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the fault table (FAULTS.md) about the process: a fork, its end in the middle of a transition, static destructors, a lost device
-// context, limits of the system, and sizes that nobody should ask for.
+// Rows of the fault table (FAULTS.md) about the process: a fork, its end in the middle of a transition, static
+// destructors, a lost device context, limits of the system, and sizes that nobody should ask for.
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -82,7 +82,7 @@ static void read_all(int fd, char *text, size_t size) {
   text[filled] = 0;
 }
 
-// --- children that end ---------------------------------------------------------------------------------------------------
+// --- children that end -----------------------------------------------------------------------------------------------
 static void *handler_block;
 static void after_main(void) {
   // What a static destructor does: it frees, or lets the context go.
@@ -193,7 +193,7 @@ static void a_lost_context_loses_no_process(void) {
   CHECK_MESSAGE(ended == 0, "ended with %d: %s", ended, said);
 }
 
-// --- limits of the system ------------------------------------------------------------------------------------------------
+// --- limits of the system --------------------------------------------------------------------------------------------
 static bool limited(const char *way) {
   second_process second;
   if (!second_start(&second, (const char *const[]){"limit", way}, 2)) return false;
@@ -292,7 +292,7 @@ static void memory_cannot_be_registered(void) {
 }
 static void the_file_may_not_grow(void) { limited("file"); }
 
-// --- sizes ---------------------------------------------------------------------------------------------------------------
+// --- sizes -----------------------------------------------------------------------------------------------------------
 static void sizes_that_nobody_should_ask_for(void) {
   static const uint64_t sizes[] = {1, 255, 6912, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB + 4097};
   enum { COUNT = sizeof sizes / sizeof sizes[0] };

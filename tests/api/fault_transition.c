@@ -182,7 +182,7 @@ static void mixed_states_change_only_the_rest(void) {
   OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
 }
 
-// --- from another thread and with another device ----------------------------------------------------------------------
+// --- from another thread and with another device ---------------------------------------------------------------------
 static void *act_from_elsewhere(void *argument) {
   helper *self = argument;
   // Makes the other device this thread's, as far as the backend has such a thing.

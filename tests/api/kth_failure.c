@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every operation and every k: the k-th driver call of the operation fails. Then the result is a clear error and everything
-// is as before, or the failure was survived and the operation has happened; nothing is leaked, and a retry works.
-// Runs on the fake driver only: it is what can fail on demand.
+// For every operation and every k: the k-th driver call of the operation fails. Then the result is a clear error and
+// everything is as before, or the failure was survived and the operation has happened; nothing is leaked, and a retry
+// works. Runs on the fake driver only: it is what can fail on demand.
 #include <dlfcn.h>
 
 #include "../support/gmm_test.h"
@@ -21,6 +21,9 @@ static bool find_fake_driver(void) {
 }
 
 static const operation *current;
+static void take(void (*step)(void)) {
+  if (step != NULL) step();
+}
 static int current_error;
 
 // Page-locked memory for contents, or to copy through, is there for the next pause, whether this one failed or not.
@@ -30,7 +33,8 @@ static bool arena_stays(void) {
          (gmm_backup_query(context, &info) == GMM_OK && info.arena_bytes != 0 && info.arena_used == 0);
 }
 
-// What a failure may not change. Events, streams and the copy of a context that were made on the way may stay for later use.
+// What a failure may not change. Events, streams and the copy of a context that were made on the way may stay for later
+// use.
 static bool same_memory(const fake_cuda_live_t *a, const fake_cuda_live_t *b) {
   return a->allocations == b->allocations && a->reservations == b->reservations && a->handles == b->handles &&
          a->mappings == b->mappings && (a->registrations == b->registrations || arena_stays()) &&
@@ -69,7 +73,7 @@ static bool fail_at(uint64_t k) {
   context = open_context(0);
   read_device(0);
   kind = current->kind;
-  current->prepare();
+  take(current->prepare);
   int known = atomic_load(&check_state.failures);
   gmm_statistics counters = stats();
   live_now(&before);
@@ -92,7 +96,7 @@ static bool fail_at(uint64_t k) {
                   "not a result of a failing driver: %s: %s", gmm_result_name(result), message);
     live_now(&now);
     if (current->may_cache) {
-      current->before();
+      take(current->before);
     } else if (!current->may_have_begun) {
       CHECK_MESSAGE(same_memory(&before, &now), "held before: " LIVE_FORMAT "; after the failure: " LIVE_FORMAT,
                     LIVE(before), LIVE(now));
@@ -100,17 +104,17 @@ static bool fail_at(uint64_t k) {
       CHECK_MESSAGE(same_counters(&counters, &after),
                     "counted before: " COUNTERS_FORMAT "; after the failure: " COUNTERS_FORMAT, COUNTERS(counters),
                     COUNTERS(after));
-      current->before();
+      take(current->before);
     }
     gmm_result again = current->run();
     CHECK_MESSAGE(again == GMM_OK || (current->may_have_begun && again == GMM_UNCHANGED), "the retry gave %s: %s",
                   gmm_result_name(again), again < 0 ? gmm_last_error_message() : "");
-    if (again == GMM_OK || again == GMM_UNCHANGED) current->after();
+    if (again == GMM_OK || again == GMM_UNCHANGED) take(current->after);
   } else {
     CHECK_MESSAGE(result == GMM_OK, "%s", gmm_result_name(result));
-    current->after();
+    take(current->after);
   }
-  current->finish();
+  take(current->finish);
   CHECK_EQUAL(stats().live_blocks, 0);
   gmm_result released = gmm_context_release(context);
   CHECK_MESSAGE(released == GMM_OK, "release: %s: %s", gmm_result_name(released), gmm_last_error_message());
@@ -125,7 +129,8 @@ static bool fail_at(uint64_t k) {
 }
 
 static void every_k(void) {
-  // The first error fails each call. The second is told otherwise, and undone by the same code: of long operations every sixth call.
+  // The first error fails each call. The second is told otherwise, and undone by the same code: of long operations
+  // every sixth call.
 #ifdef __SANITIZE_ADDRESS__
   const bool some = true;  // each context fills and looks over tens of MiB there: the whole takes a quarter of an hour
 #else

@@ -8,6 +8,7 @@
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
+// A step that is NULL does nothing.
 typedef struct operation {
   const char *name;
   gmm_kind kind;
@@ -22,7 +23,7 @@ typedef struct operation {
 } operation;
 
 enum { BLOCKS = 3 };
-static const uint64_t sizes[BLOCKS] = {3000, 300000, 5 * 1048576 + 100};
+static const uint64_t sizes[BLOCKS] = {3000, 300000, 2 * 1048576 + 100};
 static void *blocks[BLOCKS];
 static gmm_tag tag;
 static gmm_stream stream, other_stream;
@@ -31,9 +32,7 @@ static gmm_event *event;
 static void (*live_now)(fake_cuda_live_t *out);
 static uint8_t own[64 * 1024] __attribute__((aligned(4096)));
 
-static void nothing(void) {}
-
-// --- alloc and free ------------------------------------------------------------------------------------------------------
+// --- alloc and free --------------------------------------------------------------------------------------------------
 static uint32_t alloc_flags;
 static uint64_t alloc_size;
 static void *allocated;
@@ -120,7 +119,7 @@ static void prepare_crossing(void) {
   allocated = NULL;
 }
 
-// --- trim and reset --------------------------------------------------------------------------------------------------------
+// --- trim and reset --------------------------------------------------------------------------------------------------
 // --- graph capture -------------------------------------------------------------------------------------------------
 static captured graph;
 
@@ -211,7 +210,7 @@ static void is_reset(void) {
 
 #include "kth_pause.h"
 
-// --- sharing ------------------------------------------------------------------------------------------------------------------
+// --- sharing ---------------------------------------------------------------------------------------------------------
 static gmm_ipc_handle handle;
 static void prepare_export(void) {
   prepare_small();
@@ -357,7 +356,7 @@ static void prepare_close(void) {
 static gmm_result run_close(void) { return gmm_ipc_close(context, imported); }
 static void is_closed(void) { CHECK_EQUAL(query(imported).state, GMM_STATE_UNKNOWN); }
 
-// --- pins ------------------------------------------------------------------------------------------------------------------------
+// --- pins ------------------------------------------------------------------------------------------------------------
 static gmm_result run_pin(void) { return gmm_pin(context, own + 100, 20000, NULL, NULL); }
 static void not_pinned(void) {
   CHECK_EQUAL(query(own + 200).state, GMM_STATE_UNKNOWN);
@@ -381,7 +380,7 @@ static void unpin_both(void) {
   OK(gmm_unpin(context, own + 20100));
 }
 
-// --- residency --------------------------------------------------------------------------------------------------------------------
+// --- residency -------------------------------------------------------------------------------------------------------
 static gmm_result run_move_to_host(void) {
   gmm_move_desc desc = {.struct_size = sizeof desc, .stream = stream};
   return gmm_move(context, allocated, GMM_DEVICE_HOST, &desc);
@@ -396,7 +395,7 @@ static gmm_result run_advise(void) {
   return gmm_advise(context, allocated, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, device);
 }
 
-// --- heaps, streams, events ----------------------------------------------------------------------------------------------------------
+// --- heaps, streams, events ------------------------------------------------------------------------------------------
 static void prepare_heap(void) { heap = NULL; }
 static gmm_result run_heap_create(void) {
   gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind};
@@ -440,7 +439,9 @@ static void end_event(void) {
 }
 
 static const operation operations[] = {
+#define OPERATION(words, ...) {.name = words, __VA_ARGS__},
 #include "kth_operations.def"
+#undef OPERATION
 };
 static const unsigned operation_count = sizeof operations / sizeof operations[0];
 

@@ -8,7 +8,7 @@ enum { FIRST_SEED = 10 };
 static gmm_tag other_tag;      // the second of operations over two tags
 static bool of_two;            // blocks[2] belongs to it
 static gmm_state was[BLOCKS];  // when the operation began
-static uint8_t read_back[6 * 1048576];
+static uint8_t read_back[3 * 1048576];
 
 static void write_blocks(void) {
   for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], sizes[i], FIRST_SEED + i, GMM_STREAM_DEFAULT);
@@ -38,7 +38,6 @@ static void prepare_pausing(gmm_contents contents) { prepare_pausing_with(conten
 static void prepare_pause_dropping(void) { prepare_pausing(GMM_CONTENTS_DROP); }
 static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
 static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
-// The arena refuses, so copies go through page-locked slots.
 static void prepare_pause_to_pageable(void) {
   gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NO_ARENA};
   MUST(gmm_set_backup(context, &desc));
@@ -106,6 +105,9 @@ static void prepare_resume_from_host(void) {
 static void prepare_resume_from_pageable(void) {
   prepare_pause_to_pageable();
   MUST(run_pause());
+  gmm_backup_info info = {.struct_size = sizeof info};
+  OK(gmm_backup_query(context, &info));
+  CHECK(info.pageable_bytes > 0 && info.arena_used == 0);
 }
 static void prepare_resume_from_file(void) {
   prepare_pause_to_file();

@@ -27,8 +27,8 @@ ExitCode run_trace(const Run &run);
 ExitCode run_pause(const Run &run);  // has subjects of its own
 ExitCode run_ipc(const Run &run);    // likewise
 
-// Opens each subject for each of the kinds. A kind that a subject cannot do is told on stderr; false when that leaves nothing of gmm that
-// was asked for.
+// Opens each subject for each of the kinds. A kind that a subject cannot do is told on stderr; false when that leaves
+// nothing of gmm that was asked for.
 bool open_instances(const Run &run, const std::vector<uint32_t> &kinds, Workers *workers, uint32_t threads,
                     std::deque<Instance> *out);
 
@@ -37,8 +37,8 @@ bool give_up(const Instance &instance);
 
 Row row_of(const Run &run, const Instance &instance);
 
-// Fills `over` of gmm's rows: the row's time over each peer's in a row that `comparable` takes; of several kinds of one peer
-// the row's own first.
+// Fills `over` of gmm's rows: the row's time over each peer's in a row that `comparable` takes; of several kinds of one
+// peer the row's own first.
 void compare(std::vector<Row> *rows, const std::function<bool(const Row &, const Row &)> &comparable);
 
 // All names of `over`, in the order of first use.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Counts the instructions of one cached alloc and free by callgrind: the difference of two runs, so that starting up cancels out.
+# Counts the instructions of one cached alloc and free by callgrind: the difference of two runs, so that starting up
+# cancels out.
 #
 # Usage: tests/bench/instructions.sh [--profile] [GMM_BENCH]      default: build/tests/bench/gmm-bench
 #   --profile  also where they are spent, by function
@@ -29,7 +30,8 @@ few=2000 many=12000
 
 # count SUBJECT KIND SIZE PAIRS
 count() {
-  valgrind --tool=callgrind --callgrind-out-file="$work/$1-$2-$3-$4.out" "$bench" pair --subject "$1" ${2:+--kind "$2"} \
+  valgrind --tool=callgrind --callgrind-out-file="$work/$1-$2-$3-$4.out" "$bench" pair --subject "$1" \
+    ${2:+--kind "$2"} \
     --size "$3" --samples 1 --iterations "$4" --json >"$work/rows" 2>"$work/log" || {
     cat "$work/log" >&2
     exit 1
@@ -45,7 +47,8 @@ row() {
   local first second
   first=$(count "$1" "$2" "$3" $few)
   second=$(count "$1" "$2" "$3" $many)
-  awk -v d="$((second - first))" -v p="$pairs" -v s="$1" -v k="${2:--}" -v z="$3" 'BEGIN { printf "| %s | %s | %s | %.1f |\n", s, k, z, d / p }'
+  awk -v d="$((second - first))" -v p="$pairs" -v s="$1" -v k="${2:--}" -v z="$3" \
+    'BEGIN { printf "| %s | %s | %s | %.1f |\n", s, k, z, d / p }'
 }
 for size in 1K 1M 4M; do
   for kind in vmm device host; do
@@ -61,5 +64,8 @@ if [ -n "$profile" ]; then
   echo
   callgrind_annotate --threshold=100 "$work/gmm-vmm-1K-$many.out" | awk -v p=$((many + many / 16)) '
     /file:function/ { on = 1; next }
-    on && /^ *[0-9]/ { n = $1; gsub(",", "", n); if (n / p < 0.9) exit; sub(/^[^)]*\) */, ""); printf "    %6.1f  %s\n", n / p, $0 }'
+    on && /^ *[0-9]/ {
+      n = $1; gsub(",", "", n); if (n / p < 0.9) exit
+      sub(/^[^)]*\) */, ""); printf "    %6.1f  %s\n", n / p, $0
+    }'
 fi

@@ -18,8 +18,9 @@ constexpr uint64_t kPooled = 4096, kExtent = uint64_t{2} << 20;
 constexpr uint32_t kSamples = 200;
 constexpr uint32_t kWarm = 20;
 
-// As long as the exporter's side has slept in the life of a program. Without it the thread that answers `raw` is still awake, as it has
-// just spoken with us, and the thread of gmm's broker is not: what is measured then is how long a processor takes to wake.
+// As long as the exporter's side has slept in the life of a program. Without it the thread that answers `raw` is still
+// awake, as it has just spoken with us, and the thread of gmm's broker is not: what is measured then is how long a
+// processor takes to wake.
 void let_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 double now_ns() { return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count()); }
@@ -183,7 +184,8 @@ class Bench {
     return true;
   }
 
-  // The first one of a context that has imported nothing from this exporter: it has to find the exporter and to connect.
+  // The first one of a context that has imported nothing from this exporter: it has to find the exporter and to
+  // connect.
   bool connecting(std::vector<Row> *rows) {
     const gmm_ipc_import_desc desc = import_desc();
     std::vector<double> times;

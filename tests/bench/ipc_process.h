@@ -31,8 +31,8 @@ bool receive_all(int fd, void *bytes, size_t size);
 bool send_raw(int fd, const IpcRawMessage &message);
 bool receive_raw(int fd, IpcRawMessage *message);
 
-// What a server is asked: 'e' with a size (a dedicated block's handle), 'p' (a pooled block's), 'f' (frees what it made), 'm' with a size (the raw
-// memory; answers a byte), 'r' (the raw message).
+// What a server is asked: 'e' with a size (a dedicated block's handle), 'p' (a pooled block's), 'f' (frees what it
+// made), 'm' with a size (the raw memory; answers a byte), 'r' (the raw message).
 struct IpcAsk {
   char what = 0;
   uint64_t size = 0;

@@ -62,7 +62,8 @@ constexpr char kUsageText[] =
     "  --blocks N                      importing processes in turn; default: 1000\n"
     "  --threads N                     importing processes at once; default: 64\n";
 
-// jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so at the start.
+// jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so
+// at the start.
 void make_room_for_thread_variables(char **argv) {
   constexpr const char *kName = "GLIBC_TUNABLES";
   constexpr const char *kTunable = "glibc.rtld.optional_static_tls";

@@ -156,7 +156,8 @@ bool measure_cold(uint32_t samples, Pausers *pausers) {
   return true;
 }
 
-// The subjects stay and take turns. Where nothing is kept they are paused between their turns, so that all need the memory of one.
+// The subjects stay and take turns. Where nothing is kept they are paused between their turns, so that all need the
+// memory of one.
 bool measure_turns(uint32_t samples, bool parked, Pausers *pausers) {
   for (Pauser &pauser : *pausers)
     if (!(pauser.open() && pauser.fill(1) && pauser.run(0, Take::kFirst) && pauser.run(1, Take::kFirst) &&
@@ -272,7 +273,8 @@ ExitCode print_all(const Run &run, const gmm_bench_pause_options &options, const
   return kGood;
 }
 
-// torch_memory_saver ends the process when one of its calls fails. What was measured until then is printed nevertheless.
+// torch_memory_saver ends the process when one of its calls fails. What was measured until then is printed
+// nevertheless.
 struct {
   const Run *run;
   const gmm_bench_pause_options *options;

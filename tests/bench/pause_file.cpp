@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the disk gives: sequential O_DIRECT writes and reads of large aligned blocks, several in flight, as fio makes them. No
-// memory of a device takes part. The file is there and has its blocks before the first write, and each write ends with fdatasync().
+// What the disk gives: sequential O_DIRECT writes and reads of large aligned blocks, several in flight, as fio makes
+// them. No memory of a device takes part. The file is there and has its blocks before the first write, and each write
+// ends with fdatasync().
 #include <fcntl.h>
 #include <unistd.h>
 

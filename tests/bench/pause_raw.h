@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that `gmm-bench pause` holds gmm against, straight to the CUDA driver, or to the system where the host backend runs.
+// The calls that `gmm-bench pause` holds gmm against, straight to the CUDA driver, or to the system where the host
+// backend runs.
 #ifndef GMM_BENCH_PAUSE_RAW_H
 #define GMM_BENCH_PAUSE_RAW_H
 
@@ -55,7 +56,8 @@ Raw *open_raw(bool cuda, int32_t device, std::string *error);
 Raw *host_raw();
 Raw *cuda_raw(int32_t device, std::string *error);
 
-// Host memory of whole pages, touched by several threads, huge where the system gives huge pages. NULL when there is none.
+// Host memory of whole pages, touched by several threads, huge where the system gives huge pages. NULL when there is
+// none.
 char *touched_memory(uint64_t size);
 void free_touched(char *base, uint64_t size);
 

@@ -33,8 +33,8 @@ typedef struct gmm_bench_pause_options {
   uint32_t struct_size;
   uint32_t mode; /* GMM_BENCH_PAUSE_*, one of those in the subject's `modes` */
   int32_t device;
-  uint32_t
-      cuda; /* 1: the run is on CUDA, and the device's primary context is current on the thread; 0: on the host backend of gmm */
+  /* 1: the run is on CUDA, and the device's primary context is current on the thread; 0: on the host backend of gmm */
+  uint32_t cuda;
   uint64_t blocks;
   uint64_t size;         /* of a block: whole 2 MiB */
   const char *directory; /* for files */
@@ -43,8 +43,8 @@ typedef struct gmm_bench_pause_options {
 typedef struct gmm_bench_pause_state gmm_bench_pause_state; /* the subject's own, between open() and close() */
 
 /*
- * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All are called from one thread. One state of a subject
- * is open at a time.
+ * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All are called from one thread. One state
+ * of a subject is open at a time.
  */
 typedef struct gmm_bench_pause_subject {
   uint32_t abi;         /* GMM_BENCH_PAUSE_ABI */
@@ -58,7 +58,8 @@ typedef struct gmm_bench_pause_subject {
   void (*close)(gmm_bench_pause_state *state); /* paused or not */
   const char *(*error)(gmm_bench_pause_state *state);
 
-  /* Where the block lies, while it is active; NULL when it has no memory of a device, and there is nothing to fill and check. */
+  /* Where the block lies, while it is active; NULL when it has no memory of a device, and there is nothing to fill and
+     check. */
   void *(*block)(gmm_bench_pause_state *state, uint64_t index);
 
   /* What is timed. They return when it is done. */

@@ -4,18 +4,24 @@
 
     python_cost.py [--json] [--size BYTES] [--repeat N] [--stand-in]
 
-A row for each of: a buffer allocated and dropped, one freed by hand, an array made and dropped. Each figure is the best of many short runs, in
-which the subjects take turns, so that what else the machine does meets all of them. The goal: no row of gmm above the peer's (ratio at most 1) on a GPU.
+A row for each of: a buffer allocated and dropped, one freed by hand, an array made and dropped. Each figure is the best
+of many short runs, in which the subjects take turns, so that what else the machine does meets all of them. The goal: no
+row of gmm above the peer's (ratio at most 1) on a GPU.
 
-Prints in the Test Anything Protocol: a row that has a goal is a test. The exit code is 1 when a goal is missed. What is missing is said in
-the last rows, and makes the exit code 3. --stand-in: without a GPU, NumPy takes CuPy's part; such rows say so, and the exit code stays 3.
+Prints in the Test Anything Protocol: a row that has a goal is a test. The exit code is 1 when a goal is missed. What is
+missing is said in the last rows, and makes the exit code 3. --stand-in: without a GPU, NumPy takes CuPy's part; such
+rows say so, and the exit code stays 3.
 """
 import argparse
 import json
+import pathlib
 import sys
 import time
 
 import gmm
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
 
 
 def best(subjects, repeat, number):
@@ -78,7 +84,8 @@ def cupy_peer(size):
     cupy.cuda.set_allocator(pool.malloc)
     malloc, shape = pool.malloc, (size // 4,)
     buffer = loop(lambda: malloc(size))
-    return cupy.__version__, {"alloc, dropped": buffer, "alloc, freed": buffer, "array": loop(lambda: cupy.empty(shape, "float32"))}
+    return cupy.__version__, {"alloc, dropped": buffer, "alloc, freed": buffer,
+                              "array": loop(lambda: cupy.empty(shape, "float32"))}
 
 
 def rows_of(where, context, kind, size, peer, peer_name, repeat, note):
@@ -88,13 +95,16 @@ def rows_of(where, context, kind, size, peer, peer_name, repeat, note):
         mine["gmm (default context)"] = default_subjects(size)
     rows = []
     for what in ("alloc, dropped", "alloc, freed", "array"):
-        subjects = {peer_name: peers[what], "an empty call": loop(nothing), **{name: made[what] for name, made in mine.items()}}
+        subjects = {peer_name: peers[what], "an empty call": loop(nothing),
+                    **{name: made[what] for name, made in mine.items()}}
         ns = best(subjects, repeat, 2000)
         for name in mine:
             rows.append({
-                "bench": "python-cost", "where": where, "what": what, "subject": name, "backend": context.info.backend_name, "kind": kind.name, "size": size,
+                "bench": "python-cost", "where": where, "what": what, "subject": name,
+                "backend": context.info.backend_name, "kind": kind.name, "size": size,
                 "ns": ns[name],
-                "peer": peer_name, "peer_version": version, "peer_ns": ns[peer_name], "empty_call_ns": ns["an empty call"],
+                "peer": peer_name, "peer_version": version, "peer_ns": ns[peer_name],
+                "empty_call_ns": ns["an empty call"],
                 "ratio": ns[name] / ns[peer_name], **({"note": note} if note else {})})
     return rows
 
@@ -104,7 +114,8 @@ def main():
     parser.add_argument("--json", action="store_true", help="one object a row")
     parser.add_argument("--size", type=int, default=4096, help="bytes; at least 4")
     parser.add_argument("--repeat", type=int, default=60, help="runs of 2,000 pairs each")
-    parser.add_argument("--stand-in", action="store_true", help="without CuPy and a GPU: rehearse the rows for the device with NumPy")
+    parser.add_argument("--stand-in", action="store_true",
+                        help="without CuPy and a GPU: rehearse the rows for the device with NumPy")
     options = parser.parse_args()
     rows, missing = [], []
     try:
@@ -137,19 +148,17 @@ def main():
 
 def print_tap(rows, missing, above):
     """A test for each row that has a goal; the others are remarks."""
-    count = 0
     for row in rows:
-        text = (f"{row['where']} {row['what']}: {row['subject']} {row['ns']:.0f} ns, {row['peer']} {row['peer_version']} {row['peer_ns']:.0f} ns, "
+        text = (f"{row['where']} {row['what']}: {row['subject']} {row['ns']:.0f} ns, {row['peer']} "
+                f"{row['peer_version']} {row['peer_ns']:.0f} ns, "
                 f"ratio {row['ratio']:.2f}")
         if row["where"] == "device" and "note" not in row:
-            count += 1
-            print(f"{'not ok' if row in above else 'ok'} {count} - {text}")
+            tap.check(row not in above, text)
         else:
             print(f"# {text}{' (' + row['note'] + ')' if 'note' in row else ''}")
     for row in missing:
-        count += 1
-        print(f"not ok {count} - missing: {row['missing']}: {row['why']}")
-    print(f"1..{count}")
+        tap.check(False, f"missing: {row['missing']}: {row['why']}")
+    tap.end()
 
 
 if __name__ == "__main__":

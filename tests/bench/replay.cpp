@@ -28,8 +28,8 @@ std::string name_of(const std::string &path) {
   return file.substr(0, file.find('.'));
 }
 
-// Each recorded thread's operations. A block's number is used once, and each operation on it waits for the one before when that is
-// another thread's.
+// Each recorded thread's operations. A block's number is used once, and each operation on it waits for the one before
+// when that is another thread's.
 void split(const trace &read, Loaded *out) {
   struct Last {
     uint32_t number, thread, done;
@@ -130,7 +130,8 @@ class Player {
   std::vector<uint64_t> sizes_;
 };
 
-// A pass on empty caches, then some on warm ones; for a subject that does not count its peak one more from the beginning that looks.
+// A pass on empty caches, then some on warm ones; for a subject that does not count its peak one more from the
+// beginning that looks.
 bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_bench_subject &subject, uint32_t kind,
              std::vector<Row> *rows) {
   Player player(run, trace, workers);

@@ -31,8 +31,8 @@ void print_json(const Row &row);
 // The middle one; of an even number the mean of the two in the middle. `values` must not be empty.
 double median(std::vector<double> values);
 
-// How many times `other`'s time `row` took. The rows were measured in turns: each sample is held against the one beside it, so that a
-// machine that slows down for a while moves both.
+// How many times `other`'s time `row` took. The rows were measured in turns: each sample is held against the one beside
+// it, so that a machine that slows down for a while moves both.
 double time_over(const Row &row, const Row &other);
 
 // "12.3 ns", "4.56 us", padded by the caller.

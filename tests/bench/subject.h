@@ -3,8 +3,8 @@
  * A subject of the benchmark: gmm, or an allocator that it is held against. C11 and C++.
  *
  * A subject is a table of functions. Peers that need other compilers or libraries are shared objects named
- * gmm_bench_NAME.so, which gmm-bench opens from --peers DIR; each exports gmm_bench_subjects() and uses nothing of gmm-bench.
- * The measured loops lie inside the subject, so that nothing but the allocator's own calls is timed;
+ * gmm_bench_NAME.so, which gmm-bench opens from --peers DIR; each exports gmm_bench_subjects() and uses nothing of
+ * gmm-bench. The measured loops lie inside the subject, so that nothing but the allocator's own calls is timed;
  * subject_loops.h makes them, the same for all, from an inline allocate() and deallocate().
  */
 #ifndef GMM_BENCH_SUBJECT_H
@@ -38,7 +38,8 @@ typedef struct gmm_bench_options {
 /* The size of an operation of a replay that says that the block is used on another stream too. */
 #define GMM_BENCH_USE UINT64_MAX
 
-/* One operation. In a replay: size 0 frees the block, GMM_BENCH_USE is a use, else allocates. In mixed(): frees what the slot holds, then allocates. */
+/* One operation. In a replay: size 0 frees the block, GMM_BENCH_USE is a use, else allocates. In mixed(): frees what
+   the slot holds, then allocates. */
 typedef struct gmm_bench_operation {
   uint64_t size;
   uint32_t block;
@@ -51,10 +52,10 @@ typedef struct gmm_bench_operation {
 typedef struct gmm_bench_replay {
   void **blocks;   /* by number of block */
   uint64_t *sizes; /* by number of block */
-  uint64_t *
-      peak; /* NULL: nothing; else reserved() is read after each allocation and the highest goes here; one thread only */
-  uint64_t *
-      progress; /* NULL: one thread, nobody is waited for; else how many operations each thread has done, 8 words apart */
+  /* NULL: nothing; else reserved() is read after each allocation and the highest goes here; one thread only */
+  uint64_t *peak;
+  /* NULL: one thread, nobody is waited for; else how many operations each thread has done, 8 words apart */
+  uint64_t *progress;
   uint32_t *failed; /* set by a thread that gives up, so that nobody waits for it */
 } gmm_bench_replay;
 
@@ -62,8 +63,8 @@ typedef struct gmm_bench_replay {
 typedef struct gmm_bench_ring {
   void **blocks;
   uint64_t mask; /* number of places - 1 */
-  uint32_t
-      batch; /* blocks are passed on by so many at once, so that the ring itself costs little; divides the number of places */
+  /* blocks are passed on by so many at once, so that the ring itself costs little; divides the number of places */
+  uint32_t batch;
   uint32_t failed; /* set by a side that gives up, so that the other does not wait for it */
   uint8_t pad0[64 - 2 * sizeof(uint64_t) - 2 * sizeof(uint32_t)];
   uint64_t produced; /* written by the producer */
@@ -76,8 +77,8 @@ typedef struct gmm_bench_state gmm_bench_state;   /* the subject's own, between 
 typedef struct gmm_bench_thread gmm_bench_thread; /* the subject's own, for one thread that measures */
 
 /*
- * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All may be called from any thread unless said otherwise.
- * Every function is there; what a subject cannot tell it answers with GMM_BENCH_UNKNOWN.
+ * Functions that return int32_t: 1 good, 0 failed, and error(state) says why. All may be called from any thread unless
+ * said otherwise. Every function is there; what a subject cannot tell it answers with GMM_BENCH_UNKNOWN.
  */
 typedef struct gmm_bench_subject {
   uint32_t abi;         /* GMM_BENCH_ABI */
@@ -87,9 +88,9 @@ typedef struct gmm_bench_subject {
   uint32_t needs_cuda;  /* 1: runs only with --backend cuda */
 
   /*
-   * Several states of one subject may be open at once, unless the allocator has only one for the process: then open() of a second one
-   * fails, and says so. On failure writes to `error` (of `size` bytes) why it is not available: "libmimalloc.so.2 is
-   * not installed (Debian: libmimalloc-dev)".
+   * Several states of one subject may be open at once, unless the allocator has only one for the process: then open()
+   * of a second one fails, and says so. On failure writes to `error` (of `size` bytes) why it is not available:
+   * "libmimalloc.so.2 is not installed (Debian: libmimalloc-dev)".
    */
   int32_t (*open)(const gmm_bench_options *options, gmm_bench_state **out, char *error, size_t size);
   void (*close)(gmm_bench_state *state); /* after all thread_end() */

@@ -5,16 +5,15 @@
 //     static constexpr const char *kName = "mimalloc";
 //     static constexpr uint32_t kKinds = 1u << GMM_BENCH_SYSTEM;
 //     static constexpr bool kNeedsCuda = false;
-//     using Stream = ...;                                   // what allocate() takes: a cudaStream_t, or an empty struct
-//     bool open(const gmm_bench_options &options);          // false: set_error() was called
-//     void close();                                         // also after an open() that failed
-//     Stream stream(uint32_t index);                        // 0: the default stream
-//     bool thread_begin(); void thread_end();               // on the thread, for example to make a device current
-//     void *allocate(uint64_t size, Stream stream);         // inline; nullptr on failure
-//     bool deallocate(void *block, uint64_t size, Stream stream);  // inline
-//     bool use(void *block, Stream stream);                  // may be left out: PyTorch's record_stream
-//     uint64_t reserved(); uint64_t peak_reserved(); uint64_t backend_calls();  // GMM_BENCH_UNKNOWN where it cannot tell
-//     std::string error();                                  // of the last call that failed
+//     using Stream = ...;                                   // what allocate() takes: a cudaStream_t, or an empty
+//     struct bool open(const gmm_bench_options &options);          // false: set_error() was called void close();
+//     // also after an open() that failed Stream stream(uint32_t index);                        // 0: the default
+//     stream bool thread_begin(); void thread_end();               // on the thread, for example to make a device
+//     current void *allocate(uint64_t size, Stream stream);         // inline; nullptr on failure bool deallocate(void
+//     *block, uint64_t size, Stream stream);  // inline bool use(void *block, Stream stream);                  // may
+//     be left out: PyTorch's record_stream uint64_t reserved(); uint64_t peak_reserved(); uint64_t backend_calls();  //
+//     GMM_BENCH_UNKNOWN where it cannot tell std::string error();                                  // of the last call
+//     that failed
 //   };
 //   static const gmm_bench_subject table = gmm_bench::make_subject<Peer>();
 #ifndef GMM_BENCH_SUBJECT_LOOPS_H

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's allocators. mimalloc and jemalloc are opened at run time and on their own, so that the program's malloc stays glibc's.
+// The host's allocators. mimalloc and jemalloc are opened at run time and on their own, so that the program's malloc
+// stays glibc's.
 #include <dlfcn.h>
 #include <malloc.h>
 

@@ -41,8 +41,8 @@ bool open_platform(const Options &options, Platform *out);
 // On one line, and on a second one that no GPU was there.
 std::string describe(const Platform &platform);
 
-// All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there. False after
-// saying that --subject names one that does not exist.
+// All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there.
+// False after saying that --subject names one that does not exist.
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out);
 
 // Adds the subjects of `gmm-bench pause` that --peers brings; warns of torch_memory_saver on CUDA when it is not there.

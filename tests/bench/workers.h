@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that stay for the whole run, so that the allocators' thread caches stay warm between samples. Several stay on a
-// processor each where there are enough: a sample is over in milliseconds, sooner than the system moves threads apart that it woke
-// on one processor, and then they show the price of sharing it.
+// Threads that stay for the whole run, so that the allocators' thread caches stay warm between samples. Several stay on
+// a processor each where there are enough: a sample is over in milliseconds, sooner than the system moves threads apart
+// that it woke on one processor, and then they show the price of sharing it.
 #ifndef GMM_BENCH_WORKERS_H
 #define GMM_BENCH_WORKERS_H
 

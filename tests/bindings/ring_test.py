@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the example of a ring of frames with the consumers that were built: ring_test.py RING CONSUMER.PY [--consumer NAME COMMAND]... [--skip NAME]..."""
+"""Runs the example of a ring of frames with the consumers that were built: ring_test.py RING CONSUMER.PY [--consumer
+NAME COMMAND]... [--skip NAME]...
+"""
 import pathlib
 import re
 import shlex
@@ -13,12 +15,14 @@ SECONDS = 300
 
 
 def ring(example, built, *arguments):
-    return subprocess.run([sys.executable, example, *built, *arguments], capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run([sys.executable, example, *built, *arguments], capture_output=True, text=True,
+                          timeout=SECONDS)
 
 
 def checked_of(output):
     """What each consumer says: (name, frames, bad)."""
-    return [(name, int(frames), int(bad)) for name, frames, bad in re.findall(r"^(\S+) \(\S+\): (\d+) frames checked, (\d+) bad$", output, re.MULTILINE)]
+    return [(name, int(frames), int(bad)) for name, frames,
+            bad in re.findall(r"^(\S+) \(\S+\): (\d+) frames checked, (\d+) bad$", output, re.MULTILINE)]
 
 
 def main(example, python_consumer, *given):

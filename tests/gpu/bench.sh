@@ -1,9 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a figure.
+# Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a
+# figure.
 #
 # Usage: tests/gpu/bench.sh
-#   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go; default tests/gpu/out
+#   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go;
+#                         default tests/gpu/out
 #   GMM_GPU_SECONDS=N     how long the whole may take; default 520
 #   GMM_BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause
 #   GMM_GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
@@ -55,7 +57,9 @@ step() {
 }
 
 fake_notice() {
-  if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THESE TIMES SAY NOTHING ABOUT A GPU. ***'; fi
+  if [ -n "$fake" ]; then
+    echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THESE TIMES SAY NOTHING ABOUT A GPU. ***'
+  fi
 }
 
 fake_notice
@@ -82,7 +86,8 @@ binding=disabled
 if command -v swig >/dev/null; then
   binding=enabled
 elif ls .gpu/wheels/swig-*.whl >/dev/null 2>&1 &&
-  step 'swig from its wheel' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" .gpu/wheels/swig-*.whl; then
+  step 'swig from its wheel' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" \
+    .gpu/wheels/swig-*.whl; then
   export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
   binding=enabled
 fi
@@ -100,7 +105,8 @@ building=$!
 targets=(tests/bench/gmm-bench tests/driver_costs)
 [ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
 # Not by step, whose file the peers' build is writing.
-if timeout -k 5 $((200 * ${patience:-1})) ninja -C "$build" -j "$(nproc)" "${targets[@]}" </dev/null >"$work/build.log" 2>&1; then
+if timeout -k 5 $((200 * ${patience:-1})) ninja -C "$build" -j "$(nproc)" "${targets[@]}" </dev/null \
+  >"$work/build.log" 2>&1; then
   echo 'done    build'
 else
   echo 'FAILED  build'
@@ -113,7 +119,8 @@ wait $building
 cat "$work/build.log" >>"$log"
 grep -aE '^(built|MISSING|warning):' "$work/step.log"
 if [ $binding = enabled ]; then
-  mapfile -t module < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' | grep '^bindings/python/')
+  mapfile -t module < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
+    grep '^bindings/python/')
   if step "gmm's Python module" 90 ninja -C "$build" -j "$(nproc)" "${module[@]}"; then
     export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
   fi
@@ -139,7 +146,8 @@ echo
 if [ -f "$out/cuda.json" ] && "$python" tests/bench/plot.py --check >/dev/null 2>&1; then
   for bench in pair pause; do
     ! grep -q "\"bench\": \"$bench\"" "$out/cuda.json" ||
-      step "picture of $bench" 30 "$python" tests/bench/plot.py --bench $bench "$out/cuda.json" -o "$out/$bench-cuda.svg"
+      step "picture of $bench" 30 "$python" tests/bench/plot.py --bench $bench "$out/cuda.json" \
+        -o "$out/$bench-cuda.svg"
   done
 fi
 step 'driver costs' 60 "$build/tests/driver_costs" $((fake ? 1000 : 4)) && cat "$work/step.log"

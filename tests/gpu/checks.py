@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the checks of a file, each group in a process of its own, and prints PASS or FAIL for each with what it found.
 
-A check that ends its process (a fault on the GPU ends everything that the process has there) fails, and the others go on in a new one.
+A check that ends its process (a fault on the GPU ends everything that the process has there) fails, and the others go
+on in a new one.
 """
 import argparse
 import gc
@@ -62,13 +63,16 @@ def _child(checks, names):
 
 
 def run(file, group, checks, environment=(), seconds=120):
-    """Runs checks (names and functions) of a group. Returns how many failed. The file calls main() in each of its processes."""
+    """Runs checks (names and functions) of a group. Returns how many failed. The file calls main() in each of its
+    processes.
+    """
     left, failed = list(checks), 0
     deadline = time.monotonic() + seconds
     while left:
         command = [sys.executable, os.path.abspath(file), "--group", group, "--only", ",".join(left)]
         before, current = len(left), None
-        with subprocess.Popen(command, env={**os.environ, **dict(environment)}, stdout=subprocess.PIPE, text=True) as child:
+        with subprocess.Popen(command, env={**os.environ, **dict(environment)}, stdout=subprocess.PIPE,
+                              text=True) as child:
             watch = threading.Timer(max(5, deadline - time.monotonic()), child.kill)
             watch.start()
             for line in child.stdout:
@@ -86,7 +90,8 @@ def run(file, group, checks, environment=(), seconds=120):
         watch.cancel()
         if child.returncode == 0 and not left:
             break
-        why = f"the process ended with {child.returncode}" + (", no time was left" if time.monotonic() >= deadline else "")
+        why = f"the process ended with {child.returncode}" + (", no time was left"
+                                                              if time.monotonic() >= deadline else "")
         if current is None and len(left) == before and left:
             current = left[0]  # it did not even begin
         if current is not None:
@@ -100,7 +105,9 @@ def run(file, group, checks, environment=(), seconds=120):
 
 
 def main(file, groups, run_all):
-    """groups: functions that give the checks of a group. run_all(only): runs the groups, returns how many checks failed."""
+    """groups: functions that give the checks of a group. run_all(only): runs the groups, returns how many checks
+    failed.
+    """
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--group", choices=sorted(groups), help="only this group")
     parser.add_argument("--only", help="only these checks, by commas; with --group: in this process")

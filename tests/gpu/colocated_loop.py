@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training and generation in turn on one GPU, as SGLang's colocated engines do it: one side sleeps while the other works.
+"""Training and generation in turn on one GPU, as SGLang's colocated engines do it: one side sleeps while the other
+works.
 
-A small transformer with random weights writes tokens greedily, is trained on them, and hands its weights back, several times. It runs as it is,
-and with gmm.memory_saver in both hook modes: then the generator's weights and cache and the graph's memory go while the trainer works, and the
-trainer's weights, gradients and optimizer state while tokens are written. Losses and tokens must be the same bit for bit.
+A small transformer with random weights writes tokens greedily, is trained on them, and hands its weights back, several
+times. It runs as it is, and with gmm.memory_saver in both hook modes: then the generator's weights and cache and the
+graph's memory go while the trainer works, and the trainer's weights, gradients and optimizer state while tokens are
+written. Losses and tokens must be the same bit for bit.
 
 Needs PyTorch, and gmm on PYTHONPATH. Usage: colocated_loop.py [--small] [--device cpu] [--iterations N]
 """
@@ -29,11 +31,14 @@ def build(torch, size, device):
             self.before, self.between = nn.LayerNorm(size.width, device=device), nn.LayerNorm(size.width, device=device)
             self.mix = nn.Linear(size.width, 3 * size.width, device=device)
             self.join = nn.Linear(size.width, size.width, device=device)
-            self.up, self.down = nn.Linear(size.width, 4 * size.width, device=device), nn.Linear(4 * size.width, size.width, device=device)
+            self.up, self.down = nn.Linear(size.width, 4 * size.width, device=device), nn.Linear(4 * size.width,
+                                                                                                 size.width,
+                                                                                                 device=device)
 
         def split(self, x):
             batch, length, _ = x.shape
-            return [part.view(batch, length, size.heads, -1).transpose(1, 2) for part in self.mix(self.before(x)).chunk(3, -1)]
+            return [part.view(batch, length, size.heads, -1).transpose(1, 2)
+                    for part in self.mix(self.before(x)).chunk(3, -1)]
 
         def rest(self, x, attended):
             batch, length, _ = x.shape
@@ -63,7 +68,9 @@ def build(torch, size, device):
             return self.out(x)
 
         def step(self, one_hot, here, seen, cache):
-            """One more token: here is 1 at its place, seen tells the places up to it. Its keys and values are put into the cache."""
+            """One more token: here is 1 at its place, seen tells the places up to it. Its keys and values are put into
+            the cache.
+            """
             x = self.tokens(one_hot) + (here @ self.places)
             for layer, (keys, values) in zip(self.layers, cache):
                 query, key, value = layer.split(x)
@@ -90,7 +97,8 @@ class Loop:
         self.torch, self.size, self.device, self.saver, self.mode = torch, size, device, saver, mode
         self.sizes, self.asleep = {}, []
         torch.manual_seed(1234)
-        torch.ones(64, 64, device=device) @ torch.ones(64, 64, device=device)  # what the BLAS keeps for good is in no region
+        # what the BLAS keeps for good is in no region
+        torch.ones(64, 64, device=device) @ torch.ones(64, 64, device=device)
         with self.region("optimizer", True):
             self.trainer = build(torch, size, device)
             for parameter in self.trainer.parameters():
@@ -101,7 +109,8 @@ class Loop:
             self.generator = build(torch, size, device).requires_grad_(False)
         head = size.width // size.heads
         with self.region("kv_cache", False):
-            self.cache = [[torch.zeros(size.batch, size.heads, size.length, head, device=device) for _ in range(2)] for _ in range(size.layers)]
+            self.cache = [[torch.zeros(size.batch, size.heads, size.length, head, device=device) for _ in range(2)]
+                          for _ in range(size.layers)]
         self.one_hot = torch.zeros(size.batch, 1, size.vocabulary, device=device)
         self.here = torch.zeros(size.length, device=device)
         self.seen = torch.ones(size.length, dtype=torch.bool, device=device)
@@ -156,7 +165,8 @@ class Loop:
         for pair in self.cache:
             for tensor in pair:
                 tensor.zero_()  # nothing of it was kept
-        tokens = torch.arange(size.batch * size.prompt, device=self.device).view(size.batch, size.prompt) % size.vocabulary
+        tokens = torch.arange(size.batch * size.prompt, device=self.device).view(size.batch,
+                                                                                 size.prompt) % size.vocabulary
         places = torch.arange(size.length, device=self.device)
         for place in range(size.length - 1):
             self.one_hot.copy_(self.as_one_hot(tokens[:, place:place + 1]))
@@ -218,13 +228,15 @@ def child(arguments):
         from gmm.memory_saver import torch_memory_saver as saver
 
         saver.hook_mode = arguments.mode
-    print(json.dumps(Loop(torch, Size(arguments.small), arguments.device, saver, arguments.mode).run(arguments.iterations)))
+    print(json.dumps(Loop(torch, Size(arguments.small), arguments.device, saver,
+                          arguments.mode).run(arguments.iterations)))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="a model for a rehearsal")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: shows only that the loop is deterministic without pausing")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"),
+                        help="cpu: shows only that the loop is deterministic without pausing")
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -237,7 +249,8 @@ def main():
     for mode in MODES if arguments.device == "cuda" else ("plain", "plain"):
         begin = time.monotonic()
         with configure_subprocess() if mode == "preload" else contextlib.nullcontext():
-            done = subprocess.run([sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--mode", mode], stdout=subprocess.PIPE, text=True,
+            done = subprocess.run([sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--mode", mode],
+                                  stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, timeout=300, check=False)
         seconds = time.monotonic() - begin
         if done.returncode != 0:
@@ -249,7 +262,8 @@ def main():
         same = found["losses"] == first["losses"] and found["tokens"] == first["tokens"]
         losses = [float.fromhex(loss) for loss in found["losses"][-1]]
         slept = f", at most {max(found['asleep']) / MIB:.0f} MiB asleep" if found["asleep"] else ""
-        print(f"{'PASS' if same else 'FAIL'}  colocated loop: {mode:<8} {seconds:.1f} s  {len(found['losses'])} turns, last loss {losses[-1]:.6f}{slept}, "
+        print(f"{'PASS' if same else 'FAIL'}  colocated loop: {mode:<8} {seconds:.1f} s  {len(found['losses'])} turns, "
+              f"last loss {losses[-1]:.6f}{slept}, "
               f"losses and tokens {'the same bit for bit' if same else 'DIFFER from the first run'}", flush=True)
         if not same:
             failed += 1

@@ -85,9 +85,11 @@ def cupy_libraries():
     with gmm.cupy.use():
         rng = numpy.random.default_rng(1)
         left, right = rng.random((300, 200), dtype="f4"), rng.random((200, 100), dtype="f4")
-        must(numpy.allclose(cupy.asnumpy(cupy.asarray(left) @ cupy.asarray(right)), left @ right, rtol=1e-3), "a product differs")
+        must(numpy.allclose(cupy.asnumpy(cupy.asarray(left) @ cupy.asarray(right)), left @ right, rtol=1e-3),
+             "a product differs")
         signal = rng.random(4096)
-        must(numpy.allclose(cupy.asnumpy(cupy.fft.fft(cupy.asarray(signal))), numpy.fft.fft(signal)), "a transform differs")
+        must(numpy.allclose(cupy.asnumpy(cupy.fft.fft(cupy.asarray(signal))), numpy.fft.fft(signal)),
+             "a transform differs")
         must((cupy.asnumpy(cupy.sort(cupy.asarray(signal))) == numpy.sort(signal)).all(), "a sorted array differs")
         must(0.4 < float(cupy.random.default_rng(1).random(MIB).mean()) < 0.6, "random numbers are not")
 
@@ -187,7 +189,8 @@ def cupy_page_locked():
         array.get(stream=stream, out=back)
         stream.synchronize()
         must((back == host).all(), "the copies differ")
-        must((cupy.asnumpy(cupy.asarray(numpy.arange(MIB))) == numpy.arange(MIB)).all(), "a copy of ordinary memory differs")
+        must((cupy.asnumpy(cupy.asarray(numpy.arange(MIB))) == numpy.arange(MIB)).all(),
+             "a copy of ordinary memory differs")
 
 
 def cupy_out_of_memory():
@@ -240,7 +243,8 @@ def cupy_protocols():
             made = take(array)
             back = cupy.asarray(made)
             must(back.data.ptr == array.data.ptr, f"{name}: another address")
-            must(back.shape == (1000,) and back.dtype == "i4" and int(back.sum()) == 499500, f"{name}: {back.shape} {back.dtype}")
+            must(back.shape == (1000,) and back.dtype == "i4" and int(back.sum()) == 499500,
+                 f"{name}: {back.shape} {back.dtype}")
 
 
 def cupy_other_allocators():
@@ -415,11 +419,13 @@ def jax_gives_arrays():
 
     back = cupy.asarray(made)
     must(back.data.ptr == array.unsafe_buffer_pointer(), "another address")
-    must(back.shape == (1000,) and back.dtype == "i4" and int(back.sum()) == 499500, f"{back.shape} {back.dtype} {back[:5]}")
+    must(back.shape == (1000,) and back.dtype == "i4" and int(back.sum()) == 499500,
+         f"{back.shape} {back.dtype} {back[:5]}")
     kept = array.unsafe_buffer_pointer()
     del array
     gc.collect()
-    others = [jax.device_put(jnp.zeros(1000, dtype="int32"), jax_device()).block_until_ready() for _ in range(4)]  # would take the memory over
+    # would take the memory over
+    others = [jax.device_put(jnp.zeros(1000, dtype="int32"), jax_device()).block_until_ready() for _ in range(4)]
     must(kept not in [other.unsafe_buffer_pointer() for other in others], "JAX gave the memory to another array")
     must(made is not None and int(back.sum()) == 499500 and back.data.ptr == kept, "gmm did not keep JAX's memory")
 
@@ -431,12 +437,14 @@ def jax_page_locked():
     buffer = gmm.alloc(MIB, gmm.Kind.HOST)
     buffer.fill(5)
     array = jax.dlpack.from_dlpack(buffer)
-    must(array.unsafe_buffer_pointer() == buffer.address and next(iter(array.devices())).platform == "cpu", f"it is on {array.devices()}")
+    must(array.unsafe_buffer_pointer() == buffer.address and next(iter(array.devices())).platform == "cpu",
+         f"it is on {array.devices()}")
     must(int(array.astype("int32").sum()) == 5 * MIB, "other values")
 
 
 GROUPS = {
-    "cupy": [cupy_kinds, cupy_libraries, cupy_stream_order, cupy_streams_that_go, cupy_threads_own_stream, cupy_page_locked, cupy_out_of_memory, cupy_pause,
+    "cupy": [cupy_kinds, cupy_libraries, cupy_stream_order, cupy_streams_that_go, cupy_threads_own_stream,
+             cupy_page_locked, cupy_out_of_memory, cupy_pause,
              cupy_protocols, cupy_other_allocators, cupy_cost, cupy_graph],
     "rmm": [rmm_buffers, rmm_streams, rmm_with_cupy, rmm_out_of_memory],
     "jax": [jax_takes_buffers, jax_gives_arrays, jax_page_locked],
@@ -460,7 +468,8 @@ def main(groups):
             except Skip as error:
                 tap.skip(name, str(error))
             except Exception as error:  # pylint: disable=broad-exception-caught # a line for each, whatever comes
-                tap.check(False, f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", traceback.format_exc().splitlines())
+                tap.check(False, f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+                          traceback.format_exc().splitlines())
             gc.collect()
     tap.finish()
 

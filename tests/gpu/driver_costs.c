@@ -253,7 +253,8 @@ static void remap(size_t size, size_t repetitions) {
          us(access, repetitions), us(all, repetitions));
 }
 
-/* PIECES fresh mappings side by side, made accessible by one call or by one call each; taken down by one unmap or by one each. */
+/* PIECES fresh mappings side by side, made accessible by one call or by one call each. They are taken down by one unmap
+   or by one each. */
 static void adjacent(size_t size, size_t repetitions) {
   uint64_t access[2][MOST_REPETITIONS], unmap[2][MOST_REPETITIONS];
   CUdeviceptr base;

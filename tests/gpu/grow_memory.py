@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Touches host memory and gives it back, so that a virtual machine whose memory grows with use has it before something is measured.
+"""Touches host memory and gives it back, so that a virtual machine whose memory grows with use has it before something
+is measured.
 
 Usage: grow_memory.py GIB [SECONDS]      until GIB are available, for at most SECONDS (30)
 
-Stops when 3 seconds have passed in which nothing was added, and always leaves 3 GiB. Prints what was and what is available.
+Stops when 3 seconds have passed in which nothing was added, and always leaves 3 GiB. Prints what was and what is
+available.
 """
 
 import ctypes
@@ -41,7 +43,8 @@ def main():
                     return
                 time.sleep(0.05)
                 continue
-            at = libc.mmap(None, PIECE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE, -1, 0)
+            at = libc.mmap(None, PIECE, mmap.PROT_READ | mmap.PROT_WRITE,
+                           mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE, -1, 0)
             if at in (None, ctypes.c_void_p(-1).value):
                 return
             with lock:
@@ -53,7 +56,8 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
-    print(f"host memory available: {before / 2**30:.1f} GiB before, {(available() + touched[0]) / 2**30:.1f} GiB with {touched[0] / 2**30:.1f} GiB touched, "
+    print(f"host memory available: {before / 2**30:.1f} GiB before, {(available() + touched[0]) / 2**30:.1f} GiB with "
+          f"{touched[0] / 2**30:.1f} GiB touched, "
           f"{time.monotonic() - begin:.1f} s")
 
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds gmm on a machine with a GPU and runs there what it does with other libraries: Numba, PyTorch, CuPy, RMM and JAX, and between
-# processes. What is right or wrong runs side by side on the one GPU, what is measured alone, after it. Ends with a table, also in $OUT/summary.txt.
+# Builds gmm on a machine with a GPU and runs there what it does with other libraries: Numba, PyTorch, CuPy, RMM and
+# JAX, and between processes. What is right or wrong runs side by side on the one GPU, what is measured alone, after it.
+# Ends with a table, also in $OUT/summary.txt.
 #
 # Usage: tests/gpu/interop.sh
 #   OUT=FOLDER          where summary.txt, log.txt and Numba's own logs go; default tests/gpu/out
@@ -9,13 +10,15 @@
 #   GMM_GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
 #   PYTHON=PATH         the interpreter with the libraries; python3
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
-#   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: a row with "----" ran to its end, and shows nothing about a GPU
+#   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: a row with "----" ran to its end, and
+#                       shows nothing about a GPU
 #
-# Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which tests/gpu/pack.sh
-# fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
+# Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which
+# tests/gpu/pack.sh fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
+. tests/support/tap.sh
 open_output
 build=${BUILD:-$work/build}
 python=${PYTHON:-python3}
@@ -27,15 +30,6 @@ trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 below() {
   rows+=("        $1")
   echo "${rows[-1]}"
-}
-
-# What the output in $1 counts, of the Test Anything Protocol.
-counts() {
-  awk '
-    /^ok .*# SKIP/ { skipped++; seen = 1; next }
-    /^ok / { passed++; seen = 1 }
-    /^not ok / { failed++; seen = 1 }
-    END { if (seen) printf "%d passed, %d failed, %d skipped", passed, failed, skipped }' "$1"
 }
 
 wanted() {
@@ -58,13 +52,18 @@ report() {
     result=FAIL
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
     words="exit $status${words:+; $words}"
-    # No GPU library starts on the fake driver: there only the end of the script counts. python_cost.py says 3 without CuPy.
-    if [ -n "$fake" ] && { { [ "$kind" = gpu ] && grep -qE '^1\.\.[0-9]+$' "$file"; } || [ "$kind $status" = 'timed 3' ]; }; then result='----'; fi
+    # No GPU library starts on the fake driver: there only the end of the script counts. python_cost.py says 3 without
+    # CuPy.
+    if [ -n "$fake" ] && { { [ "$kind" = gpu ] && grep -qE '^1\.\.[0-9]+$' "$file"; } ||
+      [ "$kind $status" = 'timed 3' ]; }; then
+      result='----'
+    fi
   fi
   row "$result" "$name" "$seconds" "$words"
   while read -r line; do below "$line"; done < <(
     [ "$kind" != timed ] || grep -avE '^(1\.\.|not ok|$)' "$file" | head -n 60 | cut -c 1-220
-    [ "$result" = PASS ] || [ "$result" = SKIP ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 | cut -c 1-250
+    [ "$result" = PASS ] || [ "$result" = SKIP ] || grep -aE '^not ok|^FAIL|FAILED|[Ee]rror:' "$file" | head -n 8 |
+      cut -c 1-250
     [ "$result" != PASS ] || [ "$kind" = timed ] || grep -aE '^ok .*# SKIP' "$file" | head -n 3 | cut -c 1-150
   )
 }
@@ -148,7 +147,8 @@ python_with() {
 # --- what came along --------------------------------------------------------------------------------------------
 wheels=()
 command -v swig >/dev/null || wheels+=(.gpu/wheels/swig-*.whl)
-"$(python_with rmm)" -c 'import rmm' 2>/dev/null || wheels+=(.gpu/wheels/rmm_cu13-*.whl .gpu/wheels/librmm_cu13-*.whl .gpu/wheels/rapids_logger-*.whl)
+"$(python_with rmm)" -c 'import rmm' 2>/dev/null ||
+  wheels+=(.gpu/wheels/rmm_cu13-*.whl .gpu/wheels/librmm_cu13-*.whl .gpu/wheels/rapids_logger-*.whl)
 take_wheels "${wheels[@]}"
 take_zlib
 take_headers
@@ -159,19 +159,23 @@ options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwer
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(ipc|pause|tickets|cached)|tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
+  grep -E -e '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(ipc|pause|tickets|cached))' \
+    -e '^(tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
 step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 unset GMM_BACKEND
-export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} \
+  LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false GMM_TORCH_CACHE=$work/torch OUT=$out BUILD=$build
 export NUMBA_SUITE=${NUMBA_SUITE:-$root/.gpu/numba-suite}
 if [ -n "$fake" ]; then
-  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))}
+  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH \
+    FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))}
 fi
 versions=$("$python" - 2>>"$log" <<'CODE'
 import importlib.metadata as metadata, platform
-names = {"numba-cuda": "numba-cuda", "torch": "torch", "CuPy": "cupy-cuda13x", "RMM": "rmm-cu13", "JAX": "jax", "jaxlib": "jaxlib", "numpy": "numpy", "cuda-bindings": "cuda-bindings"}
+names = {"numba-cuda": "numba-cuda", "torch": "torch", "CuPy": "cupy-cuda13x", "RMM": "rmm-cu13", "JAX": "jax",
+         "jaxlib": "jaxlib", "numpy": "numpy", "cuda-bindings": "cuda-bindings"}
 have = []
 for name, package in names.items():
     try:
@@ -222,7 +226,8 @@ check 'between processes' 90 torch gpu tests/gpu/ipc_check
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
 # A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
-job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} "$(python_with numba)" tests/bindings/python/run.py
+job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} \
+  "$(python_with numba)" tests/bindings/python/run.py
 for path in "$build"/tests/api/conformance_{ipc,pause,tickets,cached}*; do
   if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 120 host env GMM_BACKEND=cuda "$path"; fi
 done
@@ -233,14 +238,18 @@ for path in examples/python/*.py; do
   esac
   library=cupy
   if grep -q 'import torch' "$path" && ! grep -q 'import cupy' "$path"; then library=torch; fi
-  # Numba's suite brings what its release lacks with the newest NumPy. A rehearsal is without the fake driver, which the libraries would take for a GPU.
-  job "example $name" 60 example env ${suite:+PYTHONPATH="$NUMBA_SUITE:$PYTHONPATH"} ${fake:+LD_LIBRARY_PATH="$build/lib"} "$(python_with "$library")" "$path"
+  # Numba's suite brings what its release lacks with the newest NumPy. A rehearsal is without the fake driver, which the
+  # libraries would take for a GPU.
+  job "example $name" 60 example env ${suite:+PYTHONPATH="$NUMBA_SUITE:$PYTHONPATH"} \
+    ${fake:+LD_LIBRARY_PATH="$build/lib"} "$(python_with "$library")" "$path"
 done
 finish_jobs
 
 # --- measured: alone --------------------------------------------------------------------------------------------
 # It counts the device's memory.
-if [ -x "$build/tests/ipc_lifetimes" ]; then step 'either side killed' 30 host env GMM_BACKEND=cuda "$build/tests/ipc_lifetimes"; fi
+if [ -x "$build/tests/ipc_lifetimes" ]; then
+  step 'either side killed' 30 host env GMM_BACKEND=cuda "$build/tests/ipc_lifetimes"
+fi
 if path=$(first_of tests/bench/python_cost.py tests/gpu/python_cost.py); then
   step 'cost in Python' 40 timed "$(python_with cupy)" "$path"
 else
@@ -248,8 +257,10 @@ else
 fi
 if [ -x "$build/tests/bench/gmm-bench" ]; then
   # A process takes half a second to start CUDA, so there are fewer of them than on the host backend.
-  step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16 --samples 60 --iterations 2000
-  step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm --blocks 1 --threads 64 --iterations 10000
+  step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16 \
+    --samples 60 --iterations 2000
+  step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm \
+    --blocks 1 --threads 64 --iterations 10000
 fi
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 

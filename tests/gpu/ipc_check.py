@@ -101,7 +101,8 @@ class Worker:
 
 
 def ring(kind):
-    done = subprocess.run([sys.executable, HERE.parents[1] / "examples" / "ring" / "ring.py", "--kind", kind, "--frames", "64"], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, HERE.parents[1] / "examples" / "ring" / "ring.py", "--kind", kind,
+                           "--frames", "64"], capture_output=True, text=True,
                           timeout=SECONDS)
     must(done.returncode == 0, f"{done.stdout}{done.stderr}")
     return " ".join(done.stdout.split("\n")[:2])
@@ -156,14 +157,16 @@ def tensors(worker, context, kind):
     before = float(tensor.sum())
     device, after = worker.ask("negate", tensor[100:])
     must(device == str(tensor.device), f"it arrived on {device}")
-    must(float(tensor.sum()) == 2 * float(tensor[:100].sum()) - before and after < 0, f"{before} became {float(tensor.sum())}, there {after}")
+    must(float(tensor.sum()) == 2 * float(tensor[:100].sum()) - before and after < 0,
+         f"{before} became {float(tensor.sum())}, there {after}")
 
 
 def tensors_of_the_allocator():
     """In a process of its own: PyTorch's CUDA memory is gmm's, and goes to another process."""
     if not _torch().cuda.is_available():
         raise Skip("PyTorch sees no CUDA device")
-    done = subprocess.run([sys.executable, os.path.abspath(__file__), "--use"], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, os.path.abspath(__file__), "--use"], capture_output=True, text=True,
+                          timeout=SECONDS)
     must(done.returncode == 0, f"{done.stdout}{done.stderr}")
     return done.stdout.strip()
 
@@ -202,7 +205,8 @@ def main():
         except Skip as error:
             tap.skip(name, str(error))
         except Exception as error:  # pylint: disable=broad-exception-caught # a line for each, whatever comes
-            tap.check(False, f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", [*traceback.format_exc().splitlines(), *str(error).splitlines()])
+            tap.check(False, f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+                      [*traceback.format_exc().splitlines(), *str(error).splitlines()])
         gc.collect()
 
     context = gmm.context()

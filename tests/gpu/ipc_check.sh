@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Sharing between processes on a GPU: handles of each kind, descriptors, events, the death of either side with the device's memory counted, many
-# processes at once, and `gmm-bench ipc`. Lines "ok" and "not ok"; exit code 1 when one was not.
+# Sharing between processes on a GPU: handles of each kind, descriptors, events, the death of either side with the
+# device's memory counted, many processes at once, and `gmm-bench ipc`. Lines "ok" and "not ok"; exit code 1 when one
+# was not.
 #
 # Usage: tests/gpu/ipc_check.sh BUILD [OUTPUT]
 #   BUILD               a build folder with tests/api/conformance_ipc*, tests/ipc_lifetimes and tests/bench/gmm-bench
@@ -22,7 +23,8 @@ check() {
   local name=$1 seconds=$2 begin=$EPOCHREALTIME
   shift 2
   if timeout -k 2 "$seconds" "$@" >"$work/log" 2>&1 && ! grep -q '^not ok' "$work/log"; then
-    echo "ok - $name ($(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'), $(grep -c '^ok' "$work/log") parts, $(grep -c '# SKIP' "$work/log") skipped)"
+    seconds=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }')
+    echo "ok - $name ($seconds, $(grep -c '^ok' "$work/log") parts, $(grep -c '# SKIP' "$work/log") skipped)"
     grep '^# figure' "$work/log" | sed 's/^/  /'
   else
     failed=1
@@ -35,7 +37,8 @@ check 'memory of each kind, revocation' 120 "$build/tests/api/conformance_ipc"
 check 'events: a stream waits on the device' 30 "$build/tests/api/conformance_ipc_events"
 check 'descriptors, the legacy handle, pid namespaces' 40 "$build/tests/api/conformance_ipc_reach"
 check 'either side killed, device memory counted' 40 "$build/tests/ipc_lifetimes"
-if timeout -k 2 120 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 60 --iterations 150 --blocks 4 --threads "${GMM_IPC_AT_ONCE:-64}" \
+if timeout -k 2 120 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 60 --iterations 150 --blocks 4 \
+  --threads "${GMM_IPC_AT_ONCE:-64}" \
   --kind vmm,device --json >"$work/rows" 2>"$work/log"; then
   echo "ok - gmm-bench ipc"
   cat "$work/rows" >>"$output"
@@ -43,7 +46,8 @@ if timeout -k 2 120 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 
 import json, sys
 for line in open(sys.argv[1]):
     row = json.loads(line)
-    more = {name: row[name] for name in row if name in ("over", "lost", "cycles", "processes", "resident_bytes_more", "descriptors_more")}
+    wanted = "over", "lost", "cycles", "processes", "resident_bytes_more", "descriptors_more"
+    more = {name: row[name] for name in row if name in wanted}
     print(f"  {row['operation']:26} {row['kind']:7} {row['subject']:4} {row['ns'] / 1000:10.2f} us  {more}")
 ROWS
 else

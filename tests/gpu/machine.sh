@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts of this folder ask of the machine, and what they take along: read by them, in the root of the project.
-# shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154 # the variables are the scripts': out, log, work, fake, python
+# What the scripts of this folder ask of the machine, and what they take along: read by them, in the root of the
+# project. shellcheck shell=bash shellcheck disable=SC2034,SC2154 # the variables are the scripts': out, log, work,
+# fake, python
 
 # open_output: $out, $log, $summary and $work, which goes at the end.
 open_output() {
@@ -27,7 +27,8 @@ row() {
 
 used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
 
-# ask_machine MIB: $gpu and $driver, and $used_before for memory_came_back. False when there is no GPU with so much memory free.
+# ask_machine MIB: $gpu and $driver, and $used_before for memory_came_back. False when there is no GPU with so much
+# memory free.
 ask_machine() {
   local free
   if [ -n "$fake" ]; then
@@ -64,22 +65,27 @@ memory_came_back() {
   fi
 }
 
-# take_wheels WHEEL...: those that are there, into a folder that Python and PATH find, by the build_step() of the script.
+# take_wheels WHEEL...: those that are there, into a folder that Python and PATH find, by the build_step() of the
+# script.
 take_wheels() {
   local wheel there=()
   for wheel in "$@"; do [ ! -f "$wheel" ] || there+=("$wheel"); done
   [ ${#there[@]} != 0 ] || return 0
-  build_step 'wheels that came along' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" "${there[@]}"
+  build_step 'wheels that came along' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir \
+    --target "$work/site" "${there[@]}"
   export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
 }
 
-# take_zlib: where the compiler finds none. Meson looks for both: the description, and what the compiler finds by itself.
+# take_zlib: where the compiler finds none. Meson looks for both: the description, and what the compiler finds by
+# itself.
 take_zlib() {
   if [ ! -d .gpu/zlib ] || echo '#include <zlib.h>' | c++ -xc++ -E - >/dev/null 2>&1; then return 0; fi
   # shellcheck disable=SC2016 # pkg-config's variables
-  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' "$root/.gpu/zlib" \
+  printf 'prefix=%s\nName: zlib\nDescription: zlib\nVersion: %s\nLibs: -L${prefix} -lz\nCflags: -I${prefix}\n' \
+    "$root/.gpu/zlib" \
     "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' .gpu/zlib/zlib.h)" >"$work/zlib.pc"
-  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib${CPATH:+:$CPATH} LIBRARY_PATH=$root/.gpu/zlib${LIBRARY_PATH:+:$LIBRARY_PATH}
+  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} CPATH=$root/.gpu/zlib${CPATH:+:$CPATH} \
+    LIBRARY_PATH=$root/.gpu/zlib${LIBRARY_PATH:+:$LIBRARY_PATH}
 }
 
 # take_headers: what the machine's Python and drivers lack for the build.

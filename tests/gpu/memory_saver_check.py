@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.memory_saver with PyTorch on a GPU: torch_memory_saver's documented examples, unchanged but for the import, and its promises.
+"""gmm.memory_saver with PyTorch on a GPU: torch_memory_saver's documented examples, unchanged but for the import, and
+its promises.
 
 Needs PyTorch, and gmm on PYTHONPATH. Usage: memory_saver_check.py [--group preload|torch|start] [--only NAME,...]
 """
@@ -107,7 +108,8 @@ def contents(mode):
         before = free_memory()
         saver.pause()
         words = released(before, 845 * MIB, "pause")
-        other = torch.full((900 * MIB,), 255, dtype=torch.uint8, device="cuda")  # so that the old pages are used by somebody else
+        # so that the old pages are used by somebody else
+        other = torch.full((900 * MIB,), 255, dtype=torch.uint8, device="cuda")
         del other
         torch.cuda.empty_cache()
         saver.resume()
@@ -134,9 +136,12 @@ def backup_on_the_host(mode):
     saver.pause("hosted")
     saver.pause("unhosted")
     for zero_copy in (False, True):
-        must(torch.equal(saver.get_cpu_backup(typed, zero_copy=zero_copy), expected), f"the backup differs, zero_copy={zero_copy}")
-        must(torch.equal(saver.get_cpu_backup(large, zero_copy=zero_copy), expected_large), f"the large backup differs, zero_copy={zero_copy}")
-        must(torch.equal(saver.get_cpu_backup(large[MIB:2 * MIB], zero_copy=zero_copy), expected_large[MIB:2 * MIB]), "the backup of a view differs")
+        must(torch.equal(saver.get_cpu_backup(typed, zero_copy=zero_copy), expected),
+             f"the backup differs, zero_copy={zero_copy}")
+        must(torch.equal(saver.get_cpu_backup(large, zero_copy=zero_copy), expected_large),
+             f"the large backup differs, zero_copy={zero_copy}")
+        must(torch.equal(saver.get_cpu_backup(large[MIB:2 * MIB], zero_copy=zero_copy), expected_large[MIB:2 * MIB]),
+             "the backup of a view differs")
     raises(gmm.Error, saver.get_cpu_backup, lost)
     saver.resume()
     must(torch.equal(typed.cpu(), expected), "the contents differ after resume")
@@ -173,7 +178,8 @@ def nested_regions(mode):
     before = free_memory()
     saver.pause("inner")
     words = released(before, 256 * MIB, "pause of the inner region")
-    must(torch.equal(first.cpu(), expected[0]) and torch.equal(third.cpu(), expected[1]), "the outer region was paused with the inner")
+    must(torch.equal(first.cpu(), expected[0]) and torch.equal(third.cpu(), expected[1]),
+         "the outer region was paused with the inner")
     saver.pause("outer")
     saver.resume()
     must(torch.equal(first.cpu(), expected[0]) and torch.equal(third.cpu(), expected[1]), "contents differ")
@@ -210,7 +216,8 @@ def autograd_inside(mode):
 
     saver = saver_of(mode)
     torch.manual_seed(0)
-    torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")  # what the BLAS allocates for good is not the region's
+    # what the BLAS allocates for good is not the region's
+    torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(8)])
     inputs = torch.randn(64, 1024, device="cuda")
     model(inputs).square().sum().backward()  # the same outside, for comparison
@@ -229,7 +236,8 @@ def autograd_inside(mode):
     saver.pause("gradients")
     words = released(before, sum(parameter.nbytes for parameter in model.parameters()), "pause of the gradients")
     saver.resume("gradients")
-    must(all(torch.allclose(parameter.grad.cpu(), there) for parameter, there in zip(model.parameters(), expected)), "the gradients differ")
+    must(all(torch.allclose(parameter.grad.cpu(), there) for parameter, there in zip(model.parameters(), expected)),
+         "the gradients differ")
     return words
 
 
@@ -359,7 +367,8 @@ def several_devices(mode):
             tensors.append(torch.full((GIB,), index + 1, dtype=torch.uint8, device=f"cuda:{index}"))
     before = [torch.cuda.mem_get_info(index)[0] for index in range(2)]
     saver.pause("devices")
-    must(all(torch.cuda.mem_get_info(index)[0] - before[index] > 0.9 * GIB for index in range(2)), "a device kept its memory")
+    must(all(torch.cuda.mem_get_info(index)[0] - before[index] > 0.9 * GIB for index in range(2)),
+         "a device kept its memory")
     saver.resume("devices")
     must(all(bool((tensor == index + 1).all()) for index, tensor in enumerate(tensors)), "contents differ")
     return "2 devices"
@@ -396,7 +405,8 @@ def subprocesses(mode):
         process.start()
     gone, same = queue.get(timeout=120)
     process.join(60)
-    must(process.exitcode == 0 and same is True and gone >= 95 * MIB, f"exit code {process.exitcode}, {gone / MIB:.0f} MiB went back, contents same: {same}")
+    must(process.exitcode == 0 and same is True and gone >= 95 * MIB,
+         f"exit code {process.exitcode}, {gone / MIB:.0f} MiB went back, contents same: {same}")
     must("LD_PRELOAD" not in os.environ, "LD_PRELOAD stayed")
 
 
@@ -440,14 +450,17 @@ def everything_from_the_start():
     return words
 
 
-COMMON = [documented_example, documented_tags, documented_backup, contents, backup_on_the_host, backup_on_disk, nested_regions, free_while_paused,
-          autograd_inside, graph_over_regions, graph_of_its_own, disabled, work_in_flight, several_devices, subprocesses, out_of_memory]
+COMMON = [documented_example, documented_tags, documented_backup, contents, backup_on_the_host, backup_on_disk,
+          nested_regions, free_while_paused,
+          autograd_inside, graph_over_regions, graph_of_its_own, disabled, work_in_flight, several_devices,
+          subprocesses, out_of_memory]
 GROUPS = {
     "preload": lambda: {check.__name__: (lambda check=check: check("preload")) for check in COMMON},
     "torch": lambda: {check.__name__: (lambda check=check: check("torch")) for check in COMMON},
     "start": lambda: {"everything_from_the_start": everything_from_the_start},
 }
-ENVIRONMENT = {"start": {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
+ENVIRONMENT = {"start": {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1",
+                         "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
 
 
 def run_all(group, only):

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.numba on a GPU: numba_check.py [FOLDER]
 
-Runs Numba's own driver tests with its memory manager and with gmm's, and prints the outcomes that differ; the IPC tests once more without pooling; the tests of
-the plugin; and checks that need kernels. FOLDER: one with a sitecustomize.py that lets Numba's tests load on this machine; without it this script writes one.
-Prints the Test Anything Protocol. All parts run at once. The environment must find gmm (PYTHONPATH, LD_LIBRARY_PATH). Logs go to $OUT, if that is set.
+Runs Numba's own driver tests with its memory manager and with gmm's, and prints the outcomes that differ; the IPC tests
+once more without pooling; the tests of the plugin; and checks that need kernels. FOLDER: one with a sitecustomize.py
+that lets Numba's tests load on this machine; without it this script writes one. Prints the Test Anything Protocol. All
+parts run at once. The environment must find gmm (PYTHONPATH, LD_LIBRARY_PATH). Logs go to $OUT, if that is set.
 """
 import importlib.util
 import os
@@ -19,25 +20,25 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INTEROP = ROOT / "tests" / "bindings" / "interop"
 sys.path.insert(0, str(INTEROP))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import tap  # noqa: E402
 
-SUITES = ["numba.cuda.tests.cudadrv", "numba.cuda.tests.cudapy.test_ipc", "numba.cuda.tests.cudapy.test_cuda_array_interface"]
+SUITES = ["numba.cuda.tests.cudadrv", "numba.cuda.tests.cudapy.test_ipc",
+          "numba.cuda.tests.cudapy.test_cuda_array_interface"]
 LIMIT_S = int(os.environ.get("NUMBA_CHECK_S", "110"))
 PLUGIN = {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba"}
-number = failures = 0
 
 
 def say(passed, name, details=""):
-    global number, failures
-    number += 1
-    failures += not passed
-    for line in str(details).strip().splitlines():
-        print(f"# {line}")
-    print(f"{'ok' if passed else 'not ok'} {number} - {name}", flush=True)
+    if passed:
+        print("".join(f"# {line}\n" for line in str(details).strip().splitlines()), end="")
+    tap.check(passed, name, str(details).strip())
 
 
 def start(work, name, command, environment, **settings):
     log = open(work / f"{name}.log", "w")
-    return subprocess.Popen(command, cwd=work, env={**environment, **settings}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen(command, cwd=work, env={**environment, **settings}, stdout=log, stderr=subprocess.STDOUT,
+                            start_new_session=True)
 
 
 def finish(process, deadline):
@@ -75,7 +76,8 @@ def compare(work, name, title, own, environment, allowed=frozenset(), only="", w
     plugin = read_suite(log)
     builtin = {test: outcome for test, outcome in builtin.items() if only in test}
     # A child of the IPC tests has 4 seconds, which it may lack while all of this runs at once: once more, alone.
-    late = [test for test in plugin if plugin[test] in ("FAIL", "ERROR") and builtin.get(test) == "ok" and test not in allowed]
+    late = [test for test in plugin if plugin[test] in ("FAIL", "ERROR") and builtin.get(test) == "ok"
+            and test not in allowed]
     if late and all("test_ipc" in test for test in late):
         again = start(work, f"{name}-again", suite(*(test.split("(")[1][:-1] for test in late)), environment)
         finish(again, time.monotonic() + 30)
@@ -84,13 +86,18 @@ def compare(work, name, title, own, environment, allowed=frozenset(), only="", w
         print(f"# {title}: once more, alone: {', '.join(late)}")
     different = {test: (builtin.get(test), plugin.get(test)) for test in sorted(builtin.keys() | plugin.keys())
                  if builtin.get(test) != plugin.get(test) and (whole or (test in builtin and test in plugin))}
-    print(f"# == {title}: {sum(o == 'ok' for o in builtin.values())} ok with Numba's manager, {sum(o == 'ok' for o in plugin.values())} here. "
+    print(f"# == {title}: {sum(o == 'ok' for o in builtin.values())} ok with Numba's manager, "
+          f"{sum(o == 'ok' for o in plugin.values())} here. "
           "Outcomes that differ (< built-in, > plugin):")
     for test, (before, after) in different.items():
         print(f"# < {test} ... {before}\n# > {test} ... {after}")
-    wrong = {test for test in different if not (test in own and different[test][1] == "skipped") and test not in allowed}
-    say(bool(builtin) and not wrong, f"{title}: nothing differs but what skips itself{' and ' + ', '.join(t.split()[0] for t in allowed) if allowed else ''}",
-        "\n".join(why(log, test) or f"{test}: {different[test]}" for test in sorted(wrong)) or ("" if builtin else (work / "builtin.log").read_text()[-2000:]))
+    wrong = {test for test in different if not (test in own and different[test][1] == "skipped")
+             and test not in allowed}
+    say(bool(builtin) and not wrong,
+        f"{title}: nothing differs but what skips "
+        f"itself{' and ' + ', '.join(t.split()[0] for t in allowed) if allowed else ''}",
+        "\n".join(why(log, test) or f"{test}: {different[test]}" for test in sorted(wrong))
+        or ("" if builtin else (work / "builtin.log").read_text()[-2000:]))
     return plugin
 
 
@@ -106,7 +113,8 @@ def main(runner=None):
         text = (INTEROP / "test_numba_suite.py").read_text()
         lists = type("Lists", (), {})
         exec(text[text.index("OWN ="):text.index("#: Children have")], lists_space := {})
-        lists.OWN, lists.WITHOUT_OFFSET, lists.PRELUDE = (lists_space[key] for key in ("OWN", "WITHOUT_OFFSET", "PRELUDE"))
+        lists.OWN, lists.WITHOUT_OFFSET, lists.PRELUDE = (lists_space[key]
+                                                          for key in ("OWN", "WITHOUT_OFFSET", "PRELUDE"))
     (work / "site").mkdir()
     if runner:
         shutil.copy(pathlib.Path(runner) / "sitecustomize.py", work / "site")
@@ -119,12 +127,16 @@ def main(runner=None):
     parts = {
         "builtin": start(work, "builtin", suite(), tests),
         "plugin": start(work, "plugin", suite(), tests, **PLUGIN),
-        "kernels": start(work, "kernels", kernels, {**clean, "PYTHONPATH": os.pathsep.join([str(work / "site"), clean.get("PYTHONPATH", "")])}, **PLUGIN),
-        "dedicated": start(work, "dedicated", suite("numba.cuda.tests.cudapy.test_ipc"), tests, **PLUGIN, GMM_NUMBA_POOL="0"),
+        "kernels": start(work, "kernels", kernels,
+                         {**clean, "PYTHONPATH": os.pathsep.join([str(work / "site"), clean.get("PYTHONPATH", "")])},
+                         **PLUGIN),
+        "dedicated": start(work, "dedicated", suite("numba.cuda.tests.cudapy.test_ipc"), tests, **PLUGIN,
+                           GMM_NUMBA_POOL="0"),
     }
     if importlib.util.find_spec("pytest"):
         parts["tests"] = start(work, "tests", [sys.executable, str(INTEROP.parent / "python" / "run.py"),
-                                                *(str(INTEROP / f"test_numba_{name}.py") for name in ("plugin", "ipc"))], clean)
+                                                *(str(INTEROP / f"test_numba_{name}.py")
+                                                  for name in ("plugin", "ipc"))], clean)
     codes = {name: finish(process, deadline) for name, process in parts.items()}
 
     for name in ("kernels", "tests"):
@@ -134,28 +146,35 @@ def main(runner=None):
         log = (work / f"{name}.log").read_text()
         details = []
         for line in log.splitlines():
-            if match := re.match(r"(ok|not ok) \d+ - (.*)", line):
-                say(match[1] == "ok", f"{name}: {match[2]}", "" if match[1] == "ok" else "\n".join(details[-40:]))
+            if cases := tap.Output([line]).cases:
+                if cases[0].skipped is None:
+                    tap.check(cases[0].passed, f"{name}: {cases[0].name}", details[-40:])
+                else:
+                    tap.skip(f"{name}: {cases[0].name}", cases[0].skipped)
                 details = []
             elif match := re.match(r"# (cost|versions)", line):
                 print(line)
             else:
                 details.append(line.lstrip("# "))
-        say(codes[name] is not None and bool(re.search(r"^1\.\.\d+", log, re.MULTILINE)), f"{name}: ran to the end", "" if codes[name] == 0 else log[-1500:])
+        say(codes[name] is not None and bool(re.search(r"^1\.\.\d+", log, re.MULTILINE)), f"{name}: ran to the end",
+            "" if codes[name] == 0 else log[-1500:])
     plugin = {**tests, **PLUGIN}
     for name in ("builtin", "plugin", "dedicated"):
-        say(codes[name] is not None, f"Numba's tests ended in time: {name}", "" if codes[name] is not None else (work / f"{name}.log").read_text()[-1500:])
-    compare(work, "plugin", "Numba's driver tests", lists.OWN, plugin, allowed={lists.WITHOUT_OFFSET}, whole=None not in (codes["builtin"], codes["plugin"]))
-    compare(work, "dedicated", "Numba's IPC tests with GMM_NUMBA_POOL=0", lists.OWN, {**plugin, "GMM_NUMBA_POOL": "0"}, only=".test_ipc.",
+        say(codes[name] is not None, f"Numba's tests ended in time: {name}",
+            "" if codes[name] is not None else (work / f"{name}.log").read_text()[-1500:])
+    compare(work, "plugin", "Numba's driver tests", lists.OWN, plugin, allowed={lists.WITHOUT_OFFSET},
+            whole=None not in (codes["builtin"], codes["plugin"]))
+    compare(work, "dedicated", "Numba's IPC tests with GMM_NUMBA_POOL=0", lists.OWN, {**plugin, "GMM_NUMBA_POOL": "0"},
+            only=".test_ipc.",
             whole=None not in (codes["builtin"], codes["dedicated"]))
     print(f"# {time.monotonic() - began:.0f} s")
-    print(f"1..{number}")
+    code = tap.end()
     if os.environ.get("OUT"):
         with open(pathlib.Path(os.environ["OUT"]) / "numba-check.log", "w") as out:
             for log in sorted(work.glob("*.log")):
                 out.write(f"==== {log.name}\n{log.read_text()[-300_000:]}\n")
     shutil.rmtree(work, ignore_errors=True)
-    return 1 if failures else 0
+    return code
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of gmm.numba that need kernels, for numba_check.py: run with NUMBA_CUDA_MEMORY_MANAGER=gmm.numba. Prints the Test Anything Protocol."""
+"""Checks of gmm.numba that need kernels, for numba_check.py: run with NUMBA_CUDA_MEMORY_MANAGER=gmm.numba. Prints the
+Test Anything Protocol.
+"""
 import concurrent.futures
 import gc
 import multiprocessing
@@ -13,33 +15,31 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "bindings" / "interop"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import numba_child
 import numpy as np
+import tap
 from numba import cuda
 from numba.cuda.cudadrv import driver as numba_driver
 from numba.cuda.cudadrv.driver import driver
 
 import gmm
 
-number = failures = 0
 SIZE = 4 << 20
 
 
 def check(function):
-    global number, failures
-    number += 1
     try:
         function()
-        print(f"ok {number} - {function.__doc__}", flush=True)
+        tap.check(True, function.__doc__)
     except BaseException:
-        failures += 1
-        print("\n".join(f"# {line}" for line in traceback.format_exc().splitlines()))
-        print(f"not ok {number} - {function.__doc__}", flush=True)
+        tap.check(False, function.__doc__, traceback.format_exc())
 
 
 def run(code, **environment):
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True,
+                          text=True, timeout=60)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout.strip()
 
@@ -105,7 +105,8 @@ def memory_is_not_reused_under_a_kernel():
     stream.synchronize()
     took = time.perf_counter() - began
     assert [int(out.copy_to_host()[0]) for out in sums] == [SIZE] * 12
-    print(f"# cost of queueing: {queued * 1e3:.0f} ms of {took * 1e3:.0f} ms; events of the context: {manager._pool.frees._records}")
+    print(f"# cost of queueing: {queued * 1e3:.0f} ms of {took * 1e3:.0f} ms; events of the context: "
+          f"{manager._pool.frees._records}")
     assert took > 0.1 and queued < took * 0.8, (queued, took)
     assert manager._pool.frees._records is True, "this driver should record events of a context"
     del stream
@@ -126,9 +127,12 @@ def the_pool_is_asked_and_not_the_driver():
         cuda.device_array(10_000)
     took = time.perf_counter() - began
     assert gmm.context().stats().backend_calls == before
-    builtin = run("import time; from numba import cuda\nfor _ in range(200): cuda.device_array(10_000)\nt = time.perf_counter()\n"
-                  "for _ in range(3000): cuda.device_array(10_000)\nprint((time.perf_counter() - t) / 3000)", NUMBA_CUDA_MEMORY_MANAGER="default")
-    print(f"# cost of device_array and its end: {took / 3000 * 1e6:.1f} us with gmm.numba, {float(builtin) * 1e6:.1f} us with Numba's manager")
+    builtin = run("import time; from numba import cuda\nfor _ in range(200): cuda.device_array(10_000)\nt = "
+                  "time.perf_counter()\n"
+                  "for _ in range(3000): cuda.device_array(10_000)\nprint((time.perf_counter() - t) / 3000)",
+                  NUMBA_CUDA_MEMORY_MANAGER="default")
+    print(f"# cost of device_array and its end: {took / 3000 * 1e6:.1f} us with gmm.numba, {float(builtin) * 1e6:.1f} "
+          f"us with Numba's manager")
 
 
 def nothing_is_freed_inside_defer_cleanup():
@@ -162,7 +166,8 @@ def children_open_what_the_pool_gave():
         got = executor.submit(numba_child.read_array, arrays[1][17:40].get_ipc_handle()).result(timeout=30)
         first = time.perf_counter() - began
         np.testing.assert_equal(got, np.arange(1017, 1040))
-        one, two = executor.submit(numba_child.read_both, *(array.get_ipc_handle() for array in arrays)).result(timeout=4)
+        one, two = executor.submit(numba_child.read_both,
+                                   *(array.get_ipc_handle() for array in arrays)).result(timeout=4)
         np.testing.assert_equal(one, np.arange(100))
         np.testing.assert_equal(two, np.arange(1000, 1100))
         executor.submit(numba_child.add_one, arrays[0].get_ipc_handle()).result(timeout=4)
@@ -193,6 +198,7 @@ def reset_gives_memory_back():
 
 CLOSE = """if True:
     import numpy as np
+import tap
     from numba import cuda
     for _ in range(2):
         array = cuda.to_device(np.arange(1000.0))
@@ -220,7 +226,8 @@ def host_only():
         gmm.numba.use(host_only=True)
         array, pinned, managed = cuda.to_device(np.arange(1000.0)), cuda.pinned_array(10), cuda.managed_array(10)
         query = gmm.context().query
-        assert query(array.device_ctypes_pointer.value).state == gmm.State.ACTIVE and query(pinned.ctypes.data).state == gmm.State.UNKNOWN
+        assert query(array.device_ctypes_pointer.value).state == gmm.State.ACTIVE
+        assert query(pinned.ctypes.data).state == gmm.State.UNKNOWN
         assert array.copy_to_host()[-1] == 999
         print("ok")
     """, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
@@ -228,18 +235,21 @@ def host_only():
 
 def the_example_runs():
     """examples/python/numba_kernel.py"""
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / "python" / "numba_kernel.py")], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([sys.executable, str(ROOT / "examples" / "python" / "numba_kernel.py")], capture_output=True,
+                          text=True, timeout=60,
                           env={key: value for key, value in os.environ.items() if key != "NUMBA_CUDA_MEMORY_MANAGER"})
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 if __name__ == "__main__":
-    for one in (kernels_run_over_every_kind, memory_is_not_reused_under_a_kernel, the_pool_is_asked_and_not_the_driver, nothing_is_freed_inside_defer_cleanup,
-                children_open_what_the_pool_gave, reset_gives_memory_back, close_resets_the_device, host_only, the_example_runs):
+    for one in (kernels_run_over_every_kind, memory_is_not_reused_under_a_kernel, the_pool_is_asked_and_not_the_driver,
+                nothing_is_freed_inside_defer_cleanup,
+                children_open_what_the_pool_gave, reset_gives_memory_back, close_resets_the_device, host_only,
+                the_example_runs):
         check(one)
     import importlib.metadata
 
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numba-cuda", "cuda-bindings", "cuda-core", "numpy"))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}"
+                         for name in ("numba", "numba-cuda", "cuda-bindings", "cuda-core", "numpy"))
     print(f"# versions: {versions}, driver {gmm.context().info.driver_version}, {gmm.context().device_info().name}")
-    print(f"1..{number}")
-    sys.exit(1 if failures else 0)
+    tap.finish()

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of PyPI, and
-# GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For tests/gpu/bench.sh: the wheels
-# of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc, jemalloc, zlib and xxhash. The benchmark says which peers it misses, so
-# of those only the wheels are insisted on.
+# Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of
+# PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
+# tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc,
+# jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on.
 #
-# For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its run.sh), where one is given.
+# For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
+# run.sh), where one is given.
 #
 # Usage: [NUMBA_SUITE=FOLDER] tests/gpu/pack.sh
 set -euo pipefail
@@ -16,7 +17,8 @@ mkdir -p .gpu/wheels
 fetch() {
   ls .gpu/wheels/"$1"-*.whl >/dev/null 2>&1 && return
   python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.12 \
-    --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_24_x86_64 \
+    --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+    --platform manylinux_2_24_x86_64 \
     --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 -d .gpu/wheels "$2" || {
     echo "tests/gpu/pack.sh: pip could not fetch the wheel of $2; it needs the network." >&2
     exit 1
@@ -24,7 +26,8 @@ fetch() {
 }
 fetch swig swig
 fetch librmm_cu13 librmm-cu13
-rmm_version=$(printf '%s\n' .gpu/wheels/librmm_cu13-*.whl | sed -n 's/.*librmm_cu13-\([0-9.]*\)-.*/\1/p' | sort -V | tail -n 1)
+rmm_version=$(printf '%s\n' .gpu/wheels/librmm_cu13-*.whl | sed -n 's/.*librmm_cu13-\([0-9.]*\)-.*/\1/p' | sort -V |
+  tail -n 1)
 fetch rmm_cu13 "rmm-cu13==$rmm_version"
 fetch rapids_logger 'rapids-logger==0.3.*'
 fetch torch_memory_saver 'torch-memory-saver==0.0.10'
@@ -63,7 +66,8 @@ fi
 xxhash=$(echo '#include <xxhash.h>' | cc -xc -M - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/xxhash\.h$' || true)
 if [ -n "$xxhash" ]; then
   mkdir -p .gpu/include
-  cp -L "$(dirname "$xxhash")"/xx*hash*.h "$(dirname "$xxhash")"/xxh3.h .gpu/include/ 2>/dev/null || cp -L "$xxhash" .gpu/include/
+  cp -L "$(dirname "$xxhash")"/xx*hash*.h "$(dirname "$xxhash")"/xxh3.h .gpu/include/ 2>/dev/null ||
+    cp -L "$xxhash" .gpu/include/
 else
   echo "tests/gpu/pack.sh: warning: no xxhash.h here (Debian: libxxhash-dev); checksums of backups will be missing" >&2
 fi

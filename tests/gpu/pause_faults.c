@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of pause and resume that a real device survives. PASS or FAIL a line; not 0 when one failed.
-//   1. out of memory at a resume: a second process holds the device's memory; when it has ended a retry works, contents intact
+//   1. out of memory at a resume: a second process holds the device's memory; when it has ended a retry works, contents
+//   intact
 //   2. work in flight on non-blocking streams while memory goes
 //   3. an importer is killed while the exporter pauses
 //   4. host memory runs out: the arena and pageable memory may not grow
 //
-// Rehearsal on the fake driver of the tests: FAKE_CUDA_MEMORY is an account of each process, so the first is skipped there.
-// Second processes are started before this one has opened a device, and wait.
+// Rehearsal on the fake driver of the tests: FAKE_CUDA_MEMORY is an account of each process, so the first is skipped
+// there. Second processes are started before this one has opened a device, and wait.
 #include <dlfcn.h>
 
 #include "../support/gmm_test.h"
@@ -61,7 +62,7 @@ static bool is_fake(void) {
   return library != NULL && dlsym(library, "fake_cuda_live") != NULL;
 }
 
-// --- second processes ---------------------------------------------------------------------------------------------------
+// --- second processes ------------------------------------------------------------------------------------------------
 // Takes plain device memory until less than 64 MiB are free; never asks for more than there is.
 static int hold_memory(void) {
   char go;
@@ -93,7 +94,7 @@ static int import_memory(void) {
   for (;;) sleep_ms(1000);
 }
 
-// --- the cases ---------------------------------------------------------------------------------------------------------
+// --- the cases -------------------------------------------------------------------------------------------------------
 static char *new_block(uint64_t size, uint32_t seed) {
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = 0, .tag = tag};
   void *memory = NULL;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The preload library on a GPU, with the real CUDA runtime, shared and linked in, and with PyTorch where it is installed.
-# A line PASS, FAIL or SKIP for each program; exit code 1 when one failed.
+# The preload library on a GPU, with the real CUDA runtime, shared and linked in, and with PyTorch where it is
+# installed. A line PASS, FAIL or SKIP for each program; exit code 1 when one failed.
 #
 # Usage: tests/gpu/preload_check.sh BUILD
 #   BUILD               a build folder that has lib/preload/libgmm_preload.so
@@ -12,8 +12,12 @@ set -uo pipefail
 [ $# -eq 1 ] || { sed -n '3,11s/^# \?//p' "$0"; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+. tests/support/tap.sh
 library=$build/lib/preload/libgmm_preload.so
-[ -e "$library" ] || { echo "FAIL $library: no such file; build it: ninja -C $build lib/preload/libgmm_preload.so"; exit 1; }
+if [ ! -e "$library" ]; then
+  echo "FAIL $library: no such file; build it: ninja -C $build lib/preload/libgmm_preload.so"
+  exit 1
+fi
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -46,15 +50,15 @@ with_gmm() {
 
 # check NAME COMMAND...
 check() {
-  local name=$1 begin=$SECONDS code counts
+  local name=$1 begin=$SECONDS code words
   shift
   timeout 120 "$@" >"$work/out" 2>&1
   code=$?
-  counts=$(awk '/^ok .*# SKIP/ { s++; next } /^ok / { p++ } /^not ok / { f++ } END { printf "%d passed, %d failed, %d skipped", p, f, s }' "$work/out")
+  words=$(counts "$work/out")
   if [ $code -eq 0 ]; then
-    echo "PASS $name: $counts, $((SECONDS - begin)) s"
+    echo "PASS $name: $words, $((SECONDS - begin)) s"
   else
-    echo "FAIL $name: $counts, exit code $code, $((SECONDS - begin)) s"
+    echo "FAIL $name: $words, exit code $code, $((SECONDS - begin)) s"
     grep -v '^ok ' "$work/out" | tail -n 40 | sed 's/^/  | /'
     failed=1
   fi
@@ -65,7 +69,7 @@ export build library
 build_user() { # NAME SOURCE LIBRARIES...
   local name=$1 source=$2
   shift 2
-  ${CC:-cc} -std=gnu11 -O1 "$source" "$@" -lpthread -ldl -o "$work/$name" 2>"$work/out" && return
+  ${CC:-cc} -std=gnu11 -O1 "$source" tests/support/check.c "$@" -lpthread -ldl -o "$work/$name" 2>"$work/out" && return
   echo "FAIL $name does not build"
   sed 's/^/  | /' "$work/out"
   failed=1
@@ -90,7 +94,11 @@ done
 
 python=${PYTHON:-python3}
 if [ -z "${GMM_GPU_RUN_FAKE:-}" ] && "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-  "$python" tests/gpu/preload_torch.py losses >"$work/alone" 2>"$work/out" || { echo "FAIL PyTorch without gmm"; tail -n 5 "$work/out"; failed=1; }
+  if ! "$python" tests/gpu/preload_torch.py losses >"$work/alone" 2>"$work/out"; then
+    echo "FAIL PyTorch without gmm"
+    tail -n 5 "$work/out"
+    failed=1
+  fi
   check "PyTorch, gmm on" bash -c 'with_gmm on "$@"' - "$python" tests/gpu/preload_torch.py on "$work/alone"
   check "PyTorch, regions" bash -c 'with_gmm regions "$@"' - "$python" tests/gpu/preload_torch.py regions "$work/alone"
 else

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch under `gmm run`, unchanged: the same losses, graphs that replay over memory that was paused, out of memory as PyTorch expects it.
+"""PyTorch under `gmm run`, unchanged: the same losses, graphs that replay over memory that was paused, out of memory as
+PyTorch expects it.
 
 Usage: preload_torch.py losses | preload_torch.py on|regions FILE_WITH_THE_LOSSES   (see preload_check.sh)
 """
 
 import ctypes
+import pathlib
 import sys
 
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
 
 CASES = []
 
@@ -41,7 +46,8 @@ class Saver:
         for name in ("gmm_preload_active", "tms_get_interesting_region"):
             getattr(self.library, name).restype = ctypes.c_bool
         self.library.tms_last_error.restype = ctypes.c_char_p
-        self.library.tms_set_interesting_region.argtypes = self.library.tms_set_enable_cpu_backup.argtypes = [ctypes.c_bool]
+        self.library.tms_set_interesting_region.argtypes = [ctypes.c_bool]
+        self.library.tms_set_enable_cpu_backup.argtypes = [ctypes.c_bool]
 
     def enter(self, tag, backup):
         self.library.tms_set_current_tag(tag.encode())
@@ -159,18 +165,16 @@ def main():
     if sys.argv[1] == "losses":
         print("\n".join(losses()))
         return 0
-    saver, failed = Saver(), 0
+    saver = Saver()
     with open(sys.argv[2], encoding="utf-8") as file:
         expected = file.read().split()
-    for number, function in enumerate(CASES, 1):
+    for function in CASES:
         try:
             function(saver, sys.argv[1], expected)
-            print(f"ok {number} - {function.__name__}", flush=True)
+            tap.check(True, function.__name__)
         except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"# {type(error).__name__}: {str(error)[:600]}\nnot ok {number} - {function.__name__}", flush=True)
-    print(f"1..{len(CASES)}")
-    return 1 if failed else 0
+            tap.check(False, function.__name__, f"{type(error).__name__}: {str(error)[:600]}")
+    return tap.end()
 
 
 sys.exit(main())

@@ -8,11 +8,12 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network: what such
-# machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
+# Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network:
+# what such machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
+. tests/support/tap.sh
 open_output
 trap 'rm -rf "$work"' EXIT
 build=${BUILD:-$work/build}
@@ -20,19 +21,6 @@ python=python3
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 deadline=$((SECONDS + ${GMM_GPU_SECONDS:-540} * ${patience:-1}))
-
-# What the output in $1 counts, of GoogleTest or the Test Anything Protocol.
-counts() {
-  awk '
-    # The last count is the whole: programs that the tests start count before.
-    /^\[ +PASSED +\] [0-9]+ tests?\./ { passed = $4; failed = skipped = 0; seen = 1 }
-    /^\[ +FAILED +\] [0-9]+ tests?, listed/ { failed = $4; seen = 1 }
-    /^\[ +SKIPPED +\] [0-9]+ tests?, listed/ { skipped = $4; seen = 1 }
-    /^ok .*# SKIP/ { skipped++; seen = 1; next }
-    /^ok / { passed++; seen = 1 }
-    /^not ok / { failed++; seen = 1 }
-    END { if (seen) printf "%d passed, %d failed, %d skipped", passed, failed, skipped }' "$1"
-}
 
 # step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
 step() {
@@ -62,13 +50,15 @@ step() {
 build_step() { step "$@"; }
 
 finish() {
-  write_summary run.sh "$(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)" '' "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed"
+  write_summary run.sh "$(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)" '' \
+    "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed"
   [ $failed = 0 ]
   exit
 }
 
 # --- the machine ----------------------------------------------------------------------------------------------
-# Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4 free.
+# Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4
+# free.
 ask_machine 4096 || finish
 
 # --- the tools that came along --------------------------------------------------------------------------------
@@ -96,7 +86,8 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib|examples/tour-c$)')
+  grep -E -e '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|examples/tour-c$)' \
+    -e '^(tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
@@ -153,7 +144,8 @@ step 'sharing between processes' 60 tests/gpu/ipc_check.sh "$build"
 if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
   step 'preload library' 150 tests/gpu/preload_check.sh "$build"
   for check in memory_saver_check vllm_check colocated_loop; do
-    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" \
+      LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
       python3 tests/gpu/$check.py
   done
 fi

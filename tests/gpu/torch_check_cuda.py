@@ -29,7 +29,9 @@ def free_memory():
 
 
 def goes_back(size, give, take):
-    """Whether the driver has that much more after give(); take() undoes it. Other programs may use the GPU: one of four times is enough."""
+    """Whether the driver has that much more after give(); take() undoes it. Other programs may use the GPU: one of four
+    times is enough.
+    """
     found = []
     for _ in range(4):
         before = free_memory()
@@ -90,7 +92,8 @@ def use_gives_back():
 
 
 def _reuse_across_streams(recorded):
-    """(whether the same address came back while another stream still read it, whether what that stream read was whole)"""
+    """(whether the same address came back while another stream still read it, whether what that stream read was whole)
+    """
     import torch
 
     size = 32 * MIB
@@ -167,15 +170,18 @@ def use_graphs():
         doubled = torch.cat([loss.reshape(1)] * 4) * 2
     noise = []
     for i in range(5):
-        noise = [torch.full((size,), float("nan"), device="cuda") for size in (64 * 512, 64 * 256, 512 * 256, 10 * 512, 64 * 10, 1)] * 3
+        noise = [torch.full((size,), float("nan"), device="cuda")
+                 for size in (64 * 512, 64 * 256, 512 * 256, 10 * 512, 64 * 10, 1)] * 3
         x.copy_(torch.randn(64, 256, device="cuda"))
         graph.replay()
         second.replay()
         grads = [p.grad.clone() for p in model.parameters()]
         expected = model(x).square().mean()
         wanted = torch.autograd.grad(expected, list(model.parameters()))
-        must(torch.allclose(loss, expected, rtol=1e-4) and torch.allclose(doubled, 2 * expected.expand(4), rtol=1e-4), f"loss of replay {i} differs")
-        must(all(torch.allclose(a, b, rtol=1e-3, atol=1e-6) for a, b in zip(grads, wanted)), f"a gradient of replay {i} differs")
+        must(torch.allclose(loss, expected, rtol=1e-4) and torch.allclose(doubled, 2 * expected.expand(4), rtol=1e-4),
+             f"loss of replay {i} differs")
+        must(all(torch.allclose(a, b, rtol=1e-3, atol=1e-6) for a, b in zip(grads, wanted)),
+             f"a gradient of replay {i} differs")
         if i == 2:
             torch.cuda.empty_cache()
     calls = _torch_library.load().calls()
@@ -197,7 +203,8 @@ def use_out_of_memory():
     torch.cuda.set_per_process_memory_fraction((held + 512 * MIB) / total)
     try:
         kept = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
-        said = raises(torch.OutOfMemoryError, "out of memory", torch.empty, 1024 * MIB, dtype=torch.uint8, device="cuda")
+        said = raises(torch.OutOfMemoryError, "out of memory", torch.empty, 1024 * MIB, dtype=torch.uint8,
+                      device="cuda")
         must(int(kept.fill_(1)[-1]) == 1, "what was there is not usable")
         hoard = [torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")]
         asked = []
@@ -236,7 +243,8 @@ def use_pool_is_routed():
         c = torch.ones(1000, device="cuda")
     d = torch.ones(1000, device="cuda")
     must([info(t).tag for t in (a, b, c, d, elsewhere[0])] == [pool.tag, inner.tag, pool.tag, 1, 1], "a tag is wrong")
-    words = goes_back(250 * MIB, lambda: context.pause("routed", contents=gmm.Contents.HOST), lambda: context.resume("routed"))
+    words = goes_back(250 * MIB, lambda: context.pause("routed", contents=gmm.Contents.HOST),
+                      lambda: context.resume("routed"))
     must(bool((a == 3).all()), "contents differ")
     return words
 
@@ -339,5 +347,6 @@ def pool_out_of_memory():
     must(left == 0, f"{left / MIB:.0f} MiB are left of a pool that is gone")
 
 
-USE = [use_allocates, use_gives_back, use_record_stream, use_tag_pauses, use_graphs, use_out_of_memory, use_pool_is_routed]
+USE = [use_allocates, use_gives_back, use_record_stream, use_tag_pauses, use_graphs, use_out_of_memory,
+       use_pool_is_routed]
 POOL = [pool_has_a_tag, pool_pauses, pool_graph_pauses, pool_out_of_memory]

@@ -20,7 +20,8 @@ def attribute(tensor, which):
     """What the driver says of the whole range (cuMemRangeGetAttribute): a device, CPU or NOWHERE."""
     driver = ctypes.CDLL("libcuda.so.1")
     out = ctypes.c_int32(-99)
-    result = driver.cuMemRangeGetAttribute(ctypes.byref(out), ctypes.c_size_t(4), which, ctypes.c_uint64(tensor.data_ptr()),
+    result = driver.cuMemRangeGetAttribute(ctypes.byref(out), ctypes.c_size_t(4), which,
+                                           ctypes.c_uint64(tensor.data_ptr()),
                                            ctypes.c_size_t(tensor.numel() * tensor.element_size()))
     must(result == 0, f"cuMemRangeGetAttribute({which}) answered {result}")
     return out.value
@@ -63,8 +64,10 @@ def uvm_moves_without_a_copy():
 
     a = torch.arange(2 * MIB, dtype=torch.float32)
     g = a.to("cuda")
-    must(g.device == torch.device("cuda", 0) and g.data_ptr() == a.data_ptr() and g.is_managed(), f"{g.device} {g.data_ptr():x} {a.data_ptr():x}")
-    must(table(g) == (0, NOWHERE) and attribute(g, LAST_PREFETCH) == 0, f"to the GPU: {table(g)}, prefetch {attribute(g, LAST_PREFETCH)}")
+    must(g.device == torch.device("cuda", 0) and g.data_ptr() == a.data_ptr() and g.is_managed(),
+         f"{g.device} {g.data_ptr():x} {a.data_ptr():x}")
+    must(table(g) == (0, NOWHERE) and attribute(g, LAST_PREFETCH) == 0,
+         f"to the GPU: {table(g)}, prefetch {attribute(g, LAST_PREFETCH)}")
     must(bool((g == torch.arange(2 * MIB, device="cuda")).all()), "the GPU reads something else")
     g.mul_(2)
     g[0] = -1
@@ -73,14 +76,18 @@ def uvm_moves_without_a_copy():
     back = g.cpu()
     must(back.device.type == "cpu" and back.data_ptr() == a.data_ptr(), "back is elsewhere")
     must(back.untyped_storage()._cdata == a.untyped_storage()._cdata, "back is another storage than it was")
-    must(a[0].item() == -1 and a[1].item() == -7 and a[-1].item() == 2 * (2 * MIB - 1), "the CPU does not see what the GPU wrote")
-    must(table(a) == (CPU, 0) and attribute(a, LAST_PREFETCH) == CPU, f"to the CPU: {table(a)}, prefetch {attribute(a, LAST_PREFETCH)}")
+    must(a[0].item() == -1 and a[1].item() == -7 and a[-1].item() == 2 * (2 * MIB - 1),
+         "the CPU does not see what the GPU wrote")
+    must(table(a) == (CPU, 0) and attribute(a, LAST_PREFETCH) == CPU,
+         f"to the CPU: {table(a)}, prefetch {attribute(a, LAST_PREFETCH)}")
     a[5] = 99
     must(g[5].item() == 99 and back[5] == 99, "the GPU does not see what the CPU wrote")
-    must(g.cuda() is g and a.cuda().data_ptr() == a.data_ptr() and a.to(g).data_ptr() == a.data_ptr(), "another way of saying it copies")
+    must(g.cuda() is g and a.cuda().data_ptr() == a.data_ptr() and a.to(g).data_ptr() == a.data_ptr(),
+         "another way of saying it copies")
     born = torch.full((1000, 10), 3.0, device="cuda")
     home = born[5:7, 2:].cpu()
-    must(home.data_ptr() == born[5:7, 2:].data_ptr() and home.stride() == (10, 1) and bool((home == 3).all()), "a view from the GPU differs")
+    must(home.data_ptr() == born[5:7, 2:].data_ptr() and home.stride() == (10, 1) and bool((home == 3).all()),
+         "a view from the GPU differs")
     must(home.numpy().base is not None or home.numpy().shape == (2, 8), "no array")
 
 
@@ -123,11 +130,13 @@ def uvm_copies_when_it_must():
         moved = torch.cuda.uvm_to(a, "cuda")
     finally:
         torch.cuda.set_uvm_move_on_copy(True)
-    must(copied.data_ptr() != a.data_ptr() and moved.data_ptr() == a.data_ptr(), "set_uvm_move_on_copy(False) moves, or uvm_to() copies")
+    must(copied.data_ptr() != a.data_ptr() and moved.data_ptr() == a.data_ptr(),
+         "set_uvm_move_on_copy(False) moves, or uvm_to() copies")
 
 
 def uvm_lifetimes():
-    """The CPU tensor goes first, then the GPU's while a kernel still reads it; then other CPU tensors ask for memory."""
+    """The CPU tensor goes first, then the GPU's while a kernel still reads it; then other CPU tensors ask for memory.
+    """
     import torch
 
     import gmm
@@ -185,8 +194,10 @@ def uvm_autograd():
     loss = y.cpu().sum() + (w.cpu() * x).sum()
     loss.backward()
     xs, ws = x.detach().clone(), w.detach().to("cpu", copy=True)
-    must(x.grad.device.type == "cpu" and torch.allclose(x.grad, 2 * xs * ws * ws + ws, rtol=1e-4, atol=1e-5), "the gradient on the CPU differs")
-    must(w.grad.is_cuda and torch.allclose(w.grad.cpu(), 2 * xs * xs * ws + xs, rtol=1e-4, atol=1e-5), "the gradient on the GPU differs")
+    must(x.grad.device.type == "cpu" and torch.allclose(x.grad, 2 * xs * ws * ws + ws, rtol=1e-4, atol=1e-5),
+         "the gradient on the CPU differs")
+    must(w.grad.is_cuda and torch.allclose(w.grad.cpu(), 2 * xs * xs * ws + xs, rtol=1e-4, atol=1e-5),
+         "the gradient on the GPU differs")
     a = torch.randn(10)
     leaf = torch.randn(10, device="cuda", requires_grad=True)
     product = (leaf * a.cuda()).sum()
@@ -203,7 +214,8 @@ def uvm_models():
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
     addresses = [p.data_ptr() for p in model.parameters()]
     model.to("cuda")
-    must([p.data_ptr() for p in model.parameters()] == addresses and all(p.is_cuda for p in model.parameters()), "the model was copied")
+    must([p.data_ptr() for p in model.parameters()] == addresses and all(p.is_cuda for p in model.parameters()),
+         "the model was copied")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     x = torch.randn(256, 32)
     y = x.sum(1, keepdim=True)
@@ -220,7 +232,8 @@ def uvm_models():
     for where in ("cuda", "cpu"):
         file.seek(0)
         loaded = torch.load(file, map_location=where)
-        must(all(torch.equal(loaded[k].cpu(), state[k].cpu()) and loaded[k].device.type == where for k in state), f"what was saved and loaded on {where} differs")
+        must(all(torch.equal(loaded[k].cpu(), state[k].cpu()) and loaded[k].device.type == where for k in state),
+             f"what was saved and loaded on {where} differs")
     must(all(p.is_cuda for p in model.parameters()), "the model has left the GPU")
     model.cpu()
     must([p.data_ptr() for p in model.parameters()] == addresses, "the model was copied on its way back")
@@ -256,7 +269,8 @@ def uvm_manage():
 
     g = torch.randn(1000, device="cuda")
     plain = g.unmanage_memory()
-    must(not plain.is_managed() and plain.is_cuda and info(plain).kind == gmm.Kind.VMM and torch.equal(plain, g), f"{info(plain)}")
+    must(not plain.is_managed() and plain.is_cuda and info(plain).kind == gmm.Kind.VMM and torch.equal(plain, g),
+         f"{info(plain)}")
     again = plain.manage_memory()
     must(again.is_managed() and again.cpu().data_ptr() == again.data_ptr() and torch.equal(again, g), f"{info(again)}")
     h = torch.randn(1000).unmanage_memory()
@@ -270,7 +284,8 @@ def uvm_workers():
     import gmm.torch
 
     managed = torch.utils.data.TensorDataset(torch.arange(64.0))
-    said = raises(RuntimeError, "spawn", iter, torch.utils.data.DataLoader(managed, num_workers=1, multiprocessing_context="fork"))
+    said = raises(RuntimeError, "spawn", iter,
+                  torch.utils.data.DataLoader(managed, num_workers=1, multiprocessing_context="fork"))
     plain = torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(64.0)))
     total = 0.0
     for batch, in torch.utils.data.DataLoader(plain, batch_size=16, num_workers=1, multiprocessing_context="fork"):
@@ -297,6 +312,7 @@ def quota_trains():
     return done.stdout.splitlines()[-1]
 
 
-UVM = [uvm_new_tensors, uvm_hints_of_new_memory, uvm_moves_without_a_copy, uvm_waits_only_when_asked, uvm_copies_when_it_must, uvm_lifetimes,
+UVM = [uvm_new_tensors, uvm_hints_of_new_memory, uvm_moves_without_a_copy, uvm_waits_only_when_asked,
+       uvm_copies_when_it_must, uvm_lifetimes,
        uvm_asynchronous_copies, uvm_autograd, uvm_models, uvm_graph, uvm_manage, uvm_workers]
 QUOTA = [quota_trains]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains GPT-2 small on random tokens with PyTorch's own allocator and with gmm's, and compares step time and peak reserved memory, in the Test
-Anything Protocol.
+"""Trains GPT-2 small on random tokens with PyTorch's own allocator and with gmm's, and compares step time and peak
+reserved memory, in the Test Anything Protocol.
 
-Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes, which work in turns, a block of steps each, so that clocks and
-neighbours do the same to both; each block gives one ratio, and the median of them counts. At most 45 s.
+Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes, which work in turns, a block of steps
+each, so that clocks and neighbours do the same to both; each block gives one ratio, and the median of them counts. At
+most 45 s.
 
     train_gpt2.py [--batch 8] [--length 1024] [--blocks 10] [--steps 10] [--slower 1.02]
     train_gpt2.py --rehearse      a tiny model on the CPU, without gmm: shows only that the script runs
@@ -40,10 +41,14 @@ def make_model(torch, shape, length):
 
         def forward(self, x):
             batch, tokens, width = x.shape
-            q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(self.before_attention(x)).chunk(3, dim=-1))
-            attended = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0, is_causal=True)
-            x = x + functional.dropout(self.out(attended.transpose(1, 2).reshape(batch, tokens, width)), 0.1, self.training)
-            return x + functional.dropout(self.down(functional.gelu(self.up(self.before_mlp(x)), approximate="tanh")), 0.1, self.training)
+            q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2)
+                       for part in self.qkv(self.before_attention(x)).chunk(3, dim=-1))
+            attended = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0,
+                                                               is_causal=True)
+            x = x + functional.dropout(self.out(attended.transpose(1, 2).reshape(batch, tokens, width)), 0.1,
+                                       self.training)
+            return x + functional.dropout(self.down(functional.gelu(self.up(self.before_mlp(x)), approximate="tanh")),
+                                          0.1, self.training)
 
     class Model(nn.Module):
         def __init__(self):
@@ -88,7 +93,8 @@ def child(arguments):
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.02)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=not arguments.rehearse)
-    data = torch.randint(0, shape["vocabulary"], (8, arguments.batch, arguments.length + 1), generator=torch.Generator().manual_seed(2)).to(device)
+    data = torch.randint(0, shape["vocabulary"], (8, arguments.batch, arguments.length + 1),
+                         generator=torch.Generator().manual_seed(2)).to(device)
     done = 0
 
     def step():
@@ -137,9 +143,12 @@ class Trainer:
 
     def __init__(self, name, arguments):
         self.name = name
-        options = ["--batch", str(arguments.batch), "--length", str(arguments.length)] + (["--rehearse"] if arguments.rehearse else [])
-        environment = {key: value for key, value in os.environ.items() if key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
-        self.process = subprocess.Popen([sys.executable, __file__, "--child", name, *options], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        options = ["--batch", str(arguments.batch), "--length",
+                   str(arguments.length)] + (["--rehearse"] if arguments.rehearse else [])
+        environment = {key: value for key,
+                       value in os.environ.items() if key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+        self.process = subprocess.Popen([sys.executable, __file__, "--child", name, *options], env=environment,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read(self):
         line = self.process.stdout.readline()
@@ -179,11 +188,13 @@ def compare(arguments):
             trainer.process.kill()
             trainer.process.wait()
     ratio = statistics.median(ratios)
-    print(f"# step: PyTorch's allocator {1e3 * statistics.median(times['torch']):.3f} ms, gmm {1e3 * statistics.median(times['gmm']):.3f} ms (medians of "
+    print(f"# step: PyTorch's allocator {1e3 * statistics.median(times['torch']):.3f} ms, gmm "
+          f"{1e3 * statistics.median(times['gmm']):.3f} ms (medians of "
           f"{len(times['gmm'])} steps); ratios of blocks {' '.join(f'{one:.3f}' for one in ratios)}", flush=True)
     print(f"# calls of gmm into the driver after each block: {' '.join(map(str, calls))}", flush=True)
     for name, end in ends.items():
-        print(f"# {name}: peak reserved {end['reserved'] / MIB:.1f} MiB, peak live {end['live'] / MIB:.1f} MiB, last loss {end['loss']:.4f}", flush=True)
+        print(f"# {name}: peak reserved {end['reserved'] / MIB:.1f} MiB, peak live {end['live'] / MIB:.1f} MiB, last "
+              f"loss {end['loss']:.4f}", flush=True)
     return ratio, ends
 
 
@@ -212,9 +223,13 @@ def main():
         tap.skip(f"GPT-2 small: a step takes no longer (ratio {ratio:.4f})", "a rehearsal on the CPU")
         tap.skip("GPT-2 small: less memory is reserved", "a rehearsal on the CPU")
         tap.finish()
-    tap.check(ratio <= arguments.slower, f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's allocator (at most {arguments.slower})")
+    tap.check(ratio <= arguments.slower,
+              f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's allocator "
+              f"(at most {arguments.slower})")
     saved = ends["gmm"]["reserved"] / ends["torch"]["reserved"]
-    tap.check(0 < saved < 1, f"GPT-2 small: peak reserved is {saved:.4f} of PyTorch's: {ends['gmm']['reserved'] / MIB:.1f} of {ends['torch']['reserved'] / MIB:.1f} MiB")
+    tap.check(0 < saved < 1,
+              f"GPT-2 small: peak reserved is {saved:.4f} of PyTorch's: {ends['gmm']['reserved'] / MIB:.1f} of "
+              f"{ends['torch']['reserved'] / MIB:.1f} MiB")
     tap.finish()
 
 

@@ -27,11 +27,14 @@ def released(before, size, what):
 
 def model_of(torch):
     torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(2048, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 2048)).to("cuda").requires_grad_(False)
+    return torch.nn.Sequential(torch.nn.Linear(2048, 4096), torch.nn.ReLU(),
+                               torch.nn.Linear(4096, 2048)).to("cuda").requires_grad_(False)
 
 
 def sleep_levels():
-    """A model's weights are kept at level 1, a cache is not; at level 2 nothing is. Forward gives the same bits afterwards."""
+    """A model's weights are kept at level 1, a cache is not; at level 2 nothing is. Forward gives the same bits
+    afterwards.
+    """
     import torch
 
     allocator = allocator_of()
@@ -42,7 +45,8 @@ def sleep_levels():
     with allocator.use_memory_pool(tag="kv_cache"):
         cache = torch.zeros(GIB, dtype=torch.uint8, device="cuda")
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    must(weights + GIB <= allocator.get_current_usage() <= 1.3 * (weights + GIB), f"usage is {allocator.get_current_usage()}")
+    must(weights + GIB <= allocator.get_current_usage() <= 1.3 * (weights + GIB),
+         f"usage is {allocator.get_current_usage()}")
     inputs = torch.randn(32, 2048, device="cuda")
     expected, addresses = model(inputs), [parameter.data_ptr() for parameter in model.parameters()]
     before = free_memory()
@@ -107,7 +111,8 @@ def what_was_freed_inside():
     import torch
 
     allocator = allocator_of()
-    torch.cuda.empty_cache()  # what the checks before left in PyTorch's cache counts as used, and goes with the next call
+    # what the checks before left in PyTorch's cache counts as used, and goes with the next call
+    torch.cuda.empty_cache()
     usage = allocator.get_current_usage()
     with allocator.use_memory_pool("weights"):
         wide = [torch.randn(64 * MIB, device="cuda") for _ in range(4)]
@@ -196,7 +201,8 @@ def backend():
         return "vLLM is not installed here"
     from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
 
-    must(SleepModeBackendFactory.get_backend_class("gmm") is gmm.vllm.GmmSleepModeBackend, "another class is registered")
+    must(SleepModeBackendFactory.get_backend_class("gmm") is gmm.vllm.GmmSleepModeBackend,
+         "another class is registered")
     return "registered with vLLM"
 
 
@@ -205,7 +211,8 @@ GROUPS = {"vllm": lambda: {check.__name__: check for check in CHECKS}}
 
 
 def run_all(_group, only):
-    return run(__file__, "vllm", {name: check for name, check in GROUPS["vllm"]().items() if only is None or name in only})
+    return run(__file__, "vllm",
+               {name: check for name, check in GROUPS["vllm"]().items() if only is None or name in only})
 
 
 if __name__ == "__main__":

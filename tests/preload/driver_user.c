@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses the driver as programs do, and knows nothing of gmm, but for the end of each case, which looks at what the driver was asked.
+// A program that uses the driver as programs do, and knows nothing of gmm, but for the end of each case, which looks at
+// what the driver was asked.
 //
 // Usage: [gmm run ...] driver_user linked|dlsym|dlvsym|entry taken|forwarded
 #define _GNU_SOURCE  // dlvsym
@@ -208,7 +209,8 @@ static void *free_it(void *user) {
   return NULL;
 }
 
-// A capture goes on while other threads free memory, and while its own does in the relaxed mode; the memory goes back afterwards.
+// A capture goes on while other threads free memory, and while its own does in the relaxed mode; the memory goes back
+// afterwards.
 static void free_during_a_capture(void) {
   CUstream stream = NULL;
   CUgraph graph = NULL;

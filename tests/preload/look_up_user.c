@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dlsym and dlvsym mean does not change by gmm run: RTLD_NEXT and RTLD_DEFAULT as seen from the caller, errors, versions.
+// What dlsym and dlvsym mean does not change by gmm run: RTLD_NEXT and RTLD_DEFAULT as seen from the caller, errors,
+// versions.
 //
 // Usage: [gmm run] look_up_user [taken]     needs no driver
 #include "user.h"

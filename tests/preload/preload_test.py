@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gmm run`, and what libgmm_preload.so does to programs: nothing where it is off, and nothing that surprises where it is on.
+"""`gmm run`, and what libgmm_preload.so does to programs: nothing where it is off, and nothing that surprises where it
+is on.
 
 Usage: preload_test.py GMM PRELOAD_LIBRARY FAKE_CUDA_FOLDER FAKE_CUDART_FOLDER PROGRAMS_FOLDER
 """
@@ -16,15 +17,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import tap  # noqa: E402
 
 GMM, LIBRARY, FAKE_CUDA, FAKE_CUDART, PROGRAMS = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:6])
-PLAIN = {name: value for name, value in os.environ.items() if not re.match(r"GMM_|TMS_|LD_PRELOAD|LD_LIBRARY_PATH|FAKE_CUDA", name)}
+PLAIN = {name: value for name,
+         value in os.environ.items() if not re.match(r"GMM_|TMS_|LD_PRELOAD|LD_LIBRARY_PATH|FAKE_CUDA", name)}
 WITH_CUDA = dict(PLAIN, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_CUDART}")
 
 # What the Python side of torch_memory_saver 0.0.10 looks up, and the allocator's functions.
-TMS = """tms_set_current_tag tms_get_current_tag tms_set_interesting_region tms_get_interesting_region tms_set_enable_cpu_backup
-tms_get_enable_cpu_backup tms_set_cpu_backup_backend tms_get_cpu_backup_backend tms_set_enable_disk_backup tms_get_enable_disk_backup
+TMS = """tms_set_current_tag tms_get_current_tag tms_set_interesting_region tms_get_interesting_region
+tms_set_enable_cpu_backup tms_get_enable_cpu_backup tms_set_cpu_backup_backend tms_get_cpu_backup_backend
+tms_set_enable_disk_backup tms_get_enable_disk_backup
 tms_set_disk_backup_dir tms_pause tms_resume set_memory_margin_bytes tms_set_retain_cpu_backup tms_get_retain_cpu_backup
 tms_get_cpu_backup_pointer tms_torch_malloc tms_torch_free cudaMalloc cudaFree""".split()
-EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCapture|EndCapture)|GetProcAddress)\w*|cuda(Malloc|Free|HostAlloc|StreamDestroy|Stream(Begin|End)Capture|GetDriverEntryPoint)\w*|" \
+EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCapture|EndCapture)|GetProcAddress)\w*|" \
+           r"cuda(Malloc|Free|HostAlloc|StreamDestroy|Stream(Begin|End)Capture|GetDriverEntryPoint)\w*|" \
            r"gmm_preload_\w+|gmm_torch_\w+|tms_\w+|set_memory_margin_bytes"
 
 
@@ -36,7 +40,8 @@ def run(*command, environment=None, **changes):
 
 def expect(name, got, code, out="", err=""):
     passed = got[0] == code and re.search(out, got[1]) is not None and re.search(err, got[2]) is not None
-    tap.check(passed, name, [f"exit code {got[0]}, expected {code}", *got[1].splitlines()[-20:], *got[2].splitlines()[-20:]])
+    tap.check(passed, name,
+              [f"exit code {got[0]}, expected {code}", *got[1].splitlines()[-20:], *got[2].splitlines()[-20:]])
 
 
 def program(name):
@@ -51,9 +56,11 @@ def test_command(folder):
     expect("unknown contents", run(GMM, "run", "--contents", "tape", "true"), 2, err="--contents does not take 'tape'")
     expect("an option without its value", run(GMM, "run", "--tag"), 2, err="--tag does not take ''")
     expect("an unknown kind", run(GMM, "run", "--kind", "soft", "true"), 2, err="--kind does not take 'soft'")
-    expect("a program that is not there", run(GMM, "run", "no_such_program"), 127, err="no_such_program: there is no such program")
+    expect("a program that is not there", run(GMM, "run", "no_such_program"), 127,
+           err="no_such_program: there is no such program")
     expect("a program that cannot run", run(GMM, "run", "/etc/passwd"), 126, err="/etc/passwd: Permission denied")
-    expect("a library that is not there", run(GMM, "run", "--library", "/no/such.so", "true"), 1, err="/no/such.so: No such file")
+    expect("a library that is not there", run(GMM, "run", "--library", "/no/such.so", "true"), 1,
+           err="/no/such.so: No such file")
     blank = pathlib.Path(folder) / "with blank"
     blank.mkdir()
     (blank / "libgmm_preload.so").symlink_to("/dev/null")
@@ -63,33 +70,45 @@ def test_command(folder):
     alone = pathlib.Path(folder) / "gmm"
     alone.write_bytes(pathlib.Path(GMM).read_bytes())
     alone.chmod(0o755)
-    expect("a command without the library near", run(alone, "run", "true", LD_LIBRARY_PATH=os.path.dirname(os.path.dirname(GMM))), 1, err="there is no libgmm_preload.so")
+    expect("a command without the library near",
+           run(alone, "run", "true", LD_LIBRARY_PATH=os.path.dirname(os.path.dirname(GMM))), 1,
+           err="there is no libgmm_preload.so")
     expect("the exit code is the program's", run(GMM, "run", "--", "sh", "-c", "exit 42"), 42)
     expect("a signal is the program's", run(GMM, "run", "sh", "-c", "kill -TERM $$"), -signal.SIGTERM)
     expect("arguments pass", run(GMM, "run", "--", "printf", "%s-", "--tag", "a b", "--"), 0, "^--tag-a b----$")
-    expect("what is set", run(GMM, "run", "--print"), 0, f"^GMM_PRELOAD=device,async,managed,host\nLD_PRELOAD={re.escape(LIBRARY)}\n$")
-    expect("calls can be left out", run(GMM, "run", "--no-async", "--no-host", "--print"), 0, "GMM_PRELOAD=device,managed\n")
-    expect("all of them", run(GMM, "run", "--no-async", "--no-host", "--no-device", "--no-managed", "--print"), 0, "GMM_PRELOAD=off\n")
+    expect("what is set", run(GMM, "run", "--print"), 0,
+           f"^GMM_PRELOAD=device,async,managed,host\nLD_PRELOAD={re.escape(LIBRARY)}\n$")
+    expect("calls can be left out", run(GMM, "run", "--no-async", "--no-host", "--print"), 0,
+           "GMM_PRELOAD=device,managed\n")
+    expect("all of them", run(GMM, "run", "--no-async", "--no-host", "--no-device", "--no-managed", "--print"), 0,
+           "GMM_PRELOAD=off\n")
     expect("regions", run(GMM, "run", "--regions", "--print"), 0, "GMM_PRELOAD=regions\n")
     expect("off", run(GMM, "run", "--off", "--print"), 0, "GMM_PRELOAD=off\n")
-    expect("the other options", run(GMM, "run", "--tag", "t", "--contents", "file", "--kind", "device", "--no-peers", "--print"), 0,
+    expect("the other options",
+           run(GMM, "run", "--tag", "t", "--contents", "file", "--kind", "device", "--no-peers", "--print"), 0,
            "GMM_PRELOAD_TAG=t\nGMM_PRELOAD_CONTENTS=file\nGMM_PRELOAD_KIND=device\nGMM_PRELOAD_PEERS=none\n")
     other = program("liblook_up_second.so")
-    expect("another preloaded library stays", run(GMM, "run", "printenv", "LD_PRELOAD", LD_PRELOAD=other), 0, f"^{re.escape(LIBRARY)}:{re.escape(other)}\n$")
+    expect("another preloaded library stays", run(GMM, "run", "printenv", "LD_PRELOAD", LD_PRELOAD=other), 0,
+           f"^{re.escape(LIBRARY)}:{re.escape(other)}\n$")
 
 
 def test_library():
-    lines = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
     names = {line.split()[-1].partition("@")[0] for line in lines}
-    tap.check(not [name for name in names if not re.fullmatch(EXPORTED, name)], "nothing else is exported", sorted(names))
+    tap.check(not [name for name in names if not re.fullmatch(EXPORTED, name)], "nothing else is exported",
+              sorted(names))
     tap.check(not set(TMS) - names, "the functions of torch_memory_saver are there", sorted(set(TMS) - names))
-    tap.check(not [line for line in lines if "@" in line], "the functions have no version, and stand for those of every version", lines)
+    tap.check(not [line for line in lines if "@" in line],
+              "the functions have no version, and stand for those of every version", lines)
     dynamic = subprocess.run(["readelf", "-dSW", LIBRARY], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
-    tap.check(all(re.match(r"(libgmm|libc|libpthread|libdl|ld-linux[\w-]*|libasan|libubsan|libtsan|libgcc_s|libm)\.so", name) for name in needed)
+    tap.check(all(re.match(r"(libgmm|libc|libpthread|libdl|ld-linux[\w-]*|libasan|libubsan|libtsan|libgcc_s|libm)\.so",
+                           name) for name in needed)
               and any(name.startswith("libgmm.so") for name in needed), "it needs gmm and the C library only", needed)
     tap.check("NODELETE" in dynamic, "it stays loaded")
-    size = {name: int(bytes_, 16) for name, bytes_ in re.findall(r"\s(\.init_array|\.fini_array)\s+\S+\s+[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)", dynamic)}
+    size = {name: int(bytes_, 16) for name,
+            bytes_ in re.findall(r"\s(\.init_array|\.fini_array)\s+\S+\s+[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)", dynamic)}
     tap.check(all(value <= 8 for value in size.values()), "no constructors and no destructors", [str(size)])
 
 
@@ -99,15 +118,21 @@ def calls_of(got):
 
 def test_off():
     """The driver sees the same calls, and as many, with the library and without."""
-    for mode in ("linked", "dlsym", "entry"):
+    for mode in ("linked", "dlsym", "dlvsym", "entry"):
         command = program("driver_user"), mode, "forwarded"
         plain = run(*command)
         expect(f"the program alone ({mode})", plain, 0)
-        tap.check(len(calls_of(plain)) == 1 and len(calls_of(plain)[0].split()) > 10, f"its calls are counted ({mode})", calls_of(plain))
-        for name, got in (("off", run(GMM, "run", "--off", *command)), ("unset", run(*command, LD_PRELOAD=LIBRARY)), ("=0", run(*command, LD_PRELOAD=LIBRARY, GMM_PRELOAD="0")),
+        tap.check(len(calls_of(plain)) == 1 and len(calls_of(plain)[0].split()) > 10, f"its calls are counted ({mode})",
+                  calls_of(plain))
+        for name, got in (("off", run(GMM, "run", "--off", *command)), ("unset", run(*command, LD_PRELOAD=LIBRARY)),
+                          ("=0", run(*command, LD_PRELOAD=LIBRARY, GMM_PRELOAD="0")),
                           ("regions, but none entered", run(GMM, "run", "--regions", *command))):
             expect(f"GMM_PRELOAD {name} ({mode})", got, 0, err="^$")
-            tap.check(calls_of(got) == calls_of(plain), f"the same calls with GMM_PRELOAD {name} ({mode})", calls_of(got) + calls_of(plain))
+            tap.check(calls_of(got) == calls_of(plain), f"the same calls with GMM_PRELOAD {name} ({mode})",
+                      calls_of(got) + calls_of(plain))
+    for kind in ("shared", "static"):
+        expect(f"the {kind} runtime with the library off",
+               run(GMM, "run", "--off", program(f"runtime_user_{kind}"), "forwarded"), 0)
 
 
 def test_without_cuda():
@@ -119,23 +144,32 @@ def test_without_cuda():
         tap.check("answered 35" in alone[1], f"without a driver the {kind} runtime says so", alone[1].splitlines()[:5])
         with_gmm = run(GMM, "run", *command, environment=PLAIN, **paths)
         tap.check(with_gmm == alone, f"and so it does with gmm ({kind})", [*with_gmm[1].splitlines()[:8], with_gmm[2]])
-    expect("the driver's functions without a driver", run(program("look_up_user"), environment=PLAIN, LD_LIBRARY_PATH=PROGRAMS), 0)
-    expect("the look-up of functions with gmm", run(GMM, "run", program("look_up_user"), "taken", environment=PLAIN, LD_LIBRARY_PATH=PROGRAMS), 0, err="^$")
-    expect("the look-up of functions with gmm off", run(GMM, "run", "--off", program("look_up_user"), "taken", environment=PLAIN, LD_LIBRARY_PATH=PROGRAMS), 0)
-    expect("a program without CUDA", run(GMM, "run", "sh", "-c", "ls / | sort | wc -l; exit 7", environment=PLAIN), 7, r"^\d+\n$", "^$")
+    expect("the driver's functions without a driver",
+           run(program("look_up_user"), environment=PLAIN, LD_LIBRARY_PATH=PROGRAMS), 0)
+    expect("the look-up of functions with gmm",
+           run(GMM, "run", program("look_up_user"), "taken", environment=PLAIN, LD_LIBRARY_PATH=PROGRAMS), 0, err="^$")
+    expect("the look-up of functions with gmm off",
+           run(GMM, "run", "--off", program("look_up_user"), "taken", environment=PLAIN, LD_LIBRARY_PATH=PROGRAMS), 0)
+    expect("a program without CUDA", run(GMM, "run", "sh", "-c", "ls / | sort | wc -l; exit 7", environment=PLAIN), 7,
+           r"^\d+\n$", "^$")
 
 
 def test_choices():
     runtime = program("runtime_user_static")
     driver = program("driver_user")
-    expect("a device without VMM", run(GMM, "run", driver, "entry", "forwarded", FAKE_CUDA_LACKS="vmm"), 1, "not ok .*context_of_gmm")
+    expect("a device without VMM", run(GMM, "run", driver, "entry", "forwarded", FAKE_CUDA_LACKS="vmm"), 1,
+           "not ok .*context_of_gmm")
     expect("two devices", run(GMM, "run", runtime, "taken", FAKE_CUDA_DEVICES="2"), 0)
     expect("memory in a file", run(GMM, "run", "--contents", "file", runtime, "taken"), 0)
     expect("host memory left out", run(GMM, "run", "--no-host", "--no-managed", runtime, "taken"), 0)
-    expect("contents dropped are lost", run(GMM, "run", "--contents", "drop", runtime, "taken"), 1, "block 5 lost its contents")
+    expect("contents dropped are lost", run(GMM, "run", "--contents", "drop", runtime, "taken"), 1,
+           "block 5 lost its contents")
     expect("a tag of its own", run(GMM, "run", "--tag", "mine", runtime, "taken"), 0)
-    expect("a region in the whole program", run(program("runtime_user_shared"), "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1", TMS_INIT_ENABLE_CPU_BACKUP="1"), 0)
-    expect("the same of a static runtime", run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
+    expect("a region in the whole program",
+           run(program("runtime_user_shared"), "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1",
+               TMS_INIT_ENABLE_CPU_BACKUP="1"), 0)
+    expect("the same of a static runtime",
+           run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
     expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
     expect("regions of threads alone", run(GMM, "run", "--regions", program("regions_user_static"), GMM_PRELOAD_REGION_SCOPE="thread"), 0)
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"), ("GMM_PRELOAD", "device,,host", "off, on, regions"), ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
@@ -150,7 +184,8 @@ library = ctypes.CDLL(sys.argv[1])
 for name in ("tms_torch_malloc", "gmm_torch_malloc"):
     getattr(library, name).restype = ctypes.c_void_p
     getattr(library, name).argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    getattr(library, name.replace("malloc", "free")).argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    release = getattr(library, name.replace("malloc", "free"))
+    release.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
 library.gmm_preload_last_error.restype = ctypes.c_char_p
 library.gmm_preload_context.restype = ctypes.c_void_p
 library.gmm_preload_active.restype = ctypes.c_bool
@@ -183,9 +218,13 @@ assert not library.gmm_preload_last_error(), library.gmm_preload_last_error()
 
 def test_functions_alone():
     """The library opened by a program for its functions, as PyTorch opens an allocator's."""
-    expect("the functions alone, on the host", run(sys.executable, "-c", IN_PYTHON, LIBRARY, environment=PLAIN, GMM_BACKEND="host"), 0, err="^$")
-    expect("the functions alone, on CUDA", run(sys.executable, "-c", IN_PYTHON, LIBRARY, FAKE_CUDA_CPU_ACCESS="1"), 0, err="^$")
-    expect("a context that cannot be", run(sys.executable, "-c", IN_PYTHON, LIBRARY, "libcuda.so.1", environment=PLAIN, GMM_BACKEND="cuda"), 0, err="^$")
+    expect("the functions alone, on the host",
+           run(sys.executable, "-c", IN_PYTHON, LIBRARY, environment=PLAIN, GMM_BACKEND="host"), 0, err="^$")
+    expect("the functions alone, on CUDA", run(sys.executable, "-c", IN_PYTHON, LIBRARY, FAKE_CUDA_CPU_ACCESS="1"), 0,
+           err="^$")
+    expect("a context that cannot be",
+           run(sys.executable, "-c", IN_PYTHON, LIBRARY, "libcuda.so.1", environment=PLAIN, GMM_BACKEND="cuda"), 0,
+           err="^$")
 
 
 def main():

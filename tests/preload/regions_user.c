@@ -52,38 +52,38 @@ static void outside_of_regions(void) {
 }
 
 static void tags(void) {
-  void *plain = allocate(40 * MIB, 1);
+  void *plain = allocate(8 * MIB, 1);
   region outer = enter("weights", true);
-  void *weights = allocate(40 * MIB, 2), *odd = allocate(6912, 3);
+  void *weights = allocate(8 * MIB, 2), *odd = allocate(6912, 3);
   region inner = enter("kv_cache", false);
   CHECK(strcmp(library.get_current_tag(), "kv_cache") == 0);
-  void *cache = allocate(40 * MIB, 4);
+  void *cache = allocate(8 * MIB, 4);
   leave(&inner);
   CHECK(strcmp(library.get_current_tag(), "weights") == 0 && library.get_enable_cpu_backup());
-  void *more = allocate(40 * MIB, 5);
+  void *more = allocate(8 * MIB, 5);
   leave(&outer);
   void *after = allocate(MIB, 6);
   CHECK(library.active());
 
   const size_t all = used();
   IS(library.pause("kv_cache"), 0);
-  GONE(all, 40 * MIB);
-  CHECK(holds(weights, 40 * MIB, 2) && holds(more, 40 * MIB, 5));
+  GONE(all, 8 * MIB);
+  CHECK(holds(weights, 8 * MIB, 2) && holds(more, 8 * MIB, 5));
   IS(library.pause("weights"), 0);
-  GONE(all, 120 * MIB);
-  CHECK(holds(plain, 40 * MIB, 1) && holds(after, MIB, 6));  // of no region: never paused
+  GONE(all, 24 * MIB);
+  CHECK(holds(plain, 8 * MIB, 1) && holds(after, MIB, 6));  // of no region: never paused
   IS(library.pause(NULL), 0);
   IS(library.resume("kv_cache"), 0);
-  write_to(cache, 40 * MIB, 7);
+  write_to(cache, 8 * MIB, 7);
   IS(library.resume(NULL), 0);
-  CHECK(holds(weights, 40 * MIB, 2) && holds(odd, 6912, 3) && holds(more, 40 * MIB, 5) && holds(cache, 40 * MIB, 7));
+  CHECK(holds(weights, 8 * MIB, 2) && holds(odd, 6912, 3) && holds(more, 8 * MIB, 5) && holds(cache, 8 * MIB, 7));
 
   // Free while paused, of memory and its neighbour.
   IS(library.pause("weights"), 0);
   IS(cudaFree(odd), 0);
   IS(cudaFree(weights), 0);
   IS(library.resume("weights"), 0);
-  CHECK(holds(more, 40 * MIB, 5));
+  CHECK(holds(more, 8 * MIB, 5));
   IS(cudaFree(more), 0);
   IS(cudaFree(cache), 0);
   IS(cudaFree(after), 0);
@@ -93,17 +93,17 @@ static void tags(void) {
 // The same name with and without backup: both pause by the name, and each comes back as its region said.
 static void one_name_two_contents(void) {
   region outer = enter("model", true);
-  void *kept = allocate(20 * MIB, 1);
+  void *kept = allocate(8 * MIB, 1);
   leave(&outer);
   outer = enter("model", false);
-  void *dropped = allocate(20 * MIB, 2);
+  void *dropped = allocate(8 * MIB, 2);
   leave(&outer);
   const size_t before = used();
   IS(library.pause("model"), 0);
-  GONE(before, 40 * MIB);
+  GONE(before, 16 * MIB);
   IS(library.resume("model"), 0);
-  CHECK(holds(kept, 20 * MIB, 1));
-  write_to(dropped, 20 * MIB, 3);
+  CHECK(holds(kept, 8 * MIB, 1));
+  write_to(dropped, 8 * MIB, 3);
   IS(cudaFree(kept), 0);
   IS(cudaFree(dropped), 0);
 }
@@ -114,19 +114,19 @@ static void long_and_empty_names(void) {
   name[sizeof name - 1] = '\0';
   region outer = enter(name, true);
   CHECK(strcmp(library.get_current_tag(), name) == 0);
-  void *memory = allocate(20 * MIB, 1);
+  void *memory = allocate(8 * MIB, 1);
   library.set_current_tag("");
   CHECK(strstr(library.last_error(), "is empty") != NULL);
   leave(&outer);
   const size_t before = used();
   IS(library.pause(name), 0);
-  GONE(before, 20 * MIB);
+  GONE(before, 8 * MIB);
   name[100] = 'm';  // another one
   IS(library.resume(name), 0);
-  GONE(before, 20 * MIB);
+  GONE(before, 8 * MIB);
   name[100] = 'n';
   IS(library.resume(name), 0);
-  CHECK(holds(memory, 20 * MIB, 1));
+  CHECK(holds(memory, 8 * MIB, 1));
   IS(cudaFree(memory), 0);
 }
 
@@ -135,14 +135,14 @@ static bool joins;  // threads that set no region are in the process's
 static void *helper(void *user) {
   void **out = user;
   CHECK(!library.get_interesting_region());
-  *out = allocate(20 * MIB, 8);
+  *out = allocate(8 * MIB, 8);
   return NULL;
 }
 
 static void *with_own_region(void *user) {
   void **out = user;
   region before = enter("other", true);
-  *out = allocate(20 * MIB, 9);
+  *out = allocate(8 * MIB, 9);
   leave(&before);
   return NULL;
 }
@@ -162,12 +162,12 @@ static void threads(void) {
   const size_t before = used();
   IS(library.pause("train"), 0);
   const size_t paused = used();
-  CHECK_EQUAL(paused + 20 * MIB <= before, joins);
-  CHECK(holds(own, 20 * MIB, 9) && holds(late, 20 * MIB, 8));
+  CHECK_EQUAL(paused + 8 * MIB <= before, joins);
+  CHECK(holds(own, 8 * MIB, 9) && holds(late, 8 * MIB, 8));
   IS(library.pause("other"), 0);
-  GONE(paused, 20 * MIB);
+  GONE(paused, 8 * MIB);
   IS(library.resume(NULL), 0);
-  CHECK(holds(helpers, 20 * MIB, 8) && holds(own, 20 * MIB, 9));
+  CHECK(holds(helpers, 8 * MIB, 8) && holds(own, 8 * MIB, 9));
   IS(cudaFree(helpers), 0);
   IS(cudaFree(own), 0);
   IS(cudaFree(late), 0);
@@ -177,14 +177,14 @@ static void threads(void) {
 static void leave_for_a_while(void) {
   region outer = enter("weights", false);
   library.set_interesting_region(false);
-  void *plain = allocate(20 * MIB, 1);
+  void *plain = allocate(8 * MIB, 1);
   library.set_interesting_region(true);
-  void *inside = allocate(20 * MIB, 2);
+  void *inside = allocate(8 * MIB, 2);
   leave(&outer);
   const size_t before = used();
   IS(library.pause(NULL), 0);
-  GONE(before, 20 * MIB);
-  CHECK(holds(plain, 20 * MIB, 1));
+  GONE(before, 8 * MIB);
+  CHECK(holds(plain, 8 * MIB, 1));
   IS(library.resume(NULL), 0);
   IS(cudaFree(plain), 0);
   IS(cudaFree(inside), 0);
@@ -286,8 +286,8 @@ static void torch_allocator(void) {
   IS(cudaStreamSynchronize(stream), 0);
   write_to(first, 30 * MIB, 1);
   write_to(second, 30 * MIB, 2);
-  // Once before it is measured: the copies of a pause have a stream of their own, here for the first time beside one of the program's,
-  // and the driver may take memory of the device for a stream.
+  // Once before it is measured: the copies of a pause have a stream of their own, here for the first time beside one of
+  // the program's, and the driver may take memory of the device for a stream.
   IS(library.pause("torch"), 0);
   IS(library.resume("torch"), 0);
   const size_t before = used();

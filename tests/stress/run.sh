@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Stress under the thread sanitizer, seed after seed, on the host backend and on the fake CUDA driver in turn, for an hour by hand.
+# Stress under the thread sanitizer, seed after seed, on the host backend and on the fake CUDA driver in turn, for an
+# hour by hand.
 #
 # Usage: tests/stress/run.sh [SECONDS [SEED]]
 #   SECONDS  how long in all, 3600
 #   SEED     only this one, again and again; else each run takes one from the clock and prints it
-# BUILD names a build folder that is there, instead of one made in build-thread. Output of runs that failed stays in its stress-failures/.
+# BUILD names a build folder that is there, instead of one made in build-thread. Output of runs that failed stays in its
+# stress-failures/.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/support/setup.sh

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random stress: threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags, while others
-// pause and resume, trim, count, limit, ask, fork, end with full caches, and, on the fake driver, make driver calls fail.
+// Random stress: threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags,
+// while others pause and resume, trim, count, limit, ask, fork, end with full caches, and, on the fake driver, make
+// driver calls fail.
 //
 //   stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 4
 //
-// It goes in rounds. In a round every thread follows random numbers of its own, made from the seed. Between rounds all stand still,
-// and gmm's counters, the model (model.h) and what the driver has given out (driver_view.h) must agree; now and then
-// everything is freed, and nothing may be left. STRESS_ROLES names the threads beside the workers, by commas, for a closer look.
-#include <errno.h>
+// It goes in rounds. In a round every thread follows random numbers of its own, made from the seed. Between rounds all
+// stand still, and gmm's counters, the model (model.h) and what the driver has given out (driver_view.h) must agree;
+// now and then everything is freed, and nothing may be left. STRESS_ROLES names the threads beside the workers, by
+// commas, for a closer look.
 
 #include "roles.h"
 
@@ -211,7 +212,7 @@ static void between_rounds(void) {
 static int32_t trim_when_short(void *unused, const gmm_oom_info *info) {
   (void)unused;
   gmm_result result = gmm_trim(context, NULL, NULL);
-  if (result != GMM_UNCHANGED && !did(__LINE__, "trim in the handler", result)) return 0;
+  if (result != GMM_UNCHANGED && !did(__FILE__, __LINE__, "trim in the handler", result)) return 0;
   return info->attempt < 3;
 }
 

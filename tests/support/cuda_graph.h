@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few entries of the CUDA driver that a test needs to capture a graph and run it, without CUDA's headers: of a real driver or the
-// fake one.
+// The few entries of the CUDA driver that a test needs to capture a graph and run it, without CUDA's headers: of a real
+// driver or the fake one.
 #ifndef GMM_TESTS_CUDA_GRAPH_H
 #define GMM_TESTS_CUDA_GRAPH_H
 
@@ -82,8 +82,8 @@ __attribute__((unused)) static void exit_device(void) {
   CU(cuda.cuDevicePrimaryCtxRelease_v2(handle));
 }
 
-// What allocates or frees spoils another thread's capture in global mode, unless this thread says that it knows (CUDA driver API,
-// cuThreadExchangeStreamCaptureMode).
+// What allocates or frees spoils another thread's capture in global mode, unless this thread says that it knows (CUDA
+// driver API, cuThreadExchangeStreamCaptureMode).
 #define RELAXED(call)                                        \
   do {                                                       \
     int check_mode = CAPTURE_RELAXED;                        \

@@ -13,9 +13,10 @@
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
-#   setup_environments         Python environments with other libraries (PyTorch, Numba, dpctl), in the background: .deps/torch, .deps/interop,
-#                              .deps/sycl; each is complete when it has a file "ready"
-#   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is left out
+#   setup_environments         Python environments with other libraries (PyTorch, Numba, dpctl), in the background:
+#                              .deps/torch, .deps/interop, .deps/sycl; each is complete when it has a file "ready"
+#   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is
+#                              left out
 #   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date
 #   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
 #   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer; sets TSAN_OPTIONS
@@ -29,6 +30,8 @@ setup_updated=
 setup_options=()
 declare -A setup_skipped=()
 mkdir -p "$setup_deps"
+# Meson takes ccache where it is there; without these it does not store what is compiled with a precompiled header.
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 
 setup_say() { printf '== %s\n' "$*"; }
 
@@ -57,7 +60,8 @@ setup_packages() {
     setup_updated=1
   fi
   setup_say "installing $*"
-  if ! setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >>"$setup_log" 2>&1; then
+  if ! setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
+    >>"$setup_log" 2>&1; then
     setup_reason="apt-get could not install $* (see .deps/install.log; it needs the network and root or sudo)"
     return 1
   fi
@@ -116,7 +120,8 @@ setup_python() {
   fi
 }
 
-# setup_environment NAME PACKAGE...: .deps/NAME, a Python environment of its own with these packages. Slow: some are large.
+# setup_environment NAME PACKAGE...: .deps/NAME, a Python environment of its own with these packages. Slow: some are
+# large.
 setup_environment() {
   local folder=$setup_deps/$1 wanted
   shift
@@ -124,16 +129,18 @@ setup_environment() {
   [ "$(cat "$folder/ready" 2>/dev/null)" = "$wanted" ] && return 0
   rm -rf "$folder"
   # A slow network must not hold up the tests that need none of it.
-  "$setup_python_found" -m venv "$folder" && timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" &&
+  "$setup_python_found" -m venv "$folder" &&
+    timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$@" &&
     echo "$wanted" >"$folder/ready"
 }
 
 setup_environments() {
   setup_python || return 1
-  setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background, for the tests with them"
+  setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background"
   (
     # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
-    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' 'rmm-cu13==26.*' 'jax[cpu]'
+    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' \
+      'rmm-cu13==26.*' 'jax[cpu]'
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
     setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
     setup_environment torch pytest numpy 'torch==2.11.*'
@@ -219,7 +226,8 @@ setup_dotnet() {
   [ -x "$setup_deps/dotnet/dotnetcore2/bin/dotnet" ] && return 0
   setup_python || return 1
   setup_say "fetching a .NET Core runtime from PyPI into .deps/dotnet"
-  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/dotnet" dotnetcore2 >>"$setup_log" 2>&1; then
+  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps \
+    --target "$setup_deps/dotnet" dotnetcore2 >>"$setup_log" 2>&1; then
     setup_reason="pip could not fetch dotnetcore2 (see .deps/install.log; it needs the network)"
     return 1
   fi
@@ -265,7 +273,8 @@ setup_options() {
     fi
   done
   if [ -z "${setup_skipped[python]:-}" ]; then
-    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" >"$setup_deps/python.ini"
+    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" \
+      >"$setup_deps/python.ini"
     setup_options+=(--native-file "$setup_deps/python.ini")
   fi
   for language in "${!setup_skipped[@]}"; do
@@ -297,8 +306,8 @@ setup_build() {
 
 setup_stress() {
   local targets=(tests/stress/stress)
-  setup_configure "$1" -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=thread -Db_lundef=false -Dwerror=false \
-    -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
+  setup_configure "$1" -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=thread -Db_lundef=false \
+    -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
   grep -q libcuda.so.1 "$1/build.ninja" && targets+=(tests/support/fake_cuda/libcuda.so.1)
   setup_build "$1" "${targets[@]}" || return 1
   export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}

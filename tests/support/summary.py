@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up test results and ends with one line `N passed, N failed, N skipped`.
 
-Usage: summary.py [--failed WORDS]... [--skipped WORDS]... [FILE]...
-FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file (.xml).
-Exits with 1 when something failed or nothing passed.
+Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--failed WORDS]... [--skipped WORDS]... [FILE]...
+--phase: a row of the table that says where the time went; the ten tests that took longest follow.
+FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file
+(.xml). Exits with 1 when something failed or nothing passed.
 """
 
 import argparse
@@ -13,24 +14,28 @@ import re
 import sys
 import xml.etree.ElementTree
 
-CASE = re.compile(r"^(not )?ok\b\s*\d*\s*-?\s*([^#]*)(?:#\s*(SKIP|TO" r"DO)\b\s*(.*))?$", re.IGNORECASE)
+import tap
+
 GOOGLE_CASE = re.compile(r"^\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+)(?:, where .*)? \(\d+ ms\)$")
 
 
 def shown(comments):
     """What was wrong comes first, the last state at the end."""
-    return "".join(comments if len(comments) <= 24 else comments[:12] + ["\n           ..."] + comments[-12:])
+    lines = comments if len(comments) <= 24 else comments[:12] + ["..."] + comments[-12:]
+    return "".join("\n           " + line for line in lines)
 
 
 def reported(test):
     """What a sanitizer said of a test that died."""
-    lines = [line for line in (test.get("stderr") or "").splitlines() if re.search(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ", line)]
+    told = re.compile(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ")
+    lines = [line for line in (test.get("stderr") or "").splitlines() if told.search(line)]
     return "".join("\n           " + line[:200] for line in lines[:12])
 
 
 class Results:
     def __init__(self):
         self.passed, self.failed, self.skipped = 0, [], []
+        self.durations = []  # seconds and name
 
     def add_meson(self, path):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -38,12 +43,13 @@ class Results:
 
     def add_test(self, test, build):
         name, result = f"{build}: {test['name']}", test["result"]
+        self.durations.append((float(test.get("duration") or 0), name))
         lines = (test.get("stdout") or "").splitlines()
         if any(line.startswith("[==========] Running") for line in lines):
             self.add_google(name, result, lines)
             return
-        tap = any(re.match(r"^1\.\.\d+", line) for line in lines) or any(CASE.match(line) for line in lines)
-        if not tap:
+        output = tap.Output(lines)
+        if not output:
             if result in ("OK", "EXPECTEDFAIL"):
                 self.passed += 1
             elif result == "SKIP":
@@ -51,31 +57,21 @@ class Results:
             else:
                 self.failed.append(f"{name}: {result}")
             return
-        failed_before, plan, seen, comments = len(self.failed), None, 0, []
-        for line in lines:
-            match = re.match(r"^1\.\.(\d+)(.*)", line)
-            if match:
-                plan = int(match.group(1))
-                if plan == 0:
-                    self.skipped.append(f"{name}: {match.group(2).strip(' #') or 'no reason given'}")
-            match = CASE.match(line)
-            if not match:
-                if line.startswith("#"):
-                    comments.append("\n           " + line)
-                continue
-            seen += 1
-            bad, title, directive, reason = match.groups()
-            if directive and directive.upper() == "SKIP":
-                self.skipped.append(f"{name}: {title.strip()}: {reason}")
-            elif bad:
-                self.failed.append(f"{name}: {title.strip()}{shown(comments)}")
-            else:
+        failed_before = len(self.failed)
+        if output.plan == 0:
+            self.skipped.append(f"{name}: {output.plan_words or 'no reason given'}")
+        for case in output.cases:
+            if case.skipped is not None:
+                self.skipped.append(f"{name}: {case.name}: {case.skipped}")
+            elif case.passed:
                 self.passed += 1
-            comments = []  # they stand before the case that they explain
+            else:
+                self.failed.append(f"{name}: {case.name}{shown(case.comments)}")
         # A test that died says so only by its result.
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
-            self.failed.append(f"{name}: {result} after {seen} cases, of {plan if plan is not None else 'an unknown number'}"
-                               f"{shown(comments)}{reported(test)}")
+            planned = output.plan if output.plan is not None else "an unknown number"
+            self.failed.append(f"{name}: {result} after {len(output.cases)} cases, of {planned}"
+                               f"{shown(output.comments)}{reported(test)}")
 
     def add_google(self, name, result, lines):
         failed_before, last = len(self.failed), ""
@@ -106,8 +102,19 @@ class Results:
                 self.passed += 1
 
 
+def print_times(phases, durations):
+    print("where the time went:  seconds  processor seconds")
+    rows = [(float(wall), float(cpu), words) for wall, cpu, words in (phase.split(":", 2) for phase in phases)]
+    for wall, cpu, words in [*rows, (sum(row[0] for row in rows), sum(row[1] for row in rows), "in all")]:
+        print(f"{wall:29.0f} {cpu:18.0f}  {words}")
+    print("the slowest tests:    seconds")
+    for seconds, name in sorted(durations, reverse=True)[:10]:
+        print(f"{seconds:29.1f}  {name}")
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--phase", action="append", default=[])
     parser.add_argument("--failed", action="append", default=[])
     parser.add_argument("--skipped", action="append", default=[])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
@@ -123,6 +130,8 @@ def main():
                 results.add_meson(path)
         except (OSError, ValueError, xml.etree.ElementTree.ParseError) as error:
             results.failed.append(f"{path}: the results cannot be read: {error}")
+    if arguments.phase:
+        print_times(arguments.phase, results.durations)
     for line in results.skipped:
         print(f"skipped  {line}")
     for line in results.failed:

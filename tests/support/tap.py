@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes test results in the Test Anything Protocol, which Meson reads."""
+"""The writer and the reader of the Test Anything Protocol in Python. Meson reads what it writes."""
 
+import re
 import sys
 
+_CASE = re.compile(r"^(not )?ok\b\s*\d*\s*-?\s*([^#]*)(?:#\s*(SKIP|TO" r"DO)\b\s*(.*))?$", re.IGNORECASE)
+_PLAN = re.compile(r"^1\.\.(\d+)(.*)")
 _count = 0
 _failed = 0
 
@@ -13,7 +16,7 @@ def check(passed, name, details=()):
     _count += 1
     if not passed:
         _failed += 1
-        for line in details:
+        for line in details.splitlines() if isinstance(details, str) else details:
             print(f"# {line}", flush=True)
     print(f"{'ok' if passed else 'not ok'} {_count} - {name}", flush=True)
 
@@ -24,6 +27,45 @@ def skip(name, reason):
     print(f"ok {_count} - {name} # SKIP {reason}", flush=True)
 
 
+def begin_after(count):
+    """Another program has written the first `count` cases."""
+    global _count
+    _count = count
+
+
+def end():
+    """Writes the plan. Returns the exit code."""
+    print(f"1..{_count}", flush=True)
+    return 1 if _failed else 0
+
+
 def finish():
-    print(f"1..{_count}")
-    sys.exit(1 if _failed else 0)
+    sys.exit(end())
+
+
+class Case:
+    """One case: `skipped` is its reason or None, `comments` are the lines before it that start with #."""
+
+    def __init__(self, passed, name, skipped, comments):
+        self.passed, self.name, self.skipped, self.comments = passed, name, skipped, comments
+
+
+class Output:
+    """What a program wrote: its cases, the plan and the words behind it, and the comments after the last case."""
+
+    def __init__(self, lines):
+        self.cases, self.plan, self.plan_words, self.comments = [], None, "", []
+        for line in lines:
+            plan, case = _PLAN.match(line), _CASE.match(line)
+            if plan:
+                self.plan, self.plan_words = int(plan[1]), plan[2].strip(" #")
+            elif case:
+                bad, name, directive, reason = case.groups()
+                skipped = (reason or "") if directive and directive.upper() == "SKIP" else None
+                self.cases.append(Case(not bad, name.strip(), skipped, self.comments))
+                self.comments = []
+            elif line.startswith("#"):
+                self.comments.append(line)
+
+    def __bool__(self):
+        return self.plan is not None or bool(self.cases)

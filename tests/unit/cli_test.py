@@ -21,7 +21,8 @@ ENVIRONMENT = dict(os.environ, GMM_BACKEND="host")
 
 
 def gmm(*arguments):
-    done = subprocess.run([GMM, *map(str, arguments)], capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=300)
+    done = subprocess.run([GMM, *map(str, arguments)], capture_output=True, text=True, check=False, env=ENVIRONMENT,
+                          timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -45,15 +46,18 @@ def test_words():
 
 def test_info():
     expect("info", ["info", "--host-memory", "2"], 0,
-           r"backend host .*1 device\ndevice 0: .*\n  not a GPU(.*\n)*  memory +2048\.0 MiB(.*\n)*  kinds +device vmm host managed")
+           r"backend host .*1 device\ndevice 0: .*\n  not a GPU(.*\n)*  memory +2048\.0 MiB(.*\n)*"
+           r"  kinds +device vmm host managed")
 
 
 def test_replay():
     traces = sorted((ROOT / "tests/bench/traces").glob("*.trace.gz"))
     for kind in ("vmm", "device"):
-        out = expect(f"replay of the stored traces, kind {kind}", ["replay", "--host-memory", "64", "--kind", kind, *traces], 0, f"kind {kind}")
+        out = expect(f"replay of the stored traces, kind {kind}",
+                     ["replay", "--host-memory", "64", "--kind", kind, *traces], 0, f"kind {kind}")
         rows = re.findall(r"^(\w+) +(\d+) +1 +([\d.]+) MiB +([\d.]+) MiB +([\d.]+)", out, re.MULTILINE)
-        tap.check([row[0] for row in rows] == [path.name.split(".")[0] for path in traces], f"a row for each trace, kind {kind}", out.splitlines())
+        tap.check([row[0] for row in rows] == [path.name.split(".")[0] for path in traces],
+                  f"a row for each trace, kind {kind}", out.splitlines())
         for name, operations, requested, reserved, ratio in rows:
             expected = [line.split() for line in gzip.open(ROOT / f"tests/bench/traces/{name}.trace.gz", "rt")]
             live, total, peak = {}, 0, 0
@@ -63,9 +67,12 @@ def test_replay():
                     live[words[1]] = int(words[2])
                 peak = max(peak, total)
             tap.check(int(operations) == len(expected) and abs(float(requested) - peak / 2**20) < 0.1 and
-                      float(reserved) >= float(requested) - 0.1 and abs(float(ratio) - float(reserved) / float(requested)) < 0.01,
-                      f"{name}, kind {kind}: operations, peaks and ratio", [f"{operations} {requested} {reserved} {ratio}", f"{len(expected)} {peak / 2**20}"])
-    expect("a trace that does not fit", ["replay", "--host-memory", "1", traces[0]], 1, err=r"operation \d+ of the trace:\ngmm: alloc: GMM_ERROR_OUT_OF_MEMORY: \w")
+                      float(reserved) >= float(requested) - 0.1
+                      and abs(float(ratio) - float(reserved) / float(requested)) < 0.01,
+                      f"{name}, kind {kind}: operations, peaks and ratio",
+                      [f"{operations} {requested} {reserved} {ratio}", f"{len(expected)} {peak / 2**20}"])
+    expect("a trace that does not fit", ["replay", "--host-memory", "1", traces[0]], 1,
+           err=r"operation \d+ of the trace:\ngmm: alloc: GMM_ERROR_OUT_OF_MEMORY: \w")
 
 
 def test_bad_traces(folder):
@@ -87,7 +94,8 @@ def test_bad_traces(folder):
 
 def record(path, *arguments):
     """What the command itself does, traced through the environment."""
-    done = subprocess.run([GMM, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300, env=dict(ENVIRONMENT, GMM_TRACE=str(path)))
+    done = subprocess.run([GMM, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300,
+                          env=dict(ENVIRONMENT, GMM_TRACE=str(path)))
     return done.returncode
 
 
@@ -97,7 +105,8 @@ def numbered(lines):
     for words in (line.split() for line in lines):
         if words[0] == "a":
             blocks[words[1]] = len(out)
-        out.append((words[0], blocks[words[1]], words[2] if words[0] == "a" else "", streams.setdefault(words[-1], len(streams))))
+        out.append((words[0], blocks[words[1]], words[2] if words[0] == "a" else "",
+                    streams.setdefault(words[-1], len(streams))))
     return out
 
 
@@ -107,8 +116,10 @@ def test_binary_traces(folder):
     tap.check(record(traced, "snapshot", source, "--host-memory", "16") == 0, "a replay is traced")
     text = expect("a binary trace as text", ["trace", traced], 0, r"^a 0 \d+ \d+\n").splitlines()
     original = gzip.open(source, "rt").read().splitlines()
-    tap.check(numbered(text) == numbered(original), "what was traced of a replay is what was replayed", [f"{len(text)} lines", f"{len(original)} lines"])
-    tap.check(numbered(expect("a text trace as text", ["trace", source], 0).splitlines()) == numbered(original), "a text trace stays itself")
+    tap.check(numbered(text) == numbered(original), "what was traced of a replay is what was replayed",
+              [f"{len(text)} lines", f"{len(original)} lines"])
+    tap.check(numbered(expect("a text trace as text", ["trace", source], 0).splitlines()) == numbered(original),
+              "a text trace stays itself")
     (folder / "as.text").write_text("\n".join(text) + "\n")
     counts = []
     for name, arguments in (("", []), (" with threads", ["--threads"])):
@@ -123,7 +134,8 @@ def test_binary_traces(folder):
     (folder / "cut.trace").write_bytes(whole[:-40])
     expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0, err="incomplete: its end is missing.* 8 bytes")
     for name, data, message in [
-            ("only a header", whole[:64], "trace is empty"), ("a cut header", whole[:63], "byte 63: the file ends in its header"),
+            ("only a header", whole[:64], "trace is empty"),
+            ("a cut header", whole[:63], "byte 63: the file ends in its header"),
             ("another version", whole[:8] + b"\x07" + whole[9:], "byte 8: version 7 .* reads version 1"),
             ("a damaged chunk", whole[:64] + b"x" + whole[65:], "byte 64: no chunk begins here"),
             ("a chunk without bounds", whole[:68] + b"\xf8\xff\xff\xff" + whole[72:], "byte 68: the size of the chunk"),
@@ -135,13 +147,15 @@ def test_binary_traces(folder):
 
 def test_snapshot(folder):
     (folder / "two.trace").write_text("a 0 1000 0\na 1 5000000 7\nf 0 0\n")
-    for name, arguments in (("without a trace", []), ("after a trace", [folder / "two.trace"]), ("after two operations", [folder / "two.trace", "--operations", "2"])):
+    for name, arguments in (("without a trace", []), ("after a trace", [folder / "two.trace"]),
+                            ("after two operations", [folder / "two.trace", "--operations", "2"])):
         out = expect(f"snapshot {name}", ["snapshot", *arguments], 0)
         try:
             snapshot = json.loads(out)
         except ValueError as error:
             snapshot = {"error": str(error)}
-        tap.check(snapshot.get("version") == 1, f"the snapshot {name} is JSON of version 1", [out[:500], str(snapshot.get("error"))])
+        tap.check(snapshot.get("version") == 1, f"the snapshot {name} is JSON of version 1",
+                  [out[:500], str(snapshot.get("error"))])
 
 
 def main():

@@ -1,35 +1,148 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy over lib/, one case a file.
+"""Runs clang-tidy over lib/, one case a group of files.
 
 Usage: tidy_test.py SOURCE_ROOT BUILD_ROOT
+GMM_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are
+taken.
+
+Files of one folder that are compiled alike are read as one translation unit, because most of the time goes into
+headers. Where that unit does not compile, since two files use one name, its files are read one by one.
 """
 
 import concurrent.futures
+import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
 
+GROUP = 4
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<(gmm/[^>]+)>)', re.MULTILINE)
+
+
+def git(root, *words):
+    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else None
+
+
+def changed_files(root):
+    """The files that differ from the main branch, committed or not, and what they differ from; None where git does not
+    know.
+    """
+    for branch in ("origin/main", "main", "HEAD"):
+        base = git(root, "merge-base", "HEAD", branch)
+        if base:
+            changed = git(root, "diff", "--name-only", base[0])
+            new = git(root, "ls-files", "--others", "--exclude-standard")
+            if changed is not None and new is not None:
+                return {root / name for name in changed + new}, f"the merge base with {branch} ({base[0][:9]})"
+    return None, None
+
+
+def includes(root, path):
+    for own, public in INCLUDE.findall(path.read_text(encoding="utf-8")):
+        for place in (root / "include",) if public else (path.parent, root / "lib"):
+            if (place / (own or public)).is_file():
+                yield (place / (own or public)).resolve()
+                break
+
+
+def touched(root, sources, changed):
+    """The sources that changed, or that read a header that did."""
+    known = {}
+
+    def reads_changed(path):
+        if path not in known:
+            known[path] = path in changed  # also ends cycles
+            known[path] = known[path] or any([reads_changed(header) for header in includes(root, path)])
+        return known[path]
+
+    return [source for source in sources if reads_changed(source)]
+
+
+def flags_of(build):
+    """The arguments that each source is compiled with, as far as they matter to another compiler."""
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        kept, skip = [], False
+        for word in shlex.split(entry["command"])[1:]:
+            if skip:
+                skip = False
+            elif word in ("-o", "-MF", "-MQ", "-c", "-include"):
+                skip = True
+            elif word == "-isystem" or re.match(r"-(I|D|U|W|std=|isystem|pthread|f(no-)?(exceptions|rtti|PIC))", word):
+                kept.append(word)
+            elif kept and kept[-1] == "-isystem":
+                kept.append(word)
+        path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
+        found.setdefault(path, (entry["directory"], tuple(word for word in kept if not word.endswith(".p"))))
+    return found
+
+
+def groups_of(sources, flags):
+    """Up to GROUP files of a folder that are compiled alike."""
+    alike = {}
+    for source in sources:
+        alike.setdefault((source.parent, flags.get(source)), []).append(source)
+    for (_, flag), files in sorted(alike.items(), key=lambda item: str(item[0][0])):
+        for i in range(0, len(files), GROUP):
+            yield files[i:i + GROUP], flag
+
+
+def tidy(root, build, source, flag):
+    # GCC's command line is read: clang does not know all of its warnings.
+    command = ["clang-tidy", "--quiet", f"--config-file={root / '.clang-tidy'}",
+               "--extra-arg=-Wno-unknown-warning-option"]
+    where, words = flag or (build, None)
+    rest = ["-p", str(build), str(source)] if words is None else [str(source), "--", "-x", "c++", *words]
+    return subprocess.run([*command, *rest], capture_output=True, text=True, check=False, cwd=where)
+
+
+def check_group(root, build, folder, number, group):
+    files, flag = group
+    if len(files) > 1:
+        unit = pathlib.Path(folder) / f"{number}.cpp"
+        unit.write_text("".join(f'#include "{file}"  // NOLINT(bugprone-suspicious-include)\n' for file in files))
+        done = tidy(root, build, unit, flag)
+        if "[clang-diagnostic-error" not in done.stdout:
+            return [(files, done)]
+    return [([file], tidy(root, build, file, flag)) for file in files]
+
 
 def main():
-    root, build = (pathlib.Path(argument) for argument in sys.argv[1:3])
+    root, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
     if shutil.which("clang-tidy") is None:
         tap.skip("clang-tidy", "clang-tidy is not installed")
         tap.finish()
+    flags = flags_of(build)
+    sources = sorted((root / "lib").rglob("*.cpp"))
+    said = f"all {len(sources)} files of lib/"
+    if os.environ.get("GMM_LINT") == "changed":
+        changed, base = changed_files(root)
+        if changed is not None and not {root / ".clang-tidy", pathlib.Path(__file__).resolve()} & changed:
+            sources = touched(root, sources, changed)
+            said = f"{len(sources)} files of lib/ that differ from {base}, or include one that does"
+    print(f"# clang-tidy reads {said}", flush=True)
+    if not sources:
+        tap.skip("clang-tidy", "no file of lib/ differs from the main branch")
+        tap.finish()
 
-    def tidy(path):
-        # GCC's command line is read: clang does not know all of its warnings.
-        return subprocess.run(["clang-tidy", "-p", str(build), "--quiet", "--extra-arg=-Wno-unknown-warning-option", str(path)],
-                              capture_output=True, text=True, check=False, cwd=root)
-
-    sources = sorted(path for path in (root / "lib").rglob("*.cpp"))
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path, done in zip(sources, pool.map(tidy, sources)):
-            tap.check(done.returncode == 0, str(path.relative_to(root)), done.stdout.splitlines()[:30])
+    # Other tests run meanwhile, on the other half of the processors.
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+        groups = list(groups_of(sources, flags))
+        jobs = [pool.submit(check_group, root, build, folder, number, group) for number, group in enumerate(groups)]
+        for job in jobs:
+            for files, done in job.result():
+                name = ", ".join([str(files[0].relative_to(root)), *(file.name for file in files[1:])])
+                tap.check(done.returncode == 0, name, (done.stdout + done.stderr).splitlines()[:30])
     tap.finish()
 
 

@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the peers of gmm-bench that need more than gmm's own build has: OUT/gmm_bench_NAME.so, for gmm-bench --peers OUT.
-# Says of each whether it is there, and why not. What cannot be built here is no failure: the list says it, and so does gmm-bench.
+# Builds the peers of gmm-bench that need more than gmm's own build has: OUT/gmm_bench_NAME.so, for gmm-bench --peers
+# OUT. Says of each whether it is there, and why not. What cannot be built here is no failure: the list says it, and so
+# does gmm-bench.
 #
 # Usage: tests/bench/peers/build.sh OUT
 #   CXX        the compiler; c++
 #   CUDA_HOME  the CUDA toolkit; where nvcc is, else /usr/local/cuda
 #   PYTHON     the interpreter with PyTorch, CuPy and, if it is there, gmm; python3
-#   WHEELS     a folder with the wheels of librmm, rapids-logger and torch-memory-saver, for a Python without them; .gpu/wheels
+#   WHEELS     a folder with the wheels of librmm, rapids-logger and torch-memory-saver, for a Python without them;
+#              .gpu/wheels
 #   JOBS       how many compilers at a time; 4
 set -uo pipefail
 [ $# = 1 ] || {
@@ -54,7 +56,9 @@ FIND
 
 # --- the CUDA toolkit -------------------------------------------------------------------------------------------
 cuda=${CUDA_HOME:-}
-if [ -z "$cuda" ] && command -v nvcc >/dev/null; then cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"); fi
+if [ -z "$cuda" ] && command -v nvcc >/dev/null; then
+  cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+fi
 cuda=${cuda:-/usr/local/cuda}
 runtime=()
 for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib"; do
@@ -72,7 +76,8 @@ no_toolkit=
 if [ ! -f "$cuda/include/cuda_runtime_api.h" ]; then
   no_toolkit="no cuda_runtime_api.h in $cuda/include; install the CUDA toolkit or set CUDA_HOME"
 elif [ ${#runtime[@]} = 0 ]; then
-  no_toolkit="neither libcudart_static.a nor libcudart.so under $cuda; install the CUDA toolkit's runtime (cuda-cudart-dev)"
+  no_toolkit="neither libcudart_static.a nor libcudart.so under $cuda; install the CUDA toolkit's runtime"
+  no_toolkit+=" (cuda-cudart-dev)"
 fi
 runtime+=(-ldl -lrt -lpthread)
 
@@ -110,12 +115,14 @@ else
       done
       rmm=$out/rmm/librmm logger=$out/rmm/rapids_logger
     else
-      missing[rmm]="neither ${python:-python3} has librmm and rapids_logger, nor are their wheels (librmm-cu13, rapids-logger) in $wheels"
+      missing[rmm]="neither ${python:-python3} has librmm and rapids_logger, nor are their wheels"
+      missing[rmm]+=" (librmm-cu13, rapids-logger) in $wheels"
     fi
   }
   # Its wheel brings the parts of CCCL that its headers need.
   [ -z "$rmm" ] || start rmm -isystem "$rmm/include" -isystem "$rmm/include/rapids" -isystem "$logger/include" \
-    -isystem "$cuda/include" "-L$rmm/lib64" "-L$logger/lib64" "-Wl,-rpath,$rmm/lib64:$logger/lib64" -lrmm -lrapids_logger \
+    -isystem "$cuda/include" "-L$rmm/lib64" "-L$logger/lib64" "-Wl,-rpath,$rmm/lib64:$logger/lib64" \
+    -lrmm -lrapids_logger \
     "${runtime[@]}"
 fi
 
@@ -123,7 +130,8 @@ fi
 # Its library for the CUDA runtime that is here: PyTorch itself takes no part.
 cudart=
 nvidia=$(package nvidia) # wheels bring a runtime too
-for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib" ${nvidia:+"$nvidia/cu13/lib" "$nvidia/cuda_runtime/lib"}; do
+for folder in "$cuda/lib64" "$cuda/targets/x86_64-linux/lib" "$cuda/lib" \
+  ${nvidia:+"$nvidia/cu13/lib" "$nvidia/cuda_runtime/lib"}; do
   for major in 13 12; do
     [ -n "$cudart" ] || [ ! -e "$folder/libcudart.so.$major" ] || cudart=$folder/libcudart.so.$major
   done
@@ -140,9 +148,11 @@ if [ -n "$cudart" ]; then
   fi
 fi
 if [ -z "$cudart" ]; then
-  missing[tms]="no libcudart.so.13 or .12 under $cuda or in ${python:-python3}'s packages; install the CUDA toolkit's runtime (cuda-cudart)"
+  missing[tms]="no libcudart.so.13 or .12 under $cuda or in ${python:-python3}'s packages;"
+  missing[tms]+=" install the CUDA toolkit's runtime (cuda-cudart)"
 elif [ -z "$saver" ]; then
-  missing[tms]="neither ${python:-python3} has torch_memory_saver with $name, nor is its wheel (torch-memory-saver) in $wheels"
+  missing[tms]="neither ${python:-python3} has torch_memory_saver with $name, nor is its wheel"
+  missing[tms]+=" (torch-memory-saver) in $wheels"
 else
   start tms "-DGMM_BENCH_TMS=\"$saver\"" "-DGMM_BENCH_CUDART=\"$cudart\"" -ldl
 fi
@@ -157,7 +167,8 @@ import glob, os, sys, sysconfig
 get = sysconfig.get_config_var
 print(sysconfig.get_path("include"))
 wanted = "libpython%d.%d.so.1.0" % sys.version_info[:2]
-folders = [get("LIBDIR"), os.path.join(get("LIBDIR") or "", get("MULTIARCH") or ""), os.path.join(sys.base_prefix, "lib")]
+folders = [get("LIBDIR"), os.path.join(get("LIBDIR") or "", get("MULTIARCH") or ""),
+           os.path.join(sys.base_prefix, "lib")]
 print(next((path for folder in folders if folder for path in glob.glob(os.path.join(folder, wanted))), ""))
 FIND
   )
@@ -166,14 +177,17 @@ FIND
   elif [ -z "${found[1]:-}" ]; then
     missing[cupy]="$python has no shared libpython (Debian and Ubuntu: libpython3-dev)"
   else
-    start cupy -isystem "${found[0]}" "-DGMM_BENCH_PYTHON=\"$python\"" "-DGMM_BENCH_LIBPYTHON=\"${found[1]}\"" "${found[1]}" \
+    start cupy -isystem "${found[0]}" "-DGMM_BENCH_PYTHON=\"$python\"" "-DGMM_BENCH_LIBPYTHON=\"${found[1]}\"" \
+      "${found[1]}" \
       "-Wl,-rpath,$(dirname "${found[1]}")" -ldl
   fi
 fi
 
 wait
 for name in "${started[@]}"; do
-  [ -f "$out/gmm_bench_$name.so" ] || missing[$name]="it does not compile: $(grep -m 1 -E 'error|cannot|undefined' "$out/$name.log" | cut -c 1-200); see $out/$name.log"
+  [ -f "$out/gmm_bench_$name.so" ] && continue
+  why=$(grep -m 1 -E 'error|cannot|undefined' "$out/$name.log" | cut -c 1-200)
+  missing[$name]="it does not compile: $why; see $out/$name.log"
 done
 if [ -f "$out/gmm_bench_cupy.so" ] && ! package cupy >/dev/null; then
   echo "warning: the peer cupy will not run: $python has no module cupy"

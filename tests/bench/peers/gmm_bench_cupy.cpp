@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools as Python calls them: CuPy's default pools, and gmm's own binding where it is built. The interpreter runs in this process;
-// pair() is a loop in Python, the other loops call the same Python functions from C.
+// Pools as Python calls them: CuPy's default pools, and gmm's own binding where it is built. The interpreter runs in
+// this process; pair() is a loop in Python, the other loops call the same Python functions from C.
 #include <Python.h>
 #include <dlfcn.h>
 
@@ -97,7 +97,8 @@ class Peer:
         self.streams = [None] + [self.context.stream(device) for _ in range(streams - 1)]
         kind = gmm.Kind(kind)
         self.kind, self.number = kind, device
-        self.allocate = [functools.partial(self.context.alloc, kind=kind, device=device, stream=s) for s in self.streams]
+        self.allocate = [functools.partial(self.context.alloc, kind=kind, device=device, stream=s)
+                         for s in self.streams]
     def reserved(self):
         return self.context.stats(device=self.number, kind=self.kind).reserved_bytes
     def use(self, stream):

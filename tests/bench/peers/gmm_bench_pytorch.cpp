@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // PyTorch's caching allocator as libtorch calls it, with default and with expandable segments.
 //
-// PyTorch has one allocator in a process, and its setting holds for all of it: the first of the two that is opened decides, and the
-// other one says so. Compare both by two runs with --subject; gmm is in each of them.
+// PyTorch has one allocator in a process, and its setting holds for all of it: the first of the two that is opened
+// decides, and the other one says so. Compare both by two runs with --subject; gmm is in each of them.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers for the test of `gmm-bench pause`: one that works, one that cannot be opened, one that fails in the middle, one that forgets
-// a byte, one that ends the process, and one of another ABI.
+// Peers for the test of `gmm-bench pause`: one that works, one that cannot be opened, one that fails in the middle, one
+// that forgets a byte, one that ends the process, and one of another ABI.
 #include <cstdlib>
 #include <cstring>
 #include <vector>

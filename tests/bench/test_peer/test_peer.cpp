@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer for the test of gmm-bench: one that works, one that cannot be opened, one that fails in the middle, and one of another ABI.
+// A peer for the test of gmm-bench: one that works, one that cannot be opened, one that fails in the middle, and one of
+// another ABI.
 #include <cstdlib>
 
 #include "../subject_loops.h"

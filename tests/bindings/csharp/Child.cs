@@ -28,7 +28,8 @@ internal static class Child
         }
     }
 
-    /// <summary>Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of each.</summary>
+    /// <summary>Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of
+    /// each.</summary>
     private static void Change(int size)
     {
         byte[] handle = Convert.FromBase64String(Console.In.ReadLine());
@@ -97,7 +98,8 @@ internal static class Child
     internal static int Run(byte[] input, out string said, params string[] arguments)
     {
         bool mono = Type.GetType("Mono.Runtime") != null;
-        ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName, "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + string.Join(" ", arguments));
+        ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
+            "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + string.Join(" ", arguments));
         start.UseShellExecute = false;
         start.RedirectStandardInput = true;
         start.RedirectStandardOutput = true;

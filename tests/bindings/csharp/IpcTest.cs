@@ -42,8 +42,10 @@ internal sealed class IpcTest
 
     internal void Garbage()
     {
-        Fails(GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.Import(Pattern(GmmContext.IpcHandleSize)));
-        Fails(GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.Import(new byte[GmmContext.IpcHandleSize]));
+        Fails(
+            GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.Import(Pattern(GmmContext.IpcHandleSize)));
+        Fails(
+            GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.Import(new byte[GmmContext.IpcHandleSize]));
         Fails<ArgumentException>(() => context.Import(new byte[10]));
         Fails<ArgumentException>(() => context.Import(null));
     }
@@ -71,12 +73,14 @@ internal sealed class IpcTest
                 Check(imported.Query(), "the event has passed");
             }
             Fails(GmmResult.InvalidHandle, "INVALID_HANDLE", () => plain.Export());
-            Fails(GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE", () => context.ImportEvent(new byte[GmmContext.IpcHandleSize]));
+            Fails(GmmResult.IpcInvalidHandle, "IPC_INVALID_HANDLE",
+                () => context.ImportEvent(new byte[GmmContext.IpcHandleSize]));
         }
         Fails(GmmResult.Busy, "BUSY", () => context.ConfigureIpc(new GmmIpcOptions { Directory = "/tmp" }));
         using (GmmContext other = new GmmContext(new GmmContextOptions { Backend = GmmBackend.Host }))
         {
-            Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => other.ConfigureIpc(new GmmIpcOptions { Users = { 1 } }));
+            Fails(
+                GmmResult.InvalidValue, "INVALID_VALUE", () => other.ConfigureIpc(new GmmIpcOptions { Users = { 1 } }));
             other.ConfigureIpc(new GmmIpcOptions());
         }
     }
@@ -105,7 +109,8 @@ internal sealed class IpcTest
         {
             GmmExportedFd exported = buffer.ExportFd();
             Check(exported.Fd >= 0 && exported.Size >= exported.Offset + MiB, "the allocation holds the block");
-            using (GmmBuffer again = context.ImportFd(exported.Fd, device.IsHost ? GmmFdType.File : GmmFdType.Opaque, exported.Size, 0))
+            using (GmmBuffer again = context.ImportFd(
+                       exported.Fd, device.IsHost ? GmmFdType.File : GmmFdType.Opaque, exported.Size, 0))
             {
                 Same(exported.Size, again.Size, "the size of the import");
                 Check(again.Address != buffer.Address, "a mapping of its own");

@@ -6,7 +6,8 @@ using System.Threading;
 using Gmm;
 using static Tap;
 
-/// <summary>What happens to objects that are disposed of twice, used after that, forgotten, or alive when the program ends.</summary>
+/// <summary>What happens to objects that are disposed of twice, used after that, forgotten, or alive when the program
+/// ends.</summary>
 internal static class LifecycleTest
 {
     private const int Size = 1 << 20;
@@ -58,7 +59,8 @@ internal static class LifecycleTest
         GmmTag tag = context.DefaultTag;
         IntPtr address;
         buffer.Dispose();
-        foreach (Action step in new Action[] { () => address = buffer.Address, () => buffer.Query(), () => buffer.Export(), () => buffer.Fill(1), () => buffer.Read(0, 1) })
+        foreach (Action step in new Action[] { () => address = buffer.Address, () => buffer.Query(),
+                                               () => buffer.Export(), () => buffer.Fill(1), () => buffer.Read(0, 1) })
         {
             Fails<ObjectDisposedException>(step);
         }
@@ -70,8 +72,10 @@ internal static class LifecycleTest
         Fails<ObjectDisposedException>(stream.Synchronize);
         Fails<ObjectDisposedException>(() => context.Alloc(Size, new GmmAllocOptions { Stream = stream }));
         context.Dispose();
-        foreach (Action step in new Action[] { () => context.Info(), () => context.Alloc(1), () => context.Statistics(), () => tag.Push(), () => tag.Info(),
-                     () => context.Stream(0), () => context.Snapshot(), () => context.Pin(new byte[16]), () => context.Heap(new GmmHeapOptions()) })
+        foreach (Action step in new Action[] { () => context.Info(), () => context.Alloc(1), () => context.Statistics(),
+                                               () => tag.Push(), () => tag.Info(), () => context.Stream(0),
+                                               () => context.Snapshot(), () => context.Pin(new byte[16]),
+                                               () => context.Heap(new GmmHeapOptions()) })
         {
             Fails<ObjectDisposedException>(step);
         }
@@ -109,7 +113,8 @@ internal static class LifecycleTest
         }
     }
 
-    /// <summary>The native context lets its callbacks go last: a logger that is collected says that the context is gone.</summary>
+    /// <summary>The native context lets its callbacks go last: a logger that is collected says that the context is
+    /// gone.</summary>
     private static void ForgottenContext()
     {
         released = 0;
@@ -118,7 +123,8 @@ internal static class LifecycleTest
             Elsewhere(() =>
             {
                 Token token = new Token();
-                GmmContext context = new GmmContext(new GmmContextOptions { Logger = (level, message) => token.Hear() });
+                GmmContext context =
+                    new GmmContext(new GmmContextOptions { Logger = (level, message) => token.Hear() });
                 GmmStream stream = context.Stream(0);
                 GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm });
                 heap.Alloc(Size, stream);
@@ -157,7 +163,8 @@ internal static class LifecycleTest
         using (GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }))
         {
             buffer.Fill(7);
-            Elsewhere(() => tag.PauseAsync(new GmmPauseOptions { Progress = (done, total) => Interlocked.Increment(ref told) > 0 }));
+            Elsewhere(() => tag.PauseAsync(
+                          new GmmPauseOptions { Progress = (done, total) => Interlocked.Increment(ref told) > 0 }));
             WaitFor("the end of a pause that nobody waits for", () => tag.Info().State == GmmState.Paused);
             Check(told > 0, "its progress was told");
             GmmTicket resume = tag.ResumeAsync();

@@ -12,7 +12,8 @@ using static Tap;
 internal sealed class PauseTest
 {
     private const int MiB = 1 << 20;
-    private const int Size = 64 * MiB;
+    private const int Size = 4 * MiB;
+    private const int Large = 64 * MiB; // several chunks, so that progress is told between them
     private static readonly TimeSpan Long = TimeSpan.FromMilliseconds(Patience);
 
     private readonly GmmContext context;
@@ -40,16 +41,17 @@ internal sealed class PauseTest
         throw new FormatException("from the progress");
     }
 
-    private GmmBuffer Alloc(GmmTag tag)
+    private GmmBuffer Alloc(GmmTag tag, int size = Size)
     {
-        GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag, Dedicated = true });
-        buffer.Write(0, Pattern(Size));
+        GmmBuffer buffer = context.Alloc(size, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag, Dedicated = true });
+        buffer.Write(0, Pattern(size));
         return buffer;
     }
 
     private static void CheckContents(GmmBuffer buffer)
     {
-        SameBytes(Pattern(Size), buffer.Read(0, Size), "the contents");
+        int size = (int)buffer.Size;
+        SameBytes(Pattern(size), buffer.Read(0, size), "the contents");
     }
 
     internal void Tag()
@@ -104,19 +106,19 @@ internal sealed class PauseTest
     internal void Progress()
     {
         GmmTag tag = context.Tag("progress", GmmContents.Host, 0);
-        using (GmmBuffer buffer = Alloc(tag))
+        using (GmmBuffer buffer = Alloc(tag, Large))
         {
             List<long> told = new List<long>();
             long went = tag.Pause(new GmmPauseOptions
             {
                 Progress = (done, total) =>
                 {
-                    Same((long)Size, total, "all bytes");
+                    Same((long)Large, total, "all bytes");
                     told.Add(done);
                     return true;
                 }
             });
-            Same((long)Size, told[told.Count - 1], "the last that is told");
+            Same((long)Large, told[told.Count - 1], "the last that is told");
             for (int i = 1; i < told.Count; i++)
             {
                 Check(told[i] >= told[i - 1], "growing bytes");
@@ -127,14 +129,17 @@ internal sealed class PauseTest
                 told.Add(done);
                 return true;
             }), "bytes that came back");
-            Same((long)Size, told[told.Count - 1], "the last that is told by the resume");
-            foreach (long stop in new long[] { 0, Size / 2 })
+            Same((long)Large, told[told.Count - 1], "the last that is told by the resume");
+            foreach (long stop in new long[] { 0, Large / 2 })
             {
-                Fails(GmmResult.Cancelled, "CANCELLED", () => tag.Pause(new GmmPauseOptions { Progress = (done, total) => done < stop }));
+                Fails(GmmResult.Cancelled, "CANCELLED",
+                    () => tag.Pause(new GmmPauseOptions { Progress = (done, total) => done < stop }));
                 Same(GmmState.Active, buffer.Query().State, "the state");
                 CheckContents(buffer);
             }
-            Same("from the progress", Fails<FormatException>(() => tag.Pause(new GmmPauseOptions { Progress = Refuse })).Message, "the exception of a progress");
+            Same("from the progress",
+                Fails<FormatException>(() => tag.Pause(new GmmPauseOptions { Progress = Refuse })).Message,
+                "the exception of a progress");
             Same(GmmState.Active, buffer.Query().State, "the state");
             using (tag.Paused())
             {
@@ -165,7 +170,8 @@ internal sealed class PauseTest
                 Check(went >= Size && ticket.IsDone, "bytes that went back: " + went);
                 Check(elsewhere > 0, "the progress runs on another thread");
                 GmmTicketInfo info = ticket.Info();
-                Check(info.Done && info.Result == GmmResult.Ok && info.Bytes == went && info.TotalBytes == Size, "its figures");
+                Check(info.Done && info.Result == GmmResult.Ok && info.Bytes == went && info.TotalBytes == Size,
+                    "its figures");
             }
             Same(GmmState.Paused, buffer.Query().State, "the state");
             GmmTicket back = tag.ResumeAsync();
@@ -178,7 +184,8 @@ internal sealed class PauseTest
             Same(2 * went, awaited.Result, "the bytes of both that were awaited");
             Cancelled(tag, buffer);
             GmmTicket thrower = tag.PauseAsync(new GmmPauseOptions { Progress = Refuse });
-            Same("from the progress", Fails<FormatException>(() => Ignore(thrower.Result)).Message, "what the progress threw");
+            Same("from the progress", Fails<FormatException>(() => Ignore(thrower.Result)).Message,
+                "what the progress threw");
             thrower.Dispose();
             Fails<FormatException>(() => Ignore(thrower.Result));
             Fails<FormatException>(() => tag.PauseAsync(new GmmPauseOptions { Progress = Refuse }).Dispose());
@@ -275,7 +282,8 @@ internal sealed class PauseTest
             Array.Copy(all, Size - 1000, end, 0, 1000);
             SameBytes(end, buffer.Backup(Size - 1000, 1000), "the kept contents");
             IntPtr view = buffer.BackupAddress(0, Size);
-            Check(Marshal.ReadByte(view, Size - 1) == all[Size - 1] && Marshal.ReadByte(view, 12345) == all[12345], "a view of them");
+            Check(Marshal.ReadByte(view, Size - 1) == all[Size - 1] && Marshal.ReadByte(view, 12345) == all[12345],
+                "a view of them");
             Same(GmmState.Paused, buffer.Query().State, "the state");
             Same((long)Size, tag.Info().BackupHostBytes, "bytes that are kept");
             Same((long)Size, tag.DiscardBackup(), "bytes that were kept");
@@ -298,7 +306,8 @@ internal sealed class PauseTest
                 Same((long)Size, context.BackupInfo().PageableBytes, "contents in other memory");
             }
             CheckContents(buffer);
-            context.SetBackup(new GmmBackupOptions { NoArena = true, NoPageable = true, Directory = Path.GetTempPath() });
+            context.SetBackup(
+                new GmmBackupOptions { NoArena = true, NoPageable = true, Directory = Path.GetTempPath() });
             using (tag.Paused())
             {
                 Same((long)Size, tag.Info().BackupFileBytes, "contents in a file");
@@ -312,7 +321,8 @@ internal sealed class PauseTest
 
     internal void ReadOnly()
     {
-        GmmTag tag = context.Tag("read-only", new GmmTagOptions { Contents = GmmContents.Host, Priority = 5, ReadOnly = true });
+        GmmTag tag =
+            context.Tag("read-only", new GmmTagOptions { Contents = GmmContents.Host, Priority = 5, ReadOnly = true });
         Check(tag.Info().ReadOnly && !tag.Info().Checksum && tag.Info().Priority == 5, "what the tag says");
         Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.Tag("read-only", GmmContents.Host, 5));
         using (GmmBuffer buffer = Alloc(tag))

@@ -9,7 +9,8 @@ using System.Threading;
 using Gmm;
 using static Tap;
 
-/// <summary>The steps of tests/bindings/SMOKE.md, on the backend that GMM_BACKEND names; the host's when it names none.</summary>
+/// <summary>The steps of tests/bindings/SMOKE.md, on the backend that GMM_BACKEND names; the host's when it names
+/// none.</summary>
 internal sealed class SmokeTest
 {
     private const int MiB = 1 << 20;
@@ -121,7 +122,8 @@ internal sealed class SmokeTest
         GmmDeviceInfo found = context.Device(0);
         Check(found.Name.Length > 0, "a name");
         Check(found.Kinds != 0 && found.Granularity > 0, "kinds and granularity");
-        Check(found.FreeMemory <= found.TotalMemory && found.TotalMemory > 0, "free " + found.FreeMemory + " of " + found.TotalMemory);
+        Check(found.FreeMemory <= found.TotalMemory && found.TotalMemory > 0,
+            "free " + found.FreeMemory + " of " + found.TotalMemory);
         Same(16, found.Uuid.Length, "bytes of the uuid");
         Same(host, found.IsHost, "whether it is the host");
         device = found;
@@ -181,7 +183,8 @@ internal sealed class SmokeTest
             }
             IntPtr past = At((long)first.Address > (long)second.Address ? first.Address : second.Address, MiB);
             GmmPointerInfo outside = context.Query(past);
-            Check(outside.State != GmmState.Active || outside.Base == past, "one past the last block: " + outside.State);
+            Check(
+                outside.State != GmmState.Active || outside.Base == past, "one past the last block: " + outside.State);
         }
         IntPtr foreign = Marshal.AllocHGlobal(64);
         Same(GmmState.Unknown, context.Query(foreign).State, "foreign memory");
@@ -194,7 +197,8 @@ internal sealed class SmokeTest
         Fails(GmmResult.InvalidSize, "INVALID_SIZE", () => context.Alloc(0));
         using (GmmBuffer buffer = context.Alloc(MiB))
         {
-            GmmException error = Fails(GmmResult.InteriorPointer, "INTERIOR_POINTER", () => context.Free(At(buffer.Address, 16), GmmStream.Default));
+            GmmException error = Fails(GmmResult.InteriorPointer, "INTERIOR_POINTER",
+                () => context.Free(At(buffer.Address, 16), GmmStream.Default));
             Check(error.ToString().Contains("GMM_ERROR_INTERIOR_POINTER (-14"), "the text: " + error);
         }
         IntPtr foreign = Marshal.AllocHGlobal(64);
@@ -202,7 +206,8 @@ internal sealed class SmokeTest
         Marshal.FreeHGlobal(foreign);
         Fails(GmmResult.InvalidKind, "INVALID_KIND", () => context.Alloc(MiB, (GmmKind)77));
         Fails(GmmResult.InvalidDevice, "INVALID_DEVICE", () => context.Alloc(MiB, new GmmAllocOptions { Device = 99 }));
-        Fails(GmmResult.InvalidTag, "INVALID_TAG", () => context.Alloc(MiB, new GmmAllocOptions { Tag = context.TagByNumber(3999) }));
+        Fails(GmmResult.InvalidTag, "INVALID_TAG",
+            () => context.Alloc(MiB, new GmmAllocOptions { Tag = context.TagByNumber(3999) }));
         IntPtr address = context.Allocate(MiB, new GmmAllocOptions());
         context.Free(address, GmmStream.Default);
         Fails(GmmResult.AlreadyFreed, "ALREADY_FREED", () => context.Free(address, GmmStream.Default));
@@ -287,7 +292,9 @@ internal sealed class SmokeTest
 
     private void LowUnpin(IntPtr address)
     {
-        SafeHandle handle = (SafeHandle)typeof(GmmContext).GetField("handle", BindingFlags.Instance | BindingFlags.NonPublic).GetValue(context);
+        SafeHandle handle = (SafeHandle) typeof(GmmContext)
+                                .GetField("handle", BindingFlags.Instance | BindingFlags.NonPublic)
+                                .GetValue(context);
         MethodInfo unpin = typeof(GmmContext).Assembly.GetType("Gmm.Native").GetMethod("gmm_unpin");
         try
         {
@@ -362,7 +369,8 @@ internal sealed class SmokeTest
         Check(requested >= size, "bytes requested: " + requested);
         Same(1, attempt, "the first attempt");
         context.SetOomHandler(info => { throw new FormatException("from the handler"); });
-        Same("from the handler", Fails<FormatException>(() => context.Alloc(size, vmm)).Message, "the exception of a handler");
+        Same("from the handler", Fails<FormatException>(() => context.Alloc(size, vmm)).Message,
+            "the exception of a handler");
         context.SetOomHandler(info =>
         {
             bool first = ballast != null;
@@ -390,7 +398,8 @@ internal sealed class SmokeTest
             GmmStatistics now = context.Statistics();
             Same(before.LiveBlocks + 2, now.LiveBlocks, "live blocks");
             Same(before.LiveBytes + 3 * MiB, now.LiveBytes, "live bytes");
-            Check(now.ReservedBytes >= now.LiveBytes && now.Allocations == before.Allocations + 2, "reserved bytes and allocations");
+            Check(now.ReservedBytes >= now.LiveBytes && now.Allocations == before.Allocations + 2,
+                "reserved bytes and allocations");
             GmmStatistics scope = context.Statistics(new GmmScope { Tag = tag });
             Same(1L, scope.LiveBlocks, "blocks of the tag");
             Same((long)MiB, scope.LiveBytes, "bytes of the tag");
@@ -402,15 +411,19 @@ internal sealed class SmokeTest
 
     private void Snapshot()
     {
-        using (context.Alloc(1234567, GmmKind.Vmm))
+        using (GmmBuffer buffer = context.Alloc(1234567, GmmKind.Vmm))
         {
             string text = context.Snapshot();
-            Json.Check(text);
-            Check(Regex.IsMatch(text, "\"gmm-snapshot\""), "a gmm-snapshot");
+            Check(text.StartsWith("{") && text.Trim().EndsWith("}") && text.Contains("\"gmm-snapshot\""),
+                "a gmm-snapshot");
             Check(Regex.IsMatch(text, "\"version\" *: *1[^0-9.]"), "version 1");
-            Check(text.Contains("1234567"), "the block's size");
+            string block = "\"address\":\"0x" + buffer.Address.ToInt64().ToString("x") + "\",\"size\":1234567,";
+            Check(text.Contains(block), "the block's address and size");
             Fails(GmmResult.Io, "IO", () => context.Snapshot(piece => false));
-            Same("from the writer", Fails<FormatException>(() => context.Snapshot(piece => { throw new FormatException("from the writer"); })).Message,
+            Same("from the writer",
+                Fails<FormatException>(() => context.Snapshot(piece =>
+                                                              { throw new FormatException("from the writer"); }))
+                    .Message,
                 "the exception of a writer");
         }
     }
@@ -426,13 +439,15 @@ internal sealed class SmokeTest
             context.TraceEnd();
             Fails(GmmResult.Unbalanced, "UNBALANCED", context.TraceEnd);
             byte[] bytes = File.ReadAllBytes(file);
-            Same("gmmtrace\u0001", System.Text.Encoding.ASCII.GetString(bytes, 0, 9), "the first bytes and the version of the trace");
+            Same("gmmtrace\u0001", System.Text.Encoding.ASCII.GetString(bytes, 0, 9),
+                "the first bytes and the version of the trace");
             List<string> events = new List<string>();
             for (int at = 64, end = 64; at < bytes.Length; at += (bytes[at] & 7) * 8)
             {
                 if (at == end) end = (at += 32) + BitConverter.ToInt32(bytes, at - 28); // a chunk's header
                 ulong address = (BitConverter.ToUInt64(bytes, at) >> 16) << 8;
-                if (bytes[at] >> 3 == 4) events.Add("alloc " + address + " " + (BitConverter.ToUInt64(bytes, at + 8) & 0xffffffffffff));
+                if (bytes[at] >> 3 == 4)
+                    events.Add("alloc " + address + " " + (BitConverter.ToUInt64(bytes, at + 8) & 0xffffffffffff));
                 if (bytes[at] >> 3 == 5) events.Add("free " + address);
                 if (bytes[at] >> 3 == 14) events.Add("end " + BitConverter.ToUInt64(bytes, at + 8));
             }
@@ -479,7 +494,8 @@ internal sealed class SmokeTest
         {
             lock (heard)
             {
-                Check(heard.Exists(line => line.StartsWith("Info ")), "a line of level Info among " + string.Join("; ", heard));
+                Check(heard.Exists(line => line.StartsWith("Info ")),
+                    "a line of level Info among " + string.Join("; ", heard));
             }
         }
     }

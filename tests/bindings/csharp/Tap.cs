@@ -97,7 +97,8 @@ internal sealed class Tap
         {
             if (expected[i] != got[i])
             {
-                throw new InvalidOperationException(what + ": differs at byte " + i + ": expected " + expected[i] + ", got " + got[i]);
+                throw new InvalidOperationException(
+                    what + ": differs at byte " + i + ": expected " + expected[i] + ", got " + got[i]);
             }
         }
     }
@@ -145,9 +146,8 @@ internal sealed class Tap
     }
 
     /// <summary>
-    /// Runs what makes garbage on another thread that is gone afterwards: Mono's collector looks through stacks conservatively and
-    /// might find old references on ours.
-    /// </summary>
+    /// Runs what makes garbage on another thread that is gone afterwards: Mono's collector looks through stacks
+    /// conservatively and might find old references on ours. </summary>
     internal static void Elsewhere(Action step)
     {
         Exception wrong = null;

@@ -23,15 +23,19 @@ if not runtimes:
     print('1..0 # SKIP no .NET runtime in .deps/dotnet: pip install --no-deps --target .deps/dotnet dotnetcore2')
     sys.exit(0)
 
-REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.ComponentModel.Primitives', 'System.Console', 'System.Diagnostics.Process',
-              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime', 'System.Runtime.Extensions', 'System.Runtime.Handles',
-              'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading', 'System.Threading.Thread', 'System.Threading.ThreadPool',
+REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.ComponentModel.Primitives', 'System.Console',
+              'System.Diagnostics.Process',
+              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime',
+              'System.Runtime.Extensions', 'System.Runtime.Handles',
+              'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading',
+              'System.Threading.Thread', 'System.Threading.ThreadPool',
               'System.Private.Uri']
 
 
 def compile(output, target, sources, *extra):
     references = [f'-reference:{runtimes[0]}/{name}.dll' for name in REFERENCES]
-    command = [mcs, '-nostdlib', '-noconfig', '-unsafe', f'-target:{target}', f'-out:{output}', *references, *extra, *(str(source) for source in sources)]
+    command = [mcs, '-nostdlib', '-noconfig', '-unsafe', f'-target:{target}', f'-out:{output}', *references, *extra,
+               *(str(source) for source in sources)]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
@@ -39,18 +43,22 @@ with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     # The attribute came with .NET 5.
     shim = scratch / 'ModuleInitializerAttribute.cs'
-    shim.write_text('namespace System.Runtime.CompilerServices { internal sealed class ModuleInitializerAttribute : System.Attribute { } }\n')
+    shim.write_text('namespace System.Runtime.CompilerServices { internal sealed class ModuleInitializerAttribute : '
+                    'System.Attribute { } }\n')
     layer = root / 'bindings' / 'csharp' / 'src'
     generated = pathlib.Path(build) / 'bindings' / 'csharp' / 'generated'
-    compile(scratch / 'Gmm.dll', 'library', [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
+    compile(scratch / 'Gmm.dll', 'library',
+            [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
     program = scratch / 'tests.dll'
     own = [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'] if mode == 'span' else list(here.glob('*.cs'))
     compile(program, 'exe', own, f'-reference:{scratch}/Gmm.dll')
-    (scratch / 'tests.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': {'name': 'Microsoft.NETCore.App', 'version': '3.1.0'}}}))
+    framework = {'name': 'Microsoft.NETCore.App', 'version': '3.1.0'}
+    (scratch / 'tests.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': framework}}))
     environment = dict(os.environ, DOTNET_SYSTEM_GLOBALIZATION_INVARIANT='1', GMM_LIBRARY_PATH=native)
     if mode != 'span':
         for library in glob.glob(native + '/*.so*'):
             shutil.copy(library, scratch)
     dotnet = home / 'dotnet'
     os.chmod(dotnet, 0o755)
-    sys.exit(subprocess.run([str(dotnet), str(program), *([] if mode == 'span' else [mode])], env=environment).returncode)
+    sys.exit(subprocess.run([str(dotnet), str(program), *([] if mode == 'span' else [mode])],
+                            env=environment).returncode)

@@ -8,23 +8,16 @@ import sys
 import tempfile
 import zipfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'support'))
+import tap  # noqa: E402
+
 java, jar, tests, library = sys.argv[1:]
 library = pathlib.Path(library)
-count = 0
-failed = 0
-
-
-def case(passed, name, details=''):
-    global count, failed
-    count += 1
-    failed += not passed
-    for line in [] if passed else details.splitlines():
-        print(f'# {line}')
-    print(f"{'ok' if passed else 'not ok'} {count} - {name}", flush=True)
 
 
 def run(classpath, *options):
-    done = subprocess.run([java, *options, '-cp', f'{classpath}:{tests}', 'io.gmm.Child', 'exit'], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([java, *options, '-cp', f'{classpath}:{tests}', 'io.gmm.Child', 'exit'], capture_output=True,
+                          text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -32,8 +25,8 @@ with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     names = zipfile.ZipFile(jar).namelist()
     natives = [name for name in names if name.startswith('META-INF/native/linux-') and '.so' in name]
-    case(len(natives) == 2, 'the jar holds both libraries', str(natives))
-    case(not [name for name in names if name.endswith('Test.class')], 'the jar holds no test')
+    tap.check(len(natives) == 2, 'the jar holds both libraries', str(natives))
+    tap.check(not [name for name in names if name.endswith('Test.class')], 'the jar holds no test')
 
     empty = scratch / 'empty'
     empty.mkdir(mode=0o700)
@@ -41,17 +34,20 @@ with tempfile.TemporaryDirectory() as scratch:
     alone.mkdir()
     shutil.copy(jar, alone / 'gmm.jar')
     code, said = run(alone / 'gmm.jar', f'-Djava.io.tmpdir={empty}')
-    case(code == 0 and 'leaving with' in said, 'a jar that was moved works by itself', said)
-    case(not [name for name in os.listdir(empty) if name.startswith('gmm-')], 'nothing is left in the temporary directory', str(os.listdir(empty)))
+    tap.check(code == 0 and 'leaving with' in said, 'a jar that was moved works by itself', said)
+    tap.check(not [name for name in os.listdir(empty) if name.startswith('gmm-')],
+              'nothing is left in the temporary directory', str(os.listdir(empty)))
 
     code, said = run(jar, f'-Dgmm.library.path={library.parent}', f'-Djava.io.tmpdir={scratch}/missing')
-    case(code == 0 and 'leaving with' in said, 'gmm.library.path takes the libraries from a folder', said)
+    tap.check(code == 0 and 'leaving with' in said, 'gmm.library.path takes the libraries from a folder', said)
 
     code, said = run(jar, f'-Dgmm.library.path={scratch}/nowhere')
-    case(code == 1 and 'UnsatisfiedLinkError' in said and f'{scratch}/nowhere' in said, 'a folder without them is named in the error', said)
+    tap.check(code == 1 and 'UnsatisfiedLinkError' in said and f'{scratch}/nowhere' in said,
+              'a folder without them is named in the error', said)
 
     code, said = run(jar, f'-Djava.io.tmpdir={scratch}/missing')
-    case(code == 1 and 'could not be unpacked' in said and 'java.io.tmpdir' in said, 'a temporary directory that is missing is explained', said)
+    tap.check(code == 1 and 'could not be unpacked' in said and 'java.io.tmpdir' in said,
+              'a temporary directory that is missing is explained', said)
 
     bare = scratch / 'bare.jar'
     with zipfile.ZipFile(jar) as full, zipfile.ZipFile(bare, 'w') as without:
@@ -59,7 +55,6 @@ with tempfile.TemporaryDirectory() as scratch:
             if not name.startswith('META-INF/native'):
                 without.writestr(name, full.read(name))
     code, said = run(bare)
-    case(code == 1 and 'holds no native library' in said, 'a jar without libraries is explained', said)
+    tap.check(code == 1 and 'holds no native library' in said, 'a jar without libraries is explained', said)
 
-print(f'1..{count}')
-sys.exit(failed != 0)
+tap.finish()

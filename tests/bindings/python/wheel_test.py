@@ -58,7 +58,9 @@ def main(root):
         if reached.returncode != 0:
             print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
             return 77
-        subprocess.run([*pip, "install", "-q", root], env=environment, check=True, cwd=folder)
+        # Without optimisation: whether it builds and works is asked, not how fast.
+        subprocess.run([*pip, "install", "-q", "--config-settings=setup-args=-Doptimization=0", root], env=environment,
+                       check=True, cwd=folder)
         done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM,
                                str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
                                capture_output=True, text=True, check=False, cwd=folder)

@@ -9,7 +9,8 @@ using namespace fake;
 
 namespace {
 
-// Without a destructor: like the driver, it answers while the thread ends, in the destructors of other thread-local data.
+// Without a destructor: like the driver, it answers while the thread ends, in the destructors of other thread-local
+// data.
 struct ContextStack {
   static constexpr unsigned kDepth = 64;
   Context *entries[kDepth];

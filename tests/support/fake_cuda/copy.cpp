@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills. Addresses are looked up at the call, to refuse what is wrong at once, and again when the work runs: what
-// was freed or unmapped meanwhile is an illegal access then, as on a device.
+// Copies and fills. Addresses are looked up at the call, to refuse what is wrong at once, and again when the work runs:
+// what was freed or unmapped meanwhile is an illegal access then, as on a device.
 #include <cstring>
 
 #include "stream.h"

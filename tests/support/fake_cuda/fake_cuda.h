@@ -34,9 +34,9 @@ typedef struct fake_cuda_live {
 uint64_t fake_cuda_count(const char *entry);
 void fake_cuda_reset_counts(void);
 
-// The kth call from now on (1 is the next) of that entry fails once, with that CUresult and without effect. NULL: the kth
-// call of any entry but the names of errors, the bookkeeping of the current context and the look-up of entries. kth 0 takes
-// back what was asked before for the entry (NULL: everything). Returns 0, or -1 for an unknown entry.
+// The kth call from now on (1 is the next) of that entry fails once, with that CUresult and without effect. NULL: the
+// kth call of any entry but the names of errors, the bookkeeping of the current context and the look-up of entries. kth
+// 0 takes back what was asked before for the entry (NULL: everything). Returns 0, or -1 for an unknown entry.
 int fake_cuda_fail(const char *entry, uint64_t kth, int error);
 
 // Of all failures that were asked for, how many have happened since the last fake_cuda_reset_counts.

@@ -280,7 +280,8 @@ CASE(a_graph_runs_what_was_captured_and_holds_its_objects, "") {
   IS(eventually(gone), 1);
   fake_cuda_live(&live);
   IS(live.graphs, uint64_t{0});
-  // Another capture has another number; one that fails lets go of its objects, and waiting for its context is what fails it.
+  // Another capture has another number; one that fails lets go of its objects, and waiting for its context is what
+  // fails it.
   gone = 0;
   OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   OK(cuStreamGetCaptureInfo_v2(stream, &status, &second, &same, nullptr, nullptr));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests of the fake driver. Each case runs in a process of its own, so that it has its own environment and no cuInit
-// behind it.
+// The tests of the fake driver. Each case runs in a process of its own, so that it has its own environment and no
+// cuInit behind it.
 #ifndef FAKE_CUDA_TEST_H
 #define FAKE_CUDA_TEST_H
 

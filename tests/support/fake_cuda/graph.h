@@ -12,7 +12,8 @@
 
 namespace fake {
 
-// A counted thing of the program's whose destructor runs on a thread of the driver's, a while after the last reference went.
+// A counted thing of the program's whose destructor runs on a thread of the driver's, a while after the last reference
+// went.
 class UserObject {
  public:
   UserObject(CUhostFn fn, void *user, unsigned references);
@@ -26,8 +27,8 @@ class UserObject {
   CUuserObject handle_;
 };
 
-// The pieces of work in the order of their capture, which fits every dependency among them. An executable graph is a copy: both hold
-// references, and so does each launch until it is done.
+// The pieces of work in the order of their capture, which fits every dependency among them. An executable graph is a
+// copy: both hold references, and so does each launch until it is done.
 struct Graph {
   Graph() = default;
   Graph(const Graph &other);

@@ -41,7 +41,8 @@ struct Configuration {
   std::set<std::string> lacks;
 };
 
-// Bytes in a file, and the address through which the driver itself reaches them. The last reference may go on any thread.
+// Bytes in a file, and the address through which the driver itself reaches them. The last reference may go on any
+// thread.
 struct Backing {
   int fd = -1;
   char *alias = nullptr;

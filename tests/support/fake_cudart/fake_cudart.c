@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small libcudart.so.13 for tests: the runtime's memory functions over the driver, which it finds as the real one does: dlopen of
-// libcuda.so.1, dlsym of cuGetProcAddress_v2, and that for everything else. It notes each failure for cudaGetLastError. The real runtime does not start on
-// the fake driver of the tests. For tests only.
+// A small libcudart.so.13 for tests: the runtime's memory functions over the driver, which it finds as the real one
+// does: dlopen of libcuda.so.1, dlsym of cuGetProcAddress_v2, and that for everything else. It notes each failure for
+// cudaGetLastError. The real runtime does not start on the fake driver of the tests. For tests only.
 #include "fake_cudart.h"
 
 #include <cuda.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the runtime that tests use, as the real header declares them but for their types' names: the tests need no header of
-// the runtime, and the same program links with the real one.
+// The functions of the runtime that tests use, as the real header declares them but for their types' names: the tests
+// need no header of the runtime, and the same program links with the real one.
 #ifndef FAKE_CUDART_H
 #define FAKE_CUDART_H
 

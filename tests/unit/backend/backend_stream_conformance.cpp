@@ -209,7 +209,8 @@ TEST_P(BackendConformance, EachThreadHasItsOwnDefaultStream) {
   Gate gate;
   std::thread other([this, &gate] { ASSERT_OK(gate.close(backend(), kFirst, GMM_STREAM_PER_THREAD)); });
   other.join();
-  // Either the ended thread's stream is free for another thread, or it is gone: it is not this one's while this one lives.
+  // Either the ended thread's stream is free for another thread, or it is gone: it is not this one's while this one
+  // lives.
   std::atomic<bool> done{false};
   std::thread own([this, &gate, &done] {
     Gate mine;

@@ -14,8 +14,8 @@
 extern char **environ;
 
 #if defined(__SANITIZE_ADDRESS__)
-// The fake driver's threads run when the process ends, and LeakSanitizer (GCC 12) crashes on their thread-local storage. What
-// leaks is counted: the backend's memory by CountingAllocator, the driver's by fake_cuda_live().
+// The fake driver's threads run when the process ends, and LeakSanitizer (GCC 12) crashes on their thread-local
+// storage. What leaks is counted: the backend's memory by CountingAllocator, the driver's by fake_cuda_live().
 extern "C" int __lsan_is_turned_off();
 extern "C" int __lsan_is_turned_off() { return 1; }
 #endif

@@ -86,8 +86,8 @@ struct Trial {
   std::function<void()> end;  // after a run that succeeded: everything is back
 };
 // `entry` NULL: any call of those that the fake counts. A failure must have a message, change nothing and leave the
-// thread's context alone, and a retry must work. Adds the failures that came through to `seen`. A device that is started
-// meanwhile may stay so.
+// thread's context alone, and a retry must work. Adds the failures that came through to `seen`. A device that is
+// started meanwhile may stay so.
 void fail_each_call(const char *entry, CUresult result, const Trial &trial, uint64_t *seen);
 Trial trial_of(Backend &backend, const Operation &operation);
 

@@ -36,7 +36,8 @@ int open_descriptors() {
   for ([[maybe_unused]] const auto &each : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
 }
-// The system may show a thread for a moment that has been joined: it carries the flag of one that is on its way out (PF_EXITING).
+// The system may show a thread for a moment that has been joined: it carries the flag of one that is on its way out
+// (PF_EXITING).
 int running_threads() {
   constexpr uint64_t kExiting = 4;
   int count = 0;

@@ -150,7 +150,8 @@ class FailingBackend final : public Backend {
     *out = true;
     return capturing_ ? Status() : inner_->stream_is_capturing(device, stream, out);
   }
-  // A stream that says it is being captured; and one that says so from its next event_record() on, as if another thread had begun.
+  // A stream that says it is being captured; and one that says so from its next event_record() on, as if another thread
+  // had begun.
   std::atomic<gmm_stream> captured{nullptr}, captured_by_record{nullptr};
   bool can_capture() const override { return inner_->can_capture(); }
   bool may_be_capturing(Device device, gmm_stream stream) override { return inner_->may_be_capturing(device, stream); }

@@ -15,8 +15,8 @@
 
 namespace gmm::test {
 
-// The thread sanitizer makes filling and comparing memory some twenty times slower. What a test does for every call that may fail it then does
-// for one of so many, and what it does so often it does so many times less.
+// The thread sanitizer makes filling and comparing memory some twenty times slower. What a test does for every call
+// that may fail it then does for one of so many, and what it does so often it does so many times less.
 #if defined(GMM_TEST_THREAD_SANITIZER)
 inline constexpr uint64_t kStride = 9;
 #else

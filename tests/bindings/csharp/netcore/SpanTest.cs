@@ -12,7 +12,10 @@ internal static class SpanTest
     private static int Main()
     {
         // A compiler older than C# 9 does not make a module initialiser of it.
-        typeof(GmmContext).Assembly.GetType("Gmm.NativeResolver").GetMethod("Install", BindingFlags.Static | BindingFlags.NonPublic).Invoke(null, null);
+        typeof(GmmContext)
+            .Assembly.GetType("Gmm.NativeResolver")
+            .GetMethod("Install", BindingFlags.Static | BindingFlags.NonPublic)
+            .Invoke(null, null);
         Tap tap = new Tap();
         tap.Test("the library comes from GMM_LIBRARY_PATH", () => Check(GmmContext.Version.Length > 0, "a version"));
         tap.Test("a span sees the buffer", SeesTheBuffer);

@@ -150,8 +150,8 @@ TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
   EXPECT_EQ(test.info().paused_bytes, 0u);
 }
 
-// A resume gives up the addresses of dedicated blocks that were freed meanwhile, and another heap may get them before the contents of
-// the others are copied back.
+// A resume gives up the addresses of dedicated blocks that were freed meanwhile, and another heap may get them before
+// the contents of the others are copied back.
 TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
   Paused test;
   Heap &heap = *test.owned[0];

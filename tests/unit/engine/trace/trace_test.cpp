@@ -51,7 +51,8 @@ class TraceTest : public testing::Test {
     for (size_t i = 0; i < file.count; ++i) found += file.events[i].number == number;
     return found;
   }
-  // The property that the order is for: no two live blocks overlap, nothing unknown is freed or used. Returns what is live at the end.
+  // The property that the order is for: no two live blocks overlap, nothing unknown is freed or used. Returns what is
+  // live at the end.
   uint64_t check_order() {
     std::map<uint64_t, uint64_t> live;  // start, end
     for (size_t i = 0; i < file.count; ++i) {

@@ -80,8 +80,8 @@ final class Child {
 
     /** Runs main() with these arguments in another virtual machine; its output belongs to ours. */
     static void run(byte[] input, String... arguments) throws IOException, InterruptedException {
-        List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni", "-cp",
-            System.getProperty("java.class.path"), "io.gmm.Child"));
+        List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni",
+            "-cp", System.getProperty("java.class.path"), "io.gmm.Child"));
         command.addAll(List.of(arguments));
         ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
         Process process = builder.start();

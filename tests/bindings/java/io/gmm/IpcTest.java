@@ -56,7 +56,8 @@ final class IpcTest {
             Path path = Paths.get("/proc/self/fd/" + exported.fd());
             Path memory = Files.readSymbolicLink(path);
             check(exported.size() >= exported.offset() + MIB, "the allocation holds the block");
-            try (Buffer again = context.importFd(exported.fd(), device.isHost() ? FdType.FILE : FdType.OPAQUE, exported.size(), 0)) {
+            try (Buffer again = context.importFd(
+                     exported.fd(), device.isHost() ? FdType.FILE : FdType.OPAQUE, exported.size(), 0)) {
                 same(exported.size(), again.size(), "the size of the import");
                 check(again.address() != buffer.address(), "a mapping of its own");
                 buffer.write(0, pattern(MIB));
@@ -78,7 +79,8 @@ final class IpcTest {
 
     void event() throws Exception {
         boolean[] flag = new boolean[1];
-        try (Stream first = context.stream(0); Stream second = context.stream(0); Event event = context.ipcEvent(0); Event plain = context.event(0)) {
+        try (Stream first = context.stream(0); Stream second = context.stream(0); Event event = context.ipcEvent(0);
+             Event plain = context.event(0)) {
             first.call(() -> {
                 try {
                     Thread.sleep(50);

@@ -14,7 +14,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
-/** What happens to objects that are closed twice, used after that, forgotten, or alive when the virtual machine ends. */
+/**
+ * What happens to objects that are closed twice, used after that, forgotten, or alive when the virtual machine ends.
+ */
 final class LifecycleTest {
     private static final int SIZE = 1 << 20;
 
@@ -64,7 +66,8 @@ final class LifecycleTest {
         Buffer buffer = context.alloc(SIZE);
         Tag tag = context.defaultTag();
         buffer.close();
-        for (Tap.Step step : List.<Tap.Step>of(buffer::address, buffer::bytes, buffer::query, buffer::exportHandle, () -> buffer.fill(1), () -> buffer.read(0, 1))) {
+        for (Tap.Step step : List.<Tap.Step>of(buffer::address, buffer::bytes, buffer::query, buffer::exportHandle,
+                 () -> buffer.fill(1), () -> buffer.read(0, 1))) {
             same("this buffer is closed", fails(IllegalStateException.class, step).getMessage(), "the message");
         }
         heap.close();
@@ -75,7 +78,10 @@ final class LifecycleTest {
         fails(IllegalStateException.class, stream::synchronize);
         fails(IllegalStateException.class, () -> context.alloc(SIZE, new AllocOptions().stream(stream)));
         context.close();
-        for (Tap.Step step : List.<Tap.Step>of(context::info, () -> context.alloc(1), context::statistics, tag::push, tag::info, () -> context.stream(0), context::snapshot)) {
+        for (Tap.Step step : List.<Tap.Step>of(context::info,
+                 ()
+                     -> context.alloc(1),
+                 context::statistics, tag::push, tag::info, () -> context.stream(0), context::snapshot)) {
             same("this context is closed", fails(IllegalStateException.class, step).getMessage(), "the message");
         }
     }

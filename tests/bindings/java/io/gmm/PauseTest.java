@@ -18,7 +18,8 @@ import java.util.concurrent.TimeoutException;
 
 /** The steps of tests/bindings/SMOKE.md about pause, resume, tickets and kept contents. */
 final class PauseTest {
-    private static final int SIZE = 64 << 20;
+    private static final int SIZE = 4 << 20;
+    private static final int LARGE = 64 << 20; // several chunks, so that progress is told between them
 
     private final Context context;
 
@@ -51,31 +52,36 @@ final class PauseTest {
     }
 
     private Buffer alloc(Tag tag) {
-        Buffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
-        buffer.write(0, SmokeTest.pattern(SIZE));
+        return alloc(tag, SIZE);
+    }
+
+    private Buffer alloc(Tag tag, int size) {
+        Buffer buffer = context.alloc(size, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
+        buffer.write(0, SmokeTest.pattern(size));
         return buffer;
     }
 
     private static void checkContents(Buffer buffer) {
-        SmokeTest.sameBytes(SmokeTest.pattern(SIZE), buffer.read(0, SIZE), "the contents");
+        int size = (int) buffer.size();
+        SmokeTest.sameBytes(SmokeTest.pattern(size), buffer.read(0, size), "the contents");
     }
 
     void progress() throws Exception {
         Tag tag = context.tag("progress", Contents.HOST, 0);
-        try (Buffer buffer = alloc(tag)) {
+        try (Buffer buffer = alloc(tag, LARGE)) {
             List<Long> told = new ArrayList<>();
             long went = tag.pause(new PauseOptions().progress((done, total) -> {
-                same((long) SIZE, total, "all bytes");
+                same((long) LARGE, total, "all bytes");
                 return told.add(done);
             }));
-            same((long) SIZE, told.get(told.size() - 1), "the last that is told");
+            same((long) LARGE, told.get(told.size() - 1), "the last that is told");
             List<Long> sorted = new ArrayList<>(told);
             Collections.sort(sorted);
             same(sorted, told, "growing bytes");
             told.clear();
             same(went, tag.resume((done, total) -> told.add(done)), "bytes that came back");
-            same((long) SIZE, told.get(told.size() - 1), "the last that is told by the resume");
-            for (long stop : new long[] {0, SIZE / 2}) {
+            same((long) LARGE, told.get(told.size() - 1), "the last that is told by the resume");
+            for (long stop : new long[] {0, LARGE / 2}) {
                 fails(Result.CANCELLED, () -> tag.pause(new PauseOptions().progress((done, total) -> done < stop)));
                 same(State.ACTIVE, buffer.query().state(), "the state");
                 checkContents(buffer);
@@ -98,13 +104,15 @@ final class PauseTest {
         try (Buffer buffer = alloc(tag)) {
             List<Thread> told = Collections.synchronizedList(new ArrayList<>());
             long went;
-            try (Ticket ticket = tag.pauseAsync(new PauseOptions().progress((done, total) -> told.add(Thread.currentThread())))) {
+            try (Ticket ticket =
+                     tag.pauseAsync(new PauseOptions().progress((done, total) -> told.add(Thread.currentThread())))) {
                 went = ticket.get(30, TimeUnit.SECONDS);
                 check(went >= SIZE, "bytes that went back: " + went);
                 check(ticket.isDone() && !ticket.isCancelled(), "it is done");
                 check(!told.isEmpty() && !told.contains(Thread.currentThread()), "the progress runs on another thread");
                 TicketInfo info = ticket.info();
-                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE, "its figures");
+                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE,
+                    "its figures");
             }
             same(State.PAUSED, buffer.query().state(), "the state");
             Ticket back = tag.resumeAsync();
@@ -112,7 +120,8 @@ final class PauseTest {
             back.close();
             same(went, back.get(), "the bytes, asked for after close()");
             checkContents(buffer);
-            same(went, tag.pauseAsync().toCompletableFuture().thenApply(bytes -> bytes).get(30, TimeUnit.SECONDS), "as a CompletableFuture");
+            same(went, tag.pauseAsync().toCompletableFuture().thenApply(bytes -> bytes).get(30, TimeUnit.SECONDS),
+                "as a CompletableFuture");
             same(went, tag.resumeAsync().join(), "join()");
             cancelled(tag, buffer);
             Ticket thrower = tag.pauseAsync(new PauseOptions().progress(PauseTest::refuse));
@@ -184,9 +193,11 @@ final class PauseTest {
             fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
             tag.pause();
             byte[] all = SmokeTest.pattern(SIZE);
-            SmokeTest.sameBytes(Arrays.copyOfRange(all, SIZE - 1000, SIZE), buffer.backup(SIZE - 1000, 1000), "the kept contents");
+            SmokeTest.sameBytes(
+                Arrays.copyOfRange(all, SIZE - 1000, SIZE), buffer.backup(SIZE - 1000, 1000), "the kept contents");
             ByteBuffer view = buffer.backupView(0, SIZE);
-            check(view.isReadOnly() && view.get(SIZE - 1) == all[SIZE - 1] && view.get(12345) == all[12345], "a view of them");
+            check(view.isReadOnly() && view.get(SIZE - 1) == all[SIZE - 1] && view.get(12345) == all[12345],
+                "a view of them");
             same(State.PAUSED, buffer.query().state(), "the state");
             same((long) SIZE, tag.info().backupHostBytes(), "bytes that are kept");
             same((long) SIZE, tag.discardBackup(), "bytes that were kept");
@@ -208,7 +219,8 @@ final class PauseTest {
                 same((long) SIZE, context.backupInfo().pageableBytes(), "contents in other memory");
             }
             checkContents(buffer);
-            context.setBackup(new BackupOptions().noArena().noPageable().directory(System.getProperty("java.io.tmpdir")));
+            context.setBackup(
+                new BackupOptions().noArena().noPageable().directory(System.getProperty("java.io.tmpdir")));
             try (Tag.Paused paused = tag.paused()) {
                 same((long) SIZE, tag.info().backupFileBytes(), "contents in a file");
             }

@@ -135,7 +135,8 @@ final class SmokeTest {
         DeviceInfo found = context.device(0);
         check(!found.name().isEmpty(), "a name");
         check(found.kinds() != 0 && found.granularity() > 0, "kinds and granularity");
-        check(found.freeMemory() <= found.totalMemory() && found.totalMemory() > 0, "free " + found.freeMemory() + " of " + found.totalMemory());
+        check(found.freeMemory() <= found.totalMemory() && found.totalMemory() > 0,
+            "free " + found.freeMemory() + " of " + found.totalMemory());
         same(16, found.uuid().length, "bytes of the uuid");
         same(host, found.isHost(), "whether it is the host");
         device = found;
@@ -198,7 +199,8 @@ final class SmokeTest {
     private void errors() throws Exception {
         fails(Result.INVALID_SIZE, () -> context.alloc(0));
         try (Buffer buffer = context.alloc(MIB)) {
-            GmmException error = fails(Result.INTERIOR_POINTER, () -> context.free(buffer.address() + 16, Stream.DEFAULT));
+            GmmException error =
+                fails(Result.INTERIOR_POINTER, () -> context.free(buffer.address() + 16, Stream.DEFAULT));
             check(error.toString().contains("GMM_ERROR_INTERIOR_POINTER (-14"), "the text: " + error);
         }
         ByteBuffer foreign = ByteBuffer.allocateDirect(64);
@@ -404,7 +406,8 @@ final class SmokeTest {
         context.setOomHandler(info -> {
             throw new IllegalArgumentException("from the handler");
         });
-        same("from the handler", fails(IllegalArgumentException.class, () -> context.alloc(size, vmm)).getMessage(), "the exception of a handler");
+        same("from the handler", fails(IllegalArgumentException.class, () -> context.alloc(size, vmm)).getMessage(),
+            "the exception of a handler");
         context.setOomHandler(info -> {
             boolean first = ballast[0] != null;
             if (first) {
@@ -423,11 +426,13 @@ final class SmokeTest {
         Tag tag = context.tag("counted");
         Statistics before = context.statistics();
         same(0L, context.statistics(new Scope().tag(tag)).liveBlocks(), "blocks of the tag before");
-        try (Buffer tagged = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).tag(tag)); Buffer other = context.alloc(2 * MIB, Kind.HOST)) {
+        try (Buffer tagged = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).tag(tag));
+             Buffer other = context.alloc(2 * MIB, Kind.HOST)) {
             Statistics now = context.statistics();
             same(before.liveBlocks() + 2, now.liveBlocks(), "live blocks");
             same(before.liveBytes() + 3 * MIB, now.liveBytes(), "live bytes");
-            check(now.reservedBytes() >= now.liveBytes() && now.allocations() == before.allocations() + 2, "reserved bytes and allocations");
+            check(now.reservedBytes() >= now.liveBytes() && now.allocations() == before.allocations() + 2,
+                "reserved bytes and allocations");
             Statistics scope = context.statistics(new Scope().tag(tag));
             same(1L, scope.liveBlocks(), "blocks of the tag");
             same((long) MIB, scope.liveBytes(), "bytes of the tag");
@@ -440,10 +445,11 @@ final class SmokeTest {
     private void snapshot() throws Exception {
         try (Buffer buffer = context.alloc(1234567, Kind.VMM)) {
             String text = context.snapshot();
-            Object parsed = Json.parse(text);
-            check(text.contains("\"gmm-snapshot\"") && parsed instanceof java.util.Map, "a gmm-snapshot");
-            same(1.0, ((java.util.Map<?, ?>) parsed).get("version"), "the version");
-            check(text.contains("1234567"), "the block's size");
+            check(text.startsWith("{") && text.trim().endsWith("}") && text.contains("\"gmm-snapshot\""),
+                "a gmm-snapshot");
+            check(text.replace(" ", "").contains("\"version\":1,"), "the version");
+            String block = "\"address\":\"0x" + Long.toHexString(buffer.address()) + "\",\"size\":1234567,";
+            check(text.contains(block), "the block's address and size");
             fails(Result.IO, () -> context.snapshot(piece -> false));
             same("from the writer", fails(IllegalArgumentException.class, () -> context.snapshot(piece -> {
                 throw new IllegalArgumentException("from the writer");
@@ -460,7 +466,8 @@ final class SmokeTest {
             context.traceEnd();
             fails(Result.UNBALANCED, context::traceEnd);
             ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(file)).order(ByteOrder.LITTLE_ENDIAN);
-            same("gmmtrace", new String(bytes.array(), 0, 8, StandardCharsets.US_ASCII), "the first bytes of the trace");
+            same(
+                "gmmtrace", new String(bytes.array(), 0, 8, StandardCharsets.US_ASCII), "the first bytes of the trace");
             same(1, bytes.getInt(8), "the version of the trace");
             List<String> events = new ArrayList<>();
             for (int chunk = 64; chunk < bytes.limit(); chunk += 32 + bytes.getInt(chunk + 4)) {
