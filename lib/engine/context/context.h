@@ -15,7 +15,7 @@
 #include "engine/limits/limits.h"
 #include "engine/limits/stats.h"
 #include "engine/limits/tag.h"
-#include "engine/pause/pause.h"
+#include "engine/pause/pauser.h"
 #include "engine/range/pin.h"
 #include "engine/space/core.h"
 #include "engine/trace/snapshot.h"
