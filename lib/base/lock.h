@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutexes without the C++ runtime. The order of all locks stands in lib/README.md.
+// Mutexes without the C++ runtime. The order of all locks stands in lib/engine/LOCKS.md.
 #ifndef GMM_BASE_LOCK_H
 #define GMM_BASE_LOCK_H
 

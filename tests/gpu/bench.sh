@@ -138,7 +138,8 @@ if [ -z "$fake" ] && [[ ${GMM_BENCH_ONLY:-pause} == *pause* ]]; then
   step 'host memory' 45 "$python" tests/gpu/grow_memory.py 72 40 && cat "$work/step.log"
 fi
 left=$((deadline - SECONDS - 30))
-"$python" tests/bench/figures.py run --backend cuda --bench "$build/tests/bench/gmm-bench" --peers "$peers" -o "$out/cuda.json" \
+"$python" tests/bench/figures.py run --backend cuda --bench "$build/tests/bench/gmm-bench" --peers "$peers" \
+  -o "$out/cuda.json" \
   --seconds "$left" --patience "${patience:-1}" ${fake:+--quick} ${GMM_BENCH_ONLY:+--only "$GMM_BENCH_ONLY"} 2>>"$log"
 status=$?
 [ ! -f "$out/cuda.json" ] || "$python" tests/bench/figures.py show "$out/cuda.json" >"$out/figures.md"

@@ -171,10 +171,16 @@ def test_choices():
     expect("the same of a static runtime",
            run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
     expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
-    expect("regions of threads alone", run(GMM, "run", "--regions", program("regions_user_static"), GMM_PRELOAD_REGION_SCOPE="thread"), 0)
-    for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"), ("GMM_PRELOAD", "device,,host", "off, on, regions"), ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
-                                   ("GMM_PRELOAD_KIND", "soft", "vmm or device"), ("TMS_INIT_ENABLE", "maybe", "1 or 0"), ("TMS_INIT_CPU_BACKUP_BACKEND", "tape", "pinned or mmap")):
-        expect(f"{variable}={value} is not taken for something", run(program("driver_user"), "entry", "forwarded", LD_PRELOAD=LIBRARY, **{variable: value}), 0,
+    expect("regions of threads alone",
+           run(GMM, "run", "--regions", program("regions_user_static"), GMM_PRELOAD_REGION_SCOPE="thread"), 0)
+    for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"),
+                                   ("GMM_PRELOAD", "device,,host", "off, on, regions"),
+                                   ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
+                                   ("GMM_PRELOAD_KIND", "soft", "vmm or device"),
+                                   ("TMS_INIT_ENABLE", "maybe", "1 or 0"),
+                                   ("TMS_INIT_CPU_BACKUP_BACKEND", "tape", "pinned or mmap")):
+        expect(f"{variable}={value} is not taken for something",
+               run(program("driver_user"), "entry", "forwarded", LD_PRELOAD=LIBRARY, **{variable: value}), 0,
                err=f"^gmm preload: {variable}={value} is unknown and ignored; set it to {takes}.*\n$")
 
 

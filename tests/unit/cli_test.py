@@ -78,9 +78,12 @@ def test_replay():
 def test_bad_traces(folder):
     long_line = "a 1 " + "9" * 200 + " 0\n"
     for name, text, message in [
-            ("empty", "", "empty"), ("words", "hello\n", ":1: the line is neither"), ("cut", "a 1 2\n", ":1: the line is neither"), ("rest", "a 0 1 0 0\n", ":1: the line is neither"),
-            ("negative", "a 0 -5 0\n", ":1: the line is neither"), ("huge", "a 0 99999999999999999999999 0\n", ":1: the line is neither"), ("zero", "a 0 0 0\n", "0 bytes"),
-            ("twice", "a 0 1 0\na 0 1 0\n", ":2: the block is allocated already"), ("unknown", "a 0 1 0\nf 1 0\n", ":2: the block is not allocated"),
+            ("empty", "", "empty"), ("words", "hello\n", ":1: the line is neither"),
+            ("cut", "a 1 2\n", ":1: the line is neither"), ("rest", "a 0 1 0 0\n", ":1: the line is neither"),
+            ("negative", "a 0 -5 0\n", ":1: the line is neither"),
+            ("huge", "a 0 99999999999999999999999 0\n", ":1: the line is neither"), ("zero", "a 0 0 0\n", "0 bytes"),
+            ("twice", "a 0 1 0\na 0 1 0\n", ":2: the block is allocated already"),
+            ("unknown", "a 0 1 0\nf 1 0\n", ":2: the block is not allocated"),
             ("long", long_line, ":1: the line is too long"), ("identifier", "a 99999999999 1 0\n", "above 50,000,000"),
             ("sum", f"a 0 {2**62 - 1} 0\na 1 {2**62 - 1} 0\n", "more bytes")]:
         path = folder / f"{name}.trace"
@@ -132,7 +135,8 @@ def test_binary_traces(folder):
 
     whole = traced.read_bytes()
     (folder / "cut.trace").write_bytes(whole[:-40])
-    expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0, err="incomplete: its end is missing.* 8 bytes")
+    expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0,
+           err="incomplete: its end is missing.* 8 bytes")
     for name, data, message in [
             ("only a header", whole[:64], "trace is empty"),
             ("a cut header", whole[:63], "byte 63: the file ends in its header"),

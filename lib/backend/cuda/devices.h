@@ -63,8 +63,7 @@ class Devices {
   // The failure of an operation that the device lacks. `attribute` is the driver's name of what is missing.
   Status lacks(Device device, const char *operation, const char *attribute) const;
 
-  // --- Contexts: one that fits is current for the life of the guard
-  // ---------------------------------------------------
+  // --- Contexts: one that fits is current for the life of the guard ----------------------------------------------
   Status enter(ContextGuard &guard, Device device);              // the device's primary context
   Status enter_any(ContextGuard &guard);                         // any context, for calls that name no device
   Status enter_owner(ContextGuard &guard, const void *address);  // the context that owns the memory

@@ -78,10 +78,11 @@ class BackupStore {
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
   static BackupTotals totals(const KeptContents &kept);
-  // What is kept of the extent is wrong or wanted no more, and its views end. Nothing may be kept. The caller holds the lock of
-  // the extent's heap.
+  // What is kept of the extent is wrong or wanted no more, and its views end. Nothing may be kept. The caller holds the
+  // lock of the extent's heap.
   void forget(Extent &extent);
-  // The same for a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its neighbours'.
+  // The same for a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its
+  // neighbours'.
   void forget(Extent &extent, ByteRange range);
 
   // Returns page-locked memory and a backup file that keep nothing to the system. Returns the bytes of memory. Does not

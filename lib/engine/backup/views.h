@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views: copies of kept contents in one piece, which gmm_backup_map() lends to the program until the block is resumed or freed.
+// Views: copies of kept contents in one piece, which gmm_backup_map() lends to the program until the block is resumed
+// or freed.
 #ifndef GMM_ENGINE_BACKUP_VIEWS_H
 #define GMM_ENGINE_BACKUP_VIEWS_H
 

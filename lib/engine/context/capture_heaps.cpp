@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capture heaps: made at the first allocation in a capture, ended when graph and blocks are gone. See engine/heap/capture.h.
+// Capture heaps: made at the first allocation in a capture, ended when graph and blocks are gone. See
+// engine/heap/capture.h.
 #include "engine/context/context.h"
 #include "engine/heap/capture.h"
 
 namespace gmm {
-
-CaptureHeaps::~CaptureHeaps() {
-  while (Retired *memory = retired) {
-    retired = memory->next;
-    allocator.deallocate(memory, sizeof(gmm_heap));
-  }
-}
 
 // *out: the capture heap, kept from ending until leave_capture(); NULL when the stream is in no capture after all.
 Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
@@ -31,10 +25,8 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the heap of a graph capture.");
   HeapOptions options = parent.options();
   options.capture = capture.id;
-  CaptureHeaps::Retired *memory = captures.retired;
-  if (memory != nullptr) captures.retired = memory->next;
   gmm_heap *heap = nullptr;
-  GMM_TRY(make_heap_in(memory, options, GMM_NO_LIMIT, &heap));
+  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
   heap->parent = &parent;
   heap->heap.quotas().each[5] = &parent.own_quota();
   heap->users.store(1, std::memory_order_relaxed);
@@ -77,10 +69,7 @@ void Context::end_capture_heap(gmm_heap *heap) {
     ended.failures += totals.failures;
   }
   if (heap->graph != nullptr) heap->graph->release();
-  heap->magic = 0;
-  // A reader without a lock (gmm_query of an address that is just being freed) may still look at the heap: its memory stays a heap's.
-  heap->~gmm_heap();
-  captures.retired = ::new (static_cast<void *>(heap)) CaptureHeaps::Retired{captures.retired};
+  retire(heap);
 }
 
 void Context::collect_ended_captures(bool patient) {

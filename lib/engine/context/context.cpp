@@ -39,7 +39,8 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       trace(core),
       pauser(core, backups, heaps, tags),
       ipc(core, heaps),
-      decommit(core, heaps) {}
+      decommit(core, heaps),
+      retired_heaps_(allocator, sizeof(gmm_heap), alignof(gmm_heap)) {}
 
 Status Context::check(const Context *context) {
   if (__builtin_expect(context == nullptr, 0))
@@ -147,7 +148,6 @@ void Context::end() {
     core.backend->destroy();
   }
   magic = 0;
-  free_buried();
   if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
   gmm_context *self = static_cast<gmm_context *>(this);
@@ -196,11 +196,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
   if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
-  return make_heap_in(nullptr, options, limit, out);
-}
-
-Status Context::make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out) {
-  if (memory == nullptr) memory = core.allocator.allocate(sizeof(gmm_heap), alignof(gmm_heap));
+  void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
   gmm_heap *heap = ::new (memory) gmm_heap(core, backups, options, this);
   heap->heap.own_quota().set_limit(limit);
@@ -232,24 +228,14 @@ Status Context::end_heap(gmm_heap *heap) {
   // Only now: a heap that is busy keeps the contents of its paused blocks.
   pauser.forget(heap->heap);
   if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
-  bury(heap);
+  retire(heap);
   return Status();
 }
 
-void Context::bury(gmm_heap *heap) {
+void Context::retire(gmm_heap *heap) {
   heap->magic = 0;
   heap->~gmm_heap();
-  LockGuard guard(buried_mutex_);
-  gmm_heap *&place = buried_[buried_count_++ % kBuried];
-  if (place != nullptr) core.allocator.deallocate(place, sizeof(gmm_heap));
-  place = heap;
-}
-
-void Context::free_buried() {
-  for (gmm_heap *&heap : buried_) {
-    if (heap != nullptr) core.allocator.deallocate(heap, sizeof(gmm_heap));
-    heap = nullptr;
-  }
+  retired_heaps_.retire(heap);
 }
 
 // --- Alloc and free --------------------------------------------------------------------------------------------------
@@ -336,8 +322,8 @@ Status Context::allocate_after_failure(Status failure, Heap &heap, uint64_t size
   return Status();
 }
 
-// Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits for the fill, as it
-// synchronises the device between that and the unmapping.
+// Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits
+// for the fill, as it synchronises the device between that and the unmapping.
 Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused) {
   Backend &backend = *core.backend;
   if (heap.options().kind != Kind::kVmm) return backend.fill(heap.options().device, stream, memory, 0, size);
@@ -347,7 +333,7 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
   return *paused ? Status() : backend.fill(heap.options().device, stream, memory, 0, size);
 }
 
-// --- Giving back ---------------------------------------------------------------------------------------------------------
+// --- Giving back -------------------------------------------------------------------------------------------------
 
 Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   *bytes = 0;

@@ -7,6 +7,7 @@
 #include <gmm/memory.h>
 #include <gmm/stream.h>
 
+#include "base/retired_memory.h"
 #include "engine/heap/block.h"
 #include "engine/heap/decommit.h"
 #include "engine/heap/heap.h"
@@ -54,15 +55,9 @@ struct gmm_event {
 namespace gmm {
 
 struct CaptureHeaps {
-  explicit CaptureHeaps(const HostAllocator &host_allocator) : allocator(host_allocator), heaps(host_allocator) {}
-  ~CaptureHeaps();
-  const HostAllocator allocator;
+  explicit CaptureHeaps(const HostAllocator &allocator) : heaps(allocator) {}
   Mutex mutex;  // before every other lock of the context
   Vector<gmm_heap *> heaps;
-  struct Retired {
-    Retired *next;
-  };
-  Retired *retired = nullptr;        // memory of heaps that ended, for the next ones
   std::atomic<uint64_t> seen{0};     // graphs that had ended at the last look
   std::atomic<uint32_t> pending{0};  // ended heaps that still held something then
 };
@@ -90,6 +85,7 @@ class Context {
   Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   // The same when cached_alloc() has failed already: it is not tried again before the trim.
   Status allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out);
+  // NOT_SUPPORTED for a kind that the device does not have.
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
   Status reset();
@@ -126,8 +122,6 @@ class Context {
   void begin_trace();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
-  // In memory that a heap had before; NULL: from the allocator.
-  Status make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out);
   // Trims and asks the handler until the allocation succeeds or neither helps. `status` is the first failure.
   Status trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                         void **out);
@@ -140,21 +134,17 @@ class Context {
   Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
 
-  // Who asks about an address takes no lock and may just have read which heap it belonged to: the memory of the heaps that ended
-  // last stays as it is.
-  void bury(gmm_heap *heap);
-  void free_buried();
-  static constexpr uint32_t kBuried = 256;
+  // A thread that asks about an address without a lock may just have read which heap it belonged to.
+  void retire(gmm_heap *heap);
 
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_;
-  Mutex buried_mutex_;
-  uint64_t buried_count_ = 0;
-  gmm_heap *buried_[kBuried] = {};
+  RetiredMemory retired_heaps_;
   std::atomic<uint32_t> trim_pending_{0};
 };
 
-// Opens what was asked for, or, for AUTO, cuda when a driver and a device answer, else host. The one place that names backends.
+// Opens what was asked for, or, for AUTO, cuda when a driver and a device answer, else host. The one place that names
+// backends.
 Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator, const Log &log, Backend **out);
 
 }  // namespace gmm

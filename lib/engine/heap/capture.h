@@ -1,9 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocation on a stream that is being captured into a graph.
 //
-// A graph runs later, and many times, on the addresses that it was captured with. So an allocation in a capture is served by a capture
-// heap, a heap of its own for each heap and capture (engine/context/capture_heaps.cpp). Its memory is given to nobody outside of the capture and never
-// back to the driver while the graph, or an executable made from it, lives. The driver tells that end through a user object of the graph.
+// A graph runs later, and many times, on the addresses that it was captured with. So a capture heap serves an
+// allocation on a captured stream: one heap for each heap and capture id (engine/context/capture_heaps.cpp). It gives
+// memory to nobody outside the capture. While the graph or an executable made from it lives, the heap holds even its
+// free memory in place: no trim, no move of extents, no drop at a pause. Frees find the heap by the page map, as they
+// find any heap.
+//
+// Detection. may_be_captured() compares the stream with FastFields::last_uncaptured, which is all ones where nothing
+// can be captured: on the host backend, and with GMM_CONTEXT_NO_CAPTURE. Then it asks the driver.
+//
+// Life. A CUDA user object of the graph holds a GraphLife. The driver's callback sets a mark and counts; it takes no
+// lock. Context::collect_ended_captures() reads the count before growth, at a trim, for statistics and at an allocation
+// in a capture.
+//
+// Events. gmm records nothing on a captured stream, and asks again after a record, as another thread may have begun a
+// capture in between. Nobody asks a captured event how far it is before it is recorded anew. Streams of one capture
+// take no memory from each other.
+//
+// Capture mode. Every driver call that a capture forbids runs in the relaxed mode of the thread (CaptureGuard).
 #ifndef GMM_ENGINE_HEAP_CAPTURE_H
 #define GMM_ENGINE_HEAP_CAPTURE_H
 
@@ -14,8 +29,8 @@
 
 namespace gmm {
 
-// Whether a graph lives. Shared with the driver, which may let go of it after the context, even after the program's host
-// allocator: it comes from malloc.
+// Whether a graph lives. Shared with the driver, which may let go of it after the context, even after the program's
+// host allocator: it comes from malloc.
 class GraphLife {
  public:
   // With one reference; NULL without host memory.
@@ -34,8 +49,8 @@ class GraphLife {
   std::atomic<bool> over_{false};
 };
 
-// Whether an allocation must be asked about: one comparison where no stream of the heap's backend can be captured, and for the
-// default stream, which never is. A driver call otherwise.
+// Whether an allocation must be asked about: one comparison where no stream of the heap's backend can be captured, and
+// for the default stream, which never is. A driver call otherwise.
 inline bool may_be_captured(const Heap &heap, gmm_stream stream) {
   return __builtin_expect(reinterpret_cast<uintptr_t>(stream) > heap.fast.last_uncaptured, 0) &&
          heap.backend().may_be_capturing(heap.options().device, stream);

@@ -61,7 +61,7 @@ class Heap {
   Quotas &quotas() { return quotas_; }
   Quota &own_quota() { return own_quota_; }
 
-  // --- Blocks; each call takes the lock -------------------------------------------------------------
+  // --- Blocks; each call takes the lock --------------------------------------------------------------------------
   // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
   Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
                     uint32_t *count);
@@ -88,7 +88,7 @@ class Heap {
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
 
-  // --- Memory back to the driver ------------------------------------------------------------------
+  // --- Memory back to the driver ---------------------------------------------------------------------------------
   // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a stream may
   // free memory; else only where that is done.
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
@@ -102,7 +102,7 @@ class Heap {
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
 
-  // --- Idle memory, for engine/decommit (heap_idle.cpp); one thread at a time -----------------------------------------
+  // --- Idle memory, for engine/decommit (heap_idle.cpp); one thread at a time ------------------------------------
   // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing with the heap for
   // the age, as far as nobody must be waited for. Returns how many bytes were free during the whole age and may go.
   uint64_t look_for_idle(uint64_t now, uint64_t age);
@@ -110,7 +110,7 @@ class Heap {
   // one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being captured.
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
-  // --- Thread caches ----------------------------------------------------------------------------------
+  // --- Thread caches ---------------------------------------------------------------------------------------------
   // Empties every thread's cache of this heap, and what is between them, into the heap. wait: also what per-thread streams of other threads freed, for
   // which nobody else can record an event: the device is waited for, which can fail.
   Status drain_caches(bool wait);
@@ -142,7 +142,7 @@ class Heap {
   TransferCache transfers{*this};
   Mutex mutex;
 
-  // --- For features, with `mutex` held -------------------------------------------------------------------
+  // --- For features, with `mutex` held ---------------------------------------------------------------------------
   List<Region, HeapRegions> &regions() { return regions_; }
   // Calls fn(Span &) for every span of a region in address order.
   template <typename Fn>
@@ -153,7 +153,7 @@ class Heap {
     }
   }
 
-  // --- For the pauser (heap_pause.cpp), with `mutex` held -------------------------------------------------------
+  // --- For the pauser (heap_pause.cpp), with `mutex` held --------------------------------------------------------
   // Takes the free memory of a region out of use, or puts it back.
   void detach(Region &region);
   void attach(Region &region);

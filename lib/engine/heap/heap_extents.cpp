@@ -12,7 +12,7 @@ void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
 }  // namespace
 
-// --- Cutting free runs at extents -----------------------------------------------------------------------
+// --- Cutting free runs at extents --------------------------------------------------------------------------------
 
 Status Heap::cut_extent(const Extent &extent, Span *run, Cut *out) {
   *out = Cut{};
@@ -47,7 +47,7 @@ void Heap::make_hole(Span *span) {
   list_hole(span);
 }
 
-// --- Backing a hole -----------------------------------------------------------------------------------------
+// --- Backing a hole ----------------------------------------------------------------------------------------------
 
 // Maps the handle at the start of the hole; *place is still unbacked and in no list. A failure changes nothing.
 Status Heap::map_at_hole(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place) {
@@ -210,7 +210,7 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
     move(extents.size() - 1);
 }
 
-// --- Going ------------------------------------------------------------------------------------------------------
+// --- Going -------------------------------------------------------------------------------------------------------
 
 // One extent out of a free run that is in no list; what is left of the run before it is listed, *rest is what follows, unlisted.
 Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes held from the driver, counted against limits: exact under concurrency, touched only when a heap grows or shrinks.
+// Bytes held from the driver, counted against limits: exact under concurrency, touched only when a heap grows or
+// shrinks.
 #ifndef GMM_ENGINE_LIMITS_QUOTA_H
 #define GMM_ENGINE_LIMITS_QUOTA_H
 

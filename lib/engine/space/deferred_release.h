@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver refused to take back. It is kept, and offered again at every trim and at the end of the context, so that
-// a refusal loses nothing.
+// What the driver refused to take back. It is kept, and offered again at every trim and at the end of the context, so
+// that a refusal loses nothing.
 #ifndef GMM_ENGINE_SPACE_DEFERRED_RELEASE_H
 #define GMM_ENGINE_SPACE_DEFERRED_RELEASE_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free runs of a heap by size: best fit with two-level bins, after TLSF (Masmano et al., 2004), but searching a bin for its
-// best entry, since one run too large costs more here than a few links.
+// Free runs of a heap by size: best fit with two-level bins, after TLSF (Masmano et al., 2004), but searching a bin for
+// its best entry, since one run too large costs more here than a few links.
 #ifndef GMM_ENGINE_SPACE_FREE_RUNS_H
 #define GMM_ENGINE_SPACE_FREE_RUNS_H
 
@@ -19,13 +19,15 @@ class FreeRuns {
   void insert(Span *run);
   void remove(Span *run);
 
-  // The smallest run found that holds `count` granules at `alignment`, whose streams are all in `allowed`; NULL for none.
+  // The smallest run found that holds `count` granules at `alignment`, whose streams are all in `allowed`; NULL for
+  // none.
   Span *best_fit(uint64_t count, uint64_t alignment, uint64_t allowed);
   uint64_t bytes() const { return bytes_; }
-  // Of the regions that are free whole, where a region goes as a whole; else all, since neighbours freed on different streams may
-  // hold an extent together.
+  // Of the regions that are free whole, where a region goes as a whole; else all, since neighbours freed on different
+  // streams may hold an extent together.
   uint64_t releasable() const { return releasable_; }
-  // Called when a run was taken and what is left of it is back in the list; between the two, fewer bytes are listed than free.
+  // Called when a run was taken and what is left of it is back in the list; between the two, fewer bytes are listed
+  // than free.
   void note_low() {
     if (releasable_ < low_) low_ = releasable_;
   }

@@ -8,7 +8,8 @@ namespace {
 
 __extension__ typedef unsigned __int128 Bits;  // one a granule of a page
 
-// Large sparse arrays come from the system as zero pages that cost nothing until touched; the program's allocator is for objects.
+// Large sparse arrays come from the system as zero pages that cost nothing until touched; the program's allocator is
+// for objects.
 void *map_zeroed(uint64_t size) {
   void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
@@ -60,7 +61,8 @@ bool PageMap::add_table(uintptr_t address) {
   return true;
 }
 
-// The granules from `first` to before `past` of one page. starts: the range begins at `first`, and not in a page before.
+// The granules from `first` to before `past` of one page. starts: the range begins at `first`, and not in a page
+// before.
 inline void PageMap::set_in_table(Table *table, uint32_t first, uint32_t past, Span *span, bool starts, bool each) {
   static_assert(kTableSize == 128);
   // Below 128 each, as a shift by the width of the type is undefined.

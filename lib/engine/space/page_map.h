@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page map: a radix tree from addresses to spans and extents, read without a lock.
 //
-// Three levels over 48-bit addresses: 32 GiB, 2 MiB, and, where a 2 MiB page holds several spans, 16 KiB granules.
-// A page that lies in one span whole needs no third level. In a table one bit a granule says where a span starts, and a granule
-// without one belongs to the start before it: so a large block costs one entry a page, not one a granule. Only live spans are
-// entered: what is free or unbacked is found by its neighbours, and a free changes nothing here. Slabs mark every granule, as
-// their blocks are looked up most. Writers hold the lock of the heap that owns the page; leaves and tables are added by
-// compare-and-swap and stay until the map goes.
+// Three levels over 48-bit addresses: 32 GiB, 2 MiB, and, where a 2 MiB page holds several spans, 16 KiB granules. A
+// page that lies in one span whole needs no third level. In a table one bit a granule says where a span starts, and a
+// granule without one belongs to the start before it: so a large block costs one entry a page, not one a granule. Only
+// live spans are entered: what is free or unbacked is found by its neighbours, and a free changes nothing here. Slabs
+// mark every granule, as their blocks are looked up most. Writers hold the lock of the heap that owns the page; leaves
+// and tables are added by compare-and-swap and stay until the map goes.
 //
-// A lookup of a live block is stable while its neighbours change: they touch entries and bits of their own granules only.
+// A lookup of a live block is stable while its neighbours change: they touch entries and bits of their own granules
+// only.
 #ifndef GMM_ENGINE_SPACE_PAGE_MAP_H
 #define GMM_ENGINE_SPACE_PAGE_MAP_H
 
@@ -31,7 +32,8 @@ class PageMap {
   // False when there is no memory.
   [[nodiscard]] bool init();
 
-  // The live span that covers this address; where none does, any other or NULL. The caller checks that it covers the address and is live.
+  // The live span that covers this address; where none does, any other or NULL. The caller checks that it covers the
+  // address and is live.
   Span *find(const void *address) const {
     const Page *page = page_of(reinterpret_cast<uintptr_t>(address));
     if (page == nullptr) return nullptr;
@@ -55,8 +57,8 @@ class PageMap {
     return end % kPage == 0 || has_table(end - 1) || add_table(end - 1);
   }
 
-  // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been prepared.
-  // Of what was set before, what overlaps the range is lost, also outside of it.
+  // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been
+  // prepared. Of what was set before, what overlaps the range is lost, also outside of it.
   void set(uintptr_t base, uint64_t size, Span *span);
   // The same, with an entry a granule, for a range in which lookups come often.
   void set_each(uintptr_t base, uint64_t size, Span *span);

@@ -3,11 +3,12 @@
 //
 //   Region   addresses that may be coalesced: one reservation (VMM), or one driver allocation (other kinds)
 //   Extent   physical memory in a region: one handle (VMM), or the whole allocation
-//   Span     a run of granules; spans tile a region without gaps, each linked to its neighbours. A slab of small blocks, one large block, a free run, or unbacked addresses.
+//   Span     a run of granules; spans tile a region without gaps, each linked to its neighbours. A slab of small
+//   blocks, one large block, a free run, or unbacked addresses.
 //
-// All of it is written under the heap's lock. Readers without the lock (query, free) find a span through the page
-// map and check that it covers the address: spans are never returned to the system while the context lives, so a stale pointer
-// reads a span that has another meaning now, never foreign memory.
+// All of it is written under the heap's lock. Readers without the lock (query, free) find a span through the page map
+// and check that it covers the address: spans are never returned to the system while the context lives, so a stale
+// pointer reads a span that has another meaning now, never foreign memory.
 #ifndef GMM_ENGINE_SPACE_SPAN_H
 #define GMM_ENGINE_SPACE_SPAN_H
 
@@ -36,11 +37,13 @@ struct Span;
 struct HeapRegions;
 struct SpanOrder;  // free runs by size, slabs by class
 
-// Whether blocks of a VMM extent can be used. Extents of other kinds are active for as long as they live. The pauser changes
-// it with the heap's lock held, and during a resume with its ready lock held too.
+// Whether blocks of a VMM extent can be used. Extents of other kinds are active for as long as they live. The pauser
+// changes it with the heap's lock held, and during a resume with its ready lock held too.
 //
-//   kActive -- pause unmaps --> kUnmapped -- pause commits --> kPaused -- resume fills --> kRestored -- resume commits --> kActive
-//                                                         kRestored -- gmm_resume_wait() tells a caller --> kPromised --> kActive
+//   kActive -- pause unmaps --> kUnmapped -- pause commits --> kPaused -- resume fills --> kRestored -- resume commits
+//   --> kActive
+//                                                         kRestored -- gmm_resume_wait() tells a caller --> kPromised
+//                                                         --> kActive
 enum class ExtentState : uint32_t {
   kActive,
   kUnmapped,  // the pages have the contents: a pause is under way, or one that failed could not map them again
@@ -54,8 +57,8 @@ struct IdleMark {
   uint64_t free_since = 0, look = 0, extent_id = 0;
 };
 
-// The one record of physical memory, which several rooms share. heap/ writes all of it but `importers` and `id`, which exports
-// change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to (backup/).
+// The one record of physical memory, which several rooms share. heap/ writes all of it but `importers` and `id`, which
+// exports change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to (backup/).
 struct Extent : Link<RegionExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
@@ -124,8 +127,8 @@ struct alignas(64) Span : Link<SpanOrder> {
   uint64_t stamp = 0;        // and when it was freed (StreamOrder::stamp())
   Span *before = nullptr;    // the spans around it in its region, NULL at the region's ends; under the heap's lock
   Span *after = nullptr;
-  // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans use the first: they end the
-  // span without padding, and SlabSpan adds the rest.
+  // Bytes asked for, 0 when the block is free. Slabs have kMaxSlabBlocks of them, other spans use the first: they end
+  // the span without padding, and SlabSpan adds the rest.
   static constexpr uint32_t kOwnSlots = 2;
   std::atomic<uint64_t> slots[kOwnSlots] = {};
 

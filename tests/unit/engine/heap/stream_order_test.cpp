@@ -240,7 +240,8 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
   EXPECT_EQ(order.known_streams(), 2u);
 }
 
-// Found by the stress test: nobody else can record an event for that stream, and what it had freed stayed with the heap for ever.
+// Found by the stress test: nobody else can record an event for that stream, and what it had freed stayed with the heap
+// for ever.
 TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver) {
   for (const bool waited_for : {true, false}) {
     const StreamKey key{GMM_STREAM_PER_THREAD, waited_for ? 5u : 6u};
