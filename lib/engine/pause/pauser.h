@@ -42,7 +42,7 @@
 // Locks, in their order: mutex_, which every operation but wait_ready() holds to its end; HeapSet::mutex, while heaps
 // are selected; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h).
 //
-// Callers: context/ticket.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
+// Callers: context/transition.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
 // forget() and clear() when a heap or the context ends.
 #ifndef GMM_ENGINE_PAUSE_PAUSER_H
 #define GMM_ENGINE_PAUSE_PAUSER_H

@@ -82,7 +82,7 @@ class Paused {
   std::vector<Block> blocks;
 };
 
-TEST(Pause, PhysicalMemoryGoesAndContentsComeBack) {
+TEST(Pauser, PhysicalMemoryGoesAndContentsComeBack) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
     Paused test(contents);
     const uint64_t held = test.info().active_bytes;
@@ -105,7 +105,7 @@ TEST(Pause, PhysicalMemoryGoesAndContentsComeBack) {
 }
 
 // What is allocated during a pause lies in addresses of its own, which do not pile up.
-TEST(Pause, ManyPausesReserveNoMoreAddresses) {
+TEST(Pauser, ManyPausesReserveNoMoreAddresses) {
   Paused test;
   const auto cycle = [&] {
     uint64_t bytes = 0;
@@ -123,7 +123,7 @@ TEST(Pause, ManyPausesReserveNoMoreAddresses) {
   test.check_heaps();
 }
 
-TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
+TEST(Pauser, BlocksMayBeFreedAndMadeMeanwhile) {
   Paused test;
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
@@ -152,7 +152,7 @@ TEST(Pause, BlocksMayBeFreedAndMadeMeanwhile) {
 
 // A resume gives up the addresses of dedicated blocks that were freed meanwhile, and another heap may get them before
 // the contents of the others are copied back.
-TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
+TEST(Pauser, AddressesThatWentToAnotherHeapAreLeftAlone) {
   Paused test;
   Heap &heap = *test.owned[0];
   constexpr uint64_t kSize = uint64_t{8} << 20;
@@ -179,7 +179,7 @@ TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
   EXPECT_TRUE(other.close(true).ok());
 }
 
-TEST(Pause, EverythingFreedMeanwhileGoesBackAtTheResume) {
+TEST(Pauser, EverythingFreedMeanwhileGoesBackAtTheResume) {
   Paused test;
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
@@ -197,7 +197,7 @@ TEST(Pause, EverythingFreedMeanwhileGoesBackAtTheResume) {
 }
 
 // One backend operation fails, for every operation of a pause: everything stays as it was, and a retry works.
-TEST(Pause, TheKthFailureOfAPauseChangesNothing) {
+TEST(Pauser, TheKthFailureOfAPauseChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_DROP}) {
     for (uint64_t k = 1;; ++k) {
       Paused test(contents);
@@ -227,7 +227,7 @@ TEST(Pause, TheKthFailureOfAPauseChangesNothing) {
   }
 }
 
-TEST(Pause, TheKthFailureOfAResumeChangesNothing) {
+TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
     for (uint64_t k = 1;; ++k) {
       Paused test(contents);
@@ -257,7 +257,7 @@ TEST(Pause, TheKthFailureOfAResumeChangesNothing) {
 }
 
 // The driver refuses, and refuses what would undo it: nothing is lost, and a resume makes it whole.
-TEST(Pause, AFailureThatCannotBeUndoneIsMendedByAResume) {
+TEST(Pauser, AFailureThatCannotBeUndoneIsMendedByAResume) {
   Paused test;
   const uint64_t held = test.info().active_bytes;
   uint64_t bytes = 0;
@@ -278,7 +278,7 @@ TEST(Pause, AFailureThatCannotBeUndoneIsMendedByAResume) {
   test.check_contents();
 }
 
-TEST(Pause, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
+TEST(Pauser, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
   Paused test(GMM_CONTENTS_DROP);
   uint64_t bytes = 0;
   test.engine.backend->refuse(1, "release", true);
@@ -293,7 +293,7 @@ TEST(Pause, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
   test.check_heaps();
 }
 
-TEST(Pause, AForgottenHeapStartsAnew) {
+TEST(Pauser, AForgottenHeapStartsAnew) {
   Paused test;
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
