@@ -23,8 +23,7 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
       options_(options),
       free_(options.kind != Kind::kVmm),
       streams_(core.backend, options.device, core.allocator),
-      uses_(core.allocator),
-      kept_aside_(core.allocator),
+      uses_(core, streams_),
       unsettled_(core.allocator),
       kept_for_graph_(options.capture != 0) {
   quotas_.each[4] = &own_quota_;
@@ -136,7 +135,7 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
   LockGuard guard(mutex);
   *out = nullptr;
   if (back_count != 0) {
-    const uint64_t bit = note_frees(key);
+    const uint64_t bit = bit_of_free(key);
     growth_.freed();
     for (uint32_t i = 0; i < back_count; ++i) put_back_large(span_of_large(back[i].slot), bit);
   }
@@ -231,22 +230,8 @@ void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   }
 }
 
-// The bit for memory that a stream frees now; 0 when nothing queued may use it any more.
-uint64_t Heap::note_frees(StreamKey key) {
-  const bool per_thread = key.stream == GMM_STREAM_PER_THREAD;
-  if (per_thread && key.thread != current_thread_id()) return 0;
-  const uint64_t bit = streams_.bit_of(key);
-  if (bit != 0 && !per_thread) {
-    streams_.note_free_on_last();
-    return bit;
-  }
-  MessageGuard keep;
-  if (bit != 0 && streams_.note_frees(key).ok()) return bit;
-  // No memory to remember the stream, or no event: wait for it once.
-  if (core_.backend->stream_synchronize(options_.device, key.stream).ok()) return 0;
-  core_.log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
-                  last_message());
-  return bit;
+uint64_t Heap::bit_of_free(StreamKey key) {
+  return streams_.bit_of_free(key, key.stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0, core_.log);
 }
 
 void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
@@ -256,7 +241,7 @@ void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
 
 void Heap::put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key) {
   if (count == 0) return;
-  const uint64_t bit = note_frees(key);
+  const uint64_t bit = bit_of_free(key);
   growth_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
@@ -268,103 +253,34 @@ void Heap::end_thread(uint64_t thread) {
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  const StreamKey key{stream, current_thread_id()};
-  if (streams_.bit_of(key) == 0 || !uses_.push_back(Use{block.block, key, 0}))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
-  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
-  return Status();
+  return uses_.record(block, StreamKey{stream, current_thread_id()});
 }
 
-Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
-  for (const Use &use : uses_) {
-    if (use.block != block.block || use.exported == 0) continue;
-    *id = use.exported;
-    return Status();
-  }
-  if (!uses_.push_back(Use{block.block, StreamKey{}, *id}))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
-  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
-  return Status();
-}
-
-void Heap::export_anew(const void *block, uint64_t old_id, uint64_t id) {
-  for (Use &use : uses_)
-    if (use.block == block && use.exported == old_id) use.exported = id;
-}
-
-bool Heap::exported_as(const void *block, uint64_t id) const {
-  for (const Use &use : uses_)
-    if (use.block == block && use.exported == id) return true;
-  return false;
-}
-
-bool Heap::has_importers(const CacheEntry &entry) {
-  const Span *span = core_.page_map.find(entry.block);
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(entry.block);
-  for (uintptr_t at = begin, end = begin + span->block_bytes(); at < end;) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr) return false;
-    if (extent->importers.load(std::memory_order_acquire) != 0) return true;
-    at = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
-  }
-  return false;
-}
-
-Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
-  const uint64_t thread = current_thread_id();
+Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held) {
   bool other_thread = false;
   {
     LockGuard guard(mutex);
-    for (const Use &use : uses_)
-      if (use.block == block.block && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread)
-        other_thread = true;
+    other_thread = uses_.used_by_other_threads(block.block, key.thread);
   }
-  // Only its own thread can name a per-thread stream, so only the whole device can be waited for; without the lock, as a callback may free memory.
+  // Only its own thread can name a per-thread stream, so only the whole device can be waited for. The heap waits without
+  // its lock, as a callback may free memory.
   if (other_thread) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
-  uint64_t bits = 0;
-  bool exported = false;
-  for (const Use &use : uses_) {
-    if (use.block != block.block) continue;
-    exported = exported || use.exported != 0;
-    if (use.exported == 0 && !(other_thread && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread))
-      bits |= note_frees(use.key);
-  }
-  *kept = exported && has_importers(block);
-  if ((*kept || bits != 0) && !kept_aside_.reserve(kept_aside_.size() + 1))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep a block aside that others still use.");
-  const Status behind = streams_.put_behind(key, bits);
-  // In a graph capture nothing waits for another stream: the block keeps the marks of all.
-  const bool capturing = behind.code() == GMM_ERROR_CAPTURING;
-  if (!behind.ok() && !capturing) return behind;
-  if (capturing) *kept = true;
-  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key, note_frees(key) != 0, capturing ? bits : 0});
-  for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].block == block.block) uses_.erase_unordered(i);
-  return Status();
+  return uses_.order_after(block, key, other_thread, held);
 }
 
-void Heap::free_kept_aside() {
+void Heap::free_held_for_importers() {
   LockGuard guard(mutex);
-  for (uint64_t i = kept_aside_.size(); i-- > 0;) {
-    const KeptAside kept = kept_aside_[i];
-    if (has_importers(kept.entry)) continue;
-    kept_aside_.erase_unordered(i);
-    put_back_one(kept.entry, kept.uses | (kept.ordered ? streams_.bit_of(kept.key) : 0));  // noted when it was freed
-  }
+  uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
 Status Heap::forget_stream(gmm_stream stream) {
   GMM_TRY(drain_caches(false));
   LockGuard guard(mutex);
   // Nothing may name the stream again, whichever bit it had.
-  for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].exported == 0 && uses_[i].key.stream == stream) uses_.erase_unordered(i);
-  for (KeptAside &kept : kept_aside_)
-    if (kept.key.stream == stream) kept.ordered = false;
   const uint64_t bit = streams_.forget(stream);
+  uses_.forget_stream(stream, bit);
   if (bit == 0) return Status();
-  for (KeptAside &kept : kept_aside_) kept.uses &= ~bit;
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   return Status();
@@ -384,7 +300,6 @@ Status Heap::reset() {
   }
   LockGuard guard(mutex);
   uses_.clear();
-  kept_aside_.clear();
   unsettled_.clear();
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {

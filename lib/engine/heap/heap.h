@@ -14,6 +14,7 @@
 
 #include "base/lock.h"
 #include "engine/backup/store.h"
+#include "engine/heap/block_uses.h"
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/low_water.h"
@@ -75,15 +76,15 @@ class Heap {
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
   // The block is exported under *id, or was already: then *id becomes the known one. With `mutex` held.
-  Status mark_exported(const CacheEntry &block, uint64_t *id);
+  Status mark_exported(const CacheEntry &block, uint64_t *id) { return uses_.mark_exported(block, id); }
   // Exported under another id from now on. With `mutex` held.
-  void export_anew(const void *block, uint64_t old_id, uint64_t id);
+  void export_anew(const void *block, uint64_t old_id, uint64_t id) { uses_.export_anew(block, old_id, id); }
   // Whether the live block at this address was exported under this id. With `mutex` held.
-  bool exported_as(const void *block, uint64_t id) const;
-  // At the free of such a block: puts `key` behind those streams. *kept: importers hold its memory, and the heap keeps it aside
-  // until free_kept_aside() finds them gone.
-  Status settle_uses(const CacheEntry &block, StreamKey key, bool *kept);
-  void free_kept_aside();
+  bool exported_as(const void *block, uint64_t id) const { return uses_.exported_as(block, id); }
+  // At the free of such a block, on a stream `key` of the calling thread: puts that stream behind those that use the block.
+  // *held: importers have its memory, and the heap holds the block until free_held_for_importers() finds them gone.
+  Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
+  void free_held_for_importers();
   Status forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
@@ -194,6 +195,7 @@ class Heap {
   bool is_done(const Span *span) const {
     return span->streams == 0 || streams_.done(span->streams, span->stamp) == span->streams;
   }
+  uint64_t bit_of_free(StreamKey key);
   void put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key);
   void put_back_one(const CacheEntry &entry, uint64_t bit);
   void put_back_large(Span *span, uint64_t bit);
@@ -288,27 +290,13 @@ class Heap {
   uint32_t spares_ = 0;
   GrowthPolicy growth_;
   StreamOrder streams_;
+  BlockUses uses_;
   List<Region, HeapRegions> regions_;
   List<Span, SpanOrder> slabs_[kSmallClasses];  // with free blocks
   List<Span, SpanOrder> dedicated_;             // free dedicated blocks that wait for their streams
   List<Span, SpanOrder> holes_;                 // unbacked addresses, those of paused regions too
-  struct Use {
-    void *block;
-    StreamKey key;
-    uint64_t exported;  // the export's id; 0: a stream's use
-  };
-  struct KeptAside {
-    CacheEntry entry;
-    StreamKey key;
-    bool ordered;   // false: nothing is queued that may use it
-    uint64_t uses;  // bits of further streams
-  };
-  bool has_importers(const CacheEntry &entry);
-  uint64_t note_frees(StreamKey key);
-  void note_peak(uint64_t live);  // with caches_mutex held
-  Vector<Use> uses_;
-  Vector<KeptAside> kept_aside_;
-  Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
+  void note_peak(uint64_t live);                // with caches_mutex held
+  Vector<CacheEntry> unsettled_;                // freed by per-thread streams that could not be waited for
   // Bytes of a slab behind its last block: held, in no block, and free again with the slab.
   static uint64_t slab_tail(const Span &slab) {
     return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();

@@ -179,7 +179,7 @@ Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
 Status Heap::close(bool force) {
   const Status drained = drain_caches(true);
   if (!force) GMM_TRY(drained);
-  free_kept_aside();
+  free_held_for_importers();
   // Without a lock, as a callback in a stream may free memory; and without host memory, of which there may be none.
   if (!force) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
