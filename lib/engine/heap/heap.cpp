@@ -21,6 +21,7 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
     : core_(core),
       backups_(backups),
       options_(options),
+      slabs_(core, this),
       free_(options.kind != Kind::kVmm),
       streams_(core.backend, options.device, core.allocator),
       uses_(core, streams_),
@@ -45,51 +46,18 @@ Heap::~Heap() {
 
 Status Heap::init() { return HeapRegistry::add(this); }
 
-Span *Heap::find_slab(uint32_t class_index, uint64_t allowed) {
-  // A slab that other streams freed into is passed over; far down the list it is not worth the search.
-  constexpr uint32_t kSearch = 16;
-  uint32_t looked = 0;
-  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch;
-       slab = slabs_[class_index].next(slab), ++looked)
-    if ((slab->streams & ~allowed) == 0) return slab;
-  return nullptr;
-}
-
 Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out) {
   Span *run = nullptr;
   *out = nullptr;
   GMM_TRY(find_run(slab_granules(class_index), kGranule, key, effort, &run));
   if (run == nullptr) return Status();
-  SlabSpan *slab = core_.slabs.take();
+  Span *slab = slabs_.make(class_index, *run);
   if (slab == nullptr) {
     free_run(run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a slab.");
   }
-  const uint32_t blocks = slab_blocks(class_index);
-  const uint64_t size = small_class_size(class_index);
-  slab->region = run->region;
-  slab->heap.store(this, std::memory_order_relaxed);
-  slab->base.store(run->begin(), std::memory_order_relaxed);
-  slab->size.store(run->bytes(), std::memory_order_relaxed);
-  slab->block_size.store(static_cast<uint32_t>(size), std::memory_order_relaxed);
-  slab->reciprocal.store(slab_reciprocal(class_index), std::memory_order_relaxed);
-  slab->block_count.store(blocks, std::memory_order_relaxed);
-  slab->class_index = class_index;
-  slab->slot_shift.store(0, std::memory_order_relaxed);
-  slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
-  slab->streams = run->streams;
-  slab->stamp = run->stamp;
-  if (!slab->is_slab_object) slab->is_slab_object = true;  // the free of a stale pointer may read it meanwhile
-  for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
-  slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
-  slab->state.store(SpanState::kSlab, std::memory_order_release);
   link_between(run->before, slab, run->after);
-  core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
-  ++slab->region->live_spans;
-  slab_tails_ += slab_tail(*slab);
   end_span(run);
-  slabs_[class_index].push_front(slab);
-  slab->listed = true;
   *out = slab;
   return Status();
 }
@@ -101,13 +69,13 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
   const uint64_t bit = streams_.bit_of(key);
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   while (*count < wanted) {
-    Span *slab = find_slab(class_index, streams_.own_bit(key));
+    Span *slab = slabs_.find(class_index, streams_.own_bit(key));
     if (slab == nullptr) {
       // What there is will do; a further slab is made for a first block only.
       if (*count != 0) break;
       GMM_TRY(new_slab(class_index, key, Effort::kNoGrowth, &slab));
       if (slab == nullptr && effort == Effort::kGrow) {
-        slab = slabs_[class_index].front();
+        slab = slabs_.first(class_index);
         if (slab != nullptr && streams_.put_behind(key, slab->streams).ok())
           order_behind(slab, bit);
         else
@@ -115,16 +83,7 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
       }
       if (slab == nullptr) break;
     }
-    while (*count < wanted && slab->free_blocks != 0) {
-      const uint32_t index = static_cast<uint32_t>(std::countr_zero(slab->free_blocks));
-      slab->free_blocks &= slab->free_blocks - 1;
-      out[(*count)++] = CacheEntry{reinterpret_cast<void *>(slab->block(index)), &slab->slot(index)};
-    }
-    if (slab->free_blocks == 0) {
-      List<Span, SpanOrder>::remove(slab);
-      slab->listed = false;
-      slab->streams = 0;
-    }
+    *count += slabs_.take(slab, wanted - *count, out + *count);
   }
   growth_.took(*count * small_class_size(class_index));
   return Status();
@@ -188,24 +147,16 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
 }
 
 Span *Heap::retire_slab(Span *slab) {
-  if (slab->listed) {
-    List<Span, SpanOrder>::remove(slab);
-    slab->listed = false;
-  }
   Span *run = new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
   // Without host memory the slab stays a slab: nothing is lost, it serves its class again.
   if (run == nullptr) {
-    if (slab->region->paused.load(std::memory_order_relaxed) == 0) {
-      slabs_[slab->class_index].push_back(slab);
-      slab->listed = true;
-    }
+    slabs_.list_last(slab);
     return slab;
   }
   run->streams = slab->streams;
   run->stamp = slab->stamp;
+  slabs_.retire(slab);
   link_between(slab->before, run, slab->after);
-  --slab->region->live_spans;
-  if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
   end_span(slab);
   return free_run(run);
 }
@@ -220,14 +171,8 @@ void Heap::put_back_large(Span *span, uint64_t bit) {
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
-  span->free_blocks |= uint64_t{1} << span->index_of(reinterpret_cast<uintptr_t>(entry.block));
   order_behind(span, span->streams | bit);
-  if (static_cast<uint32_t>(std::popcount(span->free_blocks)) == span->block_count.load(std::memory_order_relaxed)) {
-    retire_slab(span);
-  } else if (!span->listed && span->region->paused.load(std::memory_order_relaxed) == 0) {
-    slabs_[span->class_index].push_front(span);
-    span->listed = true;
-  }
+  if (slabs_.put_back(span, entry.block)) retire_slab(span);
 }
 
 uint64_t Heap::bit_of_free(StreamKey key) {
@@ -284,6 +229,12 @@ Status Heap::forget_stream(gmm_stream stream) {
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   return Status();
+}
+
+uint64_t Heap::free_bytes() {
+  uint64_t bytes = free_.bytes() + slabs_.free_bytes();
+  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) bytes += run->bytes();
+  return bytes;
 }
 
 Status Heap::reset() {

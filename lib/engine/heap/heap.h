@@ -18,6 +18,7 @@
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/low_water.h"
+#include "engine/heap/slabs.h"
 #include "engine/heap/stream_order.h"
 #include "engine/heap/transfer_cache.h"
 #include "engine/limits/quota.h"
@@ -199,9 +200,9 @@ class Heap {
   void put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key);
   void put_back_one(const CacheEntry &entry, uint64_t bit);
   void put_back_large(Span *span, uint64_t bit);
-  Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
+  uint64_t free_bytes();  // in slabs and free runs, not in caches
   void list_hole(Span *hole);
 
   // heap_grow.cpp: regions and memory from the driver
@@ -283,6 +284,7 @@ class Heap {
   const HeapOptions options_;
   Quotas quotas_;
   Quota own_quota_;
+  Slabs slabs_;
   FreeRuns free_;
   // Spans that ended, for the next, linked by `after`: blocks that come and go need one or two each time, and the pool has a lock.
   static constexpr uint32_t kSpares = 32;
@@ -292,18 +294,12 @@ class Heap {
   StreamOrder streams_;
   BlockUses uses_;
   List<Region, HeapRegions> regions_;
-  List<Span, SpanOrder> slabs_[kSmallClasses];  // with free blocks
-  List<Span, SpanOrder> dedicated_;             // free dedicated blocks that wait for their streams
-  List<Span, SpanOrder> holes_;                 // unbacked addresses, those of paused regions too
-  void note_peak(uint64_t live);                // with caches_mutex held
-  Vector<CacheEntry> unsettled_;                // freed by per-thread streams that could not be waited for
-  // Bytes of a slab behind its last block: held, in no block, and free again with the slab.
-  static uint64_t slab_tail(const Span &slab) {
-    return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
-  }
+  List<Span, SpanOrder> dedicated_;  // free dedicated blocks that wait for their streams
+  List<Span, SpanOrder> holes_;      // unbacked addresses, those of paused regions too
+  void note_peak(uint64_t live);     // with caches_mutex held
+  Vector<CacheEntry> unsettled_;     // freed by per-thread streams that could not be waited for
   // Live bytes when they were last added up, and the most of them: written with caches_mutex held.
   std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
-  uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   bool kept_for_graph_;  // a graph may use free memory too
   uint64_t look_ = 0;    // how often look_for_idle() looked

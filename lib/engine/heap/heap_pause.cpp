@@ -10,10 +10,7 @@ void Heap::detach(Region &region) {
     if (span.is(SpanState::kFree)) {
       unlist_run(&span);
     } else if (span.is(SpanState::kSlab)) {
-      slab_tails_ -= slab_tail(span);
-      if (!span.listed) return;
-      List<Span, SpanOrder>::remove(&span);
-      span.listed = false;
+      slabs_.detach(&span);
     }
   });
 }
@@ -25,10 +22,7 @@ void Heap::attach(Region &region) {
     if (span.is(SpanState::kFree)) {
       list_run(&span);
     } else if (span.is(SpanState::kSlab)) {
-      slab_tails_ += slab_tail(span);
-      if (span.free_blocks == 0) return;
-      slabs_[span.class_index].push_front(&span);
-      span.listed = true;
+      slabs_.attach(&span);
     }
   });
 }

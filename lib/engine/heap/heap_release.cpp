@@ -227,7 +227,7 @@ Status Heap::close(bool force) {
     end_region(region);
     if (options_.kind != Kind::kVmm) core_.deferred_release.deallocate(*core_.backend, allocation);
   }
-  slab_tails_ = 0;
+  slabs_.clear();
   return Status();
 }
 
