@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slabs and blocks: see heap_runs.cpp for free runs, heap_grow.cpp for memory from the driver.
+// Blocks in and out: see runs.h for free runs, slabs.h for small blocks, heap_grow.cpp for memory from the driver.
 #include "engine/heap/heap.h"
 
 #include <cstddef>
@@ -21,12 +21,12 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
     : core_(core),
       backups_(backups),
       options_(options),
+      runs_(core, this, options.kind != Kind::kVmm),
       slabs_(core, this),
-      free_(options.kind != Kind::kVmm),
       streams_(core.backend, options.device, core.allocator),
       uses_(core, streams_),
       unsettled_(core.allocator),
-      kept_for_graph_(options.capture != 0) {
+      held_for_graph_(options.capture != 0) {
   quotas_.each[4] = &own_quota_;
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
@@ -36,15 +36,35 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
   end_caches(*this);
-  while (spare_ != nullptr) {
-    Span *span = spare_;
-    spare_ = span->after;
-    core_.spans.put(span);
-  }
   streams_.clear();
 }
 
 Status Heap::init() { return HeapRegistry::add(this); }
+
+Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
+  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  // What other streams are done with is as good as own, and merges with it.
+  if (streams_.known_streams() > 1 && growth_.may_ask()) clear_done_streams();
+  if (Span *run = runs_.free().best_fit(count, alignment, own)) return runs_.carve(run, count, alignment, out);
+  *out = nullptr;
+  if (effort == Effort::kNoGrowth) return Status();
+  if (streams_.known_streams() > 1 && clear_done_streams())
+    if (Span *run = runs_.free().best_fit(count, alignment, own)) return runs_.carve(run, count, alignment, out);
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    if (pass == 1) runs_.merge_all(true);
+    Span *run = runs_.free().best_fit(count, alignment, ~uint64_t{0});
+    if (run == nullptr) continue;
+    MessageGuard keep;
+    // A refusal (graph capture) is no failure: the heap grows instead.
+    if (!streams_.put_behind(key, run->streams).ok()) continue;
+    order_behind(run, bit);
+    return runs_.carve(run, count, alignment, out);
+  }
+  Span *run = nullptr;
+  GMM_TRY(grow(count, alignment, key, &run));
+  return runs_.carve(run, count, alignment, out);
+}
 
 Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out) {
   Span *run = nullptr;
@@ -53,11 +73,10 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   if (run == nullptr) return Status();
   Span *slab = slabs_.make(class_index, *run);
   if (slab == nullptr) {
-    free_run(run);
+    runs_.make_free(run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a slab.");
   }
-  link_between(run->before, slab, run->after);
-  end_span(run);
+  runs_.replace(run, slab);
   *out = slab;
   return Status();
 }
@@ -147,7 +166,7 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
 }
 
 Span *Heap::retire_slab(Span *slab) {
-  Span *run = new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
+  Span *run = runs_.new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
   // Without host memory the slab stays a slab: nothing is lost, it serves its class again.
   if (run == nullptr) {
     slabs_.list_last(slab);
@@ -156,16 +175,15 @@ Span *Heap::retire_slab(Span *slab) {
   run->streams = slab->streams;
   run->stamp = slab->stamp;
   slabs_.retire(slab);
-  link_between(slab->before, run, slab->after);
-  end_span(slab);
-  return free_run(run);
+  runs_.replace(slab, run);
+  return runs_.make_free(run);
 }
 
 void Heap::put_back_large(Span *span, uint64_t bit) {
   if (fast.has_paused.load(std::memory_order_relaxed) != 0) forget_freed(*span);
   --span->region->live_spans;
   order_behind(span, bit);
-  free_run(span);
+  runs_.make_free(span);
 }
 
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
@@ -226,16 +244,12 @@ Status Heap::forget_stream(gmm_stream stream) {
   const uint64_t bit = streams_.forget(stream);
   uses_.forget_stream(stream, bit);
   if (bit == 0) return Status();
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   return Status();
 }
 
-uint64_t Heap::free_bytes() {
-  uint64_t bytes = free_.bytes() + slabs_.free_bytes();
-  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) bytes += run->bytes();
-  return bytes;
-}
+uint64_t Heap::free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
@@ -252,7 +266,7 @@ Status Heap::reset() {
   LockGuard guard(mutex);
   uses_.clear();
   unsettled_.clear();
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
+  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {
       if (span->live()) {
         const uint32_t blocks = span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1;
@@ -262,12 +276,12 @@ Status Heap::reset() {
           span = retire_slab(span);
         } else {
           --region->live_spans;
-          span = free_run(span);
+          span = runs_.make_free(span);
         }
       } else if (span->is(SpanState::kFree)) {
-        unlist_run(span);
+        runs_.unlist(span);
         span->streams = 0;  // the devices were waited for
-        span = free_run(span);
+        span = runs_.make_free(span);
       }
     }
   }

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The central heap of one device, kind and tag: what the thread caches are filled from and empty into.
 //
-// Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and the end of a
-// region grows in place; other kinds have a region for each driver allocation. Spans tile every region (engine/space/span.h).
-// Physical memory: extents grow with the heap, since the driver's cost follows the number of handles, and are moved to other
-// addresses when nothing fits the holes that they left (engine/heap/growth.h). Before a heap grows, in this order: thread caches come back, memory
-// freed on other streams is put behind the wanting stream, free neighbours of different streams are merged, and free extents whose work is done are
-// moved (VMM) or go back to the driver.
+// Its parts, each an object under the heap's lock:
+//   Runs         regions, the spans that tile them, free runs and holes   engine/heap/runs.h
+//   Slabs        spans that hold blocks of one small class                engine/heap/slabs.h
+//   StreamOrder  which streams' queued work may still use free memory     engine/heap/stream_order.h
+//   BlockUses    further streams and exports of live blocks               engine/heap/block_uses.h
+// GrowthPolicy (engine/heap/growth.h) says how much memory a heap takes and when it moves some.
+//
+// Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and
+// the end of a region grows in place. Other kinds have a region for each driver allocation.
+// Physical memory: extents grow with the heap, since the driver's cost follows the number of handles. Extents are moved to
+// other addresses when nothing fits the holes that they left. Before a heap grows, in this order:
+//   1. thread caches come back;
+//   2. memory freed on other streams is put behind the wanting stream;
+//   3. free neighbours of different streams are merged;
+//   4. free extents whose work is done are moved (VMM) or go back to the driver.
 #ifndef GMM_ENGINE_HEAP_HEAP_H
 #define GMM_ENGINE_HEAP_HEAP_H
 
@@ -18,12 +27,12 @@
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/low_water.h"
+#include "engine/heap/runs.h"
 #include "engine/heap/slabs.h"
 #include "engine/heap/stream_order.h"
 #include "engine/heap/transfer_cache.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
-#include "engine/space/free_runs.h"
 
 namespace gmm {
 
@@ -96,10 +105,10 @@ class Heap {
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
-  // The graph is gone that a capture heap kept its memory for: from here on free memory may go.
+  // The graph is gone that a capture heap held its memory for: from here on free memory may go.
   void end_of_graph() {
     LockGuard guard(mutex);
-    kept_for_graph_ = false;
+    held_for_graph_ = false;
   }
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
@@ -145,7 +154,7 @@ class Heap {
   Mutex mutex;
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
-  List<Region, HeapRegions> &regions() { return regions_; }
+  List<Region, HeapRegions> &regions() { return runs_.regions(); }
   // Calls fn(Span &) for every span of a region in address order.
   template <typename Fn>
   void for_each_span(Region &region, Fn fn) {
@@ -171,22 +180,8 @@ class Heap {
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
 
  private:
-  // heap_runs.cpp: tiling
-  Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
-  void end_span(Span *span);
-  bool split(Span *run, uint64_t first_bytes, Span **rest);
-  static void link_between(Span *before, Span *span, Span *after);
-  Span *merge(Span *first, Span *second);
-  Span *cut_front(Span *run, uint64_t bytes);
-  Span *free_run(Span *run);
-  void merge_all(bool any_streams);
-  void merge_region(Region &region, bool any_streams);
-  Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
-  Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
-  void list_run(Span *run);
-  void unlist_run(Span *run);
-
   // heap.cpp: slabs and blocks
+  Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   Status new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out);
   // Free memory that may be used once this stream got to where it is now.
   void order_behind(Span *span, uint64_t bit) {
@@ -203,7 +198,6 @@ class Heap {
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
   uint64_t free_bytes();  // in slabs and free runs, not in caches
-  void list_hole(Span *hole);
 
   // heap_grow.cpp: regions and memory from the driver
   Status grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out);
@@ -240,10 +234,9 @@ class Heap {
   };
   Status cut_extent(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);
-  void make_hole(Span *span);
   Status map_at_hole(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place);
   void unmap_at_hole(Fill *fill, Span *place);
-  void settle_extent(Fill *fill, Span *place, Extent *extent);
+  void bind_extent(Fill *fill, Span *place, Extent *extent);
   Status add_extent(Fill *fill, uint64_t size);
   Status add_extents(Fill *fill, uint64_t bytes, uint64_t block);
   Status move_extent(Extent *extent, Fill *fill);
@@ -271,7 +264,7 @@ class Heap {
   template <typename Fn>
   void for_each_releasable(Fn fn);
   Status wait_for_free();
-  bool settle_free();
+  bool clear_done_streams();
   Status release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
   void drop_span(Span *span);
   Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
@@ -284,24 +277,17 @@ class Heap {
   const HeapOptions options_;
   Quotas quotas_;
   Quota own_quota_;
+  Runs runs_;
   Slabs slabs_;
-  FreeRuns free_;
-  // Spans that ended, for the next, linked by `after`: blocks that come and go need one or two each time, and the pool has a lock.
-  static constexpr uint32_t kSpares = 32;
-  Span *spare_ = nullptr;
-  uint32_t spares_ = 0;
   GrowthPolicy growth_;
   StreamOrder streams_;
   BlockUses uses_;
-  List<Region, HeapRegions> regions_;
-  List<Span, SpanOrder> dedicated_;  // free dedicated blocks that wait for their streams
-  List<Span, SpanOrder> holes_;      // unbacked addresses, those of paused regions too
-  void note_peak(uint64_t live);     // with caches_mutex held
-  Vector<CacheEntry> unsettled_;     // freed by per-thread streams that could not be waited for
+  void note_peak(uint64_t live);  // with caches_mutex held
+  Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
   // Live bytes when they were last added up, and the most of them: written with caches_mutex held.
   std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
   uint64_t extent_count_ = 0;
-  bool kept_for_graph_;  // a graph may use free memory too
+  bool held_for_graph_;  // a graph may use free memory too
   uint64_t look_ = 0;    // how often look_for_idle() looked
   LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
   uint64_t paused_ = 0;
