@@ -100,7 +100,7 @@ void Context::collect_ended_captures(bool patient) {
     heap->heap.end_of_graph();
     // What cannot go now is asked again at the next occasion, until the heap is empty.
     heap->heap.drain_caches(false).ignore();
-    heap->heap.free_kept_aside();
+    heap->heap.free_held_for_importers();
     uint64_t released = 0;
     heap->heap.release_free(UINT64_MAX, false, &released).ignore();
     if (heap->heap.totals().extents != 0) continue;

@@ -341,7 +341,7 @@ Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   collect_ended_captures(true);
   const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
     GMM_TRY(heap.drain_caches(true));
-    heap.free_kept_aside();
+    heap.free_held_for_importers();
     return heap.release_free(UINT64_MAX, true, bytes);
   });
   collect_ended_captures(true);

@@ -169,11 +169,7 @@ HeapTotals Heap::totals() {
   totals.peak_held = own_quota_.peak();
   totals.paused = paused_;
   totals.extents = extent_count_;
-  totals.free_bytes += free_.bytes() + slab_tails_;
-  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) totals.free_bytes += run->bytes();
-  for (auto &slabs : slabs_)
-    for (Span *slab = slabs.front(); slab != nullptr; slab = slabs.next(slab))
-      totals.free_bytes += static_cast<uint64_t>(std::popcount(slab->free_blocks)) * slab->block_bytes();
+  totals.free_bytes += free_bytes();
   return totals;
 }
 

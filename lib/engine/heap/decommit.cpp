@@ -141,7 +141,7 @@ bool Decommit::round_of(uint64_t index, uint64_t now, uint64_t age, bool *refuse
   if (exists) {
     Heap &heap = *heaps_.heaps[index];
     serial = heap.fast.serial;
-    heap.free_kept_aside();
+    heap.free_held_for_importers();
     may_go = heap.look_for_idle(now, age);
   }
   heaps_.mutex.unlock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slabs and blocks: see heap_runs.cpp for free runs, heap_grow.cpp for memory from the driver.
+// Blocks in and out: see runs.h for free runs, slabs.h for small blocks, heap_grow.cpp for memory from the driver.
 #include "engine/heap/heap.h"
 
 #include <cstddef>
@@ -21,12 +21,12 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
     : core_(core),
       backups_(backups),
       options_(options),
-      free_(options.kind != Kind::kVmm),
+      runs_(core, this, options.kind != Kind::kVmm),
+      slabs_(core, this),
       streams_(core.backend, options.device, core.allocator),
-      uses_(core.allocator),
-      kept_aside_(core.allocator),
+      uses_(core, streams_),
       unsettled_(core.allocator),
-      kept_for_graph_(options.capture != 0) {
+      held_for_graph_(options.capture != 0) {
   quotas_.each[4] = &own_quota_;
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
@@ -36,24 +36,34 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
   end_caches(*this);
-  while (spare_ != nullptr) {
-    Span *span = spare_;
-    spare_ = span->after;
-    core_.spans.put(span);
-  }
   streams_.clear();
 }
 
 Status Heap::init() { return HeapRegistry::add(this); }
 
-Span *Heap::find_slab(uint32_t class_index, uint64_t allowed) {
-  // A slab that other streams freed into is passed over; far down the list it is not worth the search.
-  constexpr uint32_t kSearch = 16;
-  uint32_t looked = 0;
-  for (Span *slab = slabs_[class_index].front(); slab != nullptr && looked < kSearch;
-       slab = slabs_[class_index].next(slab), ++looked)
-    if ((slab->streams & ~allowed) == 0) return slab;
-  return nullptr;
+Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
+  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  // What other streams are done with is as good as own, and merges with it.
+  if (streams_.known_streams() > 1 && growth_.may_ask()) clear_done_streams();
+  if (Span *run = runs_.free().best_fit(count, alignment, own)) return runs_.carve(run, count, alignment, out);
+  *out = nullptr;
+  if (effort == Effort::kNoGrowth) return Status();
+  if (streams_.known_streams() > 1 && clear_done_streams())
+    if (Span *run = runs_.free().best_fit(count, alignment, own)) return runs_.carve(run, count, alignment, out);
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    if (pass == 1) runs_.merge_all(true);
+    Span *run = runs_.free().best_fit(count, alignment, ~uint64_t{0});
+    if (run == nullptr) continue;
+    MessageGuard keep;
+    // A refusal (graph capture) is no failure: the heap grows instead.
+    if (!streams_.put_behind(key, run->streams).ok()) continue;
+    order_behind(run, bit);
+    return runs_.carve(run, count, alignment, out);
+  }
+  Span *run = nullptr;
+  GMM_TRY(grow(count, alignment, key, &run));
+  return runs_.carve(run, count, alignment, out);
 }
 
 Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out) {
@@ -61,36 +71,12 @@ Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span *
   *out = nullptr;
   GMM_TRY(find_run(slab_granules(class_index), kGranule, key, effort, &run));
   if (run == nullptr) return Status();
-  SlabSpan *slab = core_.slabs.take();
+  Span *slab = slabs_.make(class_index, *run);
   if (slab == nullptr) {
-    free_run(run);
+    runs_.make_free(run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a slab.");
   }
-  const uint32_t blocks = slab_blocks(class_index);
-  const uint64_t size = small_class_size(class_index);
-  slab->region = run->region;
-  slab->heap.store(this, std::memory_order_relaxed);
-  slab->base.store(run->begin(), std::memory_order_relaxed);
-  slab->size.store(run->bytes(), std::memory_order_relaxed);
-  slab->block_size.store(static_cast<uint32_t>(size), std::memory_order_relaxed);
-  slab->reciprocal.store(slab_reciprocal(class_index), std::memory_order_relaxed);
-  slab->block_count.store(blocks, std::memory_order_relaxed);
-  slab->class_index = class_index;
-  slab->slot_shift.store(0, std::memory_order_relaxed);
-  slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
-  slab->streams = run->streams;
-  slab->stamp = run->stamp;
-  if (!slab->is_slab_object) slab->is_slab_object = true;  // the free of a stale pointer may read it meanwhile
-  for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
-  slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
-  slab->state.store(SpanState::kSlab, std::memory_order_release);
-  link_between(run->before, slab, run->after);
-  core_.page_map.set_each(slab->begin(), slab->bytes(), slab);
-  ++slab->region->live_spans;
-  slab_tails_ += slab_tail(*slab);
-  end_span(run);
-  slabs_[class_index].push_front(slab);
-  slab->listed = true;
+  runs_.replace(run, slab);
   *out = slab;
   return Status();
 }
@@ -102,13 +88,13 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
   const uint64_t bit = streams_.bit_of(key);
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   while (*count < wanted) {
-    Span *slab = find_slab(class_index, streams_.own_bit(key));
+    Span *slab = slabs_.find(class_index, streams_.own_bit(key));
     if (slab == nullptr) {
       // What there is will do; a further slab is made for a first block only.
       if (*count != 0) break;
       GMM_TRY(new_slab(class_index, key, Effort::kNoGrowth, &slab));
       if (slab == nullptr && effort == Effort::kGrow) {
-        slab = slabs_[class_index].front();
+        slab = slabs_.first(class_index);
         if (slab != nullptr && streams_.put_behind(key, slab->streams).ok())
           order_behind(slab, bit);
         else
@@ -116,16 +102,7 @@ Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint
       }
       if (slab == nullptr) break;
     }
-    while (*count < wanted && slab->free_blocks != 0) {
-      const uint32_t index = static_cast<uint32_t>(std::countr_zero(slab->free_blocks));
-      slab->free_blocks &= slab->free_blocks - 1;
-      out[(*count)++] = CacheEntry{reinterpret_cast<void *>(slab->block(index)), &slab->slot(index)};
-    }
-    if (slab->free_blocks == 0) {
-      List<Span, SpanOrder>::remove(slab);
-      slab->listed = false;
-      slab->streams = 0;
-    }
+    *count += slabs_.take(slab, wanted - *count, out + *count);
   }
   growth_.took(*count * small_class_size(class_index));
   return Status();
@@ -136,7 +113,7 @@ Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort
   LockGuard guard(mutex);
   *out = nullptr;
   if (back_count != 0) {
-    const uint64_t bit = note_frees(key);
+    const uint64_t bit = bit_of_free(key);
     growth_.freed();
     for (uint32_t i = 0; i < back_count; ++i) put_back_large(span_of_large(back[i].slot), bit);
   }
@@ -189,64 +166,35 @@ Status Heap::take_dedicated(uint64_t size, Span **out) {
 }
 
 Span *Heap::retire_slab(Span *slab) {
-  if (slab->listed) {
-    List<Span, SpanOrder>::remove(slab);
-    slab->listed = false;
-  }
-  Span *run = new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
+  Span *run = runs_.new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
   // Without host memory the slab stays a slab: nothing is lost, it serves its class again.
   if (run == nullptr) {
-    if (slab->region->paused.load(std::memory_order_relaxed) == 0) {
-      slabs_[slab->class_index].push_back(slab);
-      slab->listed = true;
-    }
+    slabs_.list_last(slab);
     return slab;
   }
   run->streams = slab->streams;
   run->stamp = slab->stamp;
-  link_between(slab->before, run, slab->after);
-  --slab->region->live_spans;
-  if (slab->region->paused.load(std::memory_order_relaxed) == 0) slab_tails_ -= slab_tail(*slab);
-  end_span(slab);
-  return free_run(run);
+  slabs_.retire(slab);
+  runs_.replace(slab, run);
+  return runs_.make_free(run);
 }
 
 void Heap::put_back_large(Span *span, uint64_t bit) {
   if (fast.has_paused.load(std::memory_order_relaxed) != 0) forget_freed(*span);
   --span->region->live_spans;
   order_behind(span, bit);
-  free_run(span);
+  runs_.make_free(span);
 }
 
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
-  span->free_blocks |= uint64_t{1} << span->index_of(reinterpret_cast<uintptr_t>(entry.block));
   order_behind(span, span->streams | bit);
-  if (static_cast<uint32_t>(std::popcount(span->free_blocks)) == span->block_count.load(std::memory_order_relaxed)) {
-    retire_slab(span);
-  } else if (!span->listed && span->region->paused.load(std::memory_order_relaxed) == 0) {
-    slabs_[span->class_index].push_front(span);
-    span->listed = true;
-  }
+  if (slabs_.put_back(span, entry.block)) retire_slab(span);
 }
 
-// The bit for memory that a stream frees now; 0 when nothing queued may use it any more.
-uint64_t Heap::note_frees(StreamKey key) {
-  const bool per_thread = key.stream == GMM_STREAM_PER_THREAD;
-  if (per_thread && key.thread != current_thread_id()) return 0;
-  const uint64_t bit = streams_.bit_of(key);
-  if (bit != 0 && !per_thread) {
-    streams_.note_free_on_last();
-    return bit;
-  }
-  MessageGuard keep;
-  if (bit != 0 && streams_.note_frees(key).ok()) return bit;
-  // No memory to remember the stream, or no event: wait for it once.
-  if (core_.backend->stream_synchronize(options_.device, key.stream).ok()) return 0;
-  core_.log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
-                  last_message());
-  return bit;
+uint64_t Heap::bit_of_free(StreamKey key) {
+  return streams_.bit_of_free(key, key.stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0, core_.log);
 }
 
 void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
@@ -256,7 +204,7 @@ void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
 
 void Heap::put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key) {
   if (count == 0) return;
-  const uint64_t bit = note_frees(key);
+  const uint64_t bit = bit_of_free(key);
   growth_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
@@ -268,107 +216,40 @@ void Heap::end_thread(uint64_t thread) {
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  const StreamKey key{stream, current_thread_id()};
-  if (streams_.bit_of(key) == 0 || !uses_.push_back(Use{block.block, key, 0}))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember that another stream uses the block.");
-  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
-  return Status();
+  return uses_.record(block, StreamKey{stream, current_thread_id()});
 }
 
-Status Heap::mark_exported(const CacheEntry &block, uint64_t *id) {
-  for (const Use &use : uses_) {
-    if (use.block != block.block || use.exported == 0) continue;
-    *id = use.exported;
-    return Status();
-  }
-  if (!uses_.push_back(Use{block.block, StreamKey{}, *id}))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember an export.");
-  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
-  return Status();
-}
-
-void Heap::export_anew(const void *block, uint64_t old_id, uint64_t id) {
-  for (Use &use : uses_)
-    if (use.block == block && use.exported == old_id) use.exported = id;
-}
-
-bool Heap::exported_as(const void *block, uint64_t id) const {
-  for (const Use &use : uses_)
-    if (use.block == block && use.exported == id) return true;
-  return false;
-}
-
-bool Heap::has_importers(const CacheEntry &entry) {
-  const Span *span = core_.page_map.find(entry.block);
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(entry.block);
-  for (uintptr_t at = begin, end = begin + span->block_bytes(); at < end;) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr) return false;
-    if (extent->importers.load(std::memory_order_acquire) != 0) return true;
-    at = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
-  }
-  return false;
-}
-
-Status Heap::settle_uses(const CacheEntry &block, StreamKey key, bool *kept) {
-  const uint64_t thread = current_thread_id();
+Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held) {
   bool other_thread = false;
   {
     LockGuard guard(mutex);
-    for (const Use &use : uses_)
-      if (use.block == block.block && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread)
-        other_thread = true;
+    other_thread = uses_.used_by_other_threads(block.block, key.thread);
   }
-  // Only its own thread can name a per-thread stream, so only the whole device can be waited for; without the lock, as a callback may free memory.
+  // Only its own thread can name a per-thread stream, so only the whole device can be waited for. The heap waits without
+  // its lock, as a callback may free memory.
   if (other_thread) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
-  uint64_t bits = 0;
-  bool exported = false;
-  for (const Use &use : uses_) {
-    if (use.block != block.block) continue;
-    exported = exported || use.exported != 0;
-    if (use.exported == 0 && !(other_thread && use.key.stream == GMM_STREAM_PER_THREAD && use.key.thread != thread))
-      bits |= note_frees(use.key);
-  }
-  *kept = exported && has_importers(block);
-  if ((*kept || bits != 0) && !kept_aside_.reserve(kept_aside_.size() + 1))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep a block aside that others still use.");
-  const Status behind = streams_.put_behind(key, bits);
-  // In a graph capture nothing waits for another stream: the block keeps the marks of all.
-  const bool capturing = behind.code() == GMM_ERROR_CAPTURING;
-  if (!behind.ok() && !capturing) return behind;
-  if (capturing) *kept = true;
-  if (*kept) kept_aside_.push_back_reserved(KeptAside{block, key, note_frees(key) != 0, capturing ? bits : 0});
-  for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].block == block.block) uses_.erase_unordered(i);
-  return Status();
+  return uses_.order_after(block, key, other_thread, held);
 }
 
-void Heap::free_kept_aside() {
+void Heap::free_held_for_importers() {
   LockGuard guard(mutex);
-  for (uint64_t i = kept_aside_.size(); i-- > 0;) {
-    const KeptAside kept = kept_aside_[i];
-    if (has_importers(kept.entry)) continue;
-    kept_aside_.erase_unordered(i);
-    put_back_one(kept.entry, kept.uses | (kept.ordered ? streams_.bit_of(kept.key) : 0));  // noted when it was freed
-  }
+  uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
 Status Heap::forget_stream(gmm_stream stream) {
   GMM_TRY(drain_caches(false));
   LockGuard guard(mutex);
   // Nothing may name the stream again, whichever bit it had.
-  for (uint64_t i = uses_.size(); i-- > 0;)
-    if (uses_[i].exported == 0 && uses_[i].key.stream == stream) uses_.erase_unordered(i);
-  for (KeptAside &kept : kept_aside_)
-    if (kept.key.stream == stream) kept.ordered = false;
   const uint64_t bit = streams_.forget(stream);
+  uses_.forget_stream(stream, bit);
   if (bit == 0) return Status();
-  for (KeptAside &kept : kept_aside_) kept.uses &= ~bit;
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region))
     for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
   return Status();
 }
+
+uint64_t Heap::free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
@@ -384,9 +265,8 @@ Status Heap::reset() {
   }
   LockGuard guard(mutex);
   uses_.clear();
-  kept_aside_.clear();
   unsettled_.clear();
-  for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region)) {
+  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {
       if (span->live()) {
         const uint32_t blocks = span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1;
@@ -396,12 +276,12 @@ Status Heap::reset() {
           span = retire_slab(span);
         } else {
           --region->live_spans;
-          span = free_run(span);
+          span = runs_.make_free(span);
         }
       } else if (span->is(SpanState::kFree)) {
-        unlist_run(span);
+        runs_.unlist(span);
         span->streams = 0;  // the devices were waited for
-        span = free_run(span);
+        span = runs_.make_free(span);
       }
     }
   }

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The central heap of one device, kind and tag: what the thread caches are filled from and empty into.
 //
-// Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and the end of a
-// region grows in place; other kinds have a region for each driver allocation. Spans tile every region (engine/space/span.h).
-// Physical memory: extents grow with the heap, since the driver's cost follows the number of handles, and are moved to other
-// addresses when nothing fits the holes that they left (engine/heap/growth.h). Before a heap grows, in this order: thread caches come back, memory
-// freed on other streams is put behind the wanting stream, free neighbours of different streams are merged, and free extents whose work is done are
-// moved (VMM) or go back to the driver.
+// Its parts, each an object under the heap's lock:
+//   Runs         regions, the spans that tile them, free runs and holes   engine/heap/runs.h
+//   Slabs        spans that hold blocks of one small class                engine/heap/slabs.h
+//   StreamOrder  which streams' queued work may still use free memory     engine/heap/stream_order.h
+//   BlockUses    further streams and exports of live blocks               engine/heap/block_uses.h
+// GrowthPolicy (engine/heap/growth.h) says how much memory a heap takes and when it moves some.
+//
+// Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and
+// the end of a region grows in place. Other kinds have a region for each driver allocation.
+// Physical memory: extents grow with the heap, since the driver's cost follows the number of handles. Extents are moved to
+// other addresses when nothing fits the holes that they left. Before a heap grows, in this order:
+//   1. thread caches come back;
+//   2. memory freed on other streams is put behind the wanting stream;
+//   3. free neighbours of different streams are merged;
+//   4. free extents whose work is done are moved (VMM) or go back to the driver.
 #ifndef GMM_ENGINE_HEAP_HEAP_H
 #define GMM_ENGINE_HEAP_HEAP_H
 
@@ -14,14 +23,16 @@
 
 #include "base/lock.h"
 #include "engine/backup/store.h"
+#include "engine/heap/block_uses.h"
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/low_water.h"
+#include "engine/heap/runs.h"
+#include "engine/heap/slabs.h"
 #include "engine/heap/stream_order.h"
 #include "engine/heap/transfer_cache.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
-#include "engine/space/free_runs.h"
 
 namespace gmm {
 
@@ -75,15 +86,15 @@ class Heap {
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
   // The block is exported under *id, or was already: then *id becomes the known one. With `mutex` held.
-  Status mark_exported(const CacheEntry &block, uint64_t *id);
+  Status mark_exported(const CacheEntry &block, uint64_t *id) { return uses_.mark_exported(block, id); }
   // Exported under another id from now on. With `mutex` held.
-  void export_anew(const void *block, uint64_t old_id, uint64_t id);
+  void export_anew(const void *block, uint64_t old_id, uint64_t id) { uses_.export_anew(block, old_id, id); }
   // Whether the live block at this address was exported under this id. With `mutex` held.
-  bool exported_as(const void *block, uint64_t id) const;
-  // At the free of such a block: puts `key` behind those streams. *kept: importers hold its memory, and the heap keeps it aside
-  // until free_kept_aside() finds them gone.
-  Status settle_uses(const CacheEntry &block, StreamKey key, bool *kept);
-  void free_kept_aside();
+  bool exported_as(const void *block, uint64_t id) const { return uses_.exported_as(block, id); }
+  // At the free of such a block, on a stream `key` of the calling thread: puts that stream behind those that use the block.
+  // *held: importers have its memory, and the heap holds the block until free_held_for_importers() finds them gone.
+  Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
+  void free_held_for_importers();
   Status forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
@@ -94,10 +105,10 @@ class Heap {
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
-  // The graph is gone that a capture heap kept its memory for: from here on free memory may go.
+  // The graph is gone that a capture heap held its memory for: from here on free memory may go.
   void end_of_graph() {
     LockGuard guard(mutex);
-    kept_for_graph_ = false;
+    held_for_graph_ = false;
   }
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
   Status close(bool force);
@@ -142,8 +153,8 @@ class Heap {
   TransferCache transfers{*this};
   Mutex mutex;
 
-  // --- For features, with `mutex` held ---------------------------------------------------------------------------
-  List<Region, HeapRegions> &regions() { return regions_; }
+  // --- For features, with `mutex` held -------------------------------------------------------------------
+  List<Region, HeapRegions> &regions() { return runs_.regions(); }
   // Calls fn(Span &) for every span of a region in address order.
   template <typename Fn>
   void for_each_span(Region &region, Fn fn) {
@@ -169,22 +180,8 @@ class Heap {
   void count_paused(int64_t bytes) { paused_ += static_cast<uint64_t>(bytes); }
 
  private:
-  // heap_runs.cpp: tiling
-  Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
-  void end_span(Span *span);
-  bool split(Span *run, uint64_t first_bytes, Span **rest);
-  static void link_between(Span *before, Span *span, Span *after);
-  Span *merge(Span *first, Span *second);
-  Span *cut_front(Span *run, uint64_t bytes);
-  Span *free_run(Span *run);
-  void merge_all(bool any_streams);
-  void merge_region(Region &region, bool any_streams);
-  Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
-  Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
-  void list_run(Span *run);
-  void unlist_run(Span *run);
-
   // heap.cpp: slabs and blocks
+  Status find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out);
   Status new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out);
   // Free memory that may be used once this stream got to where it is now.
   void order_behind(Span *span, uint64_t bit) {
@@ -194,13 +191,13 @@ class Heap {
   bool is_done(const Span *span) const {
     return span->streams == 0 || streams_.done(span->streams, span->stamp) == span->streams;
   }
+  uint64_t bit_of_free(StreamKey key);
   void put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key);
   void put_back_one(const CacheEntry &entry, uint64_t bit);
   void put_back_large(Span *span, uint64_t bit);
-  Span *find_slab(uint32_t class_index, uint64_t allowed);
   Span *retire_slab(Span *slab);  // the free run that it became part of
 
-  void list_hole(Span *hole);
+  uint64_t free_bytes();  // in slabs and free runs, not in caches
 
   // heap_grow.cpp: regions and memory from the driver
   Status grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out);
@@ -237,10 +234,9 @@ class Heap {
   };
   Status cut_extent(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);
-  void make_hole(Span *span);
   Status map_at_hole(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place);
   void unmap_at_hole(Fill *fill, Span *place);
-  void settle_extent(Fill *fill, Span *place, Extent *extent);
+  void bind_extent(Fill *fill, Span *place, Extent *extent);
   Status add_extent(Fill *fill, uint64_t size);
   Status add_extents(Fill *fill, uint64_t bytes, uint64_t block);
   Status move_extent(Extent *extent, Fill *fill);
@@ -268,7 +264,7 @@ class Heap {
   template <typename Fn>
   void for_each_releasable(Fn fn);
   Status wait_for_free();
-  bool settle_free();
+  bool clear_done_streams();
   Status release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
   void drop_span(Span *span);
   Status release_run_extents(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
@@ -281,43 +277,17 @@ class Heap {
   const HeapOptions options_;
   Quotas quotas_;
   Quota own_quota_;
-  FreeRuns free_;
-  // Spans that ended, for the next, linked by `after`: blocks that come and go need one or two each time, and the pool has a lock.
-  static constexpr uint32_t kSpares = 32;
-  Span *spare_ = nullptr;
-  uint32_t spares_ = 0;
+  Runs runs_;
+  Slabs slabs_;
   GrowthPolicy growth_;
   StreamOrder streams_;
-  List<Region, HeapRegions> regions_;
-  List<Span, SpanOrder> slabs_[kSmallClasses];  // with free blocks
-  List<Span, SpanOrder> dedicated_;             // free dedicated blocks that wait for their streams
-  List<Span, SpanOrder> holes_;                 // unbacked addresses, those of paused regions too
-  struct Use {
-    void *block;
-    StreamKey key;
-    uint64_t exported;  // the export's id; 0: a stream's use
-  };
-  struct KeptAside {
-    CacheEntry entry;
-    StreamKey key;
-    bool ordered;   // false: nothing is queued that may use it
-    uint64_t uses;  // bits of further streams
-  };
-  bool has_importers(const CacheEntry &entry);
-  uint64_t note_frees(StreamKey key);
+  BlockUses uses_;
   void note_peak(uint64_t live);  // with caches_mutex held
-  Vector<Use> uses_;
-  Vector<KeptAside> kept_aside_;
   Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
-  // Bytes of a slab behind its last block: held, in no block, and free again with the slab.
-  static uint64_t slab_tail(const Span &slab) {
-    return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
-  }
   // Live bytes when they were last added up, and the most of them: written with caches_mutex held.
   std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
-  uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
-  bool kept_for_graph_;  // a graph may use free memory too
+  bool held_for_graph_;  // a graph may use free memory too
   uint64_t look_ = 0;    // how often look_for_idle() looked
   LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
   uint64_t paused_ = 0;

@@ -18,9 +18,9 @@ Status Heap::cut_extent(const Extent &extent, Span *run, Cut *out) {
   *out = Cut{};
   out->extent = run;
   const uint64_t before = base_of(extent) - run->begin();
-  bool good = before == 0 || split(run, before, &out->extent);
+  bool good = before == 0 || runs_.split(run, before, &out->extent);
   if (good && before != 0) out->before = run;
-  if (good && out->extent->bytes() > size_of(extent)) good = split(out->extent, size_of(extent), &out->after);
+  if (good && out->extent->bytes() > size_of(extent)) good = runs_.split(out->extent, size_of(extent), &out->after);
   if (good) return Status();
   rejoin(*out);
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to take an extent out of free memory.");
@@ -28,23 +28,8 @@ Status Heap::cut_extent(const Extent &extent, Span *run, Cut *out) {
 
 Span *Heap::rejoin(const Cut &cut) {
   Span *run = cut.extent;
-  if (cut.after != nullptr) run = merge(run, cut.after);
-  return cut.before != nullptr ? merge(cut.before, run) : run;
-}
-
-// A span in no list becomes unbacked addresses, one with those around it.
-void Heap::make_hole(Span *span) {
-  span->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
-  span->streams = 0;
-  if (Span *before = span->before; before != nullptr && before->is(SpanState::kUnbacked)) {
-    unlist_run(before);
-    span = merge(before, span);
-  }
-  if (Span *after = span->after; after != nullptr && after->is(SpanState::kUnbacked)) {
-    unlist_run(after);
-    span = merge(span, after);
-  }
-  list_hole(span);
+  if (cut.after != nullptr) run = runs_.merge(run, cut.after);
+  return cut.before != nullptr ? runs_.merge(cut.before, run) : run;
 }
 
 // --- Backing a hole ----------------------------------------------------------------------------------------------
@@ -53,7 +38,7 @@ void Heap::make_hole(Span *span) {
 Status Heap::map_at_hole(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place) {
   Span *rest = nullptr;
   *place = fill->hole;
-  if (fill->hole->bytes() > size && !split(fill->hole, size, &rest))
+  if (fill->hole->bytes() > size && !runs_.split(fill->hole, size, &rest))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
   fill->hole = rest;
   void *base = address((*place)->begin());
@@ -62,17 +47,17 @@ Status Heap::map_at_hole(Fill *fill, PhysicalHandle handle, uint64_t size, Span 
     status = core_.backend->set_access(base, size, options_.device, options_.peers);
     if (!status.ok()) core_.deferred_release.unmap(*core_.backend, base, size);
   }
-  if (!status.ok()) fill->hole = rest != nullptr ? merge(*place, rest) : *place;
+  if (!status.ok()) fill->hole = rest != nullptr ? runs_.merge(*place, rest) : *place;
   return status;
 }
 
 void Heap::unmap_at_hole(Fill *fill, Span *place) {
   core_.deferred_release.unmap(*core_.backend, address(place->begin()), place->bytes());
-  fill->hole = fill->hole != nullptr ? merge(place, fill->hole) : place;
+  fill->hole = fill->hole != nullptr ? runs_.merge(place, fill->hole) : place;
 }
 
 // What is mapped at `place` is this extent from now on, and free.
-void Heap::settle_extent(Fill *fill, Span *place, Extent *extent) {
+void Heap::bind_extent(Fill *fill, Span *place, Extent *extent) {
   const uint64_t size = place->bytes();
   extent->base.store(place->begin(), std::memory_order_relaxed);
   extent->size.store(size, std::memory_order_relaxed);
@@ -83,7 +68,7 @@ void Heap::settle_extent(Fill *fill, Span *place, Extent *extent) {
   core_.page_map.set_extent(place->begin(), size, extent);
   place->state.store(SpanState::kFree, std::memory_order_relaxed);
   place->streams = 0;
-  fill->filled = fill->filled == nullptr ? place : merge(fill->filled, place);
+  fill->filled = fill->filled == nullptr ? place : runs_.merge(fill->filled, place);
   fill->bytes += size;
 }
 
@@ -107,7 +92,7 @@ Status Heap::add_extent(Fill *fill, uint64_t size) {
   extent->location = options_.device;
   extent->mapped = true;
   ++extent_count_;
-  settle_extent(fill, place, extent);
+  bind_extent(fill, place, extent);
   return status;
 }
 
@@ -135,11 +120,11 @@ Status Heap::move_extent(Extent *extent, Fill *fill) {
   const uintptr_t base = base_of(*extent);
   const uint64_t size = size_of(*extent);
   Span *run = nullptr;
-  free_.for_each([&](Span *each) {
+  runs_.free().for_each([&](Span *each) {
     if (each->begin() <= base && base < each->end()) run = each;
   });
   Cut cut;
-  unlist_run(run);
+  runs_.unlist(run);
   Status status = cut_extent(*extent, run, &cut);
   Span *place = nullptr;
   if (status.ok()) {
@@ -151,21 +136,21 @@ Status Heap::move_extent(Extent *extent, Fill *fill) {
     if (!status.ok()) run = rejoin(cut);
   }
   if (!status.ok()) {
-    list_run(run);
+    runs_.list(run);
     return status;
   }
-  if (cut.before != nullptr) list_run(cut.before);
-  if (cut.after != nullptr) list_run(cut.after);
+  if (cut.before != nullptr) runs_.list(cut.before);
+  if (cut.after != nullptr) runs_.list(cut.after);
   core_.page_map.set_extent(base, size, nullptr);
   List<Extent, RegionExtents>::remove(extent);
-  settle_extent(fill, place, extent);
-  make_hole(cut.extent);
+  bind_extent(fill, place, extent);
+  runs_.make_hole(cut.extent);
   growth_.moved(size);
   return Status();
 }
 
 void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
-  if (kept_for_graph_) return;
+  if (held_for_graph_) return;
   MessageGuard keep;
   // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block needs.
   const Span *before = fill->filled == nullptr ? fill->hole->before : nullptr;
@@ -174,19 +159,19 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
                           : before != nullptr && before->is(SpanState::kFree) ? before->begin()
                                                                               : fill->hole->begin();
   // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
-  const uintptr_t kept_after = std::max(begin + block, fill->hole->end() + 1);
+  const uintptr_t stays_before = std::max(begin + block, fill->hole->end() + 1);
   const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
   uint64_t bits = 0;
-  free_.for_each([&](Span *run) {
+  runs_.free().for_each([&](Span *run) {
     if (may_move(run)) bits |= run->streams;
   });
   streams_.ask(bits);
   Vector<Extent *> extents(core_.allocator);  // the largest first
-  free_.for_each([&](Span *run) {
+  runs_.free().for_each([&](Span *run) {
     if (!may_move(run) || !is_done(run)) return;
     for_each_extent_in(run, [&](Extent *extent) {
       if (!extent->mapped || !(extent->location == options_.device)) return;
-      if (run == after && base_of(*extent) < kept_after) return;
+      if (run == after && base_of(*extent) < stays_before) return;
       uint64_t at = extents.size();
       while (at > 0 && size_of(*extents[at - 1]) < size_of(*extent)) --at;
       if (!extents.insert(at, extent)) return;  // without host memory it stays where it is
@@ -225,7 +210,7 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
       return status;
     }
   }
-  if (cut.before != nullptr) list_run(cut.before);
+  if (cut.before != nullptr) runs_.list(cut.before);
   *rest = cut.after;
   const bool charged = extent->handle.value != 0;
   if (charged) core_.deferred_release.release(*core_.backend, extent->handle);
@@ -236,7 +221,7 @@ Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   else if (options_.kind == Kind::kVmm)
     paused_ -= size;
   end_extent(extent);
-  make_hole(cut.extent);
+  runs_.make_hole(cut.extent);
   return Status();
 }
 
@@ -245,7 +230,7 @@ Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released
   Status status;
   uintptr_t at = run->begin();
   const uintptr_t end = run->end();
-  unlist_run(run);
+  runs_.unlist(run);
   while (run != nullptr && at < end && *released < at_most && status.ok()) {
     Extent *extent = core_.page_map.find_extent(address(at));
     const uintptr_t base = base_of(*extent);
@@ -256,7 +241,7 @@ Status Heap::release_run_extents(Span *run, uint64_t at_most, uint64_t *released
     status = release_extent(extent, run, &run);
     if (status.ok()) *released += size;
   }
-  if (run != nullptr) list_run(run);
+  if (run != nullptr) runs_.list(run);
   return status;
 }
 

@@ -66,7 +66,7 @@ Heap::Window Heap::find_window(uint64_t bytes, uint64_t alignment, uint64_t allo
     return usable && (span->streams & ~allowed) == 0 ? span->bytes() : 0;
   };
   const auto missing = [&](uint64_t have) { return have >= bytes ? kExtentAlignment : round_to_extent(bytes - have); };
-  for (Span *hole = holes_.front(); hole != nullptr; hole = holes_.next(hole)) {
+  for (Span *hole = runs_.holes().front(); hole != nullptr; hole = runs_.holes().next(hole)) {
     if (hole->region->paused.load(std::memory_order_relaxed) != 0) continue;
     const uint64_t before = free_bytes(hole->before), after = free_bytes(hole->after);
     const uint64_t size = hole->bytes();
@@ -108,13 +108,13 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
   }
   Fill fill;
   fill.hole = window.hole;
-  unlist_run(fill.hole);
+  runs_.unlist(fill.hole);
   if (window.offset != 0) {
-    if (!split(window.hole, window.offset, &fill.hole)) {
-      list_hole(window.hole);
+    if (!runs_.split(window.hole, window.offset, &fill.hole)) {
+      runs_.list_hole(window.hole);
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
     }
-    list_hole(window.hole);
+    runs_.list_hole(window.hole);
   }
   const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
@@ -142,7 +142,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     if (fill.bytes >= window.bytes) status = Status();
     if (fill.bytes == before && wanted == need) break;
   }
-  if (fill.hole != nullptr) make_hole(fill.hole);
+  if (fill.hole != nullptr) runs_.make_hole(fill.hole);
   if (fill.filled == nullptr) {
     if (fresh != nullptr) end_region(fresh);
     return status;
@@ -152,7 +152,7 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     MessageGuard keep;
     uint64_t released = 0;
     const uint64_t made = fill.bytes - moved;
-    list_run(fill.filled);
+    runs_.list(fill.filled);
     if (made != 0) release_run_extents(fill.filled, made, &released).ignore();
     return status;
   }
@@ -163,14 +163,14 @@ Status Heap::grow_vmm(uint64_t bytes, uint64_t alignment, StreamKey key, Span **
     return span != nullptr && span->is(SpanState::kFree) && (span->streams & ~own) == 0;
   };
   if (Span *before = run->before; usable(before)) {
-    unlist_run(before);
-    run = merge(before, run);
+    runs_.unlist(before);
+    run = runs_.merge(before, run);
   }
   if (Span *after = run->after; usable(after)) {
-    unlist_run(after);
-    run = merge(run, after);
+    runs_.unlist(after);
+    run = runs_.merge(run, after);
   }
-  list_run(run);
+  runs_.list(run);
   *out = run;
   return status;
 }
@@ -191,7 +191,7 @@ Status Heap::reserve_region(uint64_t bytes, bool exact, Region **out) {
     region->heap.store(this, std::memory_order_relaxed);
     region->base.store(reinterpret_cast<uintptr_t>(base), std::memory_order_relaxed);
     region->size.store(size, std::memory_order_relaxed);
-    span = new_span(SpanState::kUnbacked, reinterpret_cast<uintptr_t>(base), size, region);
+    span = runs_.new_span(SpanState::kUnbacked, reinterpret_cast<uintptr_t>(base), size, region);
   }
   if (span == nullptr) {
     core_.deferred_release.unreserve(*core_.backend, base, size);
@@ -201,8 +201,7 @@ Status Heap::reserve_region(uint64_t bytes, bool exact, Region **out) {
   }
   region->dedicated = false;
   region->live_spans = 0;
-  link_between(nullptr, span, nullptr);
-  regions_.push_back(region);
+  runs_.add_region(region, span);
   *out = region;
   return Status();
 }
@@ -228,7 +227,7 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
   Extent *extent = core_.extents.take();
   Span *span = nullptr;
   if (region != nullptr && extent != nullptr && core_.page_map.prepare(base, wanted))
-    span = new_span(SpanState::kFree, base, wanted, region);
+    span = runs_.new_span(SpanState::kFree, base, wanted, region);
   if (span == nullptr) {
     core_.deferred_release.deallocate(*core_.backend, allocation);
     if (region != nullptr) core_.regions.put(region);
@@ -250,11 +249,10 @@ Status Heap::grow_plain(uint64_t bytes, uint64_t step, bool dedicated, Span **ou
   extent->mapped = true;
   extent->region.store(region, std::memory_order_release);
   region->extents.push_back(extent);
-  regions_.push_back(region);
-  link_between(nullptr, span, nullptr);
+  runs_.add_region(region, span);
   core_.page_map.set_extent(base, wanted, extent);
   ++extent_count_;
-  if (!dedicated) list_run(span);
+  if (!dedicated) runs_.list(span);
   *out = span;
   return Status();
 }

@@ -29,7 +29,7 @@ uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
   uint64_t before = 0, after = 0;
   {
     LockGuard heap_guard(mutex);
-    before = free_.releasable();
+    before = runs_.free().releasable();
   }
   uint64_t cached = transfers.drain_idle(now, age);
   for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
@@ -39,7 +39,7 @@ uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
     cache->drained = true;
   }
   LockGuard heap_guard(mutex);
-  after = free_.releasable();
+  after = runs_.free().releasable();
   // Others may take and free meanwhile.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;
@@ -47,7 +47,7 @@ uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
 
 // Stamps the extents that lie whole in free memory, whatever streams it waits for; `since` when the last look did not see them free.
 void Heap::stamp_free_extents(uint64_t since) {
-  free_.for_each([&](Span *first) {
+  runs_.free().for_each([&](Span *first) {
     // The first of neighbouring runs speaks for all.
     const Span *before = first->before;
     if (before != nullptr && before->is(SpanState::kFree)) return;
@@ -82,7 +82,7 @@ uint64_t Heap::look_for_idle(uint64_t now, uint64_t age) {
     LockGuard guard(mutex);
     // What became free just now came from the idle caches, where nobody used it for the age.
     if (drained != 0) stamp_free_extents(now - age);
-    low = free_.take_low();
+    low = runs_.free().take_low();
   }
   const uint64_t may_go = low_water_.note(low, now, age) + drained;
   low_water_.add(drained);
@@ -91,8 +91,8 @@ uint64_t Heap::look_for_idle(uint64_t now, uint64_t age) {
 
 Status Heap::release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released) {
   LockGuard guard(mutex);
-  if ((at_most == 0 && dedicated_.empty()) || streams_.any_capturing()) return Status();
-  settle_free();
+  if ((at_most == 0 && runs_.dedicated().empty()) || streams_.any_capturing()) return Status();
+  clear_done_streams();
   const IdleRule rule{now, age, at_most, look_};
   const Status status = release_free_locked(at_most < slice ? at_most : slice, released, &rule);
   low_water_.subtract(*released);

@@ -8,12 +8,9 @@ void Heap::detach(Region &region) {
   fast.has_paused.fetch_add(1, std::memory_order_seq_cst);
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
-      unlist_run(&span);
+      runs_.unlist(&span);
     } else if (span.is(SpanState::kSlab)) {
-      slab_tails_ -= slab_tail(span);
-      if (!span.listed) return;
-      List<Span, SpanOrder>::remove(&span);
-      span.listed = false;
+      slabs_.detach(&span);
     }
   });
 }
@@ -23,12 +20,9 @@ void Heap::attach(Region &region) {
   fast.has_paused.fetch_sub(1, std::memory_order_seq_cst);
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
-      list_run(&span);
+      runs_.list(&span);
     } else if (span.is(SpanState::kSlab)) {
-      slab_tails_ += slab_tail(span);
-      if (span.free_blocks == 0) return;
-      slabs_[span.class_index].push_front(&span);
-      span.listed = true;
+      slabs_.attach(&span);
     }
   });
 }
@@ -66,7 +60,7 @@ void Heap::set_retaining(bool retaining) {
 
 void Heap::drop_paused_in(Span *run) {
   const uintptr_t end = run->end();
-  unlist_run(run);
+  runs_.unlist(run);
   for (uintptr_t at = run->begin(); run != nullptr && at < end;) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     const uintptr_t base = base_of(*extent);
@@ -74,13 +68,13 @@ void Heap::drop_paused_in(Span *run) {
     if (base < run->begin() || at > end || !is_paused(*extent) ||
         extent->importers.load(std::memory_order_relaxed) != 0)
       continue;
-    if (!release_extent(extent, run, &run).ok()) break;  // what stays is only kept longer
+    if (!release_extent(extent, run, &run).ok()) break;  // what stays goes later
   }
-  if (run != nullptr) list_run(run);
+  if (run != nullptr) runs_.list(run);
 }
 
 bool Heap::drop_paused(Region &region) {
-  if (kept_for_graph_) return true;
+  if (held_for_graph_) return true;
   bool wholly = true;
   for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
     wholly = wholly && is_paused(*extent);
@@ -89,13 +83,13 @@ bool Heap::drop_paused(Region &region) {
     for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
       if (!span->is(SpanState::kFree)) continue;
       span->streams = 0;
-      if (previous != nullptr && previous->is(SpanState::kFree)) span = merge(previous, span);
+      if (previous != nullptr && previous->is(SpanState::kFree)) span = runs_.merge(previous, span);
     }
   }
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
-    if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // it is only kept longer
+    if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // it goes later
   });
   for (Span *run : runs) drop_paused_in(run);
   if (!region.dedicated || !region.extents.empty()) return true;

@@ -13,14 +13,14 @@ namespace gmm {
 // then on they may be another heap's.
 void Heap::end_region(Region *region) {
   Span *span = region->first;
-  unlist_run(span);
+  runs_.unlist(span);
   core_.page_map.set(region->base.load(std::memory_order_relaxed), region->size.load(std::memory_order_relaxed),
                      nullptr);
   forget_region(region, span);
 }
 
 void Heap::forget_region(Region *region, Span *span) {
-  end_span(span);
+  runs_.end_span(span);
   if (options_.kind == Kind::kVmm)
     core_.deferred_release.unreserve(*core_.backend,
                                      reinterpret_cast<void *>(region->base.load(std::memory_order_relaxed)),
@@ -54,10 +54,10 @@ Status Heap::release_plain_region(Region *region) {
 // Free runs that may hold whole extents. fn may not change the lists.
 template <typename Fn>
 void Heap::for_each_releasable(Fn fn) {
-  free_.for_each([&](Span *run) {
+  runs_.free().for_each([&](Span *run) {
     if (run->bytes() >= kExtentAlignment) fn(run);
   });
-  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) fn(run);
+  for (Span *run = runs_.dedicated().front(); run != nullptr; run = runs_.dedicated().next(run)) fn(run);
 }
 
 // Waits, without the lock, for what is queued so far on the streams that free memory belongs to.
@@ -67,7 +67,7 @@ Status Heap::wait_for_free() {
   {
     LockGuard guard(mutex);
     uint64_t bits = 0;
-    free_.for_each([&](Span *run) { bits |= run->streams; });
+    runs_.free().for_each([&](Span *run) { bits |= run->streams; });
     for_each_releasable([&](Span *run) { bits |= run->streams; });
     status = streams_.collect_events(bits, &events);
   }
@@ -84,7 +84,7 @@ void Heap::wait_to_move(uint64_t bytes) {
   for (;;) {
     {
       LockGuard guard(mutex);
-      if (kept_for_graph_ || !growth_.may_wait() || core_.defer_depth.load(std::memory_order_relaxed) != 0) return;
+      if (held_for_graph_ || !growth_.may_wait() || core_.defer_depth.load(std::memory_order_relaxed) != 0) return;
       const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
       uint64_t wanted = growth_.to_move(held, bytes, peak);
       if (wanted < kWorthIt) return;
@@ -103,24 +103,24 @@ void Heap::wait_to_move(uint64_t bytes) {
 }
 
 // Free memory whose streams are done is free for all, and neighbours become one run. False when there was none.
-bool Heap::settle_free() {
+bool Heap::clear_done_streams() {
   uint64_t bits = 0;
-  free_.for_each([&](Span *run) { bits |= run->streams; });
+  runs_.free().for_each([&](Span *run) { bits |= run->streams; });
   if (bits == 0) return false;
   growth_.asked(static_cast<uint32_t>(std::popcount(bits)));
   streams_.ask(bits);
   bool any = false;
-  free_.for_each([&](Span *run) {
+  runs_.free().for_each([&](Span *run) {
     const uint64_t done = streams_.done(run->streams, run->stamp);
     run->streams &= ~done;
     any = any || done != 0;
   });
-  if (any) merge_all(false);
+  if (any) runs_.merge_all(false);
   return any;
 }
 
 Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
-  if (kept_for_graph_) return Status();
+  if (held_for_graph_) return Status();
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   for_each_releasable([&](Span *run) {
@@ -138,9 +138,9 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const Idl
         continue;
       const uint64_t bytes = run->bytes();
       if (rule != nullptr && !dedicated && !rule->allows(*region->extents.front(), *released)) continue;
-      unlist_run(run);
+      runs_.unlist(run);
       if (Status status = release_plain_region(region); !status.ok()) {
-        list_run(run);
+        runs_.list(run);
         return status;
       }
       *released += bytes;
@@ -155,8 +155,8 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const Idl
 // VMM: addresses that hold nothing go back too, else pauses, during which allocations go to new regions, would use them up.
 void Heap::end_empty_regions() {
   if (options_.kind != Kind::kVmm) return;
-  for (Region *region = regions_.front(), *next; region != nullptr; region = next) {
-    next = regions_.next(region);
+  for (Region *region = runs_.regions().front(), *next; region != nullptr; region = next) {
+    next = runs_.regions().next(region);
     const uint64_t size = region->size.load(std::memory_order_relaxed);
     if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 &&
         region->first->bytes() == size)
@@ -168,8 +168,8 @@ Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
   if (wait) GMM_TRY(wait_for_free());
   LockGuard guard(mutex);
   if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
-    settle_free();
-    merge_all(false);  // also neighbours that wait for nothing since earlier
+    clear_done_streams();
+    runs_.merge_all(false);  // also neighbours that wait for nothing since earlier
   }
   GMM_TRY(release_free_locked(at_most, released));
   end_empty_regions();
@@ -179,24 +179,24 @@ Status Heap::release_free(uint64_t at_most, bool wait, uint64_t *released) {
 Status Heap::close(bool force) {
   const Status drained = drain_caches(true);
   if (!force) GMM_TRY(drained);
-  free_kept_aside();
+  free_held_for_importers();
   // Without a lock, as a callback in a stream may free memory; and without host memory, of which there may be none.
   if (!force) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
   if (!force) {
     uint64_t spans = 0;
-    for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
+    for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region))
       spans += region->live_spans;
     if (spans != 0)
       return fail(GMM_ERROR_BUSY,
                   "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
-    free_.for_each([](Span *run) { run->streams = 0; });
-    for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) run->streams = 0;
-    merge_all(false);
+    runs_.free().for_each([](Span *run) { run->streams = 0; });
+    for (Span *run = runs_.dedicated().front(); run != nullptr; run = runs_.dedicated().next(run)) run->streams = 0;
+    runs_.merge_all(false);
     uint64_t released = 0;
     GMM_TRY(release_free_locked(UINT64_MAX, &released));
   }
-  while (Region *region = regions_.front()) {
+  while (Region *region = runs_.regions().front()) {
     const uint64_t size = region->size.load(std::memory_order_relaxed);
     while (Extent *extent = region->extents.pop_front()) {
       void *address = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
@@ -216,7 +216,7 @@ Status Heap::close(bool force) {
       drop_span(span);
     }
     first_span->after = nullptr;
-    unlist_run(first_span);
+    runs_.unlist(first_span);
     if (region->paused.load(std::memory_order_relaxed) != 0) {
       region->paused.store(0, std::memory_order_relaxed);
       fast.has_paused.fetch_sub(1, std::memory_order_relaxed);
@@ -227,13 +227,13 @@ Status Heap::close(bool force) {
     end_region(region);
     if (options_.kind != Kind::kVmm) core_.deferred_release.deallocate(*core_.backend, allocation);
   }
-  slab_tails_ = 0;
+  slabs_.clear();
   return Status();
 }
 
 void Heap::drop_span(Span *span) {
-  unlist_run(span);
-  end_span(span);
+  runs_.unlist(span);
+  runs_.end_span(span);
 }
 
 }  // namespace gmm

@@ -161,6 +161,17 @@ void StreamOrder::ask(Slot &slot) {
   }
 }
 
+uint64_t StreamOrder::record_free(StreamKey key, const Log &log) {
+  const uint64_t bit = bit_of(key);
+  MessageGuard keep;
+  if (bit != 0 && note_frees(key).ok()) return bit;
+  // No memory to remember the stream, or no event: wait for it once.
+  if (backend_->stream_synchronize(device_, key.stream).ok()) return 0;
+  log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
+            last_message());
+  return bit;
+}
+
 void StreamOrder::ask(uint64_t bits) {
   for (uint64_t i = 0; i < slots_.size(); ++i)
     if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) ask(slots_[i]);

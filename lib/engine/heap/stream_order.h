@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "base/log.h"
 #include "base/vector.h"
 
 namespace gmm {
@@ -50,6 +51,19 @@ class StreamOrder {
   Status put_behind(StreamKey waiter, uint64_t bits);
   // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.
   Status note_frees(StreamKey key);
+  // Notes a free on the stream and returns the bit for that memory: 0 when nothing that is queued may use it any more.
+  // A per-thread stream of another thread: the caller has waited for the device. Failures go to the log.
+  uint64_t bit_of_free(StreamKey key, uint64_t calling_thread, const Log &log) {
+    if (key.stream != GMM_STREAM_PER_THREAD) {
+      if (const uint64_t bit = bit_of(key); bit != 0) {
+        note_free_on_last();
+        return bit;
+      }
+    } else if (key.thread != calling_thread) {
+      return 0;
+    }
+    return record_free(key, log);
+  }
   // The stamp of memory that is freed now.
   uint64_t stamp() const { return recorded_; }
   // Another thread may begin to capture a stream at any moment.
@@ -90,6 +104,7 @@ class StreamOrder {
   void all_done(Slot &slot);
   Status bring_up_to_date(Slot &slot);
   Status record(NativeEvent event, gmm_stream stream);
+  uint64_t record_free(StreamKey key, const Log &log);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
   static uint64_t bit_at(uint64_t slot) { return uint64_t{1} << (slot < kBits ? slot : kBits - 1); }

@@ -342,7 +342,7 @@ __attribute__((noinline)) Status uncached_free(Heap &heap, Span *span, void *blo
                                                uint64_t requested, gmm_stream stream) {
   bool kept = false;
   if ((requested & kUsedElsewhere) != 0)
-    GMM_TRY(heap.settle_uses(CacheEntry{block, slot}, StreamKey{stream, current_thread_id()}, &kept));
+    GMM_TRY(heap.order_after_uses(CacheEntry{block, slot}, StreamKey{stream, current_thread_id()}, &kept));
   slot->store(0, std::memory_order_relaxed);
   return slow_free(heap, span, block, slot, requested & ~kUsedElsewhere, stream, kept);
 }

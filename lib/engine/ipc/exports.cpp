@@ -288,7 +288,7 @@ void IpcExports::importer_gone(uint64_t piece_id) {
   Heap *heap = heap_of(region_of(extent));
   if (heap == nullptr) return;
   extent->importers.fetch_sub(1, std::memory_order_acq_rel);
-  heap->free_kept_aside();
+  heap->free_held_for_importers();
 }
 
 // A pause advances the generation of the memory. So an export whose last grant has another generation was paused after

@@ -14,6 +14,7 @@ namespace gmm {
 inline constexpr uint64_t kUnit = 256;
 inline constexpr uint32_t kGranuleShift = 14;
 inline constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;
+// Slabs up to 256 KiB gained 8% in the mixed benchmark, but held 1.31 of the requested bytes (kind DEVICE).
 inline constexpr uint64_t kMaxSmall = uint64_t{128} << 10;
 inline constexpr uint64_t kMaxCached = uint64_t{64} << 20;
 // Beyond what any address space in use could hold.

@@ -1,10 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free runs: how spans split, merge and are found.
-#include "engine/heap/heap.h"
+#include "engine/heap/runs.h"
 
 namespace gmm {
 
-Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
+Runs::~Runs() {
+  while (spare_ != nullptr) {
+    Span *span = spare_;
+    spare_ = span->after;
+    core_.spans.put(span);
+  }
+}
+
+void Runs::add_region(Region *region, Span *span) {
+  link_between(nullptr, span, nullptr);
+  regions_.push_back(region);
+}
+
+void Runs::replace(Span *span, Span *by) {
+  link_between(span->before, by, span->after);
+  end_span(span);
+}
+
+uint64_t Runs::free_bytes() {
+  uint64_t bytes = free_.bytes();
+  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) bytes += run->bytes();
+  return bytes;
+}
+
+Span *Runs::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
   Span *span = spare_;
   if (span != nullptr) {
     spare_ = span->after;
@@ -13,7 +36,7 @@ Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *reg
     return nullptr;
   }
   span->region = region;
-  span->heap.store(this, std::memory_order_relaxed);
+  span->heap.store(heap_, std::memory_order_relaxed);
   span->base.store(base, std::memory_order_relaxed);
   span->size.store(size, std::memory_order_relaxed);
   span->streams = 0;
@@ -21,7 +44,7 @@ Span *Heap::new_span(SpanState state, uintptr_t base, uint64_t size, Region *reg
   return span;
 }
 
-void Heap::end_span(Span *span) {
+void Runs::end_span(Span *span) {
   span->state.store(SpanState::kNone, std::memory_order_relaxed);
   span->size.store(0, std::memory_order_relaxed);
   span->slots[0].store(0, std::memory_order_relaxed);
@@ -38,8 +61,7 @@ void Heap::end_span(Span *span) {
   }
 }
 
-// The run keeps its first bytes, *rest takes what follows; both are unlisted. False without host memory, nothing changed.
-bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
+bool Runs::split(Span *run, uint64_t first_bytes, Span **rest) {
   Span *second = new_span(run->state.load(std::memory_order_relaxed), run->begin() + first_bytes,
                           run->bytes() - first_bytes, run->region);
   if (second == nullptr) return false;
@@ -52,15 +74,14 @@ bool Heap::split(Span *run, uint64_t first_bytes, Span **rest) {
 }
 
 // The span's place in its region; NULL for the region's end.
-void Heap::link_between(Span *before, Span *span, Span *after) {
+void Runs::link_between(Span *before, Span *span, Span *after) {
   span->before = before;
   span->after = after;
   (before != nullptr ? before->after : span->region->first) = span;
   if (after != nullptr) after->before = span;
 }
 
-// Neighbours of one state become one span in no list, which takes the streams of both.
-Span *Heap::merge(Span *first, Span *second) {
+Span *Runs::merge(Span *first, Span *second) {
   first->size.store(first->bytes() + second->bytes(), std::memory_order_relaxed);
   first->streams |= second->streams;
   if (first->stamp < second->stamp) first->stamp = second->stamp;
@@ -70,7 +91,7 @@ Span *Heap::merge(Span *first, Span *second) {
   return first;
 }
 
-void Heap::list_run(Span *run) {
+void Runs::list(Span *run) {
   if (run->region->paused.load(std::memory_order_relaxed) != 0) return;
   if (run->region->dedicated) {
     dedicated_.push_back(run);
@@ -80,7 +101,7 @@ void Heap::list_run(Span *run) {
   }
 }
 
-void Heap::unlist_run(Span *run) {
+void Runs::unlist(Span *run) {
   if (!run->listed) return;
   if (run->is(SpanState::kFree) && !run->region->dedicated) {
     free_.remove(run);
@@ -90,48 +111,60 @@ void Heap::unlist_run(Span *run) {
   }
 }
 
-void Heap::list_hole(Span *hole) {
+void Runs::list_hole(Span *hole) {
   if (hole->region->dedicated) return;
   holes_.push_front(hole);
   hole->listed = true;
 }
 
-// Makes a span that is in no list a free run, merged with neighbours of the same streams. Cannot fail.
-Span *Heap::free_run(Span *run) {
+Span *Runs::make_free(Span *run) {
   run->state.store(SpanState::kFree, std::memory_order_relaxed);
   Span *before = run->before, *after = run->after;
   if (before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
-    unlist_run(before);
+    unlist(before);
     run = merge(before, run);
   }
   if (after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
-    unlist_run(after);
+    unlist(after);
     run = merge(run, after);
   }
-  list_run(run);
+  list(run);
   return run;
 }
 
-// any_streams (before the heap grows): neighbours that were freed on different streams become one run that waits for all of them.
-void Heap::merge_all(bool any_streams) {
+void Runs::make_hole(Span *span) {
+  span->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
+  span->streams = 0;
+  if (Span *before = span->before; before != nullptr && before->is(SpanState::kUnbacked)) {
+    unlist(before);
+    span = merge(before, span);
+  }
+  if (Span *after = span->after; after != nullptr && after->is(SpanState::kUnbacked)) {
+    unlist(after);
+    span = merge(span, after);
+  }
+  list_hole(span);
+}
+
+void Runs::merge_all(bool any_streams) {
   for (Region *region = regions_.front(); region != nullptr; region = regions_.next(region))
     if (region->paused.load(std::memory_order_relaxed) == 0 && !region->dedicated) merge_region(*region, any_streams);
 }
 
-void Heap::merge_region(Region &region, bool any_streams) {
+void Runs::merge_region(Region &region, bool any_streams) {
   for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
     if (previous != nullptr && previous->is(SpanState::kFree) && span->is(SpanState::kFree) &&
         (any_streams || previous->streams == span->streams)) {
-      unlist_run(previous);
-      unlist_run(span);
+      unlist(previous);
+      unlist(span);
       span = merge(previous, span);
-      list_run(span);
+      list(span);
     }
   }
 }
 
 // The first bytes of a free run that is in no list get a span of their own. NULL without host memory, nothing changed.
-Span *Heap::cut_front(Span *run, uint64_t bytes) {
+Span *Runs::cut_front(Span *run, uint64_t bytes) {
   const uintptr_t begin = run->begin();
   Span *front = new_span(SpanState::kFree, begin, bytes, run->region);
   if (front == nullptr) return nullptr;
@@ -143,56 +176,30 @@ Span *Heap::cut_front(Span *run, uint64_t bytes) {
   return front;
 }
 
-// Takes `count` granules out of a listed run that holds them; the rest stays free. The page map has room for them and is the caller's.
-Status Heap::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
+Status Runs::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
   const uintptr_t start = FreeRuns::aligned_start(run, alignment);
   const uint64_t head = start - run->begin();
   const uint64_t bytes = count * kGranule;
   if (!core_.page_map.prepare_granules(start, bytes))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
-  unlist_run(run);
+  unlist(run);
   Span *rest = run;
   if (head != 0 && !split(run, head, &rest)) {
-    list_run(run);
+    list(run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
   }
   Span *taken = rest;
   if (rest->bytes() == bytes) {
     rest = nullptr;
   } else if ((taken = cut_front(rest, bytes)) == nullptr) {
-    list_run(head != 0 ? merge(run, rest) : run);
+    list(head != 0 ? merge(run, rest) : run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
   }
-  if (head != 0) list_run(run);
-  if (rest != nullptr) list_run(rest);
+  if (head != 0) list(run);
+  if (rest != nullptr) list(rest);
   free_.note_low();
   *out = taken;
   return Status();
-}
-
-Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
-  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
-  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
-  // What other streams are done with is as good as own, and merges with it.
-  if (streams_.known_streams() > 1 && growth_.may_ask()) settle_free();
-  if (Span *run = free_.best_fit(count, alignment, own)) return carve(run, count, alignment, out);
-  *out = nullptr;
-  if (effort == Effort::kNoGrowth) return Status();
-  if (streams_.known_streams() > 1 && settle_free())
-    if (Span *run = free_.best_fit(count, alignment, own)) return carve(run, count, alignment, out);
-  for (uint32_t pass = 0; pass < 2; ++pass) {
-    if (pass == 1) merge_all(true);
-    Span *run = free_.best_fit(count, alignment, ~uint64_t{0});
-    if (run == nullptr) continue;
-    MessageGuard keep;
-    // A refusal (graph capture) is no failure: the heap grows instead.
-    if (!streams_.put_behind(key, run->streams).ok()) continue;
-    order_behind(run, bit);
-    return carve(run, count, alignment, out);
-  }
-  Span *run = nullptr;
-  GMM_TRY(grow(count, alignment, key, &run));
-  return carve(run, count, alignment, out);
 }
 
 }  // namespace gmm

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/block_uses.h"
+
+#include "engine/heap/test_support.h"
+
+namespace gmm::test {
+namespace {
+
+constexpr uint64_t kBlock = uint64_t{4} << 20;
+
+// A large block over two extents, without a heap around it.
+class BlockUsesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const uintptr_t base = uintptr_t{1} << 40;
+    ASSERT_TRUE(engine.core.page_map.prepare(base, kBlock));
+    span.base = base;
+    span.size = kBlock;
+    span.state = SpanState::kLarge;
+    span.slot(0) = kBlock;
+    engine.core.page_map.set(base, kBlock, &span);
+    for (uint64_t i = 0; i < 2; ++i) {
+      extents[i].base = base + i * kBlock / 2;
+      extents[i].size = kBlock / 2;
+      engine.core.page_map.set_extent(extents[i].base, kBlock / 2, &extents[i]);
+    }
+    block = CacheEntry{reinterpret_cast<void *>(base), &span.slot(0)};
+  }
+  void TearDown() override { order.clear(); }
+  bool marked() { return (span.slot(0) & kUsedElsewhere) != 0; }
+  // The bits of the one block that is given back; ~0 for none.
+  uint64_t freed() {
+    uint64_t found = ~uint64_t{0};
+    uses.free_held([&](const CacheEntry &entry, uint64_t bits) {
+      EXPECT_EQ(entry.block, block.block);
+      EXPECT_EQ(found, ~uint64_t{0});
+      found = bits;
+    });
+    return found;
+  }
+
+  Engine engine;
+  StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
+  BlockUses uses{engine.core, order};
+  Span span;
+  Extent extents[2];
+  CacheEntry block{};
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+};
+
+TEST_F(BlockUsesTest, AFreeIsPutBehindTheStreamsThatUseTheBlockAndForgetsThem) {
+  ASSERT_TRUE(uses.record(block, b).ok());
+  EXPECT_TRUE(marked());
+  bool held = true;
+  const uint64_t recorded = engine.backend->count("event_record");
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_FALSE(held);
+  EXPECT_GT(engine.backend->count("event_record"), recorded);
+  EXPECT_EQ(freed(), ~uint64_t{0});
+  const uint64_t after = engine.backend->count("event_record");
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_EQ(engine.backend->count("event_record"), after) << "no use is left";
+}
+
+TEST_F(BlockUsesTest, AnExportHasOneIdUntilItIsExportedAnew) {
+  uint64_t id = 7;
+  ASSERT_TRUE(uses.mark_exported(block, &id).ok());
+  EXPECT_TRUE(marked());
+  id = 8;
+  ASSERT_TRUE(uses.mark_exported(block, &id).ok());
+  EXPECT_EQ(id, 7u);
+  uses.export_anew(block.block, 7, 9);
+  EXPECT_FALSE(uses.exported_as(block.block, 7));
+  EXPECT_TRUE(uses.exported_as(block.block, 9));
+  bool held = true;
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_FALSE(held) << "nobody imported it";
+  EXPECT_FALSE(uses.exported_as(block.block, 9));
+}
+
+TEST_F(BlockUsesTest, AnImporterOfAnyExtentHoldsTheBlockUntilItIsGone) {
+  uint64_t id = 7;
+  ASSERT_TRUE(uses.mark_exported(block, &id).ok());
+  extents[1].importers = 1;
+  bool held = false;
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_TRUE(held);
+  EXPECT_EQ(freed(), ~uint64_t{0});
+  extents[1].importers = 0;
+  EXPECT_EQ(freed(), order.bit_of(a));
+  EXPECT_EQ(freed(), ~uint64_t{0}) << "given back once";
+}
+
+TEST_F(BlockUsesTest, AForgottenStreamIsNamedByNoUseAndNoHeldBlock) {
+  uint64_t id = 7;
+  ASSERT_TRUE(uses.mark_exported(block, &id).ok());
+  ASSERT_TRUE(uses.record(block, b).ok());
+  uses.forget_stream(b.stream, order.forget(b.stream));
+  extents[0].importers = 1;
+  bool held = false;
+  const uint64_t recorded = engine.backend->count("event_record");
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_EQ(engine.backend->count("event_record"), recorded);
+  ASSERT_TRUE(held);
+  uses.forget_stream(a.stream, order.forget(a.stream));
+  extents[0].importers = 0;
+  EXPECT_EQ(freed(), 0u);
+}
+
+TEST_F(BlockUsesTest, PerThreadStreamsOfOtherThreadsAreSeen) {
+  const uint64_t self = current_thread_id();
+  ASSERT_TRUE(uses.record(block, StreamKey{GMM_STREAM_PER_THREAD, self}).ok());
+  EXPECT_FALSE(uses.used_by_other_threads(block.block, self));
+  ASSERT_TRUE(uses.record(block, StreamKey{GMM_STREAM_PER_THREAD, self + 1}).ok());
+  EXPECT_TRUE(uses.used_by_other_threads(block.block, self));
+  uses.clear();
+  EXPECT_FALSE(uses.used_by_other_threads(block.block, self));
+}
+
+}  // namespace
+}  // namespace gmm::test
