@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rare side of the thread caches: how they are emptied by others, end, and are counted.
-#include <linux/membarrier.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "engine/heap/cache_owner.h"
 
@@ -25,13 +22,6 @@ void free_bins(HeapCache &cache) {
 }  // namespace
 
 void revoke(HeapCache &cache) { cache.attention.fetch_or(kRevoked, std::memory_order_seq_cst); }
-
-void pass_barrier() {
-  if (expedited_barriers())
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
 
 void empty_revoked(HeapCache &cache, Vector<CacheEntry> *per_thread) {
   while (cache.busy.load(std::memory_order_seq_cst) != 0) sched_yield();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/cache_owner.h"
 
-#include <cstdlib>
-
 namespace gmm {
 namespace {
 
@@ -67,16 +65,8 @@ HeapCache *find_cache(const Heap &heap) {
 }
 
 HeapCache *make_cache(Heap &heap) {
-  ThreadState *state = t_state != nullptr ? t_state : make_thread_state();
-  if (state == nullptr) return nullptr;
-  if (heap.fast.slot >= state->table_size) {
-    const uint32_t size = (heap.fast.slot + 64) & ~63u;
-    void *table = std::realloc(state->table, size * sizeof(ThreadTableEntry));
-    if (table == nullptr) return nullptr;
-    state->table = static_cast<ThreadTableEntry *>(table);
-    for (uint32_t i = state->table_size; i < size; ++i) state->table[i] = ThreadTableEntry{};
-    state->table_size = size;
-  }
+  ThreadState *state = make_thread_state();
+  if (state == nullptr || !state->reserve_slot(heap.fast.slot)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;

@@ -16,7 +16,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/barrier.h"
 #include "engine/heap/heap.h"
+#include "engine/heap/thread_state.h"
 
 namespace gmm {
 
@@ -48,8 +50,6 @@ struct alignas(64) StreamBins {
   Bin bins[kSmallClasses];
 };
 
-struct ThreadState;
-
 // Why the owner may not go on as usual.
 inline constexpr uint32_t kRevoked = 1;     // another thread is emptying the cache
 inline constexpr uint32_t kNeedsFence = 2;  // membarrier is missing
@@ -69,39 +69,6 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   uint64_t seen_calls = 0, idle_since = 0;
   bool drained = false;
 };
-
-// What a thread has; made at its first call, ended with the thread.
-struct ThreadTableEntry {
-  uint64_t serial;
-  HeapCache *cache;
-};
-struct TagEntry {
-  uint64_t context;  // serial of the tag table
-  gmm_tag tag;
-};
-inline constexpr uint32_t kMaxTagDepth = 64;
-// Where a thread records for a trace (engine/trace/trace.h); a further trace in the same place is found by its thread's number.
-struct ThreadTraceEntry {
-  uint64_t serial;
-  void *lane;
-};
-inline constexpr uint32_t kTracesOfThread = 4;
-struct ThreadState {
-  ThreadTableEntry *table = nullptr;
-  TagEntry *tags = nullptr;  // kMaxTagDepth of them, made at the first push
-  uint32_t tag_depth = 0;
-  uint32_t table_size = 0;
-  uint64_t id = 0;
-  ThreadTraceEntry traces[kTracesOfThread] = {};
-  void (*end_traces)(uint64_t id) = nullptr;  // set with the first entry
-};
-
-// A number of the calling thread that is never used again.
-uint64_t current_thread_id();
-// What the calling thread has; NULL before its first use, and with make = true only without memory.
-ThreadState *current_thread(bool make);
-// Asks the system for expedited barriers; at the context's creation.
-void prepare_barriers();
 
 // Allocates `size` bytes, 1 to kMaxSize. `alignment` up to kGranule may be served from the caches. NULL status codes other than OK and no
 // recovery: the context does that. Effort::kNoGrowth is for its own tries.
