@@ -2,10 +2,11 @@
 // Slabs and blocks: see heap_runs.cpp for free runs, heap_grow.cpp for memory from the driver.
 #include "engine/heap/heap.h"
 
+#include <bit>
 #include <cstddef>
 
 #include "engine/heap/heap_registry.h"
-#include "engine/heap/thread_cache.h"
+#include "engine/heap/thread_state.h"
 
 namespace gmm {
 namespace {
@@ -35,7 +36,7 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
 
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
-  end_caches(*this);
+  caches.end_all();
   while (spare_ != nullptr) {
     Span *span = spare_;
     spare_ = span->after;
@@ -372,16 +373,7 @@ Status Heap::forget_stream(gmm_stream stream) {
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
-  {
-    LockGuard guard(caches_mutex);
-    ended.live_bytes = 0;
-    ended.forgotten = ended.allocations - ended.frees;
-    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      cache->live_bytes.store(0, std::memory_order_relaxed);
-      ended.forgotten +=
-          cache->allocations.load(std::memory_order_relaxed) - cache->frees.load(std::memory_order_relaxed);
-    }
-  }
+  caches.forget_live();
   LockGuard guard(mutex);
   uses_.clear();
   kept_aside_.clear();
@@ -406,6 +398,58 @@ Status Heap::reset() {
     }
   }
   return Status();
+}
+
+Status Heap::drain_caches(bool wait) {
+  Vector<CacheEntry> per_thread(core_.allocator);
+  caches.drain(wait ? &per_thread : nullptr);
+  if (wait) {
+    LockGuard guard(mutex);
+    while (!unsettled_.empty() && per_thread.push_back(unsettled_.back())) unsettled_.truncate(unsettled_.size() - 1);
+  }
+  if (per_thread.empty()) return Status();
+  // Without a lock, as a callback in a stream may free memory.
+  const Status status = core_.backend->synchronize(options_.device);
+  if (!status.ok()) {
+    // As freed by a stream that nobody can wait for: they are kept for the next try.
+    LockGuard guard(mutex);
+    for (const CacheEntry &entry : per_thread)
+      if (!unsettled_.push_back(entry))
+        core_.log.write(LogLevel::kError, "A free block is lost: no host memory, and the device cannot be waited for.");
+    return status;
+  }
+  put_back(per_thread.data(), static_cast<uint32_t>(per_thread.size()), StreamKey{GMM_STREAM_PER_THREAD, 0});
+  return Status();
+}
+
+Status Heap::drain_for_growth(uint64_t thread) {
+  const uint32_t others = caches.drain_transfers(thread);
+  {
+    LockGuard guard(mutex);
+    if (others != 0 && !growth_.may_drain()) return Status();
+    growth_.drained(others);
+  }
+  return drain_caches(false);
+}
+
+uint64_t Heap::releasable() {
+  LockGuard guard(mutex);
+  return free_.releasable();
+}
+
+HeapTotals Heap::totals() {
+  HeapTotals totals = caches.totals();
+  LockGuard guard(mutex);
+  totals.held = own_quota_.held();
+  totals.peak_held = own_quota_.peak();
+  totals.paused = paused_;
+  totals.extents = extent_count_;
+  totals.free_bytes += free_.bytes() + slab_tails_;
+  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) totals.free_bytes += run->bytes();
+  for (auto &slabs : slabs_)
+    for (Span *slab = slabs.front(); slab != nullptr; slab = slabs.next(slab))
+      totals.free_bytes += static_cast<uint64_t>(std::popcount(slab->free_blocks)) * slab->block_bytes();
+  return totals;
 }
 
 }  // namespace gmm

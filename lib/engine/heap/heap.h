@@ -16,17 +16,14 @@
 #include "engine/backup/store.h"
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/growth.h"
+#include "engine/heap/heap_caches.h"
 #include "engine/heap/low_water.h"
 #include "engine/heap/stream_order.h"
-#include "engine/heap/transfer_cache.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
 #include "engine/space/free_runs.h"
 
 namespace gmm {
-
-struct HeapCache;
-struct HeapCaches;
 
 struct HeapOptions {
   Kind kind = Kind::kDevice;
@@ -38,12 +35,6 @@ struct HeapOptions {
 };
 
 enum class Effort { kNoGrowth, kGrow };
-
-struct HeapTotals {
-  uint64_t live_bytes = 0, live_blocks = 0, allocations = 0, frees = 0;
-  uint64_t forgotten = 0;  // blocks that a reset freed
-  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, free_bytes = 0, failures = 0;
-};
 
 class Heap {
  public:
@@ -111,8 +102,8 @@ class Heap {
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
   // --- Thread caches ----------------------------------------------------------------------------------
-  // Empties every thread's cache of this heap, and what is between them, into the heap. wait: also what per-thread streams of other threads freed, for
-  // which nobody else can record an event: the device is waited for, which can fail.
+  // Empties every cache of this heap into it. wait: also what per-thread streams of other threads freed. Nobody else can
+  // record an event for those, so the device is waited for, which can fail.
   Status drain_caches(bool wait);
   // Before the heap grows: the same without waiting, unless other threads' caches were emptied too often of late.
   Status drain_for_growth(uint64_t thread);
@@ -120,10 +111,9 @@ class Heap {
   void wait_to_move(uint64_t bytes);
   HeapTotals totals();
 
-  void count_failure() {
-    LockGuard guard(caches_mutex);
-    ++ended.failures;
-  }
+  void count_failure() { caches.count_failure(); }
+  // Free bytes that release_free() may offer to the driver.
+  uint64_t releasable();
 
   // What the fast paths read. Written rarely.
   struct FastFields {
@@ -135,11 +125,7 @@ class Heap {
         UINTPTR_MAX;  // streams above are asked whether they are captured (engine/heap/capture.h)
   } fast;
 
-  // For HeapCache's code and the features that walk a heap.
-  Mutex caches_mutex;  // before mutex
-  List<HeapCache, HeapCaches> caches;
-  HeapTotals ended;  // counters of caches that are gone; under caches_mutex
-  TransferCache transfers{*this};
+  HeapCaches caches{*this};  // its mutex comes before this one
   Mutex mutex;
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
@@ -260,7 +246,6 @@ class Heap {
   }
 
   // heap_idle.cpp
-  uint64_t drain_idle_caches(uint64_t now, uint64_t age);
   void stamp_free_extents(uint64_t since);
 
   // heap_release.cpp: back to the driver
@@ -305,7 +290,6 @@ class Heap {
   };
   bool has_importers(const CacheEntry &entry);
   uint64_t note_frees(StreamKey key);
-  void note_peak(uint64_t live);  // with caches_mutex held
   Vector<Use> uses_;
   Vector<KeptAside> kept_aside_;
   Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
@@ -313,8 +297,6 @@ class Heap {
   static uint64_t slab_tail(const Span &slab) {
     return slab.bytes() - uint64_t{slab.block_count.load(std::memory_order_relaxed)} * slab.block_bytes();
   }
-  // Live bytes when they were last added up, and the most of them: written with caches_mutex held.
-  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
   uint64_t slab_tails_ = 0;  // of all slabs that are not paused
   uint64_t extent_count_ = 0;
   bool kept_for_graph_;  // a graph may use free memory too

@@ -52,8 +52,8 @@ Status Heap::grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out)
 
 // The most that was live at once and held something, with the block that is wanted.
 uint64_t Heap::live_peak(uint64_t bytes) {
-  const uint64_t live = seen_live_.load(std::memory_order_relaxed) + bytes;
-  const uint64_t peak = growth_.peak(seen_peak_live_.load(std::memory_order_relaxed), live);
+  const uint64_t live = caches.seen_live() + bytes;
+  const uint64_t peak = growth_.peak(caches.seen_peak_live(), live);
   return peak > paused_ ? peak - paused_ : 0;  // paused blocks are live and hold nothing
 }
 

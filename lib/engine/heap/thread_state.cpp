@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "engine/heap/cache_state.h"
+#include "engine/heap/heap_caches.h"
 #include "engine/heap/heap_registry.h"
 
 namespace gmm {
@@ -30,10 +30,7 @@ void end_caches_of(const ThreadState &state) {
     Heap *heap = HeapRegistry::find(slot, entry.serial);
     // In a forked child the parent's memory is not ours to give back.
     if (heap == nullptr || !heap->core().alive()) continue;
-    LockGuard caches_guard(heap->caches_mutex);
-    empty_cache(*entry.cache, true, nullptr);
-    end_cache(*entry.cache);
-    heap->end_thread(state.id);
+    heap->caches.end_of_thread(*entry.cache);
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What gmm keeps of a thread: its number, its cache of each heap, its stack of tags, and its lanes of traces.
 //
-// A ThreadState is made at the first call that needs it, and ends with the thread. Its thread alone reads and writes it.
-// A thread outlives contexts, and a context outlives threads: an entry names its heap, context or trace by a serial
+// A ThreadState is made at the first call that needs it, and ends with the thread. Its thread alone reads and writes
+// it. A thread outlives contexts, and a context outlives threads: an entry names its heap, context or trace by a serial
 // that is never used again in the process, so an entry of something that ended is never found.
 #ifndef GMM_ENGINE_HEAP_THREAD_STATE_H
 #define GMM_ENGINE_HEAP_THREAD_STATE_H
@@ -26,8 +26,8 @@ struct TagEntry {
   gmm_tag tag;
 };
 inline constexpr uint32_t kMaxTagDepth = 64;
-// Where the thread records for a trace (engine/trace/trace.h). Two traces may share an entry: the one that lost it finds
-// its lane again by the thread's number.
+// Where the thread records for a trace (engine/trace/trace.h). Two traces may share an entry: the one that lost it
+// finds its lane again by the thread's number.
 struct ThreadTraceEntry {
   uint64_t serial;
   void *lane;
