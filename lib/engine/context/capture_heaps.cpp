@@ -61,12 +61,7 @@ void Context::end_capture_heap(gmm_heap *heap) {
   pauser.forget(heap->heap);
   if (heap->parent != nullptr) {
     // Counters of a heap do not go backwards.
-    const HeapTotals totals = heap->heap.totals();
-    LockGuard guard(heap->parent->caches_mutex);
-    HeapTotals &ended = heap->parent->ended;
-    ended.allocations += totals.allocations;
-    ended.frees += totals.frees;
-    ended.failures += totals.failures;
+    heap->parent->caches.add_calls(heap->heap.totals());
   }
   if (heap->graph != nullptr) heap->graph->release();
   retire(heap);

@@ -126,7 +126,8 @@ void Decommit::round(uint64_t now, uint64_t age) {
     for (uint64_t i = 0; !disturbed() && round_of(i, now, age, &refused); ++i) {
     }
   }
-  // Once a context, as what the driver refuses it may refuse every round. Without the lock: the callback is the program's.
+  // Once a context, as what the driver refuses it may refuse every round. Without the lock: the callback is the
+  // program's.
   if (refused && !complained_.exchange(true, std::memory_order_relaxed))
     core_.log.write(LogLevel::kWarning, "Idle memory could not be given back, and is offered again later: %s",
                     last_message());

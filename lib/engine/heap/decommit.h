@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that nobody used for an age goes back to the driver, off the callers' path: by one thread of the context, which
-// exists only while an age is set.
+// Memory that nobody used for an age goes back to the driver, off the callers' path: by one thread of the context,
+// which exists only while an age is set.
 //
 // A round empties the caches of threads that did nothing for the age, and gives back what of each heap was free during
-// the whole age (engine/heap/heap_idle.cpp). It never waits: not for a stream, not for another trim, and a heap's lock is
-// free again after each slice of memory.
+// the whole age (engine/heap/heap_idle.cpp). It never waits: not for a stream, not for another trim, and a heap's lock
+// is free again after each slice of memory.
 #ifndef GMM_ENGINE_HEAP_DECOMMIT_H
 #define GMM_ENGINE_HEAP_DECOMMIT_H
 
@@ -24,7 +24,8 @@ class Decommit {
   Decommit(const Decommit &) = delete;
   Decommit &operator=(const Decommit &) = delete;
 
-  // What GMM_DECOMMIT_AFTER_MS says, else never: what GMM_DECOMMIT_DEFAULT stands for. INVALID_VALUE when it says neither.
+  // What GMM_DECOMMIT_AFTER_MS says, else never: what GMM_DECOMMIT_DEFAULT stands for. INVALID_VALUE when it says
+  // neither.
   Status init();
   // Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER. Starts or ends the thread. The caller holds no lock.
   Status set(uint64_t age);
@@ -34,7 +35,8 @@ class Decommit {
   // Returns when no round is under way; with Core::deferred raised, none gives memory back after it.
   void wait_for_round() { LockGuard guard(round_mutex_); }
 
-  // One round at a time in milliseconds of any clock that goes forward. The thread calls it; tests do with a clock of their own.
+  // One round at a time in milliseconds of any clock that goes forward. The thread calls it; tests do with a clock of
+  // their own.
   void round(uint64_t now, uint64_t age);
 
  private:

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a VMM heap asks the driver for more, how much, and when it moves free memory to where it is wanted instead.
 //
-// What a heap holds beyond the bytes that were ever live at once is waste, so it is bounded by an allowance over that peak. While the
-// heap would stay inside, it grows: new memory costs about what moving memory costs. Past it, whole free extents are
-// mapped to the new addresses first (their pages are taken from holes that nothing fits), and only the rest is new.
+// What a heap holds beyond the bytes that were ever live at once is waste, so it is bounded by an allowance over that
+// peak. While the heap would stay inside, it grows: new memory costs about what moving memory costs. Past it, whole
+// free extents are mapped to the new addresses first (their pages are taken from holes that nothing fits), and only the
+// rest is new.
 //
-// Moving has a budget of time, so that a program whose holes never fit does not spend its day in the driver: each block that
-// the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the driver takes for it.
-// A program that needs the same moves again and again, as one whose steps need nearly all that is held for one large block, finds peace with some more
-// memory: once half of the budget is spent, the allowance rises by what is spent of the rest, up to a seventh. With nothing left the heap
-// grows past it. Asking which streams are done has such a budget too.
+// Moving has a budget of time, so that a program whose holes never fit does not spend its day in the driver: each block
+// that the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the
+// driver takes for it. A program that needs the same moves again and again, as one whose steps need nearly all that is
+// held for one large block, finds peace with some more memory: once half of the budget is spent, the allowance rises by
+// what is spent of the rest, up to a seventh. With nothing left the heap grows past it. Asking which streams are done
+// has such a budget too.
 //
-// Free memory moves when the work that used it is done. A host that is far ahead of its device finds little that is. It has the largest
-// allowance at once, and waits for the device before it grows past that, for which there is a budget as well.
+// Free memory moves when the work that used it is done. A host that is far ahead of its device finds little that is. It
+// has the largest allowance at once, and waits for the device before it grows past that, for which there is a budget as
+// well.
 //
-// Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is
-// freed in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good. Before anything
-// was freed, a very large block gets few large extents: such are a model's weights, which stay, and are paused handle by handle.
+// Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is freed
+// in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good.
+// Before anything was freed, a very large block gets few large extents: such are a model's weights, which stay, and are
+// paused handle by handle.
 #ifndef GMM_ENGINE_HEAP_GROWTH_H
 #define GMM_ENGINE_HEAP_GROWTH_H
 
@@ -37,8 +41,8 @@ class GrowthPolicy {
   }
   void freed() { only_grew_ = never_freed_ = false; }
   void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
-  // Whether other threads' caches may be emptied once more, and that so many were. Where one thread allocates and another frees,
-  // the heap rather grows by what their caches hold than that every block takes such a round.
+  // Whether other threads' caches may be emptied once more, and that so many were. Where one thread allocates and
+  // another frees, the heap rather grows by what their caches hold than that every block takes such a round.
   bool may_drain() const { return drains_.left > 0; }
   void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
   // Whether streams may be asked what they are done with, and that so many were.
@@ -48,14 +52,16 @@ class GrowthPolicy {
   bool may_wait() const { return waits_.left > 0; }
   void waited(int64_t nanoseconds) { waits_.left -= nanoseconds; }
   void grew() { only_grew_ = true; }
-  // The most bytes that were live at once, when the caches knew `seen` as the most and `live` are now, with the wanted block.
+  // The most bytes that were live at once, when the caches knew `seen` as the most and `live` are now, with the wanted
+  // block.
   uint64_t peak(uint64_t seen, uint64_t live) {
     if (peak_live_ < seen) peak_live_ = seen;
     if (peak_live_ < live) peak_live_ = live;
     return peak_live_;
   }
 
-  // Bytes that a heap may hold when this many were live at once: at first, when free memory can be moved but that has become too dear, and now.
+  // Bytes that a heap may hold when this many were live at once: at first, when free memory can be moved but that has
+  // become too dear, and now.
   static uint64_t least_allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
   static uint64_t largest_allowance(uint64_t peak_live) { return peak_live + peak_live / 7; }
   uint64_t allowance(uint64_t peak_live) const {
@@ -95,8 +101,8 @@ class GrowthPolicy {
  private:
   static constexpr uint64_t kLargeExtent = uint64_t{24} << 20, kLargestExtent = uint64_t{256} << 20;
   static constexpr uint64_t kVeryLargeBlock = uint64_t{256} << 20, kVeryLargeExtent = uint64_t{1} << 30;
-  // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query 110 ns, and 64 KiB are
-  // read in 14 ns.
+  // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query
+  // 110 ns, and 64 KiB are read in 14 ns.
   static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
   static constexpr uint64_t kBytesToMove = 4096;
   struct Budget {

@@ -2,10 +2,11 @@
 // Blocks in and out: see runs.h for free runs, slabs.h for small blocks, heap_grow.cpp for memory from the driver.
 #include "engine/heap/heap.h"
 
+#include <bit>
 #include <cstddef>
 
 #include "engine/heap/heap_registry.h"
-#include "engine/heap/thread_cache.h"
+#include "engine/heap/thread_state.h"
 
 namespace gmm {
 namespace {
@@ -35,7 +36,7 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
 
 Heap::~Heap() {
   if (fast.serial != 0) HeapRegistry::remove(this);
-  end_caches(*this);
+  caches.end_all();
   streams_.clear();
 }
 
@@ -225,8 +226,8 @@ Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held
     LockGuard guard(mutex);
     other_thread = uses_.used_by_other_threads(block.block, key.thread);
   }
-  // Only its own thread can name a per-thread stream, so only the whole device can be waited for. The heap waits without
-  // its lock, as a callback may free memory.
+  // Only its own thread can name a per-thread stream, so only the whole device can be waited for. The heap waits
+  // without its lock, as a callback may free memory.
   if (other_thread) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
   return uses_.order_after(block, key, other_thread, held);
@@ -253,16 +254,7 @@ uint64_t Heap::free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
-  {
-    LockGuard guard(caches_mutex);
-    ended.live_bytes = 0;
-    ended.forgotten = ended.allocations - ended.frees;
-    for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-      cache->live_bytes.store(0, std::memory_order_relaxed);
-      ended.forgotten +=
-          cache->allocations.load(std::memory_order_relaxed) - cache->frees.load(std::memory_order_relaxed);
-    }
-  }
+  caches.forget_live();
   LockGuard guard(mutex);
   uses_.clear();
   unsettled_.clear();
@@ -286,6 +278,54 @@ Status Heap::reset() {
     }
   }
   return Status();
+}
+
+Status Heap::drain_caches(bool wait) {
+  Vector<CacheEntry> per_thread(core_.allocator);
+  caches.drain(wait ? &per_thread : nullptr);
+  if (wait) {
+    LockGuard guard(mutex);
+    while (!unsettled_.empty() && per_thread.push_back(unsettled_.back())) unsettled_.truncate(unsettled_.size() - 1);
+  }
+  if (per_thread.empty()) return Status();
+  // Without a lock, as a callback in a stream may free memory.
+  const Status status = core_.backend->synchronize(options_.device);
+  if (!status.ok()) {
+    // As freed by a stream that nobody can wait for: they are kept for the next try.
+    LockGuard guard(mutex);
+    for (const CacheEntry &entry : per_thread)
+      if (!unsettled_.push_back(entry))
+        core_.log.write(LogLevel::kError, "A free block is lost: no host memory, and the device cannot be waited for.");
+    return status;
+  }
+  put_back(per_thread.data(), static_cast<uint32_t>(per_thread.size()), StreamKey{GMM_STREAM_PER_THREAD, 0});
+  return Status();
+}
+
+Status Heap::drain_for_growth(uint64_t thread) {
+  const uint32_t others = caches.drain_transfers(thread);
+  {
+    LockGuard guard(mutex);
+    if (others != 0 && !growth_.may_drain()) return Status();
+    growth_.drained(others);
+  }
+  return drain_caches(false);
+}
+
+uint64_t Heap::releasable() {
+  LockGuard guard(mutex);
+  return runs_.free().releasable();
+}
+
+HeapTotals Heap::totals() {
+  HeapTotals totals = caches.totals();
+  LockGuard guard(mutex);
+  totals.held = own_quota_.held();
+  totals.peak_held = own_quota_.peak();
+  totals.paused = paused_;
+  totals.extents = extent_count_;
+  totals.free_bytes += free_bytes();
+  return totals;
 }
 
 }  // namespace gmm

@@ -9,9 +9,9 @@
 // GrowthPolicy (engine/heap/growth.h) says how much memory a heap takes and when it moves some.
 //
 // Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and
-// the end of a region grows in place. Other kinds have a region for each driver allocation.
-// Physical memory: extents grow with the heap, since the driver's cost follows the number of handles. Extents are moved to
-// other addresses when nothing fits the holes that they left. Before a heap grows, in this order:
+// the end of a region grows in place. Other kinds have a region for each driver allocation. Physical memory: extents
+// grow with the heap, since the driver's cost follows the number of handles. Extents are moved to other addresses when
+// nothing fits the holes that they left. Before a heap grows, in this order:
 //   1. thread caches come back;
 //   2. memory freed on other streams is put behind the wanting stream;
 //   3. free neighbours of different streams are merged;
@@ -26,18 +26,15 @@
 #include "engine/heap/block_uses.h"
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/growth.h"
+#include "engine/heap/heap_caches.h"
 #include "engine/heap/low_water.h"
 #include "engine/heap/runs.h"
 #include "engine/heap/slabs.h"
 #include "engine/heap/stream_order.h"
-#include "engine/heap/transfer_cache.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
 
 namespace gmm {
-
-struct HeapCache;
-struct HeapCaches;
 
 struct HeapOptions {
   Kind kind = Kind::kDevice;
@@ -49,12 +46,6 @@ struct HeapOptions {
 };
 
 enum class Effort { kNoGrowth, kGrow };
-
-struct HeapTotals {
-  uint64_t live_bytes = 0, live_blocks = 0, allocations = 0, frees = 0;
-  uint64_t forgotten = 0;  // blocks that a reset freed
-  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, free_bytes = 0, failures = 0;
-};
 
 class Heap {
  public:
@@ -73,15 +64,18 @@ class Heap {
   Quota &own_quota() { return own_quota_; }
 
   // --- Blocks; each call takes the lock --------------------------------------------------------------------------
-  // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from the driver or from another stream.
+  // One to `wanted` blocks of a small class for use on a stream. kNoGrowth: zero blocks instead of taking memory from
+  // the driver or from another stream.
   Status take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
                     uint32_t *count);
-  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back`, large blocks, goes back, freed on the same stream.
+  // A span in state kLarge with its slot still 0; *out is NULL when kNoGrowth found none. First `back`, large blocks,
+  // goes back, freed on the same stream.
   Status take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, const CacheEntry *back,
                     uint32_t back_count, Span **out);
   // A block with a driver allocation of its own.
   Status take_dedicated(uint64_t size, Span **out);
-  // Blocks back, in the order of a stream. Slots are 0. Another thread's per-thread stream: the caller has waited for the device.
+  // Blocks back, in the order of a stream. Slots are 0. Another thread's per-thread stream: the caller has waited for
+  // the device.
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
@@ -91,8 +85,9 @@ class Heap {
   void export_anew(const void *block, uint64_t old_id, uint64_t id) { uses_.export_anew(block, old_id, id); }
   // Whether the live block at this address was exported under this id. With `mutex` held.
   bool exported_as(const void *block, uint64_t id) const { return uses_.exported_as(block, id); }
-  // At the free of such a block, on a stream `key` of the calling thread: puts that stream behind those that use the block.
-  // *held: importers have its memory, and the heap holds the block until free_held_for_importers() finds them gone.
+  // At the free of such a block, on a stream `key` of the calling thread: puts that stream behind those that use the
+  // block. *held: importers have its memory, and the heap holds the block until free_held_for_importers() finds them
+  // gone.
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
   void free_held_for_importers();
   Status forget_stream(gmm_stream stream);
@@ -100,8 +95,8 @@ class Heap {
   void end_thread(uint64_t thread);
 
   // --- Memory back to the driver ---------------------------------------------------------------------------------
-  // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a stream may
-  // free memory; else only where that is done.
+  // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a
+  // stream may free memory; else only where that is done.
   Status release_free(uint64_t at_most, bool wait, uint64_t *released);
   // Every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
@@ -110,20 +105,23 @@ class Heap {
     LockGuard guard(mutex);
     held_for_graph_ = false;
   }
-  // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver otherwise, with nothing kept.
+  // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver
+  // otherwise, with nothing kept.
   Status close(bool force);
 
   // --- Idle memory, for engine/decommit (heap_idle.cpp); one thread at a time ------------------------------------
-  // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing with the heap for
-  // the age, as far as nobody must be waited for. Returns how many bytes were free during the whole age and may go.
+  // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing
+  // with the heap for the age, as far as nobody must be waited for. Returns how many bytes were free during the whole
+  // age and may go.
   uint64_t look_for_idle(uint64_t now, uint64_t age);
-  // After it: extents that were seen free for the age and whose work is done, never more than `at_most` bytes in all, and no further
-  // one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being captured.
+  // After it: extents that were seen free for the age and whose work is done, never more than `at_most` bytes in all,
+  // and no further one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being
+  // captured.
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
-  // --- Thread caches ---------------------------------------------------------------------------------------------
-  // Empties every thread's cache of this heap, and what is between them, into the heap. wait: also what per-thread streams of other threads freed, for
-  // which nobody else can record an event: the device is waited for, which can fail.
+  // --- Thread caches ----------------------------------------------------------------------------------
+  // Empties every cache of this heap into it. wait: also what per-thread streams of other threads freed. Nobody else
+  // can record an event for those, so the device is waited for, which can fail.
   Status drain_caches(bool wait);
   // Before the heap grows: the same without waiting, unless other threads' caches were emptied too often of late.
   Status drain_for_growth(uint64_t thread);
@@ -131,10 +129,9 @@ class Heap {
   void wait_to_move(uint64_t bytes);
   HeapTotals totals();
 
-  void count_failure() {
-    LockGuard guard(caches_mutex);
-    ++ended.failures;
-  }
+  void count_failure() { caches.count_failure(); }
+  // Free bytes that release_free() may offer to the driver.
+  uint64_t releasable();
 
   // What the fast paths read. Written rarely.
   struct FastFields {
@@ -146,11 +143,7 @@ class Heap {
         UINTPTR_MAX;  // streams above are asked whether they are captured (engine/heap/capture.h)
   } fast;
 
-  // For HeapCache's code and the features that walk a heap.
-  Mutex caches_mutex;  // before mutex
-  List<HeapCache, HeapCaches> caches;
-  HeapTotals ended;  // counters of caches that are gone; under caches_mutex
-  TransferCache transfers{*this};
+  HeapCaches caches{*this};  // its mutex comes before this one
   Mutex mutex;
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
@@ -170,8 +163,8 @@ class Heap {
   void attach(Region &region);
   // Paused extents without a live block are given up. False when the region was dedicated and ended with them.
   bool drop_paused(Region &region);
-  // Neighbours of a region that are paused without a handle become one, which the driver maps faster. Their blocks and what
-  // is kept stay.
+  // Neighbours of a region that are paused without a handle become one, which the driver maps faster. Their blocks and
+  // what is kept stay.
   void merge_paused(Region &region);
   // While read-only contents are kept of active memory every free must look (FastFields::has_paused).
   void set_retaining(bool retaining);
@@ -256,7 +249,6 @@ class Heap {
   }
 
   // heap_idle.cpp
-  uint64_t drain_idle_caches(uint64_t now, uint64_t age);
   void stamp_free_extents(uint64_t since);
 
   // heap_release.cpp: back to the driver
@@ -282,10 +274,7 @@ class Heap {
   GrowthPolicy growth_;
   StreamOrder streams_;
   BlockUses uses_;
-  void note_peak(uint64_t live);  // with caches_mutex held
   Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
-  // Live bytes when they were last added up, and the most of them: written with caches_mutex held.
-  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};
   uint64_t extent_count_ = 0;
   bool held_for_graph_;  // a graph may use free memory too
   uint64_t look_ = 0;    // how often look_for_idle() looked

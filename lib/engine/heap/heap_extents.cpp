@@ -96,8 +96,8 @@ Status Heap::add_extent(Fill *fill, uint64_t size) {
   return status;
 }
 
-// New memory of `bytes` for a block, in extents that are not too large to be moved later. Charged by the caller; what was
-// not made is refunded.
+// New memory of `bytes` for a block, in extents that are not too large to be moved later. Charged by the caller; what
+// was not made is refunded.
 Status Heap::add_extents(Fill *fill, uint64_t bytes, uint64_t block) {
   const uint64_t largest = growth_.largest_extent(own_quota_.held(), block);
   const uint64_t count = (bytes + largest - 1) / largest;
@@ -152,7 +152,8 @@ Status Heap::move_extent(Extent *extent, Fill *fill) {
 void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
   if (held_for_graph_) return;
   MessageGuard keep;
-  // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block needs.
+  // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block
+  // needs.
   const Span *before = fill->filled == nullptr ? fill->hole->before : nullptr;
   const Span *after = fill->hole->after;
   const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
@@ -197,7 +198,8 @@ void Heap::move_free_extents(Fill *fill, uint64_t wanted, uint64_t block) {
 
 // --- Going -------------------------------------------------------------------------------------------------------
 
-// One extent out of a free run that is in no list; what is left of the run before it is listed, *rest is what follows, unlisted.
+// One extent out of a free run that is in no list; what is left of the run before it is listed, *rest is what follows,
+// unlisted.
 Status Heap::release_extent(Extent *extent, Span *run, Span **rest) {
   const uintptr_t base = base_of(*extent);
   const uint64_t size = size_of(*extent);

@@ -52,8 +52,8 @@ Status Heap::grow(uint64_t count, uint64_t alignment, StreamKey key, Span **out)
 
 // The most that was live at once and held something, with the block that is wanted.
 uint64_t Heap::live_peak(uint64_t bytes) {
-  const uint64_t live = seen_live_.load(std::memory_order_relaxed) + bytes;
-  const uint64_t peak = growth_.peak(seen_peak_live_.load(std::memory_order_relaxed), live);
+  const uint64_t live = caches.seen_live() + bytes;
+  const uint64_t peak = growth_.peak(caches.seen_peak_live(), live);
   return peak > paused_ ? peak - paused_ : 0;  // paused blocks are live and hold nothing
 }
 
@@ -81,7 +81,8 @@ Heap::Window Heap::find_window(uint64_t bytes, uint64_t alignment, uint64_t allo
   return best;
 }
 
-// Puts the stream behind those that freed the memory at the window's edges. A stream in graph capture cannot wait: false, nothing changed.
+// Puts the stream behind those that freed the memory at the window's edges. A stream in graph capture cannot wait:
+// false, nothing changed.
 bool Heap::take_edges(const Window &window, StreamKey key) {
   MessageGuard keep;
   Span *edges[2] = {};

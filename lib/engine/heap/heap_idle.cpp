@@ -1,51 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of a heap nobody uses.
 //
-// Two things must hold of an extent that goes: at each look during the age it was free, and in all no more goes than was
-// free at every moment of the age, also between the looks. The first keeps what was used just now; the second keeps what
-// steady use will want again.
-#include "engine/heap/cache_state.h"
+// Two things must hold of an extent that goes: at each look during the age it was free, and in all no more goes than
+// was free at every moment of the age, also between the looks. The first keeps what was used just now; the second keeps
+// what steady use will want again.
+#include "engine/heap/heap.h"
 #include "engine/heap/idle_rule.h"
 
 namespace gmm {
 
-uint64_t Heap::drain_idle_caches(uint64_t now, uint64_t age) {
-  LockGuard guard(caches_mutex);
-  bool any = false;
-  for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-    const uint64_t calls =
-        cache->allocations.load(std::memory_order_relaxed) + cache->frees.load(std::memory_order_relaxed);
-    if (calls != cache->seen_calls) {
-      cache->seen_calls = calls;
-      cache->idle_since = now;
-      cache->drained = false;
-    } else if (!cache->drained && now - cache->idle_since >= age &&
-               cache->cached_bytes.load(std::memory_order_relaxed) != 0) {
-      revoke(*cache);
-      any = true;
-    }
-  }
-  if (any) pass_barrier();
-  uint64_t before = 0, after = 0;
-  {
-    LockGuard heap_guard(mutex);
-    before = runs_.free().releasable();
-  }
-  uint64_t cached = transfers.drain_idle(now, age);
-  for (HeapCache *cache = caches.front(); cache != nullptr; cache = caches.next(cache)) {
-    if ((cache->attention.load(std::memory_order_relaxed) & kRevoked) == 0) continue;
-    cached += cache->cached_bytes.load(std::memory_order_relaxed);
-    empty_revoked(*cache, nullptr);
-    cache->drained = true;
-  }
-  LockGuard heap_guard(mutex);
-  after = runs_.free().releasable();
-  // Others may take and free meanwhile.
-  const uint64_t grown = after < before ? 0 : after - before;
-  return grown < cached ? grown : cached;
-}
-
-// Stamps the extents that lie whole in free memory, whatever streams it waits for; `since` when the last look did not see them free.
+// Stamps the extents that lie whole in free memory, whatever streams it waits for; `since` when the last look did not
+// see them free.
 void Heap::stamp_free_extents(uint64_t since) {
   runs_.free().for_each([&](Span *first) {
     // The first of neighbouring runs speaks for all.
@@ -76,7 +41,7 @@ uint64_t Heap::look_for_idle(uint64_t now, uint64_t age) {
     ++look_;
     stamp_free_extents(now);
   }
-  const uint64_t drained = drain_idle_caches(now, age);
+  const uint64_t drained = caches.drain_idle(now, age);
   uint64_t low = 0;
   {
     LockGuard guard(mutex);

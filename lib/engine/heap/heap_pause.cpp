@@ -38,7 +38,8 @@ void Heap::end_extent(Extent *extent) {
   --extent_count_;
 }
 
-// A large block goes: what is kept of active memory is not true of its successor, and of paused memory nobody wants it back.
+// A large block goes: what is kept of active memory is not true of its successor, and of paused memory nobody wants it
+// back.
 void Heap::forget_freed(const Span &span) {
   for (uintptr_t at = span.begin(), end = span.end(); at < end;) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));

@@ -75,7 +75,8 @@ Status Heap::wait_for_free() {
   return status;
 }
 
-// Bounded, and without the lock while it sleeps: a call in a stream may free memory, or wait for the thread that allocates here.
+// Bounded, and without the lock while it sleeps: a call in a stream may free memory, or wait for the thread that
+// allocates here.
 void Heap::wait_to_move(uint64_t bytes) {
   constexpr uint64_t kWorthIt = uint64_t{32} << 20;
   constexpr timespec kSleep = {0, 100'000};
@@ -152,7 +153,8 @@ Status Heap::release_free_locked(uint64_t at_most, uint64_t *released, const Idl
   return Status();
 }
 
-// VMM: addresses that hold nothing go back too, else pauses, during which allocations go to new regions, would use them up.
+// VMM: addresses that hold nothing go back too, else pauses, during which allocations go to new regions, would use them
+// up.
 void Heap::end_empty_regions() {
   if (options_.kind != Kind::kVmm) return;
   for (Region *region = runs_.regions().front(), *next; region != nullptr; region = next) {

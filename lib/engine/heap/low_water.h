@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory was free during the whole of the last age: the least that was free at any moment of it. What steady use takes
-// and gives back again and again is never among it, so a heap that works keeps its memory, however short the age.
+// How much memory was free during the whole of the last age: the least that was free at any moment of it. What steady
+// use takes and gives back again and again is never among it, so a heap that works keeps its memory, however short the
+// age.
 #ifndef GMM_ENGINE_HEAP_LOW_WATER_H
 #define GMM_ENGINE_HEAP_LOW_WATER_H
 
@@ -14,8 +15,8 @@ class LowWater {
   static constexpr uint32_t kPhases = 4;
   static constexpr uint64_t phase(uint64_t age) { return age / kPhases + (age % kPhases != 0 ? 1 : 0); }
 
-  // `low`: the fewest bytes that were free since the last call. Returns the bytes that were free during the whole age up to now; 0
-  // as long as that is not known. Another age starts anew.
+  // `low`: the fewest bytes that were free since the last call. Returns the bytes that were free during the whole age
+  // up to now; 0 as long as that is not known. Another age starts anew.
   uint64_t note(uint64_t low, uint64_t now, uint64_t age) {
     if (age != age_) {
       *this = LowWater();

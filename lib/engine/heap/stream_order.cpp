@@ -23,7 +23,8 @@ uint64_t StreamOrder::find_bit(StreamKey key) {
   }
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
-    // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is done.
+    // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is
+    // done.
     if (!slot.retired && !(slot.ended && !slot.dirty && is_done(slot))) continue;
     put_event(slot.noted);
     slot = Slot{key};
@@ -69,8 +70,8 @@ void StreamOrder::put_event(NativeEvent event) {
   if (event != nullptr) spare_.push_back_reserved(event);
 }
 
-// A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph. Another thread may begin a
-// capture between question and record, so the question comes again afterwards.
+// A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph.
+// Another thread may begin a capture between question and record, so the question comes again afterwards.
 Status StreamOrder::record(NativeEvent event, gmm_stream stream) {
   bool capturing = false;
   GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
@@ -131,7 +132,8 @@ Status StreamOrder::note_frees(StreamKey key) {
   return Status();
 }
 
-// Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the free.
+// Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the
+// free.
 Status StreamOrder::bring_up_to_date(Slot &slot) {
   if (!slot.dirty && slot.noted != nullptr) return Status();
   if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
@@ -148,8 +150,9 @@ Status StreamOrder::bring_up_to_date(Slot &slot) {
 void StreamOrder::ask(Slot &slot) {
   MessageGuard keep;
   if (!is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
-  // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question about a stream that
-  // is captured ends the capture, and one may have begun since anybody looked: then only an event can be asked.
+  // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question
+  // about a stream that is captured ends the capture, and one may have begun since anybody looked: then only an event
+  // can be asked.
   const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
   bool capturing = true, idle = false;
   if (!backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() || capturing) return;
@@ -211,7 +214,8 @@ bool StreamOrder::any_capturing() {
   for (const Slot &slot : slots_) {
     bool capturing = false;
     if (slot.retired) continue;
-    // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the question says so again, and louder, at the synchronisation that follows.
+    // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the
+    // question says so again, and louder, at the synchronisation that follows.
     if (backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() && capturing) return true;
   }
   return false;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which streams' queued work may still use free memory, as bits, and how one stream is put behind others.
 //
-// A free costs no event. Only when memory freed on stream A is wanted on stream B, an event is recorded on A then (it covers
-// every free on A so far) and B waits for it on the device: the host never waits. An event can be used again at once, as a
-// wait refers to the record before it (CUDA driver API, cuStreamWaitEvent).
+// A free costs no event. Only when memory freed on stream A is wanted on stream B, an event is recorded on A then (it
+// covers every free on A so far) and B waits for it on the device: the host never waits. An event can be used again at
+// once, as a wait refers to the record before it (CUDA driver API, cuStreamWaitEvent).
 //
-// Whether A is done with memory can be asked too, without waiting. A busy stream never is with what was freed last, so free memory carries
-// a stamp, the count of events recorded before it was freed, and a stream knows up to which stamp it is done: one event is behind the frees
-// so far, and another is recorded only once it has passed.
+// Whether A is done with memory can be asked too, without waiting. A busy stream never is with what was freed last, so
+// free memory carries a stamp, the count of events recorded before it was freed, and a stream knows up to which stamp
+// it is done: one event is behind the frees so far, and another is recorded only once it has passed.
 //
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
@@ -35,8 +35,8 @@ class StreamOrder {
   StreamOrder(Backend *const &backend, Device device, const HostAllocator &allocator)
       : backend_(backend), device_(device), slots_(allocator), spare_(allocator) {}
 
-  // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is no
-  // memory to remember it.
+  // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is
+  // no memory to remember it.
   uint64_t bit_of(StreamKey key) {
     // Keys in slots have one name each, so one that is equal needs no other.
     if (last_ < slots_.size() && slots_[last_].key == key && !slots_[last_].retired) return bit_at(last_);
@@ -47,9 +47,11 @@ class StreamOrder {
   static uint64_t own_of(uint64_t bit) { return bit & ~kSharedBit; }
   // Memory was freed on the stream that bit_of() was just asked for, not a per-thread one: nothing is recorded yet.
   void note_free_on_last() { slots_[last_].dirty = true; }
-  // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph capture.
+  // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph
+  // capture.
   Status put_behind(StreamKey waiter, uint64_t bits);
-  // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here; others when asked for.
+  // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here;
+  // others when asked for.
   Status note_frees(StreamKey key);
   // Notes a free on the stream and returns the bit for that memory: 0 when nothing that is queued may use it any more.
   // A per-thread stream of another thread: the caller has waited for the device. Failures go to the log.
@@ -72,8 +74,8 @@ class StreamOrder {
   void ask(uint64_t bits);
   // Those of the bits whose streams were done with memory of this stamp when they were last asked.
   uint64_t done(uint64_t bits, uint64_t stamp) const;
-  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock and asks again
-  // then. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
+  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock and asks
+  // again then. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
   Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();

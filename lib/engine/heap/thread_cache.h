@@ -1,28 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thread caches: the common alloc and free touch no lock, no atomic read-modify-write and no driver call.
 //
-// A thread has, for each heap it used, a HeapCache, and in it, for each stream, a stack of free blocks a class. A block goes into the
-// cache of the thread and stream that freed it; full stacks go back to the heap by halves, empty ones are filled
-// by batches. A thread that frees what others allocate gives full stacks to them as they are (engine/heap/transfer_cache.h). Of large blocks a
-// stream keeps the last few.
+// A thread has a HeapCache for each heap that it used. A HeapCache has StreamBins for each stream, and those have a
+// bin, which is a stack of free blocks, for each size class, and a short list of large blocks. A free puts the block
+// into the cache of the thread and stream that freed it. An alloc takes it from there.
 //
-// Another thread may empty a cache (trim, out of memory, pause): it sets `revoked`, makes every running thread pass a
-// full barrier (membarrier, so that the owner needs none), and waits until the owner is not `busy`. This is Dekker's mutual
-// exclusion with the cost on the rare side, as in biased locking. Where membarrier is missing, or under the thread
-// sanitizer, which does not know it, the owner pays for a fence.
+// A full bin returns half of its blocks to the heap, and an empty bin is filled by a batch. A thread that frees what
+// other threads allocate gives full bins to them as they are (engine/heap/transfer_cache.h).
+//
+// Locks: the owner takes none. Another thread may empty a cache (trim, out of memory, pause). It holds
+// HeapCaches::mutex, sets kRevoked, makes every running thread pass a barrier (base/barrier.h), and waits until the
+// owner is not `busy`. An owner that meets kRevoked leaves, and waits for that mutex.
+//
+// Called by api/ (the five functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
+// a heap, and by the end of a thread (engine/heap/thread_state.h).
 #ifndef GMM_ENGINE_HEAP_THREAD_CACHE_H
 #define GMM_ENGINE_HEAP_THREAD_CACHE_H
 
 #include <atomic>
 #include <cstdint>
 
+#include "base/barrier.h"
+#include "base/vector.h"
 #include "engine/heap/heap.h"
+#include "engine/heap/thread_state.h"
 
 namespace gmm {
 
 // What a thread's cache of one heap holds at most, in bytes. include/gmm/memory.h promises it.
 inline constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
 
+// A stack of free blocks of one small class.
 struct Bin {
   CacheEntry *entries;
   uint16_t count;
@@ -30,15 +38,18 @@ struct Bin {
   uint32_t block_bytes;
 };
 
-// Large blocks that were freed last. They are few, and go back to the heap as soon as none of them fits, so that what is free
-// is merged before another run is split for want of it.
-inline constexpr uint32_t kFewLargeEntries = 8,
-                          kLargeEntries = 32;  // the latter at most, where blocks go from thread to thread
+// The large blocks that were freed last. They are few. They return to the heap as soon as none of them fits, so that
+// the heap merges what is free before it splits another run. Caches of large blocks by size class were slower, and left
+// memory unmerged for long.
+inline constexpr uint32_t kFewLargeEntries = 8;
+// At most so many, where blocks go from thread to thread.
+inline constexpr uint32_t kLargeEntries = 32;
 struct LargeEntry {
   CacheEntry entry;
   uint64_t bytes;
 };
 
+// The free blocks of one stream.
 struct alignas(64) StreamBins {
   StreamKey key;
   StreamBins *next;
@@ -48,81 +59,97 @@ struct alignas(64) StreamBins {
   Bin bins[kSmallClasses];
 };
 
-struct ThreadState;
-
-// Why the owner may not go on as usual.
+// Bits of HeapCache::attention: why try_enter() fails.
 inline constexpr uint32_t kRevoked = 1;     // another thread is emptying the cache
-inline constexpr uint32_t kNeedsFence = 2;  // membarrier is missing
+inline constexpr uint32_t kNeedsFence = 2;  // the system lacks the barrier, so owners need a fence
 
-// Aligned, as are the stacks: what one thread writes at every call is in no line that another one uses.
+// One thread's cache of one heap. It is aligned, as the bins are: a cache line that one thread writes at every call
+// holds nothing of another thread. Bookkeeping of two threads in one cache line halved the throughput of 8 threads.
 struct alignas(64) HeapCache : Link<HeapCaches> {
   std::atomic<uint32_t> busy{0};
   std::atomic<uint32_t> attention{0};
   StreamBins *current = nullptr;  // the stream used last
   StreamBins *all = nullptr;
-  // Written by the owner only, read by totals().
+  // The owner alone writes these counters. HeapCaches reads them.
   std::atomic<uint64_t> live_bytes{0}, allocations{0}, frees{0}, cached_bytes{0};
   Heap *heap = nullptr;
   uint64_t thread_id = 0;
-  // Of drain_idle_caches(), under caches_mutex: the calls counted when it looked last, since when they are the same, and
-  // whether the cache was emptied since.
+  // HeapCaches::drain_idle()'s own, under its mutex: the calls counted at its last look, the time since when their
+  // number is the same, and whether the cache was emptied since.
   uint64_t seen_calls = 0, idle_since = 0;
   bool drained = false;
+
+  // The calling thread's cache of a heap; NULL when it has none. It becomes the one that the fast paths find.
+  static HeapCache *find(const Heap &heap);
+  // The same, made where there is none; NULL without host memory.
+  static HeapCache *find_or_make(Heap &heap);
+
+  // --- By the owner -------------------------------------------------------------------------------------------------
+  // leave() follows each of these, also one that returned false.
+  // False: the cache needs attention. It is a plain store and load, so that the fast paths call nothing.
+  bool try_enter() {
+    if constexpr (kThreadSanitizer) {
+      busy.exchange(1, std::memory_order_seq_cst);
+      return attention.load(std::memory_order_seq_cst) == 0;
+    }
+    busy.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // pass_barrier() of the revoker is its partner
+    return attention.load(std::memory_order_acquire) == 0;
+  }
+  // False: another thread is emptying the cache.
+  bool enter_unless_revoked();
+  // Waits while another thread empties the cache.
+  void enter() {
+    if (__builtin_expect(!try_enter(), 0)) enter_after_revoker();
+  }
+  void leave() { busy.store(0, std::memory_order_release); }
+
+  // The rest is called inside enter().
+  // The bins of a stream, which become the current ones; NULL without host memory.
+  StreamBins *bins_of(gmm_stream stream);
+  // The bin of a small class with an array for its blocks; NULL without host memory.
+  Bin *bin_of(StreamBins &bins, uint32_t class_index);
+  // Makes room in a full bin. Where this thread frees what others allocate, the bin grows or goes to the transfer
+  // cache; else its older half goes to the heap.
+  void spill(StreamBins &bins, Bin &bin, uint64_t block_bytes);
+  // Fills an empty bin with what other threads freed on this stream. False: there is nothing, or memory is paused.
+  bool take_over(const StreamBins &bins, Bin &bin);
+  // The same two for large blocks. Blocks that are not all of one size are not handed over; false: there is no room.
+  bool hand_over_large(StreamBins &bins);
+  bool take_over_large(StreamBins &bins, uint64_t size);
+  // Removes all large blocks of a stream, and returns their number, up to kLargeEntries.
+  uint32_t remove_large(StreamBins &bins, CacheEntry *out);
+  // Everything in the cache goes to the heap.
+  void empty();
+
+  // --- By another thread, with HeapCaches::mutex held ----------------------------------------------------------------
+  // Several caches are revoked first, then one pass_barrier() serves them all, then each is emptied.
+  void revoke() { attention.fetch_or(kRevoked, std::memory_order_seq_cst); }
+  bool is_revoked() const { return (attention.load(std::memory_order_relaxed) & kRevoked) != 0; }
+  // Waits until the owner left, empties the cache, and lets the owner enter again. Blocks that the owner's per-thread
+  // stream freed go to the list, as far as there is host memory; with NULL they stay.
+  void empty_revoked(Vector<CacheEntry> *per_thread);
+  // Frees the bins. They are empty.
+  void free_bins();
+
+ private:
+  __attribute__((noinline)) void enter_after_revoker();
+  bool may_take_over(uint64_t bytes) const;
+  bool frees_for_others() const;
+  void empty_except(bool keep_per_thread, Vector<CacheEntry> *per_thread);
 };
 
-// What a thread has; made at its first call, ended with the thread.
-struct ThreadTableEntry {
-  uint64_t serial;
-  HeapCache *cache;
-};
-struct TagEntry {
-  uint64_t context;  // serial of the tag table
-  gmm_tag tag;
-};
-inline constexpr uint32_t kMaxTagDepth = 64;
-// Where a thread records for a trace (engine/trace/trace.h); a further trace in the same place is found by its thread's number.
-struct ThreadTraceEntry {
-  uint64_t serial;
-  void *lane;
-};
-inline constexpr uint32_t kTracesOfThread = 4;
-struct ThreadState {
-  ThreadTableEntry *table = nullptr;
-  TagEntry *tags = nullptr;  // kMaxTagDepth of them, made at the first push
-  uint32_t tag_depth = 0;
-  uint32_t table_size = 0;
-  uint64_t id = 0;
-  ThreadTraceEntry traces[kTracesOfThread] = {};
-  void (*end_traces)(uint64_t id) = nullptr;  // set with the first entry
-};
-
-// A number of the calling thread that is never used again.
-uint64_t current_thread_id();
-// What the calling thread has; NULL before its first use, and with make = true only without memory.
-ThreadState *current_thread(bool make);
-// Asks the system for expedited barriers; at the context's creation.
-void prepare_barriers();
-
-// Allocates `size` bytes, 1 to kMaxSize. `alignment` up to kGranule may be served from the caches. NULL status codes other than OK and no
-// recovery: the context does that. Effort::kNoGrowth is for its own tries.
+// Allocates `size` bytes, 1 to kMaxSize. The caches may serve an `alignment` of up to kGranule. Returns errors
+// unrecovered; the context retries.
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
-// A block with a driver allocation of its own, past the caches.
+// Allocates a block with a driver allocation of its own. It comes from no cache.
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out);
-// Frees a block of this page map. The errors of gmm_free().
+// Frees a block of this page map. Returns the errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
 
-// The same as far as that takes no lock, no wait, no driver call and no memory of the host; false: nothing happened.
+// The same, as far as that takes no lock, no wait, no driver call and no host memory. False: nothing happened.
 bool alloc_at_once(Heap &heap, uint64_t size, gmm_stream stream, void **out);
 bool free_at_once(Core &core, void *block, gmm_stream stream);
-
-// Ends all caches of a heap; no other thread uses it.
-void end_caches(Heap &heap);
-// With the heap's caches_mutex taken inside.
-template <typename Fn>
-void for_each_cache(Heap &heap, Fn fn) {
-  LockGuard guard(heap.caches_mutex);
-  for (HeapCache *cache = heap.caches.front(); cache != nullptr; cache = heap.caches.next(cache)) fn(*cache);
-}
 
 }  // namespace gmm
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Full stacks of free blocks between the caches of threads (the name is TCMalloc's): where one thread frees what another allocates,
-// they go over as they are, without the heap's lock, slabs, merging or best fit.
+// The transfer cache: full bins of free blocks between the caches of threads (the name is TCMalloc's). Where one thread
+// frees what another allocates, a full bin goes over as it is, without the heap's lock, slabs, merging or best fit.
 //
-// A batch is held by whoever swapped its state to kHeld, inside enter() of its own cache, or is emptied by a drain with caches_mutex
-// held. A drain comes after the caches of all threads were emptied: with Heap::fast.has_paused set no owner moves a batch any
-// more by then, so that nothing of a paused region is left.
+// Whoever swaps a batch's state to kHeld holds the batch: a thread inside enter() of its own cache, or a drain with
+// HeapCaches::mutex held. A drain empties the caches of all threads first. With Heap::fast.has_paused set no owner
+// moves a batch any more by then, so that nothing of a paused region is left.
 #ifndef GMM_ENGINE_HEAP_TRANSFER_CACHE_H
 #define GMM_ENGINE_HEAP_TRANSFER_CACHE_H
 
@@ -31,16 +31,17 @@ class TransferCache {
   TransferCache(const TransferCache &) = delete;
   TransferCache &operator=(const TransferCache &) = delete;
 
-  // Blocks that were freed on a stream, not a per-thread one, each of `block_bytes`. False: there is no room. Other blocks may go to the
-  // heap to make some.
+  // Takes in blocks of `block_bytes` each that were freed on a stream, which is no per-thread one. Other blocks may go
+  // to the heap to make room. False: there is no room.
   bool put(StreamKey key, uint64_t block_bytes, const CacheEntry *entries, uint32_t count);
-  // As many as one put() brought, in the same order; 0 when there are none.
+  // Takes out as many blocks as one put() brought, in the same order. Returns 0 when there are none.
   uint32_t take(StreamKey key, uint64_t block_bytes, CacheEntry *out);
-  // Who frees what others allocate mostly frees in the order of their allocation: fetches the slots of up to `count` large blocks that
-  // were taken after this one, all at once, as each comes from another processor. Good for time only.
+  // Requests the cache lines of the slots of up to `count` large blocks that were taken after this one. A thread that
+  // frees what others allocate mostly frees in the order of their allocation, and each slot comes from another
+  // processor.
   void fetch_after(std::atomic<uint64_t> *slot, uint32_t count) const;
 
-  // Everything to the heap. With caches_mutex held, as the next one.
+  // Everything to the heap. With HeapCaches::mutex held, as the next one.
   void drain();
   // Those that nobody put there or took since a look at least `age` ago; returns their bytes.
   uint64_t drain_idle(uint64_t now, uint64_t age);
@@ -52,7 +53,8 @@ class TransferCache {
   }
 
  private:
-  // Blocks of one size and stream lie in one set. The places are many as a thread that waits for a processor catches up on many batches.
+  // Blocks of one size and stream lie in one set. The places are many, as a thread that waited for a processor catches
+  // up on many batches.
   static constexpr uint32_t kSets = 4, kWays = 16, kBatches = kSets * kWays;
   static constexpr uint32_t kOrder = 2048;
   // States; any other value is the tag of a full batch.
@@ -70,12 +72,13 @@ class TransferCache {
   // The states apart, so that few lines of the processor's cache are searched.
   struct alignas(64) Batches {
     std::atomic<uint64_t> states[kBatches] = {};
-    // Bytes that were ever put, and those of them that left, each written by one side: who puts looks at the other's only when what it saw
-    // of it last is not enough.
+    // Bytes that were ever put, and those of them that left. Each is written by one side: a put() reads `gone` only
+    // when what it saw of it last is not enough.
     alignas(64) std::atomic<uint64_t> come{0};
     std::atomic<uint64_t> seen_gone{0};
     alignas(64) std::atomic<uint64_t> gone{0};
-    // Large blocks in the order in which they will be allocated; where they are in it stands behind their slots, plus 1.
+    // Large blocks in the order in which they will be allocated; where they are in it stands behind their slots, plus
+    // 1.
     alignas(64) std::atomic<uint64_t> taken{0};
     alignas(64) std::atomic<std::atomic<uint64_t> *> order[kOrder] = {};
     Batch batch[kBatches];

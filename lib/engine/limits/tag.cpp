@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/heap/thread_cache.h"
+#include "engine/heap/thread_state.h"
 
 namespace gmm {
 namespace {
@@ -105,7 +105,7 @@ gmm_tag TagTable::pushed(const ThreadState &state) const {
 
 Status TagTable::push(gmm_tag tag) {
   if (get(tag) == nullptr) return unknown_tag(tag);
-  ThreadState *state = current_thread(true);
+  ThreadState *state = make_thread_state();
   if (state != nullptr && state->tags == nullptr)
     state->tags = static_cast<TagEntry *>(std::malloc(kMaxTagDepth * sizeof(TagEntry)));
   if (state == nullptr || state->tags == nullptr)
@@ -117,7 +117,7 @@ Status TagTable::push(gmm_tag tag) {
 }
 
 Status TagTable::pop() {
-  ThreadState *state = current_thread(false);
+  ThreadState *state = t_state;
   if (state != nullptr)
     for (uint32_t i = state->tag_depth; i-- > 0;)
       if (state->tags[i].context == serial_) {

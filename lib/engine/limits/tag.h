@@ -8,7 +8,8 @@
 #include <atomic>
 
 #include "base/lock.h"
-#include "engine/heap/cache_state.h"
+#include "engine/heap/heap.h"
+#include "engine/heap/thread_state.h"
 #include "engine/limits/quota.h"
 
 namespace gmm {

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/trace.h"
 
-#include <linux/membarrier.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cinttypes>
 #include <cstring>
 
-#include "engine/heap/cache_state.h"
+#include "base/barrier.h"
+#include "engine/heap/thread_cache.h"
 
 namespace gmm {
 
@@ -116,10 +114,7 @@ Status Trace::end() {
   core_.gate->word.store(kGateOpen, std::memory_order_seq_cst);
   {
     LockGuard lanes_guard(lanes_mutex_);
-    if (expedited_barriers())
-      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    else if constexpr (!kThreadSanitizer)  // enter() exchanges there, as the sanitizer does not know fences
-      __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    pass_barrier();
     // A log callback inside a free may call this function: the thread must not wait for itself.
     const uint64_t self = t_state == nullptr ? 0 : t_state->id;
     for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
@@ -158,7 +153,7 @@ TraceLane *Trace::find_lane(uint64_t thread_id) {
 }
 
 TraceLane *Trace::join() {
-  ThreadState *state = current_thread(true);
+  ThreadState *state = make_thread_state();
   if (state == nullptr) return nullptr;
   LockGuard guard(lanes_mutex_);
   TraceLane *lane = find_lane(state->id);

@@ -171,7 +171,7 @@ TEST_F(ThreadCacheTest, ACacheHasABudget) {
   uint64_t cached = 0;
   const auto look = [&] {
     cached = 0;
-    for_each_cache(*heap, [&](HeapCache &cache) { cached += cache.cached_bytes.load(); });
+    heap->caches.for_each([&](HeapCache &cache) { cached += cache.cached_bytes.load(); });
     return cached;
   };
   std::vector<void *> blocks;

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/heap_caches.h"
+
+#include "base/barrier.h"
+#include "engine/heap/heap.h"
+#include "engine/heap/thread_cache.h"
+
+namespace gmm {
+
+void HeapCaches::add(HeapCache *cache) {
+  LockGuard guard(mutex);
+  list_.push_back(cache);
+}
+
+// The counters go to the ended ones, the memory to the system. The mutex is held.
+void HeapCaches::end(HeapCache &cache) {
+  ended_.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
+  ended_.allocations += cache.allocations.load(std::memory_order_relaxed);
+  ended_.frees += cache.frees.load(std::memory_order_relaxed);
+  List<HeapCache, HeapCaches>::remove(&cache);
+  cache.free_bins();
+  heap_.core().allocator.destroy(&cache);
+}
+
+void HeapCaches::end_of_thread(HeapCache &cache) {
+  LockGuard guard(mutex);
+  const uint64_t thread = cache.thread_id;
+  cache.empty();
+  end(cache);
+  heap_.end_thread(thread);
+}
+
+void HeapCaches::end_all() {
+  LockGuard guard(mutex);
+  while (HeapCache *cache = list_.front()) end(*cache);
+}
+
+void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
+  LockGuard guard(mutex);
+  uint64_t live = ended_.live_bytes;
+  for_each_locked([](HeapCache &cache) { cache.revoke(); });
+  if (!list_.empty()) pass_barrier();
+  for_each_locked([&](HeapCache &cache) {
+    cache.empty_revoked(per_thread);
+    live += cache.live_bytes.load(std::memory_order_relaxed);
+  });
+  transfers.drain();
+  note_peak(live);
+}
+
+uint32_t HeapCaches::drain_transfers(uint64_t thread) {
+  LockGuard guard(mutex);
+  uint64_t live = ended_.live_bytes;
+  uint32_t others = 0;
+  for_each_locked([&](const HeapCache &cache) {
+    live += cache.live_bytes.load(std::memory_order_relaxed);
+    others += cache.thread_id != thread && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
+  });
+  note_peak(live);
+  transfers.drain();
+  return others;
+}
+
+uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
+  LockGuard guard(mutex);
+  bool any = false;
+  for_each_locked([&](HeapCache &cache) {
+    const uint64_t calls =
+        cache.allocations.load(std::memory_order_relaxed) + cache.frees.load(std::memory_order_relaxed);
+    if (calls != cache.seen_calls) {
+      cache.seen_calls = calls;
+      cache.idle_since = now;
+      cache.drained = false;
+    } else if (!cache.drained && now - cache.idle_since >= age &&
+               cache.cached_bytes.load(std::memory_order_relaxed) != 0) {
+      cache.revoke();
+      any = true;
+    }
+  });
+  if (any) pass_barrier();
+  const uint64_t before = heap_.releasable();
+  uint64_t cached = transfers.drain_idle(now, age);
+  for_each_locked([&](HeapCache &cache) {
+    if (!cache.is_revoked()) return;
+    cached += cache.cached_bytes.load(std::memory_order_relaxed);
+    cache.empty_revoked(nullptr);
+    cache.drained = true;
+  });
+  const uint64_t after = heap_.releasable();
+  // Others may take and free meanwhile.
+  const uint64_t grown = after < before ? 0 : after - before;
+  return grown < cached ? grown : cached;
+}
+
+// The mutex is held.
+void HeapCaches::note_peak(uint64_t live) {
+  if (static_cast<int64_t>(live) < 0) live = 0;
+  if (ended_.peak_live < live) ended_.peak_live = live;
+  seen_live_.store(live, std::memory_order_relaxed);
+  seen_peak_live_.store(ended_.peak_live, std::memory_order_relaxed);
+}
+
+HeapTotals HeapCaches::totals() {
+  LockGuard guard(mutex);
+  HeapTotals totals = ended_;
+  for_each_locked([&](const HeapCache &cache) {
+    totals.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
+    totals.allocations += cache.allocations.load(std::memory_order_relaxed);
+    totals.frees += cache.frees.load(std::memory_order_relaxed);
+    totals.free_bytes += cache.cached_bytes.load(std::memory_order_relaxed);
+  });
+  totals.free_bytes += transfers.bytes();
+  if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
+  totals.live_blocks = totals.allocations - totals.frees - totals.forgotten;
+  if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;
+  if (static_cast<int64_t>(totals.free_bytes) < 0) totals.free_bytes = 0;
+  note_peak(totals.live_bytes);
+  totals.peak_live = ended_.peak_live;
+  return totals;
+}
+
+void HeapCaches::count_failure() {
+  LockGuard guard(mutex);
+  ++ended_.failures;
+}
+
+void HeapCaches::count_free(uint64_t requested) {
+  LockGuard guard(mutex);
+  ended_.live_bytes -= requested;
+  ended_.frees += 1;
+}
+
+void HeapCaches::add_calls(const HeapTotals &other) {
+  LockGuard guard(mutex);
+  ended_.allocations += other.allocations;
+  ended_.frees += other.frees;
+  ended_.failures += other.failures;
+}
+
+void HeapCaches::forget_live() {
+  LockGuard guard(mutex);
+  ended_.live_bytes = 0;
+  ended_.forgotten = ended_.allocations - ended_.frees;
+  for_each_locked([&](HeapCache &cache) {
+    cache.live_bytes.store(0, std::memory_order_relaxed);
+    ended_.forgotten += cache.allocations.load(std::memory_order_relaxed) - cache.frees.load(std::memory_order_relaxed);
+  });
+}
+
+}  // namespace gmm

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The caches of one heap: those of its threads (engine/heap/thread_cache.h), and the full bins between them
+// (engine/heap/transfer_cache.h).
+//
+// Owns: the list of thread caches, the transfer cache, the counters of caches that ended, and the peak of live bytes.
+// Lock: `mutex`, after HeapRegistry::mutex() and before the heap's mutex. Whoever empties the cache of another thread
+// holds it, so an owner that met a revocation waits for it.
+// Called by Heap, which owns one, by the thread caches, and by the end of a thread.
+#ifndef GMM_ENGINE_HEAP_HEAP_CACHES_H
+#define GMM_ENGINE_HEAP_HEAP_CACHES_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/vector.h"
+#include "engine/heap/cache_entry.h"
+#include "engine/heap/transfer_cache.h"
+
+namespace gmm {
+
+class Heap;
+struct HeapCache;
+
+struct HeapTotals {
+  uint64_t live_bytes = 0, live_blocks = 0, allocations = 0, frees = 0;
+  uint64_t forgotten = 0;  // blocks that a reset freed
+  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, free_bytes = 0, failures = 0;
+};
+
+class HeapCaches {
+ public:
+  explicit HeapCaches(Heap &heap) : transfers(heap), heap_(heap) {}
+  HeapCaches(const HeapCaches &) = delete;
+  HeapCaches &operator=(const HeapCaches &) = delete;
+
+  // A thread made its cache.
+  void add(HeapCache *cache);
+  // The thread of a cache ends, and calls this: the cache is emptied and ends.
+  void end_of_thread(HeapCache &cache);
+  // Ends all caches. No other thread uses the heap.
+  void end_all();
+  // Returns when no thread empties caches any more.
+  void wait_for_drain() { LockGuard guard(mutex); }
+
+  // Empties every cache into the heap, those of other threads too. Blocks that per-thread streams of other threads
+  // freed go to the list, as far as there is host memory; with NULL they stay in their caches.
+  void drain(Vector<CacheEntry> *per_thread);
+  // Empties the transfer cache, which costs no barrier, and notes the peak. Returns how many caches of other threads
+  // hold free blocks.
+  uint32_t drain_transfers(uint64_t thread);
+  // Empties the caches of threads that did nothing with the heap for the age, except what their per-thread streams
+  // freed. Returns how many bytes the heap may release since.
+  uint64_t drain_idle(uint64_t now, uint64_t age);
+
+  // The sums of the counters. The caches are read one after the other: a block that one thread allocated and another
+  // one freed may be seen as freed only, so a sum that falls below 0 is taken for 0.
+  HeapTotals totals();
+  // Live bytes when they were last added up, and the most of them.
+  uint64_t seen_live() const { return seen_live_.load(std::memory_order_relaxed); }
+  uint64_t seen_peak_live() const { return seen_peak_live_.load(std::memory_order_relaxed); }
+  void count_failure();
+  // A free of a thread that has no host memory for a cache.
+  void count_free(uint64_t requested);
+  // The calls of a heap that ends and served this one (engine/heap/capture.h).
+  void add_calls(const HeapTotals &other);
+  // Heap::reset() frees every live block. The caches are empty, and no other thread is inside.
+  void forget_live();
+
+  bool empty() const { return list_.empty(); }
+  // Takes the mutex. fn(HeapCache &).
+  template <typename Fn>
+  void for_each(Fn fn) {
+    LockGuard guard(mutex);
+    for_each_locked(fn);
+  }
+
+  Mutex mutex;
+  TransferCache transfers;
+
+ private:
+  template <typename Fn>
+  void for_each_locked(Fn fn) {
+    for (HeapCache *cache = list_.front(); cache != nullptr; cache = list_.next(cache)) fn(*cache);
+  }
+  void end(HeapCache &cache);
+  void note_peak(uint64_t live);
+
+  Heap &heap_;
+  List<HeapCache, HeapCaches> list_;
+  HeapTotals ended_;                                        // the counters of caches that ended
+  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};  // written with the mutex held
+};
+
+}  // namespace gmm
+#endif
