@@ -96,24 +96,41 @@ __attribute__((noinline, cold)) static gmm_result check_and_alloc(gmm_context *c
                                                                   const gmm_alloc_desc *desc, void **out) {
   return result_of(alloc(context, size, desc, out));
 }
-__attribute__((noinline, cold)) static gmm_result alloc_after_failure(Status failure, gmm_context *context, Heap *heap,
-                                                                      uint64_t size, gmm_stream stream, void **out) {
-  return result_of(context->allocate_after_failure(failure, *heap, size, stream, out));
+// The arguments are those of the call that failed, not what was derived from them, for the same reason.
+__attribute__((noinline, cold)) static gmm_result alloc_after_failure(Status failure, gmm_context *context,
+                                                                      uint64_t size, const gmm_alloc_desc *desc,
+                                                                      void **out) {
+  return result_of(context->allocate_after_failure(failure, *plain_heap(*context, *desc), size, desc->stream, out));
+}
+__attribute__((noinline, cold)) static gmm_result heap_alloc_after_failure(Status failure, gmm_heap *heap,
+                                                                           uint64_t size, gmm_stream stream,
+                                                                           void **out) {
+  return result_of(heap->context->allocate_after_failure(failure, heap->heap, size, stream, out));
 }
 
-gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
+static inline __attribute__((always_inline)) gmm_result alloc_or_check(gmm_context *context, uint64_t size,
+                                                                       const gmm_alloc_desc *desc, void **out) {
   if (__builtin_expect(context != nullptr && context->magic == Context::kMagic && out != nullptr &&
                            size - 1 < kMaxSize && context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen,
                        1)) {
-    const gmm_alloc_desc &wanted = desc != nullptr ? *desc : kDefaults;
-    Heap *heap = plain_heap(*context, wanted);
-    if (__builtin_expect(heap != nullptr && !may_be_captured(*heap, wanted.stream), 1)) {
-      const Status status = cached_alloc(*heap, size, 0, wanted.stream, out);
+    Heap *heap = plain_heap(*context, *desc);
+    if (__builtin_expect(heap != nullptr && !may_be_captured(*heap, desc->stream), 1)) {
+      const Status status = cached_alloc(*heap, size, 0, desc->stream, out);
       if (__builtin_expect(status.ok(), 1)) return status.code();
-      return alloc_after_failure(status, context, heap, size, wanted.stream, out);
+      return alloc_after_failure(status, context, size, desc, out);
     }
   }
   return check_and_alloc(context, size, desc, out);
+}
+
+// A copy of the fast path, which knows the descriptor.
+__attribute__((noinline)) static gmm_result alloc_by_defaults(gmm_context *context, uint64_t size, void **out) {
+  return alloc_or_check(context, size, &kDefaults, out);
+}
+
+gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
+  if (__builtin_expect(desc == nullptr, 0)) return alloc_by_defaults(context, size, out);
+  return alloc_or_check(context, size, desc, out);
 }
 
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) noexcept {
@@ -125,12 +142,11 @@ gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void
     if (__builtin_expect(word == kGateOpen, 1)) {
       const Status status = cached_alloc(heap->heap, size, 0, stream, out);
       if (__builtin_expect(status.ok(), 1)) return status.code();
-      return alloc_after_failure(status, static_cast<gmm_context *>(heap->context), &heap->heap, size, stream, out);
+      return heap_alloc_after_failure(status, heap, size, stream, out);
     }
     if (word == kGateWatched) {
       const Status status = cached_alloc(heap->heap, size, 0, stream, out);
-      if (!status.ok())
-        return alloc_after_failure(status, static_cast<gmm_context *>(heap->context), &heap->heap, size, stream, out);
+      if (!status.ok()) return heap_alloc_after_failure(status, heap, size, stream, out);
       heap->context->trace.allocated(heap->heap, *out, size, 0, 0, stream);
       return GMM_OK;
     }
