@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds gmm and runs the tour in C, C++, Python, Java and C#, each with a replay of two real
-# traces, and the ring of frames over several languages. Needs no GPU: without one the host backend runs, and the tour
-# says so.
+# traces, and the ring of frames over several languages. It needs no GPU: without one the host backend runs, and the
+# tour says so.
 #
 # Usage: examples/run.sh
 set -uo pipefail
@@ -80,8 +80,8 @@ else
   skipped+=(ring)
 fi
 
-# With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does); each says what it
-# lacks.
+# With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does). Each example says
+# what it lacks.
 if [ -z "${setup_skipped[python]:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
   setup_say "the examples with other libraries"
   if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/interop/examples_test.py; then

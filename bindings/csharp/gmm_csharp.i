@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * C#'s low layer: internal to the assembly, so that programs see the hand-written classes only. Handles and addresses are
- * IntPtr, outputs are out parameters, IPC handles are byte[].
+ * C#'s low layer. It is internal to the assembly, so that programs see the hand-written classes only. Handles and
+ * addresses are IntPtr, outputs are out parameters, IPC handles are byte[].
  */
 %module(imclassname="NativePINVOKE") Native
 
@@ -15,7 +15,8 @@
 #include "native.h"
 %}
 %insert(runtime) %{
-SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write, gmm_progress_fn progress) {
+SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom,
+                                              gmm_write_fn write, gmm_progress_fn progress) {
   gmm_csharp_register(fail, log, oom, write, progress);
 }
 %}
@@ -25,7 +26,8 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 
 %pragma(csharp) imclasscode=%{
   [global::System.Runtime.InteropServices.DllImport("$dllimport")]
-  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom, WriteCallback write, ProgressCallback progress);
+  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom,
+    WriteCallback write, ProgressCallback progress);
 
   // Static, so that the delegates live as long as C can call them.
   private static readonly FailCallback fail = Callbacks.Fail;
@@ -38,7 +40,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
     GmmRegisterCallbacks(fail, log, oom, write, progress);
   }
 %}
-/* Runs before the first call of any function: SWIG's own initialisers stand before it. */
+/* This runs before the first call of any function, after SWIG's own initialisers. */
 %pragma(csharp) modulecode=%{
   static Native() {
     NativePINVOKE.Register();
@@ -139,7 +141,7 @@ void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request, int32_t answer);
 void gmm_csharp_stop(void);
 
-/* Not for the functions above: the dispatcher waits inside of one and is no call of the library. */
+/* The functions above have none of this: the dispatcher waits inside one, and is no call of the library. */
 %csnothrowexception %{
   ++gmm_csharp_depth;
   $action

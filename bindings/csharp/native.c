@@ -34,7 +34,7 @@ void gmm_csharp_throw(gmm_result result) {
   fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
 
-/* False when there is no room for it. */
+/* Returns false when the host has no memory for the request. */
 static int ask(const gmm_csharp_request *question, int32_t *answer) {
   gmm_csharp_request *request = (gmm_csharp_request *)malloc(sizeof *request);
   if (!request) return 0;
@@ -50,7 +50,7 @@ static int ask(const gmm_csharp_request *question, int32_t *answer) {
     pthread_cond_signal(&asked);
   }
   while (!request->done && !stopped) pthread_cond_wait(&finished, &mutex);
-  /* At the end of the program somebody may look at it still. */
+  /* At the end of the program another thread may still read it. */
   int done = request->done;
   if (done && answer) *answer = request->answer;
   pthread_mutex_unlock(&mutex);
@@ -96,7 +96,7 @@ void gmm_csharp_log(void *user, gmm_log_level level, const char *message) {
   if (gmm_csharp_depth > 0)
     log_delegate(user, level, message);
   else
-    (void)ask(&line, NULL); /* a line less when there is no memory for it */
+    (void)ask(&line, NULL); /* without memory for it the line is lost */
 }
 
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
@@ -106,7 +106,7 @@ int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
 
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }
 
-/* Not told when there is no memory for it, or when the program ends: the pause or resume goes on. */
+/* Without memory for the request, or at the program's end, nobody is called, and the pause or resume goes on. */
 int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total) {
   const gmm_csharp_request report = {.user = user, .kind = GMM_CSHARP_PROGRESS, .copied = done, .total = total};
   int32_t answer = 0;
@@ -117,6 +117,6 @@ int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total) {
 
 void gmm_csharp_run(void *user) {
   const gmm_csharp_request task = {.user = user, .kind = GMM_CSHARP_TASK};
-  /* A task must not be lost: wait for room. */
+  /* A task must not be lost, so this waits for host memory. */
   while (!ask(&task, NULL)) usleep(1000);
 }

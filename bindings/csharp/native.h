@@ -20,8 +20,8 @@ extern _Thread_local int gmm_csharp_depth;
 enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2 };
 
 /**
- * A callback of a thread of the library. That thread waits while a thread of the runtime runs it: Mono does not end while a
- * thread that C made is attached to it. Dispatcher.cs knows the start of the layout.
+ * A callback of a thread of the library. That thread waits while a thread of the runtime runs the callback, since Mono
+ * does not end while a thread that C made is attached to it. Dispatcher.cs knows the start of the layout.
  */
 typedef struct gmm_csharp_request {
   void *user;
@@ -43,7 +43,7 @@ void gmm_csharp_finish(void *request, int32_t answer);
 /** The runtime ends: nobody waits for it any more, and nothing is asked of it. */
 void gmm_csharp_stop(void);
 
-/** Leaves the failure of this thread's last call as the pending exception that the C# side throws when the wrapper returns. */
+/** Leaves the failure of this thread's last call as the exception that the C# side throws when the wrapper returns. */
 void gmm_csharp_throw(gmm_result result);
 
 /** Closes a file descriptor. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lays the assembly and the native libraries out as a NuGet package: a zip file, and the same unpacked in the folder nuget beside it."""
+"""Makes a NuGet package of the assembly and the native libraries: a zip file, and the same unpacked in nuget/."""
 import argparse
 import pathlib
 import shutil
@@ -31,7 +31,8 @@ parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE'
 parser.add_argument('--output', required=True)
 options = parser.parse_args()
 
-contents = {'Gmm.nuspec': pathlib.Path(options.nuspec).read_text().replace('@VERSION@', options.version).encode(), '_rels/.rels': RELATIONS.encode(),
+contents = {'Gmm.nuspec': pathlib.Path(options.nuspec).read_text().replace('@VERSION@', options.version).encode(),
+            '_rels/.rels': RELATIONS.encode(),
             '[Content_Types].xml': TYPES.encode()}
 for item in options.file:
     name, file = item.split('=', 1)

@@ -16,7 +16,8 @@ parser.add_argument('--generated', help='folder with the classes that SWIG wrote
 parser.add_argument('--classpath', default='')
 parser.add_argument('--lint', default='all')
 parser.add_argument('--manifest', action='append', default=[], metavar='NAME: VALUE')
-parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE', help='in the order in which they are to be loaded')
+parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE',
+                    help='in the order in which they are to be loaded')
 parser.add_argument('--output', required=True)
 parser.add_argument('sources', nargs='+')
 options = parser.parse_args()
@@ -25,10 +26,13 @@ DATE = '2000-01-01T00:00:00Z' # the same input gives the same jar
 
 with tempfile.TemporaryDirectory() as scratch:
     root = pathlib.Path(scratch) / 'root'
-    generated = sorted(str(file) for file in pathlib.Path(options.generated).glob('*.java')) if options.generated else []
+    generated = []
+    if options.generated:
+        generated = sorted(str(file) for file in pathlib.Path(options.generated).glob('*.java'))
     if options.generated and not generated:
         sys.exit(f'no classes in {options.generated}: did SWIG run?')
-    command = [options.javac, '--release', '11', f'-Xlint:{options.lint}', '-Werror', '-encoding', 'UTF-8', '-classpath', options.classpath, '-d', str(root)]
+    command = [options.javac, '--release', '11', f'-Xlint:{options.lint}', '-Werror', '-encoding', 'UTF-8',
+               '-classpath', options.classpath, '-d', str(root)]
     subprocess.run(command + options.sources + generated, check=True)
 
     if options.native:
@@ -45,4 +49,5 @@ with tempfile.TemporaryDirectory() as scratch:
     manifest.write_text(''.join(line + '\n' for line in options.manifest))
     version = subprocess.run([options.jar, '--version'], capture_output=True, text=True, check=True).stdout
     dated = ['--date', DATE] if int(re.search(r'(\d+)', version).group(1)) >= 17 else []
-    subprocess.run([options.jar, '--create', '--file', options.output, '--manifest', str(manifest)] + dated + ['-C', str(root), '.'], check=True)
+    subprocess.run([options.jar, '--create', '--file', options.output, '--manifest', str(manifest)] + dated +
+                   ['-C', str(root), '.'], check=True)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Java's low layer: package-private in io.gmm, so that programs see the hand-written classes only. Outputs come back in arrays
- * of one element, handles and addresses are long, text and IPC handles are byte[].
+ * Java's low layer. It is package-private in io.gmm, so that programs see the hand-written classes only. Outputs come
+ * back in arrays of one element, handles and addresses are long, text and IPC handles are byte[].
  */
 %module(jniclassname="NativeJNI") Native
 
@@ -21,7 +21,7 @@
 #include "native.h"
 %}
 
-/* Structs: closed by hand in try-with-resources, no finalizer. */
+/* Structs have no finalizer: try-with-resources closes them. */
 %typemap(javaclassmodifiers) SWIGTYPE "final class"
 %typemap(javainterfaces) SWIGTYPE "AutoCloseable"
 %typemap(javafinalize) SWIGTYPE ""
@@ -51,7 +51,7 @@
     }
   }
 
-/* Results: the exception stays pending while the wrapper finishes; outputs are then left alone. */
+/* Results. The exception stays pending while the wrapper finishes, which then leaves the outputs alone. */
 %typemap(jni) gmm_result "jint"
 %typemap(jtype) gmm_result "int"
 %typemap(jstype) gmm_result "int"
@@ -151,7 +151,7 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_legacy_handle)
 %typemap(out) const char * %{ $result = $1 ? gmm_java_bytes(jenv, $1, strlen($1)) : NULL; %}
 %typemap(out) char [ANY] %{ $result = gmm_java_field(jenv, $1, $1_dim0); %}
 
-/* Callbacks. What log and the out-of-memory handler get as user is made once a context by callbacks_new(). */
+/* Callbacks. callbacks_new() makes the user pointer of the log and the out-of-memory handler, once a context. */
 %define GMM_JAVA_CALLBACK(Pattern, Trampoline)
 %typemap(jni) Pattern "jlong"
 %typemap(jtype) Pattern "long"
@@ -164,10 +164,10 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_legacy_handle)
 %enddef
 GMM_JAVA_CALLBACK((gmm_log_fn fn, void *user), gmm_java_log)
 GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
-/* Of a pause or resume: a ProgressCall, kept by callbacks_new() until that has ended. */
+/* The user pointer of a pause or resume is a ProgressCall, which callbacks_new() keeps until that has ended. */
 GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
 
-/* The writer is called on this thread, during the call. */
+/* The library calls the writer on this thread, during the call. */
 %typemap(jni) (gmm_write_fn write, void *user) "jobject"
 %typemap(jtype) (gmm_write_fn write, void *user) "SnapshotWriter"
 %typemap(jstype) (gmm_write_fn write, void *user) "SnapshotWriter"
@@ -177,7 +177,7 @@ GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
   $2 = (void *)$input;
 %}
 
-/* A task runs once; the trampoline gives its reference back, or we do when it will never run. */
+/* A task runs once. The trampoline releases its reference, or this wrapper does when it will never run. */
 %typemap(jni) (void (*fn)(void *user), void *user) "jobject"
 %typemap(jtype) (void (*fn)(void *user), void *user) "Runnable"
 %typemap(jstype) (void (*fn)(void *user), void *user) "Runnable"
@@ -190,7 +190,7 @@ GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
   if (result < 0 && $2) (*jenv)->DeleteGlobalRef(jenv, (jobject)$2);
 %}
 
-/* A direct buffer over memory of gmm, in the order that JNI gives it: Buffer.java sets the native one. */
+/* A direct buffer over memory of gmm, in JNI's byte order: Buffer.java sets the native one. */
 %typemap(jni) gmm_java_view "jobject"
 %typemap(jtype) gmm_java_view "java.nio.ByteBuffer"
 %typemap(jstype) gmm_java_view "java.nio.ByteBuffer"

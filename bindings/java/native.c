@@ -7,7 +7,7 @@
 static JavaVM *machine;
 static pthread_key_t attached;
 
-/* Looked up when the library is loaded: a thread that C made has no class loader that knows io.gmm. */
+/* JNI_OnLoad looks these up: a thread that C made has no class loader that knows io.gmm. */
 static jclass exception_class;
 static jclass callbacks_class;
 static jmethodID exception_make;
@@ -22,8 +22,8 @@ static void detach(void *unused) {
   (*machine)->DetachCurrentThread(machine);
 }
 
-/* A thread of the backend is attached at its first callback and detached when it ends; as a daemon, so that it never
- * keeps the virtual machine alive. NULL when the machine has ended. */
+/* Attaches a thread of the backend at its first callback, until the thread ends. It is a daemon, so that it never keeps
+ * the virtual machine alive. Returns NULL when the machine has ended. */
 static JNIEnv *environment(void) {
   void *env = NULL;
   jint state = (*machine)->GetEnv(machine, &env, JNI_VERSION_1_8);
@@ -180,7 +180,7 @@ int32_t gmm_java_write(void *user, const char *text, uint64_t size) {
   return more ? 0 : 1;
 }
 
-/* On the caller's thread, or on one of the library. ProgressCall keeps what the program throws. */
+/* Runs on the caller's thread, or on one of the library. ProgressCall keeps what the program throws. */
 int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
   JNIEnv *env = environment();
   if (!env) return 0;

@@ -16,7 +16,7 @@ typedef struct gmm_java_view {
   jlong size;
 } gmm_java_view;
 
-/** Makes the failure of this thread's last call a pending GmmException, unless a callback left an exception of its own. */
+/** Makes the failure of this thread's last call a pending GmmException, unless a callback left one of its own. */
 void gmm_java_throw(JNIEnv *jenv, gmm_result result);
 
 /** False, with an IllegalArgumentException pending, unless `array` has exactly `length` bytes. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which arguments of the headers take which typemap of the catalogue. The languages define the GMM_* patterns on the left.
+ * Which arguments of the headers take which typemap of the catalogue. Each language defines the GMM_* patterns.
  */
 
-/* An address is a number in every language: it may point anywhere and is never looked through here. */
+/* An address is a number in every language. It may point anywhere, and the bindings never read through it. */
 %apply void *GMM_ADDRESS { void *, const void *, gmm_stream }
 
 %apply void **GMM_OUT_ADDRESS { void **out, const void **out, void **device_pointer, gmm_stream *out }
@@ -12,7 +12,7 @@
 %apply int32_t *GMM_OUT_INT32 { int32_t *fd }
 %apply uint8_t GMM_BYTES[ANY] { uint8_t uuid[16] }
 
-/* An IPC handle is plain bytes to be sent somewhere, so languages see bytes and no class. */
+/* An IPC handle is bytes that a program sends somewhere, so languages see bytes and no class. */
 %ignore gmm_ipc_handle;
 %ignore gmm_ipc_legacy_handle;
 %apply gmm_ipc_handle *GMM_OUT_BYTES { gmm_ipc_handle *out }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Callbacks. Each language has C trampolines and gives a typemap for each of these pairs of arguments:
- *   (gmm_log_fn fn, void *user)  (gmm_oom_fn fn, void *user)  (gmm_write_fn write, void *user)  (void (*fn)(void *user), void *user)
- *   (gmm_progress_fn progress, void *user)
- * Callbacks that replace the host allocator stay in C: the library calls them with locks held.
+ * Callbacks. Each language has C trampolines, and a typemap for each of these pairs of arguments:
+ *   (gmm_log_fn fn, void *user)  (gmm_oom_fn fn, void *user)  (gmm_write_fn write, void *user)
+ *   (gmm_progress_fn progress, void *user)  (void (*fn)(void *user), void *user)
+ * Callbacks that replace the host allocator stay in C, since the library calls them with locks held.
  */
 %{
 typedef void (*gmm_log_fn)(void *user, gmm_log_level level, const char *message);

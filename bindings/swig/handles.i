@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opaque handles: a class of its own in every language, so that a heap cannot be passed for a context. They own nothing: the
- * hand-written layer of each language pairs create with release.
+ * Opaque handles. Each is a class of its own in every language, so that a heap cannot be passed for a context. Handles
+ * own nothing: the hand-written layer of each language pairs create with release.
  */
 %define GMM_HANDLE(Type)
 %nodefaultctor Type;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descriptors and answers. A new one is all zero with its struct_size set; C code allocates and frees it, whether SWIG
+ * Descriptors and answers. A new one is all zero with its struct_size set. C code allocates and frees it, whether SWIG
  * writes C or C++.
  */
 %immutable struct_size;
@@ -30,7 +30,7 @@ GMM_STRUCT(gmm_ipc_import_desc)
 GMM_STRUCT(gmm_import_fd_desc)
 GMM_STRUCT(gmm_scope)
 
-/* What the library fills. */
+/* Answers, which the library fills. */
 GMM_STRUCT(gmm_context_info)
 GMM_STRUCT(gmm_device_info)
 GMM_STRUCT(gmm_pointer_info)
@@ -39,14 +39,14 @@ GMM_STRUCT(gmm_statistics)
 GMM_STRUCT(gmm_ticket_info)
 GMM_STRUCT(gmm_backup_info)
 
-/* The out-of-memory handler is lent one for the time of its call. */
+/* The library lends one to the out-of-memory handler for the time of its call. */
 %nodefaultctor gmm_oom_info;
 %nodefaultdtor gmm_oom_info;
 
-/* A field that holds a result is no failure of its reading. */
+/* A field that holds a result is a number: reading it fails for no result. */
 %apply int32_t { gmm_result gmm_ticket_info::result };
 
-/* Owns the text of its directory. */
+/* The descriptor owns the text of its directory. */
 %ignore gmm_backup_desc::directory;
 %nodefaultctor gmm_backup_desc;
 %nodefaultdtor gmm_backup_desc;
@@ -69,7 +69,7 @@ GMM_STRUCT(gmm_backup_info)
   }
 }
 
-/* Owns the text of its directory and its list of users, filled by add_user(). */
+/* The configuration owns the text of its directory and its list of users, which add_user() fills. */
 %ignore gmm_ipc_config::directory;
 %ignore gmm_ipc_config::users;
 %immutable gmm_ipc_config::user_count;
@@ -102,7 +102,7 @@ GMM_STRUCT(gmm_backup_info)
   }
 }
 
-/* The tags of a pause: the descriptor owns a list of its own, filled by add_tag(). */
+/* The descriptor owns the list of the tags of a pause, which add_tag() fills. */
 %ignore gmm_pause_desc::tags;
 %immutable gmm_pause_desc::tag_count;
 %nodefaultctor gmm_pause_desc;

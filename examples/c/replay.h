@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Runs the trace twice in a context of its own, kind VMM, and prints its line. False: `message` says why not.
+// Runs the trace twice in a context of its own, kind VMM, and prints its line. On false `message` says why.
 bool replay_trace(const char *path, char *message, size_t room_for_message);
 
 #endif

@@ -50,7 +50,7 @@ static outcome not_there(const char *why) {
   return NOT_THERE;
 }
 
-// What a call that did not succeed means for its step.
+// The outcome of a step by the result of a call that failed.
 static outcome came_to(const char *call, gmm_result result) {
   if (result == GMM_ERROR_NOT_SUPPORTED) return not_there(gmm_last_error_message());
   return failed("%s: %s: %s", call, gmm_result_name(result), gmm_last_error_message());
@@ -81,7 +81,7 @@ static outcome check_bytes(const void *memory, unsigned complement) {
   return OK;
 }
 
-// Memory as the system tells: what the process has resident, or what a GPU has free.
+// The bytes that came back since `before`: no longer resident in the process, or free on a GPU.
 static uint64_t memory_gone(uint64_t before) {
   uint64_t now = 0;
   if (device.capabilities & GMM_DEVICE_IS_HOST) {
@@ -255,7 +255,7 @@ static outcome step_free(void) {
 static outcome (*const steps[STEPS])(void) = {step_alloc, step_write,  step_query,    step_interior, step_foreign,
                                               step_pin,   step_advise, step_prefetch, step_move,     step_share,
                                               step_pause, step_resume, step_free};
-// What a step needs to have worked: bytes for those that compare them, a pause for a resume, a block for all.
+// What a step needs: bytes for those that compare them, a pause for a resume, a block for all.
 static int needs(int step) {
   return step == ALLOC                                                                                         ? -1
          : step == RESUME                                                                                      ? PAUSE
@@ -275,7 +275,7 @@ static outcome peer(void) {
   return same;
 }
 
-// --- the whole -------------------------------------------------------------------------------------------------------
+// --- the whole ---------------------------------------------------------------------------------------------------
 static void run_step(int step) {
   char *cell = cells[step][kind];
   int before = needs(step);
@@ -327,7 +327,7 @@ static bool open_all(void) {
   device.struct_size = sizeof device;
   if (result == GMM_OK) result = gmm_device_get_info(context, 0, &device);
   if (result == GMM_OK) result = gmm_stream_create(context, 0, &stream);
-  // On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
+  // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
   gmm_tag_desc desc = {.struct_size = sizeof desc,
                        .contents = device.capabilities & GMM_DEVICE_IS_HOST ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST};
   if (result == GMM_OK) result = gmm_tag_create(context, "tour", &desc, &tag);

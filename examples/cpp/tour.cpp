@@ -26,14 +26,14 @@ namespace {
 constexpr uint64_t kBlock = 64 * kMiB;
 constexpr const char *kKindNames[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
 
-// The kind has not got the step.
+// This kind lacks the step.
 struct NotThere : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 uint8_t pattern(uint64_t i, unsigned complement) { return static_cast<uint8_t>((i * 31 + i / 4096) ^ complement); }
 
-// What the system says is free, or not resident: the difference of two answers is what came back.
+// The bytes free on a GPU, or those resident here as a negative number. The difference of two answers came back.
 int64_t system_memory(gmm_context *context, bool host) {
   if (!host) return static_cast<int64_t>(device_info(context).free_memory);
   long long total = 0, resident = 0;
@@ -49,7 +49,7 @@ class Tour {
     check("gmm_stream_create", gmm_stream_create(context_.get(), 0, &stream_));
     gmm_tag_desc desc = {};
     desc.struct_size = sizeof desc;
-    // On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
+    // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
     desc.contents = is_host() ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST;
     check("gmm_tag_create", gmm_tag_create(context_.get(), "tour", &desc, &tag_));
   }
@@ -71,7 +71,7 @@ class Tour {
 
   // Runs every step on every kind and prints the table. Returns the number of failures.
   unsigned run();
-  // The second process: reads a handle, checks the bytes, writes their complement.
+  // Runs as the second process: reads a handle, checks the bytes, writes their complement.
   void peer();
 
  private:
@@ -261,7 +261,7 @@ std::string Tour::pause() {
   check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
   const int64_t before = system_memory(context_.get(), is_host());
   check("gmm_pause", gmm_pause(context_.get(), &desc, nullptr));
-  // What the copies went through stays for the next pause otherwise.
+  // Otherwise the memory that the copies went through stays for the next pause.
   check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
   const int64_t gone = system_memory(context_.get(), is_host()) - before;
   if (query(block_).state != GMM_STATE_PAUSED) throw std::runtime_error("after the pause the state is not PAUSED");

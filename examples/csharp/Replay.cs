@@ -88,8 +88,9 @@ internal sealed class Replay
             long reserved = context.Statistics(new GmmScope { Kind = GmmKind.Vmm }).PeakReservedBytes;
             double again = replay.Pass(context, heap, streams);
             Console.WriteLine(string.Format(CultureInfo.InvariantCulture,
-                "{0,-17} {1,-13} {2,-13} {3,-13} {4,-7:0.000} {5,-13:0} {6:0}", replay.name, replay.operations.Length,
-                Tour.MiBs(replay.peak), Tour.MiBs(reserved), (double)reserved / replay.peak, first, again));
+                "{0,-17} {1,-13} {2,-13} {3,-13} {4,-7:0.000} {5,-13:0} {6:0}", replay.name,
+                replay.operations.Length, Tour.MiBs(replay.peak), Tour.MiBs(reserved), (double)reserved / replay.peak,
+                first, again));
             foreach (GmmStream stream in streams)
             {
                 stream.Dispose();
@@ -97,7 +98,7 @@ internal sealed class Replay
         }
     }
 
-    /// <summary>Nanoseconds an operation. What is still live at the end is freed.</summary>
+    /// <summary>Returns nanoseconds an operation. It frees what is live at the end.</summary>
     private double Pass(GmmContext context, GmmHeap heap, GmmStream[] streams)
     {
         IntPtr[] live = new IntPtr[highest + 1];

@@ -19,7 +19,7 @@ internal sealed class Tour
     private const string OnlyManaged = "a hint about pages is for MANAGED memory";
     private const string OnlyVmm = "only VMM memory can give its pages back and keep its address";
 
-    /// <summary>A step that this kind has not got.</summary>
+    /// <summary>This kind lacks the step.</summary>
     private sealed class NotThere : Exception
     {
         internal NotThere(string why) : base(why)
@@ -34,7 +34,7 @@ internal sealed class Tour
     private readonly GmmStream stream;
     private readonly GmmTag tag;
 
-    // Pinned for good, so that its address holds.
+    // It stays pinned, so that its address holds.
     private readonly byte[] host = new byte[Block];
     private readonly IntPtr hostAddress;
 
@@ -49,7 +49,7 @@ internal sealed class Tour
         this.context = context;
         this.stream = stream;
         device = context.Device(0);
-        // On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
+        // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
         tag = context.Tag("tour", device.IsHost ? GmmContents.File : GmmContents.Host, 0);
         hostAddress = GCHandle.Alloc(host, GCHandleType.Pinned).AddrOfPinnedObject();
         Add("alloc", Alloc);
@@ -93,8 +93,8 @@ internal sealed class Tour
         {
             if (host[i] != Pattern(i, complement))
             {
-                throw new InvalidOperationException(
-                    "byte " + i + " is " + host[i] + ", expected " + Pattern(i, complement));
+                throw new InvalidOperationException("byte " + i + " is " + host[i] + ", expected "
+                    + Pattern(i, complement));
             }
         }
     }
@@ -139,8 +139,8 @@ internal sealed class Tour
 
     private string Alloc()
     {
-        block = context.Alloc(
-            Block, new GmmAllocOptions { Kind = kind, Tag = tag, Stream = stream, Dedicated = kind == GmmKind.Vmm });
+        block = context.Alloc(Block,
+            new GmmAllocOptions { Kind = kind, Tag = tag, Stream = stream, Dedicated = kind == GmmKind.Vmm });
         Check((long)block.Address % 256 == 0, "0x" + block.Address.ToString("x") + " is not a multiple of 256");
         return "ok";
     }
@@ -155,10 +155,10 @@ internal sealed class Tour
     private string LookAt(IntPtr address)
     {
         GmmPointerInfo info = context.Query(address);
-        Check(info.Kind == kind && info.Base == block.Address && info.Size == Block && info.Device == 0 &&
-                  info.Tag == tag.Number && info.State == GmmState.Active,
-            info.Kind + ", base 0x" + info.Base.ToString("x") + ", size " + info.Size + ", device " + info.Device +
-                ", tag " + info.Tag + ", " + info.State);
+        Check(info.Kind == kind && info.Base == block.Address && info.Size == Block && info.Device == 0
+            && info.Tag == tag.Number && info.State == GmmState.Active,
+            info.Kind + ", base 0x" + info.Base.ToString("x") + ", size " + info.Size + ", device " + info.Device
+                + ", tag " + info.Tag + ", " + info.State);
         return "ok";
     }
 
@@ -221,11 +221,15 @@ internal sealed class Tour
     {
         Need(kind != GmmKind.Managed, "the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
         byte[] handle = block.Export();
-        // This program again, in the way it was started: by mono, or by itself.
+        // The second process is this program, started in the same way: by mono, or by itself.
         string own = Assembly.GetExecutingAssembly().Location;
         bool mono = Type.GetType("Mono.Runtime") != null;
         ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
-            "\"" + own + "\" --peer " + Block) { UseShellExecute = false, RedirectStandardInput = true };
+            "\"" + own + "\" --peer " + Block)
+        {
+            UseShellExecute = false,
+            RedirectStandardInput = true
+        };
         using (Process second = Process.Start(start))
         {
             second.StandardInput.BaseStream.Write(handle, 0, handle.Length);
@@ -240,7 +244,7 @@ internal sealed class Tour
         return "ok";
     }
 
-    /// <summary>What the system tells: resident bytes of this process, or the bytes that a GPU has in use.</summary>
+    /// <summary>The process's resident bytes, or the bytes that a GPU has in use, as the system reports them.</summary>
     private long InUse()
     {
         if (!device.IsHost)
@@ -298,8 +302,7 @@ internal sealed class Tour
 
     // The whole.
 
-    /// <summary>The step that must have worked: bytes for those that compare them, a pause for a resume, a block for
-    /// all.</summary>
+    /// <summary>What a step needs: bytes for those that compare them, a pause for a resume, a block for all.</summary>
     private static string Needs(string step)
     {
         switch (step)
@@ -335,7 +338,7 @@ internal sealed class Tour
         catch (GmmException error)
         {
             return error.Result == GmmResult.NotSupported ? Footnote(error.Message)
-                                                          : Failed(name, error.Name + ": " + error.Message);
+                : Failed(name, error.Name + ": " + error.Message);
         }
         catch (Exception error)
         {
@@ -395,7 +398,7 @@ internal sealed class Tour
         failures.ForEach(Console.WriteLine);
     }
 
-    /// <summary>The second process: imports the handle on stdin, checks the bytes and changes each.</summary>
+    /// <summary>Runs as the second process: imports the handle on stdin, checks the bytes and changes each.</summary>
     private void Peer()
     {
         byte[] handle = new byte[GmmContext.IpcHandleSize];
@@ -422,15 +425,15 @@ internal sealed class Tour
         {
             return RuntimeInformation.FrameworkDescription;
         }
-        string name =
-            (string)mono.GetMethod("GetDisplayName", BindingFlags.NonPublic | BindingFlags.Static).Invoke(null, null);
+        string name = (string)mono.GetMethod("GetDisplayName", BindingFlags.NonPublic | BindingFlags.Static)
+            .Invoke(null, null);
         return "mono " + string.Join(".", name.Split(' ')[0].Split('.'), 0, 2);
     }
 
     private static int Main(string[] words)
     {
-        bool second =
-            words.Length == 2 && words[0] == "--peer" && words[1] == Block.ToString(CultureInfo.InvariantCulture);
+        bool second = words.Length == 2 && words[0] == "--peer"
+            && words[1] == Block.ToString(CultureInfo.InvariantCulture);
         if (!second && words.Length > 0 && words[0].StartsWith("-", StringComparison.Ordinal))
         {
             Console.Error.WriteLine("use: Tour [TRACE.gz ...]");
@@ -447,8 +450,8 @@ internal sealed class Tour
                 return 0;
             }
             GmmContextInfo info = context.Info();
-            Console.WriteLine("gmm " + GmmContext.Version + ", C# " + Language() + ", backend " + info.BackendName +
-                              " (" + info.DriverVersion + "), device 0: " + tour.device.Name);
+            Console.WriteLine("gmm " + GmmContext.Version + ", C# " + Language() + ", backend " + info.BackendName
+                + " (" + info.DriverVersion + "), device 0: " + tour.device.Name);
             if (tour.device.IsHost)
             {
                 Console.WriteLine("This is the host backend: it needs no GPU, and its figures say nothing about one.");

@@ -72,11 +72,12 @@ final class Replay {
     /** Runs the trace twice in a context of its own and prints its line. */
     static void run(String path) throws IOException {
         Replay replay = new Replay(path);
-        // The virtual machine compiles what runs often: a context that nobody looks at bears that.
+        // The virtual machine compiles what runs often; a context that is not measured pays for that.
         replay.both();
         long[] figures = replay.both();
         System.out.printf(Locale.ROOT, "%-17s %-13d %-13s %-13s %-7.3f %-13d %d%n", replay.name, replay.count,
-            Tour.mib(replay.peak), Tour.mib(figures[0]), (double) figures[0] / replay.peak, figures[1], figures[2]);
+            Tour.mib(replay.peak), Tour.mib(figures[0]),
+            (double) figures[0] / replay.peak, figures[1], figures[2]);
     }
 
     /** Peak reserved bytes and nanoseconds an operation of two passes in a fresh context. */
@@ -95,7 +96,7 @@ final class Replay {
         }
     }
 
-    /** Nanoseconds an operation. What is still live at the end is freed. */
+    /** Returns nanoseconds an operation. It frees what is live at the end. */
     private long pass(Context context, Heap heap, List<Stream> list) {
         Stream[] streams = list.toArray(new Stream[0]);
         long[] live = new long[highest + 1];

@@ -36,7 +36,7 @@ public final class Tour {
     private static final String ONLY_MANAGED = "a hint about pages is for MANAGED memory";
     private static final String ONLY_VMM = "only VMM memory can give its pages back and keep its address";
 
-    /** A step that this kind has not got. */
+    /** This kind lacks the step. */
     private static final class NotThere extends RuntimeException {
         private static final long serialVersionUID = 1L;
 
@@ -70,7 +70,7 @@ public final class Tour {
         this.context = context;
         this.stream = stream;
         device = context.device(0);
-        // On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
+        // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
         tag = context.tag("tour", device.isHost() ? Contents.FILE : Contents.HOST, 0);
         steps.put("alloc", this::alloc);
         steps.put("write and read", this::writeAndRead);
@@ -113,8 +113,8 @@ public final class Tour {
     private void checkHost(int size, int complement) {
         ByteBuffer wanted = expected(size, complement);
         int at = host.duplicate().limit(size).mismatch(wanted);
-        check(at < 0,
-            at < 0 ? "" : "byte " + at + " is " + (host.get(at) & 255) + ", expected " + (wanted.get(at) & 255));
+        check(at < 0, at < 0 ? "" : "byte " + at + " is " + (host.get(at) & 255) + ", expected "
+            + (wanted.get(at) & 255));
     }
 
     private void write(long memory, int complement) {
@@ -167,7 +167,8 @@ public final class Tour {
     private String lookAt(long address) {
         PointerInfo info = context.query(address);
         check(info.kind() == kind && info.base() == block.address() && info.size() == BLOCK && info.device() == 0
-                && info.tag() == tag.number() && info.state() == State.ACTIVE,
+            && info.tag() == tag.number()
+                && info.state() == State.ACTIVE,
             info.kind() + ", base 0x" + Long.toHexString(info.base()) + ", size " + info.size() + ", device "
                 + info.device() + ", tag " + info.tag() + ", " + info.state());
         return "ok";
@@ -229,10 +230,9 @@ public final class Tour {
         need(kind != Kind.MANAGED, "the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
         byte[] handle = block.exportHandle();
         Process second = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", "-cp",
-            System.getProperty("java.class.path"), "Tour", "--peer", Integer.toString(BLOCK))
-                             .redirectOutput(ProcessBuilder.Redirect.INHERIT)
-                             .redirectError(ProcessBuilder.Redirect.INHERIT)
-                             .start();
+            System.getProperty("java.class.path"), "Tour", "--peer",
+            Integer.toString(BLOCK)).redirectOutput(ProcessBuilder.Redirect.INHERIT)
+            .redirectError(ProcessBuilder.Redirect.INHERIT).start();
         second.getOutputStream().write(handle);
         second.getOutputStream().close();
         int code = second.waitFor();
@@ -242,7 +242,7 @@ public final class Tour {
         return "ok";
     }
 
-    /** What the system tells: resident bytes of this process, or the bytes that a GPU has in use. */
+    /** The resident bytes of this process, or the bytes that a GPU has in use, as the system reports them. */
     private long inUse() throws IOException {
         if (!device.isHost()) {
             DeviceInfo now = context.device(0);
@@ -293,7 +293,7 @@ public final class Tour {
 
     // The whole.
 
-    /** The step that must have worked: bytes for those that compare them, a pause for a resume, a block for all. */
+    /** What a step needs: bytes for those that compare them, a pause for a resume, a block for all. */
     private static String needs(String step) {
         switch (step) {
             case "alloc":
@@ -320,7 +320,7 @@ public final class Tour {
             return footnote(why.getMessage());
         } catch (GmmException error) {
             return error.result() == Result.NOT_SUPPORTED ? footnote(error.getMessage())
-                                                          : failed(name, error.name() + ": " + error.getMessage());
+                : failed(name, error.name() + ": " + error.getMessage());
         } catch (Exception error) {
             return failed(name, error.getMessage());
         }
@@ -363,7 +363,7 @@ public final class Tour {
         failures.forEach(System.out::println);
     }
 
-    /** The second process: imports the handle on stdin, checks the bytes and changes each. */
+    /** Runs as the second process: imports the handle on stdin, checks the bytes and changes each. */
     private void peer() throws IOException {
         byte[] handle = System.in.readNBytes(Context.IPC_HANDLE_SIZE);
         try (Buffer shared = context.importMemory(handle)) {
@@ -387,7 +387,8 @@ public final class Tour {
             }
             ContextInfo info = context.info();
             System.out.printf("gmm %s, java %s, backend %s (%s), device 0: %s%n", Context.version(),
-                Runtime.version().feature(), info.backendName(), info.driverVersion(), tour.device.name());
+                Runtime.version().feature(), info.backendName(),
+                info.driverVersion(), tour.device.name());
             if (tour.device.isHost()) {
                 System.out.println("This is the host backend: it needs no GPU, and its figures say nothing about one.");
             }
@@ -396,7 +397,8 @@ public final class Tour {
         }
         if (words.length > 0) {
             System.out.printf("%nReplay of real PyTorch traces, kind VMM%n%-17s %-13s %-13s %-13s %-7s %-13s %s%n",
-                "trace", "operations", "requested", "reserved", "ratio", "ns/op first", "ns/op again");
+                "trace", "operations", "requested", "reserved",
+                "ratio", "ns/op first", "ns/op again");
         }
         for (String trace : words) {
             try {

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba kernels over memory of gmm: python numba_kernel.py
 
-Needs a GPU, numba-cuda (pip install 'numba-cuda[cu13]') and numpy. Without a GPU it says so and ends well.
+It needs a GPU, numba-cuda (pip install 'numba-cuda[cu13]') and numpy. Where one is missing it says so and ends with 0.
 """
 import sys
 
-import numpy as np
-from numba import cuda
+try:
+    import numpy as np
+    from numba import cuda
+except ImportError as error:
+    print(f"skipped: {error}; pip install 'numba-cuda[cu13]' numpy")
+    sys.exit()
 
 import gmm
 import gmm.numba
 
 if not cuda.is_available():
-    print("no GPU here: nothing to show")
+    print("skipped: Numba sees no GPU")
     sys.exit()
 
-# From here on all that Numba allocates comes from gmm. Device memory of the kind VMM can be paused.
+# From here on everything that Numba allocates comes from gmm. Device memory of the kind VMM can be paused.
 gmm.numba.use(kind=gmm.Kind.VMM)
 
 
@@ -38,7 +42,7 @@ cuda.synchronize()
 assert (out == 2 * x + y).all()
 print("Numba's array is", gmm.context().query(device_x.device_ctypes_pointer.value).kind.name, "memory of gmm")
 
-# The inputs rest in host memory while somebody else needs the GPU, and are back at the same address.
+# The inputs lie in host memory while another program needs the GPU, and come back to the same addresses.
 print("paused:", gmm.context().pause("inputs") >> 20, "MiB given back")
 gmm.context().resume("inputs")
 saxpy.forall(size)(out, device_x, device_y, np.float32(3))

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pool under CuPy, PyTorch and Numba: what one of them frees, another gets, and an array goes through all three
-without a copy.
+"""One pool under CuPy, PyTorch and Numba: what one frees, another gets, and an array goes through all without a copy.
 
     python one_pool.py
 
-Takes those of the three that are installed. Without a GPU it says so and ends.
+The program takes those of the three that are installed. Without a GPU it says so and ends.
 """
 import importlib.util
 import sys
@@ -127,8 +126,8 @@ def main():
     expected = [(i % 1000 if "cupy" in found else 0) * (2 if "numba" in found else 1) + (1 if "torch" in found else 0)
                 for i in range(3000)]
     assert result[:3000].tolist() == expected
-    print("\none array went through",
-          ", ".join(LIBRARIES[name] for name in ("cupy", "numba", "torch") if name in found), "without a copy")
+    passed = ", ".join(LIBRARIES[name] for name in ("cupy", "numba", "torch") if name in found)
+    print("\none array went through", passed, "without a copy")
     print("one_pool: ok")
 
 

@@ -39,7 +39,7 @@ def peak_requested(operations):
 
 
 def run(context, operations, streams):
-    """One pass, which ends with nothing live. Returns the seconds it took."""
+    """Runs one pass, which ends with nothing live. Returns the seconds it took."""
     live = {}
     alloc, vmm = context.alloc, gmm.Kind.VMM
     start = time.perf_counter()
@@ -65,5 +65,4 @@ def replay(path):
     name = os.path.basename(path).split(".")[0]
     count = len(operations)
     return (f"{name:<18}{count:<14}{f'{requested / MIB:.1f} MiB':<14}{f'{reserved / MIB:.1f} MiB':<14}"
-            f"{reserved / requested:<8.3f}"
-            f"{first / count * 1e9:<14.0f}{again / count * 1e9:.0f}")
+            f"{reserved / requested:<8.3f}{first / count * 1e9:<14.0f}{again / count * 1e9:.0f}")

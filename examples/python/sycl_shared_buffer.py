@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A buffer that gmm and dpctl share: one SYCL USM allocation, one SYCL queue, no copy.
 
-    # intel-opencl-rt: the CPU as a SYCL device, where there is no Intel GPU
-    pip install dpctl intel-opencl-rt numpy
+    pip install dpctl intel-opencl-rt numpy     # intel-opencl-rt makes the CPU a SYCL device, without an Intel GPU
     python sycl_shared_buffer.py
 """
 import sys

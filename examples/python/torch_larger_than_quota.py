@@ -3,13 +3,14 @@
 
 With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With
 managed memory the weights and the optimizer's state live in host memory, and a layer's pages are on the GPU while the
-layer works. A limit cannot hold that to the quota, as it counts managed memory wherever its pages are; so the program
-adds up what it has on the GPU at each step (the driver says of each block where it is to be), and fails when that
-passes the quota. What the driver has left is printed beside it; it says the same when no other program uses the GPU.
+layer works. A limit cannot hold that to the quota, since it counts managed memory wherever its pages are. So the
+program adds up at each step what it has on the GPU, and fails when the sum exceeds the quota. The driver tells for each
+block where it is to be. The program also prints by how much the GPU's free memory fell; the two figures agree when no
+other program uses the GPU.
 
     python torch_larger_than_quota.py [--quota MIB] [--steps N]
 
-Needs a CUDA device with twice the model's memory free: managed memory beyond what the device has is not asked for.
+It needs a CUDA device with twice the model's memory free, and requests no more managed memory than the device has.
 """
 import argparse
 import ctypes
@@ -44,9 +45,7 @@ def on_the_gpu():
 
 
 def train(torch, steps, fetch, evict, measure):
-    """A layer's weights are stepped as soon as their gradient is there, so that the gradients are not all there at
-    once.
-    """
+    """Steps a layer's weights as soon as their gradient is there, so that not all gradients are there at once."""
     torch.manual_seed(0)
     layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
     for layer in layers:
@@ -130,9 +129,9 @@ def managed(quota, steps):
 
     losses = train(torch, steps, fetch, evict, measure)
     asked = gmm.context().stats(kind=gmm.Kind.MANAGED).peak_live_bytes
-    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at "
-          f"most {most // MIB} MiB of it on the GPU "
-          f"(the driver had {taken // MIB} MiB less, whosever they are), quota {quota // MIB} MiB")
+    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, "
+          f"at most {most // MIB} MiB of it on the GPU (the driver had {taken // MIB} MiB less, whosever they are), "
+          f"quota {quota // MIB} MiB")
     if not losses[-1] < losses[0]:
         print("managed memory: the loss did not fall")
         return 1
@@ -163,8 +162,8 @@ def main():
         return 0
     print(f"a model of {MODEL_BYTES // MIB} MiB with its gradients and Adam, a quota of {arguments.quota} MiB",
           flush=True)
-    halves = [[sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory",
-               half] for half in ("plain", "managed")]
+    words = [sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory"]
+    halves = [[*words, half] for half in ("plain", "managed")]
     return max([subprocess.call(half) for half in halves])
 
 

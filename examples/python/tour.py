@@ -23,7 +23,7 @@ ONLY_VMM = "only VMM memory can give its pages back and keep its address"
 
 
 class NotThere(Exception):
-    """The kind has not got the step."""
+    """This kind lacks the step."""
 
 
 class Failed(Exception):
@@ -48,7 +48,7 @@ class Tour:
         self.device = context.device_info(0)
         self.is_host = bool(self.device.capabilities & Capability.IS_HOST)
         self.stream = context.stream()
-        # On the host backend a copy in host memory would be as large as what goes back: there it goes to a file.
+        # On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
         self.tag = context.tag("tour", Contents.FILE if self.is_host else Contents.HOST)
         self.pattern = pattern()
         self.bytes = bytearray(BLOCK)
@@ -73,7 +73,7 @@ class Tour:
                 raise Failed(f"byte {offset + wrong} is {self.bytes[offset + wrong]}, expected {piece[wrong]}")
 
     def memory_free(self):
-        """As the system tells: what the process has not resident, or what a GPU has free."""
+        """The bytes free on a GPU, or those resident in the process as a negative number."""
         if self.is_host:
             with open("/proc/self/statm") as file:
                 return -int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
@@ -81,8 +81,8 @@ class Tour:
 
     def look_at(self, address):
         info = self.context.query(address)
-        must((info.kind, info.base, info.size, info.device, info.tag, info.state)
-             == (self.kind, self.block.address, BLOCK, 0, self.tag, State.ACTIVE), str(info))
+        must((info.kind, info.base, info.size, info.device, info.tag, info.state) ==
+             (self.kind, self.block.address, BLOCK, 0, self.tag, State.ACTIVE), str(info))
 
     # The steps.
 
@@ -190,12 +190,11 @@ class Tour:
 
 STEPS = {
     "alloc": Tour.alloc, "write and read": Tour.write_and_read, "query": Tour.query,
-    "query interior": Tour.query_interior,
-    "query foreign": Tour.query_foreign, "pin": Tour.pin, "advise": Tour.advise, "prefetch": Tour.prefetch,
-    "move": Tour.move,
-    "share": Tour.share, "pause": Tour.pause, "resume": Tour.resume, "free": Tour.free,
+    "query interior": Tour.query_interior, "query foreign": Tour.query_foreign, "pin": Tour.pin, "advise": Tour.advise,
+    "prefetch": Tour.prefetch, "move": Tour.move, "share": Tour.share, "pause": Tour.pause, "resume": Tour.resume,
+    "free": Tour.free,
 }
-# What a step needs to have worked: bytes for those that compare them, a pause for a resume, a block for all.
+# What a step needs: bytes for those that compare them, a pause for a resume, a block for all.
 NEEDS = {"alloc": None, "resume": "pause",
          **dict.fromkeys(("pin", "advise", "prefetch", "move", "share", "pause"), "write and read")}
 
@@ -250,15 +249,15 @@ def main(words):
         return 2
     with gmm.Context() as context:
         tour = Tour(context)
-        print(f"gmm {gmm.__version__}, python {sys.version_info.major}.{sys.version_info.minor}, backend "
-              f"{context.info.backend_name} "
-              f"({context.info.driver_version}), device 0: {tour.device.name}")
+        print(f"gmm {gmm.__version__}, python {sys.version_info.major}.{sys.version_info.minor}, "
+              f"backend {context.info.backend_name} ({context.info.driver_version}), device 0: {tour.device.name}")
         if tour.is_host:
             print("This is the host backend: it needs no GPU, and its figures say nothing about one.")
         failures = run(tour)
     if words:
-        print(f"\nReplay of real PyTorch traces, kind VMM\n{'trace':<18}{'operations':<14}{'requested':<14}"
-              f"{'reserved':<14}{'ratio':<8}{'ns/op first':<14}ns/op again")
+        print("\nReplay of real PyTorch traces, kind VMM")
+        print(f"{'trace':<18}{'operations':<14}{'requested':<14}{'reserved':<14}{'ratio':<8}{'ns/op first':<14}"
+              "ns/op again")
     for path in words:
         try:
             print(replay(path))

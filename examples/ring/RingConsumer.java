@@ -50,7 +50,8 @@ public final class RingConsumer {
 
     private void run() throws Exception {
         String language = "Java-" + System.getProperty("java.version");
-        try (Stream stream = context.stream(0); Buffer staging = context.alloc(size, Kind.HOST);
+        try (Stream stream = context.stream(0);
+             Buffer staging = context.alloc(size, Kind.HOST);
              Event copied = ready.isEmpty() ? null : context.ipcEvent(0)) {
             say("hello " + language + " " + (copied == null ? "-" : text(copied.exportHandle())));
             consume(stream, staging, copied);

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ring of frames in shared memory of the GPU: this producer fills it, consumers in other processes and languages
-read it.
+"""One ring of frames in shared GPU memory: this producer fills it, consumers in other processes and languages read it.
 
     ring.py [--frames N] [--slots N] [--frame-size BYTES] [--kind vmm|device|host] [--damage FRAME]
             [--consumer NAME COMMAND]... [--skip NAME]...
 
-Frames never pass through a pipe, only lines of text about them. The producer starts each consumer and writes to its
-stdin:
+Only lines of text pass through pipes, never frames. The producer starts each consumer and writes to its stdin:
 
     ring BACKEND KIND SLOTS BYTES HANDLE           the block, as a handle in hexadecimal digits
-    ready HANDLE                                   an event for each slot, or none where the device has no events
-                                                   between processes
-    frame NUMBER SLOT CRC32                        a frame is on its way into the slot; once for each
+    ready HANDLE                                   an event for each slot, where the device has events between processes
+    frame NUMBER SLOT CRC32                        a frame is on its way into the slot; one line a frame
     end
 
 The consumer answers on its stdout:
@@ -21,9 +18,8 @@ The consumer answers on its stdout:
     checked NUMBER ok|bad                          what the checksum of the copy says
     done CHECKED BAD
 
-With events nobody waits on the host for the other side's device: the consumer's stream waits for the slot's event
-before it copies the frame out, and the producer's stream waits for the consumer's event before it writes the slot
-again.
+With events no host waits for the other side's device. The consumer's stream waits for the slot's event before it copies
+the frame out, and the producer's stream waits for the consumer's event before it writes the slot again.
 """
 import argparse
 import pathlib
@@ -163,16 +159,14 @@ def main():
     parser.add_argument("--skip", action="append", default=[], metavar="NAME",
                         help="says that a consumer was not built")
     arguments = parser.parse_args()
-    commands = arguments.consumer or [("Python",
-                                       shlex.join([sys.executable,
-                                                   str(pathlib.Path(__file__).with_name("consumer.py"))]))]
+    own = pathlib.Path(__file__).with_name("consumer.py")
+    commands = arguments.consumer or [("Python", shlex.join([sys.executable, str(own)]))]
     with gmm.Context() as context:
         consumers, seconds = produce(context, arguments, commands)
         device = context.device_info(0).name
     megabytes = arguments.frames * arguments.frame_size / 1e6
     print(f"{arguments.frames} frames of {arguments.frame_size} bytes through {arguments.slots} slots of "
-          f"{arguments.kind.upper()} memory, {device}: "
-          f"{seconds:.2f} s, {megabytes / seconds:.0f} MB/s")
+          f"{arguments.kind.upper()} memory, {device}: {seconds:.2f} s, {megabytes / seconds:.0f} MB/s")
     for consumer in consumers:
         print(f"{consumer.name} ({consumer.language}): {consumer.checked} frames checked, {consumer.bad} bad")
     for name in arguments.skip:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file gmm.h  The whole interface. C11 and C++17. */
+/** @file gmm.h  Includes every header of the interface. The headers are C11 and C++17. */
 #ifndef GMM_GMM_H
 #define GMM_GMM_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stats.h
- * Limits, counters, snapshots, traces and giving memory back.
+ * Limits, counters, snapshots, traces, and the return of free memory to the driver.
  */
 #ifndef GMM_STATS_H
 #define GMM_STATS_H
@@ -15,7 +15,7 @@ extern "C" {
 /** What a limit or a count is about: one device or all, one tag or all, one kind or all. */
 typedef struct gmm_scope {
   uint32_t struct_size;
-  uint32_t flags; /**< GMM_SCOPE_*: which fields below count; 0: everything */
+  uint32_t flags; /**< GMM_SCOPE_*: which of the fields below apply; 0: everything */
   gmm_device device;
   gmm_tag tag;
   gmm_kind kind;
@@ -27,109 +27,173 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
 #define GMM_NO_LIMIT UINT64_MAX
 
 /**
- * Limits how many bytes a device, a tag, or a tag on a device may hold from the driver (all kinds together). A limit below what
- * is held now stops growth only. ::GMM_NO_LIMIT takes a limit away.
- * @param scope  GMM_SCOPE_DEVICE, GMM_SCOPE_TAG or both; a NULL scope or GMM_SCOPE_KIND is INVALID_FLAGS.
- * Errors: INVALID_FLAGS, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, OUT_OF_HOST_MEMORY, FORKED. Since: 0.1
+ * Limits the bytes that a device, a tag, or a tag on a device may hold from the driver, over all kinds.
+ *
+ * A limit below what is held now only stops growth.
+ *
+ * @param scope  with GMM_SCOPE_DEVICE, GMM_SCOPE_TAG or both.
+ * @param bytes  ::GMM_NO_LIMIT removes the limit.
+ * Errors: INVALID_FLAGS (the scope is NULL or has GMM_SCOPE_KIND), INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG,
+ * OUT_OF_HOST_MEMORY, FORKED.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_set_limit(gmm_context *context, const gmm_scope *scope, uint64_t bytes) GMM_NOEXCEPT;
 
-/** What an out-of-memory handler is told. */
+/** What an out-of-memory handler learns about the allocation that fails. */
 typedef struct gmm_oom_info {
   uint32_t struct_size;
   gmm_device device;
   gmm_kind kind;
   gmm_tag tag;
   uint64_t requested; /**< bytes of the allocation */
-  uint64_t reserved;  /**< bytes the context holds on the device */
+  uint64_t reserved;  /**< bytes that the context holds on the device */
   uint32_t attempt;   /**< 1 at the first call for this allocation */
   gmm_result cause;   /**< OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED */
 } gmm_oom_info;
 
 /**
- * Returns 1 to try again, 0 to let the allocation fail. Called on the allocating thread without a lock held: it may
- * free, pause and trim through gmm. It must not allocate from the same context.
+ * An out-of-memory handler: returns 1 to try again, or 0 to let the allocation fail.
+ *
+ * It runs on the allocating thread without a lock held. It may free, pause and trim through gmm. It must not allocate
+ * from the same context.
  */
 typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
 
-/** Sets the handler that is asked after trimming did not help; NULL for none. At most 100 attempts an allocation. Errors: FORKED. Since: 0.1 */
+/**
+ * Sets the handler that an allocation asks if a trim did not make enough memory free.
+ *
+ * gmm asks the handler at most 100 times for one allocation.
+ *
+ * @param fn  NULL: no handler.
+ * Errors: NULL_ARGUMENT (context), FORKED.
+ * Since: 0.1
+ */
 GMM_API gmm_result gmm_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
 
+/** What gmm_stats() answers. */
 typedef struct gmm_statistics {
   uint32_t struct_size;
-  uint32_t live_tags;  /**< tags with memory in the scope */
-  uint64_t live_bytes; /**< asked for and not freed */
+  uint32_t live_tags;  /**< tags that have memory in the scope */
+  uint64_t live_bytes; /**< bytes requested and not freed */
   uint64_t live_blocks;
-  uint64_t peak_live_bytes; /**< highest live_bytes seen when memory was taken from the driver or read here */
-  uint64_t cached_bytes;    /**< free but held, ready to be given out */
-  uint64_t reserved_bytes;  /**< held from the driver */
+  uint64_t peak_live_bytes; /**< highest live_bytes at any growth of a heap or call of gmm_stats() */
+  uint64_t cached_bytes;    /**< bytes that are free and held for later allocations */
+  uint64_t reserved_bytes;  /**< bytes held from the driver */
   uint64_t peak_reserved_bytes;
-  uint64_t paused_bytes;   /**< addresses kept, pages gone */
-  uint64_t pinned_bytes;   /**< the caller's own memory; whole context only */
-  uint64_t imported_bytes; /**< other processes' memory; whole context only */
+  uint64_t paused_bytes;   /**< bytes of addresses without memory */
+  uint64_t pinned_bytes;   /**< the caller's own memory; only in the scope of everything */
+  uint64_t imported_bytes; /**< other processes' memory; only in the scope of everything */
   uint64_t allocations;    /**< calls that succeeded */
   uint64_t frees;
-  uint64_t failures;      /**< allocations that failed for want of memory */
+  uint64_t failures;      /**< allocations that failed because memory or a limit was short */
   uint64_t extents;       /**< driver allocations held */
-  uint64_t backend_calls; /**< calls into the driver or system that allocate, map, unmap or free; whole context only */
+  uint64_t backend_calls; /**< driver and system calls that allocate, map, unmap or free; only for everything */
 } gmm_statistics;
 
 /**
- * Adds up the counters. They are kept a thread and summed here, so a call costs microseconds; an alloc that runs meanwhile may or may not be in.
- * @param scope NULL: everything.  Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED. Since: 0.1
+ * Adds up the counters of a scope.
+ *
+ * Each thread has its own counters, and the call sums them up within microseconds. An allocation that runs at the same
+ * time may be counted or not.
+ *
+ * @param scope  NULL: everything.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistics *out) GMM_NOEXCEPT;
 
-/** Receives text piece by piece; returns 0 to go on, anything else to stop. Must not call gmm on the same context. */
+/**
+ * Receives a piece of text: returns 0 to continue, or any other value to stop.
+ *
+ * It must not call gmm on the same context.
+ */
 typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
 
 /**
- * Writes a JSON object that describes every heap, extent and live block. Format: "gmm-snapshot" with "version": 1.
- * Errors: NULL_ARGUMENT, IO (the writer stopped), FORKED. Since: 0.1
+ * Writes a JSON object that describes every heap, extent and live block.
+ *
+ * The object's "format" is "gmm-snapshot" and its "version" is 1. lib/engine/trace/FORMAT.md describes its fields.
+ *
+ * @param write  receives the text piece by piece.
+ * Errors: NULL_ARGUMENT, IO (`write` stopped), FORKED.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) GMM_NOEXCEPT;
 
 /**
- * Starts to record into a file every alloc (address, size, alignment, stream, heap), free and gmm_record_use(), with thread and
- * time, and every pause, resume, trim, reset, heap and end of a thread. The environment's GMM_TRACE=file does it from the context's creation
- * to its end; a `%p` in the name becomes the process id.
+ * Starts a trace: a record of the context's operations in a file.
  *
- * Format: binary, little-endian, "gmmtrace" and a version (1) at its start; lib/engine/trace/FORMAT.md describes it. `gmm replay` runs it,
- * `gmm trace` prints it as text. Each thread collects 64 KiB before it writes them, so a program that is killed loses the last events of each
- * thread, and what it wrote can be read. A child of fork() writes nothing. What cannot be written is counted, and gmm_trace_end() says how much
- * that is. The program's own SIGXFSZ and SIGPIPE are not raised for it.
- * Errors: NULL_ARGUMENT, BUSY (one is running, or another trace is writing the file), IO, OUT_OF_HOST_MEMORY, FORKED. Since: 0.1
+ * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
+ * thread and time. It also records every pause, resume, trim, reset, heap and end of a thread. GMM_TRACE=file in the
+ * environment traces each context from its creation to its end; gmm replaces `%p` in that name by the process id.
+ *
+ * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
+ * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.
+ *
+ * Each thread collects 64 KiB before it writes. A program that is killed loses the last events of each thread; the file
+ * stays readable. A child of fork() writes nothing. gmm counts the events that it could not write, and gmm_trace_end()
+ * reports them. A failed write raises neither SIGXFSZ nor SIGPIPE in the program.
+ *
+ * @param path  the file, which is created or replaced.
+ * Errors: NULL_ARGUMENT, BUSY (the context records already, or another trace writes the file), IO, OUT_OF_HOST_MEMORY,
+ * FORKED.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
 
 /**
- * Ends the trace; all that any thread recorded is in the file when it returns. Waits for frees that other threads are inside of.
- * Errors: UNBALANCED, IO (events are missing in the file; the message says how many and why), FORKED. Since: 0.1
+ * Ends the trace and writes all recorded events of every thread to its file.
+ *
+ * Errors: UNBALANCED (no trace runs), IO (the file lacks events; the message says how many and why), FORKED.
+ * Threads: the call waits for frees that other threads are inside of.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 
 /**
- * Gives free memory back to the driver: thread caches (idle threads' too), then whole free extents, after the work that may still
- * use them; and, for everything, the page-locked host memory of backups that holds no contents.
- * @param scope NULL: everything. @param[out] bytes  bytes that went back; may be NULL.
- * Errors: as gmm_stats(); DRIVER. Nothing happens inside gmm_defer_begin(): GMM_UNCHANGED, done at its end. Since: 0.1
+ * Returns free memory to the driver.
+ *
+ * The call empties the thread caches, those of idle threads too, and then returns whole free extents. In the scope of
+ * everything it also returns the page-locked host memory of backups that holds no contents.
+ *
+ * @param scope  NULL: everything.
+ * @param[out] bytes  bytes that returned to the driver; may be NULL.
+ * Results: UNCHANGED (inside gmm_defer_begin(): the trim runs at the matching gmm_defer_end()).
+ * Errors: as gmm_stats(), DRIVER.
+ * Streams: the call waits for the work that may still use the free memory.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *bytes) GMM_NOEXCEPT;
 
 /**
- * Frees everything that was allocated from the context, live blocks too, after waiting for the devices: addresses given out before are dead. Heaps, tags, limits and
- * pins stay; imports stay. Refused with BUSY while importers hold memory. No other thread may be inside a call on the context.
- * Errors: BUSY, CAPTURING, DRIVER, FORKED. Since: 0.1
+ * Frees every allocation of the context, live blocks included.
+ *
+ * Addresses from before the call are invalid after it. Heaps, tags, limits, pins and imports stay.
+ *
+ * Errors: BUSY (importers hold memory), CAPTURING, DRIVER, FORKED.
+ * Streams: the call waits for the devices.
+ * Threads: no other thread may be inside a call on the context.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
 
 /**
- * Until the matching gmm_defer_end() nothing expensive is done on behalf of a free: no trim, no memory back to the driver
- * (unless an allocation would fail otherwise). Nests; counts for the whole context. Errors: FORKED. Since: 0.1
+ * Puts off trims and the return of memory to the driver until the matching gmm_defer_end().
+ *
+ * Pairs nest, and they apply to the whole context. An allocation that would fail otherwise still trims.
+ *
+ * Errors: NULL_ARGUMENT (context), FORKED.
+ * Since: 0.1
  */
 GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
 
-/** Ends one gmm_defer_begin() and, at the last, does what was put off. Errors: UNBALANCED, FORKED. Since: 0.1 */
+/**
+ * Ends one gmm_defer_begin(); the last one does the work that was put off.
+ *
+ * Errors: UNBALANCED, FORKED.
+ * Since: 0.1
+ */
 GMM_API gmm_result gmm_defer_end(gmm_context *context) GMM_NOEXCEPT;
 
 #ifdef __cplusplus

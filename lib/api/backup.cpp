@@ -11,14 +11,14 @@ gmm_result gmm_set_backup(gmm_context *context, const gmm_backup_desc *desc) noe
   if (status.ok())
     status = check_flags(copy.flags, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "gmm_backup_desc.flags");
   if (status.ok()) status = check_zero(copy.reserved, "gmm_backup_desc.reserved");
-  if (status.ok()) status = context->pauser.backups.configure(copy);
+  if (status.ok()) status = context->backups.configure(copy);
   return result_of(status);
 }
 
 gmm_result gmm_backup_prepare(gmm_context *context, gmm_device device, uint64_t bytes) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_device(*context, device);
-  if (status.ok()) status = context->pauser.backups.prepare(Device{device}, bytes);
+  if (status.ok()) status = context->backups.prepare(Device{device}, bytes);
   return result_of(status);
 }
 
@@ -27,7 +27,7 @@ gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) noexcept
   if (status.ok()) status = check_output(out, "gmm_backup_info");
   if (!status.ok()) return result_of(status);
   gmm_backup_info info = {};
-  context->pauser.backups.query(&info);
+  context->backups.query(&info);
   write_output(info, out);
   return GMM_OK;
 }
@@ -48,9 +48,9 @@ gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t si
 
 gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
   PauseRequest request;
-  uint64_t went = 0;
+  uint64_t discarded = 0;
   Status status = read_pause(context, desc, 0, &request);
-  if (status.ok()) status = context->pauser.discard(request, &went);
-  if (status.ok() && bytes != nullptr) *bytes = went;
+  if (status.ok()) status = context->pauser.discard(request, &discarded);
+  if (status.ok() && bytes != nullptr) *bytes = discarded;
   return result_of(status);
 }

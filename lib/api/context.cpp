@@ -14,10 +14,11 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
     GMM_TRY(check_zero(copy.reserved, "gmm_context_desc.reserved"));
     GMM_TRY(check_zero(copy.reserved1, "gmm_context_desc.reserved1"));
     if (copy.host_devices > kMaxDevices)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_devices = %u; the host backend shows at most %u.",
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "gmm_context_desc.host_devices = %u: the host backend shows at most %u; request fewer.",
                   copy.host_devices, kMaxDevices);
     if ((copy.host_allocator.allocate == nullptr) != (copy.host_allocator.deallocate == nullptr))
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_allocator needs both functions, or none.");
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_context_desc.host_allocator has one function; set both or none.");
     Context *made = nullptr;
     GMM_TRY(Context::create(copy, &made));
     *out = static_cast<gmm_context *>(made);

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "api/arguments.h"
+#include "engine/ipc/descriptor.h"
 
 using namespace gmm;
 
@@ -9,7 +10,7 @@ gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_hand
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export", "memory");
   if (status.ok()) status = check_not_null(out, "gmm_ipc_export", "out");
-  if (status.ok()) status = context->sharing.export_block(memory, out);
+  if (status.ok()) status = context->ipc.exports.export_block(memory, out);
   return result_of(status);
 }
 
@@ -20,14 +21,14 @@ gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, co
   if (status.ok()) status = check_not_null(handle, "gmm_ipc_import", "handle");
   if (status.ok()) status = check_not_null(out, "gmm_ipc_import", "out");
   if (status.ok()) status = read_import(*context, desc, &copy);
-  if (status.ok()) status = context->sharing.import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
+  if (status.ok()) status = context->ipc.import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
   return result_of(status);
 }
 
 gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_close", "memory");
-  if (status.ok()) status = context->sharing.close(memory);
+  if (status.ok()) status = context->ipc.close(memory);
   return result_of(status);
 }
 
@@ -41,23 +42,25 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_config *config)
     GMM_TRY(check_zero(copy.reserved, "gmm_ipc_config.reserved"));
     if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_config", "users"));
     if (copy.user_count > IpcPolicy::kMaxUsers)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_config.user_count = %u; at most %u users can share.",
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_config.user_count = %u; at most %u users can be named.",
                   copy.user_count, IpcPolicy::kMaxUsers);
     if (copy.user_count != 0 && copy.directory == nullptr)
-      return fail(GMM_ERROR_INVALID_VALUE,
-                  "gmm_ipc_config.directory is NULL where users are named: the usual places are closed to them; set a "
-                  "directory.");
+      return fail(
+          GMM_ERROR_INVALID_VALUE,
+          "gmm_ipc_config.directory is NULL, but users are named, who cannot reach the default directories; set a "
+          "directory.");
     if (copy.directory != nullptr) {
       const uint64_t length = std::strlen(copy.directory);
       if (copy.directory[0] != '/' || length >= sizeof policy.directory)
         return fail(GMM_ERROR_INVALID_VALUE,
-                    "gmm_ipc_config.directory = \"%.200s\": it must be an absolute path of less than %zu bytes.",
+                    "gmm_ipc_config.directory = \"%.200s\" is relative or too long; pass an absolute path of less than "
+                    "%zu bytes.",
                     copy.directory, sizeof policy.directory);
       std::memcpy(policy.directory, copy.directory, length + 1);
     }
     for (uint32_t i = 0; i < copy.user_count; ++i) policy.users[i] = copy.users[i];
     policy.user_count = copy.user_count;
-    return context->sharing.configure(policy);
+    return context->ipc.configure(policy);
   };
   return result_of(configure());
 }
@@ -68,9 +71,9 @@ gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_ty
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
   if (status.ok()) status = check_not_null(fd, "gmm_ipc_export_fd", "fd");
   if (status.ok() && type > GMM_FD_DMA_BUF)
-    status = fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_export_fd: type = %u; memory is exported as %s.", type,
-                  "GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF");
-  if (status.ok()) status = context->sharing.export_fd(memory, type, fd, offset, size);
+    status = fail(GMM_ERROR_INVALID_VALUE,
+                  "gmm_ipc_export_fd: type = %u; pass GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF.", type);
+  if (status.ok()) status = export_descriptor(context->core, memory, type, fd, offset, size);
   return result_of(status);
 }
 
@@ -84,8 +87,8 @@ gmm_result gmm_import_fd(gmm_context *context, int32_t fd, const gmm_import_fd_d
     GMM_TRY(check_flags(copy.flags, 0, "gmm_import_fd_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_import_fd_desc.type = %u is no type of descriptor.", copy.type);
-    return context->sharing.import_fd(fd, copy.type, copy.size, Device{copy.device}, out);
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_import_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);
+    return context->ipc.imports.import_descriptor(fd, copy.type, copy.size, Device{copy.device}, out);
   };
   return result_of(import());
 }
@@ -96,6 +99,6 @@ gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_i
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_legacy", "memory");
   if (status.ok()) status = check_not_null(out, "gmm_ipc_export_legacy", "out");
   if (status.ok()) status = check_not_null(offset, "gmm_ipc_export_legacy", "offset");
-  if (status.ok()) status = context->sharing.export_legacy(memory, out, offset, size);
+  if (status.ok()) status = context->ipc.exports.export_legacy(memory, out, offset, size);
   return result_of(status);
 }

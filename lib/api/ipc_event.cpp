@@ -7,7 +7,7 @@ namespace {
 
 Status make_event(Context &context, Device device, gmm_event **out) {
   gmm_event *event = context.core.allocator.create<gmm_event>();
-  if (event == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
+  if (event == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for an event; free memory.");
   event->context = &context;
   event->device = device;
   *out = event;
@@ -23,7 +23,7 @@ gmm_result gmm_ipc_event_create(gmm_context *context, gmm_device device, gmm_eve
   if (status.ok()) status = check_device(*context, device);
   if (status.ok()) status = make_event(*context, Device{device}, &event);
   if (!status.ok()) return result_of(status);
-  status = context->sharing.create_event(event->device, &event->shared);
+  status = context->ipc.events.create(event->device, &event->shared);
   if (!status.ok()) {
     context->core.allocator.destroy(event);
     return result_of(status);
@@ -39,9 +39,9 @@ gmm_result gmm_ipc_event_export(gmm_context *context, gmm_event *event, gmm_ipc_
   if (status.ok()) status = check_not_null(out, "gmm_ipc_event_export", "out");
   if (status.ok() && event->shared == nullptr)
     status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_ipc_event_export: %s.",
-                  event->import != nullptr ? "the event was imported; its maker exports it"
+                  event->import != nullptr ? "the event was imported; only the process that made it can export it"
                                            : "the event cannot be shared; make it with gmm_ipc_event_create()");
-  if (status.ok()) status = context->sharing.export_event(*event->shared, out);
+  if (status.ok()) status = context->ipc.events.export_event(*event->shared, out);
   return result_of(status);
 }
 
@@ -55,7 +55,7 @@ gmm_result gmm_ipc_event_import(gmm_context *context, const gmm_ipc_handle *hand
   if (status.ok()) status = read_import(*context, desc, &copy);
   if (status.ok()) status = make_event(*context, Device{copy.device}, &event);
   if (!status.ok()) return result_of(status);
-  status = context->sharing.import_event(*handle, event->device, copy.timeout_ms, &event->import, &event->shared);
+  status = context->ipc.events.import_event(*handle, event->device, copy.timeout_ms, &event->import, &event->shared);
   if (!status.ok()) {
     context->core.allocator.destroy(event);
     return result_of(status);

@@ -10,20 +10,22 @@ namespace {
 
 Status check_size(uint64_t size) {
   if (__builtin_expect(size - 1 < kMaxSize, 1)) return Status();
-  if (size == 0) return fail(GMM_ERROR_INVALID_SIZE, "gmm_alloc: size = 0; a block has at least 1 byte.");
+  if (size == 0) return fail(GMM_ERROR_INVALID_SIZE, "gmm_alloc: size = 0; request at least 1 byte.");
   return fail(GMM_ERROR_SIZE_OVERFLOW,
-              "gmm_alloc: size = %" PRIu64 " is beyond any address space; the largest is %" PRIu64 ".", size, kMaxSize);
+              "gmm_alloc: size = %" PRIu64 " is beyond any address space; request at most %" PRIu64 " bytes.", size,
+              kMaxSize);
 }
 
 Status check_kind(gmm_kind kind) {
   if (kind <= GMM_KIND_MANAGED) return Status();
-  return fail(GMM_ERROR_INVALID_KIND, "kind = %u is no GMM_KIND_* value.", kind);
+  return fail(GMM_ERROR_INVALID_KIND, "kind = %u is no GMM_KIND_* value; pass one.", kind);
 }
 
 Status check_alignment(uint64_t alignment) {
   if ((alignment & (alignment - 1)) == 0 && alignment <= kExtentAlignment) return Status();
-  return fail(GMM_ERROR_INVALID_ALIGNMENT, "alignment = %" PRIu64 " is not a power of two up to %" PRIu64 ".",
-              alignment, kExtentAlignment);
+  return fail(GMM_ERROR_INVALID_ALIGNMENT,
+              "alignment = %" PRIu64 " is not a power of two up to %" PRIu64 "; pass one, or 0.", alignment,
+              kExtentAlignment);
 }
 
 Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
@@ -47,24 +49,26 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
 Status check_heap(const gmm_heap *heap) {
   GMM_TRY(check_not_null(heap, "gmm_heap", "heap"));
   if (heap->magic != gmm_heap::kMagic)
-    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no heap, or was destroyed.", static_cast<const void *>(heap));
+    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no heap, or was destroyed; pass a live one.",
+                static_cast<const void *>(heap));
   return Context::check(heap->context);
 }
 
-// gmm_free() of what has a function of its own.
+// gmm_free() of memory that has a function of its own.
 Status free_other(gmm_context *context, void *memory, Status status) {
   Range range;
   if (context->pins.find(memory, &range))
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is the caller's own and pinned; use gmm_unpin().",
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is pinned and the caller's own; use gmm_unpin().",
                 memory);
-  if (context->sharing.find(memory, &range))
+  if (context->ipc.imports.find(memory, &range))
     return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is imported; use gmm_ipc_close().", memory);
   return status;
 }
 
 }  // namespace
 
-// The heap of a descriptor that asks for nothing special, when it is there already. NULL: alloc() checks everything and makes it.
+// Returns the heap of a descriptor without alignment, flags or other special wishes, if the heap exists. NULL: alloc()
+// checks everything and creates the heap.
 static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &desc) {
   if (desc.struct_size != sizeof desc || (desc.alignment | desc.flags | desc.reserved) != 0) return nullptr;
   if (desc.kind >= kKindCount || static_cast<uint32_t>(desc.device) >= context.device_count) return nullptr;
@@ -73,7 +77,7 @@ static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &des
   return tag == nullptr ? nullptr : tag->heaps[kind][desc.device].load(std::memory_order_acquire);
 }
 
-// Apart, as it needs many registers.
+// Outlined, because it needs many registers.
 __attribute__((noinline, cold)) static gmm_result alloc_otherwise(gmm_context *context, uint64_t size,
                                                                   const gmm_alloc_desc *desc, void **out) {
   return result_of(alloc(context, size, desc, out));
@@ -93,7 +97,7 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
 }
 
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) noexcept {
-  // The fast path: one word says that the process is the context's own and that no trace runs.
+  // The fast path. One word says that this process owns the context and that no trace runs.
   if (__builtin_expect(heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize &&
                            !may_be_captured(heap->heap, stream),
                        1)) {
@@ -135,7 +139,7 @@ gmm_result gmm_alloc_cached(gmm_context *context, uint64_t size, const gmm_alloc
       size - 1 >= kMaxSize || context->core.gate->word.load(std::memory_order_relaxed) != kGateOpen)
     return GMM_NOT_READY;
   Heap *heap = plain_heap(*context, *desc);
-  // Whether another stream is being captured the driver would have to say.
+  // Only the driver can say whether another stream is captured.
   if (heap == nullptr || reinterpret_cast<uintptr_t>(desc->stream) > heap->fast.last_uncaptured) return GMM_NOT_READY;
   return alloc_at_once(*heap, size, desc->stream, out) ? GMM_OK : GMM_NOT_READY;
 }
@@ -169,11 +173,13 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
     GMM_TRY(check_tag(*context, copy.tag));
     if (copy.minimum_extent > kMaxSize)
-      return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_heap_desc.minimum_extent = %" PRIu64 " is beyond any address space.",
+      return fail(GMM_ERROR_SIZE_OVERFLOW,
+                  "gmm_heap_desc.minimum_extent = %" PRIu64 " is beyond any address space; request less.",
                   copy.minimum_extent);
     if ((uint64_t{copy.peer_devices} >> context->device_count) != 0)
       return fail(GMM_ERROR_INVALID_DEVICE,
-                  "gmm_heap_desc.peer_devices = 0x%x names device %d, which does not exist; there are %u.",
+                  "gmm_heap_desc.peer_devices = 0x%x names device %d, which does not exist: there are %u devices; "
+                  "clear its bit.",
                   copy.peer_devices, static_cast<int>(std::bit_width(copy.peer_devices)) - 1, context->device_count);
     HeapOptions options;
     options.kind = copy.kind == GMM_KIND_UNSPECIFIED ? Kind::kDevice : static_cast<Kind>(copy.kind);

@@ -25,7 +25,8 @@ gmm_result gmm_tag_update(gmm_context *context, gmm_tag tag, const gmm_tag_desc 
   const bool was_read_only =
       status.ok() && (context->tags.get(tag)->flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
   if (status.ok()) status = context->tags.update(tag, copy);
-  // From here on the memory may be written: should the tag be read-only again, what was kept until now is not true any more.
+  // From now on the program may write the memory. If the tag becomes read-only again, backups from before are out of
+  // date.
   if (status.ok() && was_read_only && (copy.flags & GMM_TAG_READ_ONLY) == 0) context->pauser.forget_retained(tag);
   return result_of(status);
 }

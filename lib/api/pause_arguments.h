@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of the functions of pause.h.
+// How the functions of pause.h read their arguments.
 #ifndef GMM_API_PAUSE_ARGUMENTS_H
 #define GMM_API_PAUSE_ARGUMENTS_H
 
@@ -15,11 +15,11 @@ inline Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
   if ((out->flags & GMM_TAG_CHECKSUM) != 0 && !BackupStore::can_checksum())
     return fail(
         GMM_ERROR_NOT_SUPPORTED,
-        "GMM_TAG_CHECKSUM: this library was built without xxhash; install it and build again, or leave it out.");
+        "GMM_TAG_CHECKSUM: this library was built without xxhash; install xxhash and build again, or clear the flag.");
   return Status();
 }
 
-// Checks the context too. The tags stay the caller's.
+// Checks the context too. The request points to the caller's tags.
 inline Status read_pause(gmm_context *context, const gmm_pause_desc *desc, uint32_t flags, PauseRequest *out) {
   gmm_pause_desc copy;
   GMM_TRY(Context::check(context));
@@ -28,7 +28,9 @@ inline Status read_pause(gmm_context *context, const gmm_pause_desc *desc, uint3
   constexpr uint32_t kContents = GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
   if (const uint32_t asked = copy.flags & kContents; (asked & (asked - 1)) != 0)
     return fail(GMM_ERROR_INVALID_FLAGS,
-                "gmm_pause_desc.flags = 0x%x: pass one of GMM_PAUSE_DROP, _KEEP_HOST and _KEEP_FILE.", copy.flags);
+                "gmm_pause_desc.flags = 0x%x: the flags exclude each other; pass one of GMM_PAUSE_DROP, _KEEP_HOST and "
+                "_KEEP_FILE.",
+                copy.flags);
   GMM_TRY(check_zero(copy.reserved, "gmm_pause_desc.reserved"));
   if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
   for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(*context, copy.tags[i]));
@@ -40,8 +42,8 @@ inline Status check_range_of(gmm_context *context, const void *address, uint64_t
   GMM_TRY(Context::check(context));
   GMM_TRY(check_not_null(address, function, "address"));
   if (size != 0 && size <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(address)) return Status();
-  return fail(GMM_ERROR_INVALID_SIZE, "%s(%p): a range of %llu bytes.", function, address,
-              static_cast<unsigned long long>(size));
+  return fail(GMM_ERROR_INVALID_SIZE, "%s(%p): size = %llu; pass at least 1 byte, and no more than the memory has.",
+              function, address, static_cast<unsigned long long>(size));
 }
 
 }  // namespace gmm

@@ -9,7 +9,7 @@ gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_adv
                       gmm_device location) noexcept {
   Status status = Context::check(context);
   if (status.ok() && (advice < GMM_ADVISE_SET_READ_MOSTLY || advice > GMM_ADVISE_UNSET_ACCESSED_BY))
-    status = fail(GMM_ERROR_INVALID_VALUE, "gmm_advise: advice = %u is no GMM_ADVISE_* value.", advice);
+    status = fail(GMM_ERROR_INVALID_VALUE, "gmm_advise: advice = %u is no GMM_ADVISE_* value; pass one.", advice);
   const bool located = advice > GMM_ADVISE_UNSET_READ_MOSTLY;
   if (status.ok() && located) status = check_location(*context, location);
   if (status.ok()) status = advise(context->core, memory, size, advice, located ? Device{location} : Device{0});

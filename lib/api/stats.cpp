@@ -15,7 +15,8 @@ Status check_scope(const Context &context, const gmm_scope *in, gmm_scope *out) 
     GMM_TRY(check_tag(context, out->tag));
   }
   if ((out->flags & GMM_SCOPE_KIND) != 0 && (out->kind == GMM_KIND_UNSPECIFIED || out->kind > GMM_KIND_MANAGED))
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_scope.kind = %u names no kind.", out->kind);
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_scope.kind = %u is no kind of memory; pass a GMM_KIND_* value above 0.",
+                out->kind);
   return Status();
 }
 
@@ -28,10 +29,10 @@ gmm_result gmm_set_limit(gmm_context *context, const gmm_scope *scope, uint64_t 
   if (status.ok())
     status = check_flags(copy.flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope.flags");
   if (status.ok() && ((copy.flags & GMM_SCOPE_KIND) != 0 || copy.flags == 0))
-    status = fail(
-        GMM_ERROR_INVALID_FLAGS,
-        "gmm_set_limit: scope.flags = 0x%x; a limit is for a device, a tag, or a tag on a device, and not for a kind.",
-        copy.flags);
+    status = fail(GMM_ERROR_INVALID_FLAGS,
+                  "gmm_set_limit: scope.flags = 0x%x: a limit applies to a device, a tag, or a tag on a device, not to "
+                  "a kind; set those flags only.",
+                  copy.flags);
   if (status.ok()) status = check_scope(*context, scope, &copy);
   if (status.ok())
     Limits::set((copy.flags & GMM_SCOPE_TAG) != 0 ? context->tags.get(copy.tag) : nullptr,
@@ -54,7 +55,7 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
   if (status.ok()) context->collect_ended_captures(true);
   if (status.ok()) status = collect_statistics(context->heaps, copy, &statistics);
   if (!status.ok()) return result_of(status);
-  // One quota knows the true peak of a device or tag; the heaps' peaks need not have been at one time.
+  // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.
   const bool kind = (copy.flags & GMM_SCOPE_KIND) != 0, device = (copy.flags & GMM_SCOPE_DEVICE) != 0,
              tag = (copy.flags & GMM_SCOPE_TAG) != 0;
   if (!kind)
@@ -65,7 +66,7 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
             .peak();
   if (copy.flags == 0) {
     statistics.pinned_bytes = context->pins.bytes();
-    statistics.imported_bytes = context->sharing.imported_bytes();
+    statistics.imported_bytes = context->ipc.imports.bytes();
     statistics.backend_calls = context->core.backend->calls();
   }
   write_output(statistics, out);
@@ -74,7 +75,8 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
 
 gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) noexcept {
   Status status = Context::check(context);
-  if (status.ok() && write == nullptr) status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot: write is NULL.");
+  if (status.ok() && write == nullptr)
+    status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot: write is NULL; pass a function.");
   if (status.ok()) context->collect_ended_captures(true);
   if (status.ok()) status = write_snapshot(context->core, context->heaps, context->tags, write, user);
   return result_of(status);
@@ -101,7 +103,7 @@ gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *byte
   uint64_t released = 0;
   if (context->core.defer_depth.load(std::memory_order_acquire) != 0) {
     context->put_off_trim();
-    status = remark(GMM_UNCHANGED, "gmm_trim: put off to the end of gmm_defer_begin().");
+    status = remark(GMM_UNCHANGED, "gmm_trim: the trim is put off to the matching gmm_defer_end().");
   } else {
     status = context->trim_for_program(copy, &released);
     if (status.ok() && context->trace.running()) context->trace.trimmed(released);

@@ -7,15 +7,15 @@ using namespace gmm;
 
 namespace {
 
-// A range of a block must lie in it and be active; ordinary memory is the caller's business.
+// A range of a block must lie in the block and be active. Ordinary memory is the caller's responsibility.
 Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
   Block block;
   if (!find_block(context.core, memory, &block)) {
     if (context.core.page_map.find_extent(memory) == nullptr) {
       Range range;
-      return context.sharing.find(memory, &range) ? Sharing::check_import(range, memory, operation) : Status();
+      return context.ipc.imports.find(memory, &range) ? IpcImports::check(range, memory, operation) : Status();
     }
-    return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the address lies in no live block; it was freed before.", operation,
+    return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the block was freed; pass an address in a live one.", operation,
                 memory);
   }
   if (block.paused)
@@ -23,8 +23,8 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
   return check_range(block, memory, operation, &size);
 }
 
-// The device whose queue a copy goes to: that of the side which others cannot reach. VMM memory of two devices meets only where one of
-// the heaps lets the other's device in.
+// Chooses the device whose queue copies: that of the side which the other device cannot reach. VMM memory of two
+// devices can be copied only if one of the heaps lets the other device in.
 Status copy_device(const Context &context, const void *destination, const void *source, Device *out) {
   const Place to = place_of(context, destination), from = place_of(context, source);
   *out = from.weight > to.weight ? from.device : to.device;
@@ -40,13 +40,13 @@ Status copy_device(const Context &context, const void *destination, const void *
   *out = from.device;
   if (lets_in(to_block, from.device)) return Status();
   return fail(GMM_ERROR_NOT_SUPPORTED,
-              "gmm_copy(%p, %p): the VMM memory of device %d and of device %d do not reach each other; make one of the "
+              "gmm_copy(%p, %p): devices %d and %d cannot reach each other's VMM memory; create one of the "
               "heaps with "
-              "gmm_heap_desc.peer_devices, or copy by way of HOST memory.",
+              "gmm_heap_desc.peer_devices, or copy through HOST memory.",
               destination, source, to.device.ordinal, from.device.ordinal);
 }
 
-// In steps, as nobody would end the wait when the maker dies.
+// Polls, because nobody would end a blocking wait if the maker dies.
 Status wait_for_import(Context &context, const gmm_event &event) {
   constexpr long kLongestNs = 1000000;
   for (timespec pause = {0, 5000};; pause.tv_nsec = pause.tv_nsec * 2 < kLongestNs ? pause.tv_nsec * 2 : kLongestNs) {
@@ -58,7 +58,8 @@ Status wait_for_import(Context &context, const gmm_event &event) {
   }
 }
 
-// Waits for a stream. Every device has default streams of its own, and the value does not tell which is meant: all of them.
+// Waits for a stream. Every device has default streams of its own, and a special value does not tell the device, so it
+// means all of them.
 Status synchronize(Context &context, gmm_stream stream) {
   const bool is_default =
       stream == GMM_STREAM_DEFAULT || stream == GMM_STREAM_LEGACY || stream == GMM_STREAM_PER_THREAD;
@@ -88,7 +89,8 @@ gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) noexcept {
 gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) noexcept {
   Status status = Context::check(context);
   if (status.ok() && (stream == GMM_STREAM_DEFAULT || stream == GMM_STREAM_LEGACY || stream == GMM_STREAM_PER_THREAD))
-    status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_stream_destroy: a default stream cannot be destroyed.");
+    status = fail(GMM_ERROR_INVALID_HANDLE,
+                  "gmm_stream_destroy: a default stream cannot be destroyed; pass one of gmm_stream_create().");
   if (status.ok()) status = synchronize(*context, stream);
   if (status.ok()) status = context->forget_stream(stream);
   if (status.ok()) status = context->core.backend->stream_destroy(stream);
@@ -103,7 +105,8 @@ gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) noexc
 
 gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user), void *user) noexcept {
   Status status = Context::check(context);
-  if (status.ok() && fn == nullptr) status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_stream_call: fn is NULL.");
+  if (status.ok() && fn == nullptr)
+    status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_stream_call: fn is NULL; pass a function.");
   if (status.ok()) status = context->core.backend->stream_call(Device{0}, stream, fn, user);
   return result_of(status);
 }
@@ -128,7 +131,8 @@ gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uin
                     gmm_stream stream) noexcept {
   const auto fill = [&]() -> Status {
     GMM_TRY(Context::check(context));
-    if (value > 255) return fail(GMM_ERROR_INVALID_VALUE, "gmm_fill: value = %u does not fit a byte.", value);
+    if (value > 255)
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_fill: value = %u does not fit a byte; pass 0 to 255.", value);
     if (size == 0) return Status();
     GMM_TRY(check_not_null(destination, "gmm_fill", "destination"));
     GMM_TRY(check_operand(*context, destination, size, "gmm_fill"));
@@ -143,7 +147,7 @@ gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream s
   Status status = Context::check(context);
   if (status.ok()) status = find_block(context->core, memory, "gmm_record_use", &block);
   bool capturing = false;
-  // Asked for the answer to "is this a stream": a wrong handle fails here and not at the free.
+  // The call checks that the handle is a stream. A wrong handle fails here and not at the free.
   if (status.ok())
     status = context->core.backend->stream_is_capturing(block.heap->options().device, stream, &capturing);
   if (status.ok())
@@ -158,7 +162,9 @@ gmm_result gmm_event_create(gmm_context *context, gmm_device device, gmm_event *
   if (status.ok()) status = check_device(*context, device);
   if (!status.ok()) return result_of(status);
   gmm_event *event = context->core.allocator.create<gmm_event>();
-  if (event == nullptr) return result_of(fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event."));
+  if (event == nullptr)
+    return result_of(
+        fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_event_create: the host has no memory for an event; free memory."));
   event->context = context;
   event->device = Device{device};
   status = context->core.backend->event_create(event->device, &event->native);
@@ -174,8 +180,8 @@ gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) noexcept {
   if (!status.ok() || event == nullptr) return result_of(status);
   status = check_event(context, event);
   if (status.ok())
-    status = event->shared != nullptr   ? context->sharing.end_event(event->shared)
-             : event->import != nullptr ? context->sharing.end_import(event->import)
+    status = event->shared != nullptr   ? context->ipc.events.destroy(event->shared)
+             : event->import != nullptr ? context->ipc.events.close_import(event->import)
                                         : context->core.backend->event_destroy(event->native);
   if (!status.ok()) return result_of(status);
   event->magic = 0;
@@ -187,9 +193,9 @@ gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream s
   Status status = Context::check(context);
   if (status.ok()) status = check_event(context, event);
   if (status.ok() && event->import != nullptr)
-    status =
-        fail(GMM_ERROR_INVALID_HANDLE,
-             "gmm_event_record: the event was imported, and its maker only may record it; make one for the way back.");
+    status = fail(GMM_ERROR_INVALID_HANDLE,
+                  "gmm_event_record: the event was imported, and only its maker records it; create another one for the "
+                  "way back.");
   if (status.ok()) status = context->core.backend->event_record(event->native, event->device, stream);
   return result_of(status);
 }

@@ -41,7 +41,8 @@ gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *by
   Status status = gmm_ticket::check(ticket);
   if (!status.ok()) return result_of(status);
   if (!ticket->wait(timeout_ms))
-    return result_of(remark(GMM_NOT_READY, "gmm_ticket_wait(): it has not ended in %llu ms; wait again or cancel it.",
+    return result_of(remark(GMM_NOT_READY,
+                            "gmm_ticket_wait(): the operation has not finished in %llu ms; wait again or cancel it.",
                             static_cast<unsigned long long>(timeout_ms)));
   status = ticket->result();
   if (status.ok() && bytes != nullptr) *bytes = ticket->bytes;

@@ -18,8 +18,7 @@ inline T load_little(const uint8_t *from) {
   return static_cast<T>(value);
 }
 
-// CRC-32C (Castagnoli) without a table: for a few hundred bytes now and then.
-// Tables for eight bytes at a time ("slicing-by-8").
+// The tables of a CRC-32C (Castagnoli) that reads eight bytes at a time ("slicing-by-8").
 struct Crc32cTables {
   uint32_t at[8][256] = {};
   constexpr Crc32cTables() {
@@ -53,7 +52,7 @@ inline bool all_zero(const uint8_t *data, uint64_t size) {
   return bits == 0;
 }
 
-// Takes the same time wherever the bytes differ, so that a secret cannot be guessed byte by byte.
+// Compares in a time that does not depend on where the bytes differ, so nobody can guess a secret byte by byte.
 inline bool equal_constant_time(const uint8_t *a, const uint8_t *b, uint64_t size) {
   volatile uint8_t bits = 0;
   for (uint64_t i = 0; i < size; ++i) bits = static_cast<uint8_t>(bits | (a[i] ^ b[i]));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where bookkeeping memory comes from: the context's callbacks, or malloc.
+// The source of bookkeeping memory: the context's callbacks, or malloc.
 #ifndef GMM_BASE_HOST_ALLOCATOR_H
 #define GMM_BASE_HOST_ALLOCATOR_H
 
@@ -11,8 +11,8 @@
 
 namespace gmm {
 
-// Placement new of the standard header needs no runtime library; ordinary new is not used anywhere, so
-// that the static library links into a C program.
+// Placement new of the standard header needs no runtime library. The library uses no other new, so the static library
+// links into a C program.
 class HostAllocator {
  public:
   using AllocateFn = void *(*)(void *user, uint64_t size, uint64_t alignment);
@@ -22,7 +22,7 @@ class HostAllocator {
   constexpr HostAllocator(AllocateFn allocate, DeallocateFn deallocate, void *user)
       : allocate_(allocate), deallocate_(deallocate), user_(user) {}
 
-  // NULL when there is no memory. Alignment: a power of two up to 64.
+  // NULL: there is no memory. `alignment` is a power of two up to 64.
   void *allocate(uint64_t size, uint64_t alignment = 16) const {
     if (allocate_ != nullptr) return allocate_(user_, size, alignment);
     if (alignment <= alignof(std::max_align_t)) return std::malloc(size);
@@ -34,7 +34,7 @@ class HostAllocator {
     std::free(memory);
   }
 
-  // NULL when there is no memory.
+  // NULL: there is no memory.
   template <typename T, typename... Args>
   T *create(Args &&...args) const {
     void *memory = allocate(sizeof(T), alignof(T));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A doubly linked list whose links live in its members, so that linking cannot fail.
+// A doubly linked list whose links are part of its members, so linking cannot fail.
 #ifndef GMM_BASE_LIST_H
 #define GMM_BASE_LIST_H
 
 namespace gmm {
 
-// Link<Tag> lets a type stand in several lists at once: derive from one Link a list.
+// A type may be in several lists at once: it derives from one Link<Tag> for each.
 template <typename Tag>
 struct Link {
   Link *previous = nullptr;

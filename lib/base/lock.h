@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutexes without the C++ runtime. Lock order: see lib/README.md.
+// Mutexes without the C++ runtime. The order of all locks stands in lib/README.md.
 #ifndef GMM_BASE_LOCK_H
 #define GMM_BASE_LOCK_H
 
@@ -10,7 +10,7 @@
 
 namespace gmm {
 
-// Without a destructor, so that a global one needs no exit handler: a mutex of this kind holds nothing on Linux.
+// It has no destructor, so a global mutex needs no exit handler. On Linux a mutex of this kind owns no resource.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -49,7 +49,7 @@ class Condition {
   Condition(const Condition &) = delete;
   Condition &operator=(const Condition &) = delete;
   void wait(Mutex &mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
-  // False when the time ran out.
+  // False: the time passed first.
   bool wait_for(Mutex &mutex, uint64_t milliseconds) {
     timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the program's callback, or to stderr when GMM_LOG asks for them.
+// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set.
 #ifndef GMM_BASE_LOG_H
 #define GMM_BASE_LOG_H
 
@@ -12,7 +12,8 @@ enum class LogLevel : uint32_t { kError = 1, kWarning = 2, kInfo = 3, kDebug = 4
 class Log {
  public:
   using Fn = void (*)(void *user, uint32_t level, const char *message);
-  // Without fn: stderr, up to the level that GMM_LOG names (error, warning, info, debug; nothing when unset).
+  // Without `fn` messages go to stderr, up to the level that GMM_LOG names: error, warning, info or debug. If GMM_LOG
+  // is not set, there are none.
   Log(Fn fn, void *user);
   [[gnu::format(printf, 3, 4)]] void write(LogLevel level, const char *format, ...) const;
 

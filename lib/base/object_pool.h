@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects whose memory stays theirs until the pool goes: a reader without a lock may look at a returned object and
-// finds the same type there.
+// A pool of objects whose memory stays of their type until the pool ends. A reader without a lock may look at a
+// returned object and finds an object of the same type.
 #ifndef GMM_BASE_OBJECT_POOL_H
 #define GMM_BASE_OBJECT_POOL_H
 
@@ -11,7 +11,8 @@
 
 namespace gmm {
 
-// Objects are constructed once and never destructed before the pool; take() gives one as put() left it.
+// An object is constructed once and destructed with the pool. take() returns an object in the state in which put() got
+// it.
 template <typename T>
 class ObjectPool {
  public:
@@ -27,7 +28,7 @@ class ObjectPool {
   ObjectPool(const ObjectPool &) = delete;
   ObjectPool &operator=(const ObjectPool &) = delete;
 
-  // NULL when there is no memory.
+  // NULL: there is no memory.
   T *take() {
     LockGuard guard(mutex_);
     if (free_ == nullptr && !grow()) return nullptr;
@@ -45,7 +46,7 @@ class ObjectPool {
  private:
   static constexpr uint32_t kChunk = 32;
   struct Item {
-    T object;  // first, so that the object's address is the item's
+    T object;  // first, so the object's address is the item's
     Item *next_free = nullptr;
   };
   struct Chunk {

@@ -18,7 +18,7 @@
 namespace gmm::os {
 namespace {
 
-// The text for `error`, for one message.
+// The system's text for `error`, for the length of one message.
 struct ErrorText {
   explicit ErrorText(int error) : text(system_error_text(error, buffer, sizeof buffer)) {}
   char buffer[128];
@@ -29,7 +29,7 @@ Status map_failed(const char *what, uint64_t size, int error) {
   if (error == ENOMEM)
     return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
                        "%s of %" PRIu64
-                       " bytes: the system refuses: no memory, or the process has too many mappings; "
+                       " bytes: the system has no memory, or the process has too many mappings; "
                        "free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count.",
                        what, size);
   return fail_native(GMM_ERROR_SYSTEM, error, "%s of %" PRIu64 " bytes: mmap refused: %s.", what, size,
@@ -43,12 +43,11 @@ Status descriptor_failed(const char *what, int error) {
   if (error == ENFILE)
     return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system has no file descriptor left; raise fs.file-max.", what);
   if (error == EBADF)
-    return fail_native(GMM_ERROR_INVALID_HANDLE, error,
-                       "%s: the file descriptor is not open; it was closed before, or never was one.", what);
+    return fail_native(GMM_ERROR_INVALID_HANDLE, error, "%s: the file descriptor is not open; pass one that is.", what);
   return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system refused: %s.", what, ErrorText(error).text);
 }
 
-// A small file of /proc or /sys, whole and with a closing zero. False when it can't be read.
+// Reads a small file of /proc or /sys completely and adds a zero byte. False: it cannot be read.
 bool read_file(const char *path, char *buffer, uint64_t size) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -74,7 +73,7 @@ bool read_number(const char *path, uint64_t *out) {
   return true;
 }
 
-// "Name:   123 kB" as bytes.
+// Finds "Name:   123 kB" and returns bytes.
 bool find_kilobytes(const char *text, const char *name, uint64_t *out) {
   const char *line = std::strstr(text, name);
   if (line == nullptr) return false;
@@ -91,12 +90,12 @@ bool commit_is_strict() {
   return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
 }
 
-// Whether a control group limits the machine's memory. Looked at whenever the memory is; a limit that comes later is seen
-// at the next look.
+// Whether a control group limits the machine's memory. memory_info() updates it, so a limit that is set later is seen
+// at the next call.
 enum class Group : int32_t { kUnknown, kUnlimited, kLimited };
 std::atomic<Group> g_group{Group::kUnknown};
 
-// Control group limits as a container sees its own: version 2, then version 1.
+// Applies the control group limits that a container sees of its own: version 2, then version 1.
 void apply_group_limit(MemoryInfo *info) {
   uint64_t limit = UINT64_MAX, used = 0;
   if (read_number("/sys/fs/cgroup/memory.max", &limit)) {
@@ -133,12 +132,12 @@ Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
   }
   close(fd);
   if (error == ENOSPC || error == ENOMEM)
-    return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
-                       "A memory file of %" PRIu64 " bytes: the system has no room; free memory or ask for less.",
-                       size);
+    return fail_native(
+        GMM_ERROR_OUT_OF_MEMORY, error,
+        "A memory file of %" PRIu64 " bytes: the system has too little memory; free memory or request less.", size);
   if (error == EFBIG || error == EINVAL)
     return fail_native(GMM_ERROR_SIZE_OVERFLOW, error,
-                       "A memory file of %" PRIu64 " bytes: larger than a file can be; ask for less.", size);
+                       "A memory file of %" PRIu64 " bytes: a file cannot be that large; request less.", size);
   return descriptor_failed("Creating a memory file", error);
 }
 
@@ -160,13 +159,13 @@ Status memory_file_check(int32_t fd, uint64_t size) {
   if (actual < size)
     return fail(GMM_ERROR_INVALID_SIZE,
                 "File descriptor %" PRId32 " holds %" PRIu64 " bytes, %" PRIu64
-                " were asked for; ask for no more than was exported.",
+                " were requested; request no more than was exported.",
                 fd, actual, size);
   return Status();
 }
 
 Status duplicate(int32_t fd, int32_t *out) {
-  // From 3 on, so that a program that closed its standard streams never writes its log into memory.
+  // The number is at least 3: a program that closed its standard streams must not write its log into memory.
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (copy < 0) return descriptor_failed("Duplicating a file descriptor", errno);
   *out = copy;
@@ -174,7 +173,7 @@ Status duplicate(int32_t fd, int32_t *out) {
 }
 
 Status close_file(int32_t fd) {
-  // After EINTR Linux has closed the descriptor all the same.
+  // After EINTR Linux has closed the descriptor.
   if (close(fd) != 0 && errno != EINTR) return descriptor_failed("Closing a file descriptor", errno);
   return Status();
 }
@@ -266,7 +265,7 @@ Status unmap(void *base, uint64_t size) {
 Status lock_pages(void *base, uint64_t size) {
   if (mlock(base, size) == 0) return Status();
   const int error = errno;
-  // Both a hole in the range and the limit give ENOMEM; mincore() tells them apart.
+  // A hole in the range and the limit both give ENOMEM. mincore() tells them apart.
   bool mapped = true;
   for (uint64_t offset = 0; offset < size && mapped; offset += kHugePage) {
     unsigned char present[512];
@@ -274,20 +273,20 @@ Status lock_pages(void *base, uint64_t size) {
     if (step / page_size() > sizeof present) break;
     mapped = mincore(static_cast<char *>(base) + offset, step, present) == 0 || errno != ENOMEM;
   }
-  // mlock() has locked what comes before a hole, and everything when only taking the pages failed (EAGAIN); over the
-  // limit it locks nothing, and an unlock would undo older locks.
+  // Before a hole mlock() has locked the pages in front of it. With EAGAIN it has locked all of them. Past the limit it
+  // locks nothing, and an unlock would undo older locks.
   if (!mapped || error == EAGAIN) munlock(base, size);
   if (!mapped)
     return fail_native(GMM_ERROR_SYSTEM, error,
                        "Page-locking %" PRIu64
-                       " bytes at %p: a part of the range is not mapped; pass memory that exists as a "
+                       " bytes at %p: a part of the range is not mapped; pass memory that is mapped as a "
                        "whole.",
                        size, base);
   rlimit limit = {};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   if (error == ENOMEM || error == EPERM || error == EAGAIN)
     return fail_native(GMM_ERROR_SYSTEM, error,
-                       "Page-locking %" PRIu64 " bytes at %p: refused (%s) with RLIMIT_MEMLOCK at %" PRIu64
+                       "Page-locking %" PRIu64 " bytes at %p: the system refused (%s) with RLIMIT_MEMLOCK at %" PRIu64
                        " bytes; raise it (ulimit -l, or LimitMEMLOCK= of systemd), or lock less.",
                        size, base, ErrorText(error).text, static_cast<uint64_t>(limit.rlim_cur));
   return fail_native(GMM_ERROR_SYSTEM, error, "Page-locking %" PRIu64 " bytes at %p: mlock refused: %s.", size, base,
@@ -321,27 +320,28 @@ Status memory_info(MemoryInfo *out) {
                        "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");
   }
   if (!find_kilobytes(text, "MemTotal:", &info.total) || !find_kilobytes(text, "MemAvailable:", &info.available))
-    return fail(GMM_ERROR_SYSTEM, "Reading the machine's memory: /proc/meminfo lacks it; run on Linux 3.14 or newer.");
+    return fail(GMM_ERROR_SYSTEM,
+                "Reading the machine's memory: /proc/meminfo does not tell it; run on Linux 3.14 or newer.");
   apply_group_limit(&info);
   *out = info;
   return Status();
 }
 
 Status check_available(uint64_t size, gmm_result code) {
-  // The memory that is not even used for caches mostly suffices, and is known in one system call.
+  // One system call returns the memory that is not even used for caches, which mostly suffices.
   struct sysinfo state;
   if (g_group.load(std::memory_order_relaxed) == Group::kUnlimited && sysinfo(&state) == 0 &&
       size <= static_cast<uint64_t>(state.freeram) * state.mem_unit)
     return Status();
   MemoryInfo info;
   {
-    // Where the system can't be asked (no /proc, no descriptor left) there is nothing to foresee.
+    // If the system cannot be asked (no /proc, no descriptor left), the shortage cannot be foreseen.
     MessageGuard guard;
     if (!memory_info(&info).ok()) return Status();
   }
   if (size <= info.available) return Status();
   return fail(code,
-              "%" PRIu64 " bytes: the machine has %" PRIu64 " of %" PRIu64 " available; free memory or ask for less.",
+              "%" PRIu64 " bytes: the machine has %" PRIu64 " of %" PRIu64 " available; free memory or request less.",
               size, info.available, info.total);
 }
 

@@ -19,7 +19,7 @@ constexpr long kPidfdOpen = 434;  // the same on every architecture
 
 PeerState Peer::state() const {
   pollfd looked[2] = {{connection, POLLIN | POLLRDHUP, 0}, {process, POLLIN, 0}};
-  if (::poll(looked, 2, 0) <= 0) return PeerState::kAlive;  // poll() leaves out what is -1
+  if (::poll(looked, 2, 0) <= 0) return PeerState::kAlive;  // poll() ignores descriptors of -1
   if (looked[0].revents != 0) {
     char byte = 0;
     if (::recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) return PeerState::kRevoked;

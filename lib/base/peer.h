@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether another process that this one is connected to still lives.
+// The life of another process to which this one is connected.
 #ifndef GMM_BASE_PEER_H
 #define GMM_BASE_PEER_H
 
@@ -9,17 +9,19 @@ namespace gmm {
 
 enum class PeerState { kAlive, kGone, kRevoked };
 
-// Two descriptors: a connection that the other side never writes to but to revoke, and the process itself (pidfd). A connection alone
-// does not end with the process when a child of it has inherited the other end. -1: there is none.
+// Two descriptors: a connection, and the process itself (pidfd). The other side writes to the connection only to revoke
+// memory. The connection alone does not tell the end of the process, because a child of it may have inherited the other
+// end. -1: there is no such descriptor.
 struct Peer {
   int32_t connection = -1;
   int32_t process = -1;
 
-  // Does not wait. Never connected: alive, as there is nobody to lose.
+  // Does not wait. A peer that was never connected is alive.
   PeerState state() const;
 };
 
-// A descriptor of a process of this pid namespace, closed on exec; -1 where the kernel (before 5.3) or a filter of system calls has none.
+// Opens a descriptor of a process in this pid namespace, closed on exec. -1: the kernel is older than 5.3, or a filter
+// of system calls forbids it.
 int32_t open_process(int32_t pid);
 
 }  // namespace gmm

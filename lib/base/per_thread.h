@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value for each thread and key, for the library's tables.
+// A table of one value for each thread and key.
 #ifndef GMM_BASE_PER_THREAD_H
 #define GMM_BASE_PER_THREAD_H
 
@@ -8,14 +8,15 @@
 
 namespace gmm {
 
-// A thread that ended leaves its value to the next thread that needs one. The kernel's thread number tells whether it still runs, so that no
-// exit handler of a thread is needed, which could outlive the library. Not locked.
+// The table is not locked. A thread that has ended leaves its value to the next thread that needs one. The kernel's
+// thread number tells whether the owner still runs. So no exit handler of a thread is needed, which could outlive the
+// library.
 template <typename Key, typename Value>
 class PerThread {
  public:
   explicit PerThread(const HostAllocator &allocator) : entries_(allocator) {}
 
-  // The calling thread's, or from now on its; Value(): there is none.
+  // Returns the calling thread's value, or that of an ended thread, which becomes the caller's. Value(): there is none.
   Value find(const Key &key) {
     const pid_t self = thread_number();
     for (const Entry &each : entries_)
@@ -28,7 +29,7 @@ class PerThread {
     return Value();
   }
   [[nodiscard]] bool reserve() { return entries_.reserve(entries_.size() + 1); }
-  // For use after reserve(), where find() has none.
+  // Adds a value if find() had none. The caller has called reserve().
   void add_reserved(const Key &key, const Value &value) {
     entries_.push_back_reserved(Entry{thread_number(), key, value});
   }

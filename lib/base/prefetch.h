@@ -4,11 +4,12 @@
 
 namespace gmm {
 
-// A line that another processor wrote and that is written here soon. Any address is allowed.
+// Requests a cache line for a write that follows soon, if another processor wrote the line last. Any address is
+// allowed.
 inline void prefetch_to_write(const void *address) {
 #if defined(__x86_64__)
-  // What __builtin_prefetch() gives without -mprfchw is a read, after which the write asks the other processor again. Processors
-  // without the instruction take it for a NOP.
+  // Without -mprfchw, __builtin_prefetch() emits a read prefetch, after which the write asks the other processor again.
+  // Processors without this instruction execute it as a NOP.
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char *>(address)));
 #else
   __builtin_prefetch(address, 1);

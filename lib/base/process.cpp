@@ -18,7 +18,7 @@ namespace gmm {
 
 int process_start_time(int32_t pid, uint64_t *out) {
   char path[64];
-  // Of this process by name: /proc may be another pid namespace's, in which the number is somebody else's.
+  // This process goes by name: /proc may belong to another pid namespace, where the number is another process's.
   if (pid == ::getpid())
     std::snprintf(path, sizeof path, "/proc/self/stat");
   else
@@ -66,7 +66,7 @@ uint64_t read_pid_namespace() {
 }  // namespace
 
 uint64_t pid_namespace() {
-  // A process never changes its pid namespace, but a child may be in another.
+  // A process never changes its pid namespace, but a child may be in another one.
   static std::atomic<uint64_t> known_process{0}, known{0};
   const auto self = static_cast<uint64_t>(::getpid());
   if (known_process.load(std::memory_order_acquire) == self) return known.load(std::memory_order_relaxed);
@@ -84,7 +84,7 @@ Status random_bytes(void *out, uint64_t size) {
       if (errno == EINTR) continue;
       const int error = errno;
       char text[128];
-      return fail_native(GMM_ERROR_SYSTEM, error, "asked the system for %llu random bytes: %s",
+      return fail_native(GMM_ERROR_SYSTEM, error, "Reading %llu random bytes: the system refused: %s.",
                          static_cast<unsigned long long>(size), system_error_text(error, text, sizeof text));
     }
     at += got;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system knows about processes, and its random numbers.
+// Facts about processes, random numbers, the clock and thread names.
 #ifndef GMM_BASE_PROCESS_H
 #define GMM_BASE_PROCESS_H
 
@@ -9,21 +9,21 @@
 
 namespace gmm {
 
-// When the process started, in clock ticks since boot: with the pid it names a process for as long as the machine runs.
-// 0; ESRCH when there is no such process (a zombie counts as none); otherwise the errno of why it cannot be told.
+// The start of a process in clock ticks since boot. With the pid it identifies a process as long as the machine runs.
+// Returns 0, ESRCH if there is no such process or only a zombie, or the errno of why the start cannot be read.
 int process_start_time(int32_t pid, uint64_t *out);
 
-// A number of this process's pid namespace: processes with the same one see each other's pids. 0: it cannot be told, as /proc is missing or
-// another namespace's.
+// A number of this process's pid namespace. Processes with the same number see each other's pids. 0: the number is
+// unknown, because /proc is missing or belongs to another namespace.
 uint64_t pid_namespace();
 
-// The kernel's random generator; waits until it is seeded.
+// Reads the kernel's random generator, and waits until it is seeded.
 Status random_bytes(void *out, uint64_t size);
 
-// Milliseconds of the monotonic clock.
+// The monotonic clock in milliseconds.
 uint64_t monotonic_ms();
 
-// Sets the thread's name, cut to 15 bytes, as tools show it.
+// Sets the name of the calling thread, cut to 15 bytes.
 void name_thread(const char *name);
 
 }  // namespace gmm

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sorted table of address ranges that readers search without a lock (a sequence lock: a reader that met a writer looks again).
+// A sorted table of address ranges that readers search without a lock. A sequence number tells a reader that a writer
+// interfered, and the reader searches again.
 #ifndef GMM_BASE_RANGE_TABLE_H
 #define GMM_BASE_RANGE_TABLE_H
 
@@ -16,8 +17,8 @@ struct Range {
   uint64_t value = 0;
 };
 
-// Writers hold a lock of their own. Outgrown arrays stay until the end, as a reader may be in one; they double, so together they are
-// no larger than the last.
+// Writers hold a lock of their own. An outgrown array stays until the table ends, as a reader may be in it. Arrays
+// double, so together the outgrown ones are no larger than the last.
 class RangeTable {
  public:
   explicit RangeTable(const HostAllocator &allocator) : allocator_(allocator) {}
@@ -31,7 +32,7 @@ class RangeTable {
   RangeTable(const RangeTable &) = delete;
   RangeTable &operator=(const RangeTable &) = delete;
 
-  // So that the next set() of as many ranges cannot fail. False without memory.
+  // Makes sure that the next set() of as many ranges cannot fail. False: there is no memory.
   [[nodiscard]] bool reserve(uint64_t count) {
     Array *array = array_.load(std::memory_order_relaxed);
     if (array != nullptr && array->capacity >= count) return true;
@@ -48,13 +49,13 @@ class RangeTable {
     return true;
   }
 
-  // Replaces everything by `count` ranges, sorted by base and disjoint. reserve() came before.
+  // Replaces the contents by `count` ranges, sorted by base and disjoint. The caller has called reserve().
   void set(const Range *ranges, uint64_t count) {
     const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
     sequence_.store(sequence + 1, std::memory_order_relaxed);
     Entry *entries = count == 0 ? nullptr : array_.load(std::memory_order_relaxed)->entries();
     for (uint64_t i = 0; i < count; ++i) {
-      // Release on each field keeps the odd sequence number before it.
+      // The release order on each field keeps the odd sequence number before it. Its partner is the acquire in find().
       entries[i].base.store(ranges[i].base, std::memory_order_release);
       entries[i].size.store(ranges[i].size, std::memory_order_release);
       entries[i].value.store(ranges[i].value, std::memory_order_release);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation came to, with a message for the calling thread.
+// The result of an operation, with a message for the calling thread.
 #ifndef GMM_BASE_STATUS_H
 #define GMM_BASE_STATUS_H
 
@@ -15,26 +15,26 @@ class [[nodiscard]] Status {
   constexpr explicit Status(gmm_result code) : code_(code) {}
   constexpr bool ok() const { return code_ >= 0; }
   constexpr gmm_result code() const { return code_; }
-  // For the rare place where a failure cannot be passed on and has been logged or does not matter; say why there.
+  // For a failure that no caller can handle and that was logged or does not matter. The place says why.
   constexpr void ignore() const {}
 
  private:
   gmm_result code_ = GMM_OK;
 };
 
-// Sets the calling thread's message: what was asked, what stood in the way, what to do. printf-style.
+// Sets the calling thread's message, printf-style: what was asked, what stood in the way, what to do.
 [[gnu::format(printf, 2, 3)]] Status fail(gmm_result code, const char *format, ...);
-// The same with the driver's or the system's own number.
+// The same as fail(), with the driver's or the system's own number.
 [[gnu::format(printf, 3, 4)]] Status fail_native(gmm_result code, int32_t native, const char *format, ...);
-// A remark: success, as Status(GMM_UNCHANGED), with a message.
+// A success with a message: the code is above 0.
 [[gnu::format(printf, 2, 3)]] Status remark(gmm_result code, const char *format, ...);
-// Puts words in front of the thread's message: used where a caller knows more of what was asked.
+// Puts words in front of the thread's message. A caller that knows more about the request uses it.
 [[gnu::format(printf, 2, 3)]] Status prefix(Status status, const char *format, ...);
 
 const char *last_message();
 int32_t last_native();
 
-// Saves the thread's message over clean-up work that may fail itself.
+// Restores the thread's message after clean-up work that may itself fail.
 class MessageGuard {
  public:
   MessageGuard();
@@ -47,12 +47,12 @@ class MessageGuard {
   int32_t native_;
 };
 
-// strerror without its static buffer.
+// As strerror(), without its static buffer.
 const char *system_error_text(int error, char *buffer, unsigned long size);
 
 }  // namespace gmm
 
-// The one macro: C++20 without exceptions has no other way to return from the caller.
+// The project's only macro with control flow: C++20 without exceptions has no other way to return from the caller.
 #define GMM_TRY(expression)                                                     \
   do {                                                                          \
     if (::gmm::Status gmm_try_ = (expression); !gmm_try_.ok()) return gmm_try_; \

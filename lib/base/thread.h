@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's own threads, and what the system knows about any.
+// The library's own threads, and what the system knows about any thread.
 #ifndef GMM_BASE_THREAD_H
 #define GMM_BASE_THREAD_H
 
@@ -8,17 +8,17 @@
 
 namespace gmm {
 
-// The program's signal handlers are not for a thread of the library.
+// The signals that a thread of the library receives. The program's signal handlers must not run on it.
 enum class ThreadSignals {
   kNone,
-  kFaults,  // faults stay where they happen: such a thread touches the program's memory
+  kFaults,  // faults reach the thread that caused them: this thread touches the program's memory
 };
 
-// As pthread_create(), whose error it returns. attributes: NULL for the usual ones.
+// As pthread_create(), and returns its error. `attributes` may be NULL.
 int start_thread(pthread_t *out, const pthread_attr_t *attributes, ThreadSignals signals, void *(*fn)(void *),
                  void *argument);
 
-// The system's number of the calling thread, and whether a thread of this process with such a number runs.
+// The system's number of the calling thread, and whether a thread of this process with that number runs.
 pid_t thread_number();
 bool thread_runs(pid_t thread);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A growing array that reports want of memory instead of throwing.
+// A growing array that reports a lack of memory instead of throwing.
 #ifndef GMM_BASE_VECTOR_H
 #define GMM_BASE_VECTOR_H
 
@@ -11,7 +11,7 @@
 
 namespace gmm {
 
-// For types that may be copied as bytes. Not thread-safe.
+// For types that may be copied as bytes. It is not thread-safe.
 template <typename T>
 class Vector {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -34,7 +34,7 @@ class Vector {
     std::swap(capacity_, other.capacity_);
   }
 
-  // False when there is no memory; the contents stay as they were.
+  // False: there is no memory, and the contents are unchanged.
   [[nodiscard]] bool reserve(uint64_t capacity) {
     if (capacity <= capacity_) return true;
     uint64_t grown = capacity_ < 8 ? 8 : capacity_ * 2;
@@ -53,12 +53,12 @@ class Vector {
     data_[size_++] = copy;
     return true;
   }
-  // For use after reserve().
+  // The caller has called reserve().
   void push_back_reserved(const T &value) { data_[size_++] = value; }
   T pop_back() { return data_[--size_]; }
   void clear() { size_ = 0; }
   void truncate(uint64_t size) { size_ = size; }
-  // Order is not kept.
+  // Does not keep the order.
   void erase_unordered(uint64_t index) { data_[index] = data_[--size_]; }
   void erase(uint64_t index) {
     std::memmove(static_cast<void *>(data_ + index), data_ + index + 1, (size_ - index - 1) * sizeof(T));

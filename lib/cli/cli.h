@@ -5,13 +5,13 @@
 
 #include <gmm/gmm.h>
 
-/* What the command line said. */
+/* The options of a command line. */
 struct options {
   gmm_context_desc context;
   gmm_device device;
   gmm_kind kind;
-  uint64_t operations; /* snapshot: how many of the trace to run; UINT64_MAX: all */
-  int threads;         /* replay: with the recorded threads */
+  uint64_t operations; /* snapshot: the number of operations to run; UINT64_MAX: all */
+  int threads;         /* replay: one thread for each recorded thread */
   char **files;
   int file_count;
 };
@@ -23,12 +23,12 @@ int command_info(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
 int command_trace(const struct options *options);
-/* The words after `run`. Does not return when the program starts. */
+/* Runs the program that the words after `run` name. It does not return if the program starts. */
 int command_run(int count, char **words);
 
 const char *kind_name(gmm_kind kind);
 
-/* Says on stderr what failed, with the library's message. Returns 0. */
+/* Prints what failed and the library's message on stderr. Returns 0. */
 int report(const char *what, gmm_result result);
 
 #endif

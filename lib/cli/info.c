@@ -20,7 +20,8 @@ static int print_device(gmm_context *context, gmm_device device) {
   const gmm_result result = gmm_device_get_info(context, device, &info);
   if (result < 0) return report("device", result);
   printf("device %d: %s\n", device, info.name);
-  if ((info.capabilities & GMM_DEVICE_IS_HOST) != 0) printf("  not a GPU: figures from it say nothing about one\n");
+  if ((info.capabilities & GMM_DEVICE_IS_HOST) != 0)
+    printf("  not a GPU: figures measured here say nothing about a GPU\n");
   printf("  uuid         ");
   for (size_t i = 0; i < sizeof info.uuid; ++i)
     printf("%02x%s", info.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");

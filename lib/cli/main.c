@@ -10,7 +10,7 @@ static const char usage[] =
     "gmm: GPU memory from the command line\n"
     "\n"
     "  gmm info                        the backend, its devices and what they can do\n"
-    "  gmm replay TRACE...             runs traces of allocations (of gmm or text, also gzip) and prints what they "
+    "  gmm replay TRACE...             runs traces of allocations (of gmm or text, gzip too) and prints what they "
     "took\n"
     "  gmm trace TRACE...              prints traces as text\n"
     "  gmm run -- PROGRAM [ARGUMENT...]   starts a program whose CUDA allocations go to gmm; gmm run --help\n"
@@ -20,10 +20,10 @@ static const char usage[] =
     "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
     "  --device N                      default: 0\n"
     "  --kind device|vmm|host|managed  the memory that a trace is given; default: vmm\n"
-    "  --host-memory GIB               host backend: how much each device pretends to have; default: the machine's\n"
-    "  --threads                       replay: with the threads that were recorded; default: one, in the order of "
+    "  --host-memory GIB               host backend: memory that each device shows; default: the machine's\n"
+    "  --threads                       replay: on the recorded threads; default: on one thread, in the order of "
     "time\n"
-    "  --operations N                  snapshot: runs the first N of the trace only\n";
+    "  --operations N                  snapshot: runs only the first N operations of the trace\n";
 
 const char *kind_name(gmm_kind kind) {
   static const char *const names[] = {"unspecified", "device", "vmm", "host", "managed"};
@@ -86,7 +86,7 @@ static int is_option(const char *text) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2); /* its options are its own */
+  if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2); /* run parses its own options */
   struct options options = {
       .context = {.struct_size = sizeof options.context}, .kind = GMM_KIND_VMM, .operations = UINT64_MAX};
   char **rest = calloc((size_t)argc + 1, sizeof *rest);

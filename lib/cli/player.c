@@ -21,7 +21,7 @@ int player_open(const gmm_context_desc *desc, gmm_device device, gmm_kind kind, 
   player.blocks = calloc(trace->block_count, sizeof *player.blocks);
   player.streams = calloc(trace->stream_count, sizeof *player.streams);
   int good = player.blocks != NULL && player.streams != NULL;
-  if (!good) fprintf(stderr, "gmm: no memory for %u blocks\n", trace->block_count);
+  if (!good) fprintf(stderr, "gmm: there is no memory for the table of %u blocks\n", trace->block_count);
   for (uint32_t i = 1; i < trace->stream_count && good; ++i) {
     result = gmm_stream_create(player.context, device, &player.streams[i]);
     if (result < 0) good = report("stream", result);
@@ -40,7 +40,7 @@ gmm_result player_step(struct player *player, gmm_alloc_desc *desc, const struct
     return gmm_free(player->context, memory, stream);
   }
   desc->stream = stream;
-  /* A traced alignment of other memory can be more than this kind gives. */
+  /* The trace may have an alignment that this kind does not offer. */
   desc->alignment =
       operation->log2_alignment <= 21 ? (uint64_t)(operation->log2_alignment != 0) << operation->log2_alignment : 0;
   return gmm_alloc(player->context, operation->size, desc, block);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of each recorded thread on a thread of its own. */
+/* Runs the operations of each recorded thread on a thread of its own. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -11,21 +11,21 @@
 
 enum { MOST_THREADS = 1024 };
 
-/* An operation on a block waits until those before it on the same block are done. Every operation comes after these in the trace's
-   one order, so nobody waits in a ring. */
+/* An operation on a block waits for the earlier operations on that block. Those come earlier in the trace's one
+   order, so threads never wait in a circle. */
 struct crew {
   struct player *player;
   const struct trace *trace;
-  uint32_t *turn;          /* by operation: how many come before it on its block */
-  _Atomic(uint32_t) *done; /* by block: how many are done */
-  uint64_t *order;         /* the operations' numbers, by thread */
+  uint32_t *turn;          /* by operation: the number of earlier operations on its block */
+  _Atomic(uint32_t) *done; /* by block: the number of operations that are done */
+  uint64_t *order;         /* the numbers of the operations, sorted by thread */
   _Atomic(uint32_t) ready, go, stop;
 };
 
 struct member {
   struct crew *crew;
   uint64_t begin, end;  /* in crew.order */
-  uint64_t first, last; /* when it began and ended */
+  uint64_t first, last; /* time of its begin and end */
   pthread_t thread;
 };
 
@@ -83,7 +83,8 @@ static int plan(struct crew *crew, struct member *members) {
 
 int player_run_threads(struct player *player, const struct trace *trace, uint64_t *nanoseconds) {
   if (trace->thread_count > MOST_THREADS) {
-    fprintf(stderr, "gmm: the trace has %u threads; at most %d are run\n", trace->thread_count, MOST_THREADS);
+    fprintf(stderr, "gmm: the trace has %u threads, and --threads runs at most %d; replay it without --threads\n",
+            trace->thread_count, MOST_THREADS);
     return 0;
   }
   struct crew crew = {.player = player, .trace = trace};
@@ -92,14 +93,15 @@ int player_run_threads(struct player *player, const struct trace *trace, uint64_
   crew.order = calloc(trace->count, sizeof *crew.order);
   struct member *members = calloc(trace->thread_count, sizeof *members);
   int good = crew.turn != NULL && crew.done != NULL && crew.order != NULL && members != NULL && plan(&crew, members);
-  if (!good) fprintf(stderr, "gmm: no memory for the threads of the trace\n");
+  if (!good) fprintf(stderr, "gmm: there is no memory for the threads of the trace\n");
   uint32_t started = 0;
   while (good && started < trace->thread_count) {
     good = pthread_create(&members[started].thread, NULL, work, &members[started]) == 0;
     if (good)
       ++started;
     else
-      fprintf(stderr, "gmm: thread %u of %u could not be started\n", started + 1, trace->thread_count);
+      fprintf(stderr, "gmm: the system refused to start thread %u of %u; raise the limit of threads (ulimit -u)\n",
+              started + 1, trace->thread_count);
   }
   if (!good) atomic_store(&crew.stop, 1);
   while (atomic_load(&crew.ready) != started) sched_yield();

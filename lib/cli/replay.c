@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/trace.h"
+#include "cli/player.h"
 
-/* The file's name without its folder and its endings, cut to the column. */
+/* Prints the file's name without its folder and endings, cut to the column. */
 static void print_name(const char *path) {
   const char *slash = strrchr(path, '/');
   const char *name = slash != NULL ? slash + 1 : path;
@@ -19,7 +19,7 @@ static int run(const struct options *options, struct player *player, const struc
                           : player_run(player, trace, UINT64_MAX, nanoseconds);
 }
 
-/* A pass on empty caches and one on warm ones. */
+/* Runs the trace once on empty caches and once on warm ones. */
 static int replay(const struct options *options, const char *path) {
   struct trace trace;
   struct player player;
@@ -98,7 +98,7 @@ int command_snapshot(const struct options *options) {
   return good && fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
 }
 
-/* The format of the traces that are text: every alloc gives its block a number of its own. */
+/* Prints the text format: every alloc gives its block a new number. */
 int command_trace(const struct options *options) {
   for (int i = 0; i < options->file_count; ++i) {
     struct trace trace;

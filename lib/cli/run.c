@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gmm run: starts a program with libgmm_preload.so in front of CUDA. */
+/* gmm run: starts a program with libgmm_preload.so preloaded. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 
 #define LIBRARY "libgmm_preload.so"
 
-/* What a shell answers for a program that it cannot start. */
+/* The exit codes of a shell that cannot start a program. */
 enum { EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 static const char usage[] =
-    "gmm run: starts a program whose CUDA allocations go to gmm, and can be paused\n"
+    "gmm run: starts a program whose CUDA allocations go to gmm, so they can be paused\n"
     "\n"
     "  gmm run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
     "\n"
@@ -23,16 +23,16 @@ static const char usage[] =
     "  --kind vmm|device              what device memory becomes; device cannot be paused; default: vmm\n"
     "  --no-device, --no-async,       leaves cudaMalloc, cudaMallocAsync, cudaMallocManaged, or\n"
     "  --no-managed, --no-host        cudaMallocHost and their kin to CUDA\n"
-    "  --regions                      takes only what the program asks for in regions (torch_memory_saver)\n"
-    "  --no-peers                     device memory is not made visible to other GPUs\n"
-    "  --off                          starts the program with nothing changed\n"
+    "  --regions                      takes only allocations in regions (torch_memory_saver)\n"
+    "  --no-peers                     makes device memory invisible to other GPUs\n"
+    "  --off                          starts the program without any change\n"
     "  --library FILE                 the " LIBRARY
     " to use; default: the one beside this command\n"
-    "  --print                        prints the variables that it would set, and starts nothing\n"
+    "  --print                        prints the variables to set, and starts nothing\n"
     "\n"
-    "The options set GMM_PRELOAD and its kin and LD_PRELOAD, which the program's children inherit. The program takes "
+    "The options set LD_PRELOAD and the GMM_PRELOAD variables, which the program's children inherit. The program takes "
     "the place of\n"
-    "this command: its exit code is the program's, 127 when there is no such program, 126 when it cannot be started.\n";
+    "this command. The exit code is the program's; 127: there is no such program; 126: it cannot be started.\n";
 
 struct run {
   const char *library;
@@ -56,7 +56,8 @@ static int refuse(const char *option, const char *value) {
   return EXIT_USAGE;
 }
 
-/* Reads one option and its value; returns how many words it was, 0 when it is no option, or -1 after a message. */
+/* Reads one option and its value. Returns the number of words; 0: it is not an option; -1: it is wrong, and a
+   message was printed. */
 static int read_option(int count, char **words, struct run *run) {
   static const char *const contents[] = {"drop", "host", "file"};
   static const char *const kinds[] = {"vmm", "device"};
@@ -86,7 +87,7 @@ static int read_option(int count, char **words, struct run *run) {
   return 2;
 }
 
-/* Beside the command, as in the tree it was built in, or where it was installed to. */
+/* The library lies beside the command, as in a build tree, or where it was installed. */
 static char *find_library(void) {
   static const char *const places[] = {LIBRARY, "../preload/" LIBRARY, GMM_PRELOAD_FROM_BIN "/" LIBRARY};
   char command[4096];
@@ -119,7 +120,7 @@ static int set_preload(const struct run *run, const char *library) {
   if (others == NULL || others[0] == '\0') return set(run, "LD_PRELOAD", library);
   const size_t size = strlen(library) + strlen(others) + 2;
   char *both = malloc(size);
-  if (both == NULL) return fprintf(stderr, "gmm run: no memory\n"), EXIT_FAILED;
+  if (both == NULL) return fprintf(stderr, "gmm run: there is no memory\n"), EXIT_FAILED;
   snprintf(both, size, "%s:%s", library, others);
   const int code = set(run, "LD_PRELOAD", both);
   free(both);
@@ -146,7 +147,7 @@ static int set_up(const struct run *run) {
     if (run->library != NULL) fprintf(stderr, "gmm run: --library %s: %s\n", run->library, strerror(errno));
     return EXIT_FAILED;
   }
-  /* The dynamic linker takes both for the end of a name. */
+  /* The dynamic linker takes either character for the end of a name. */
   if (strpbrk(library, " :") != NULL) {
     fprintf(stderr, "gmm run: LD_PRELOAD cannot name %s, as it has a blank or colon; move or link it elsewhere\n",
             library);

@@ -30,7 +30,7 @@ const char *trace_stream_index(struct trace *trace, uint64_t number, uint32_t *o
       return NULL;
     }
   }
-  if (trace->stream_count == MOST_STREAMS) return "more than 4,096 streams";
+  if (trace->stream_count == MOST_STREAMS) return "the trace has more than 4,096 streams";
   uint64_t *grown = realloc(trace->streams, (trace->stream_count + 1) * sizeof *grown);
   if (grown == NULL) return "no memory for the trace";
   grown[trace->stream_count] = number;
@@ -43,7 +43,7 @@ const char *trace_add(struct trace_builder *builder, const struct operation *ope
   struct trace *trace = &builder->trace;
   if (!trace_grow((void **)&trace->operations, &builder->capacity, trace->count, sizeof *trace->operations))
     return "no memory for the trace";
-  if (operation->size > UINT64_MAX / 4 - builder->requested) return "more bytes than any machine has";
+  if (operation->size > UINT64_MAX / 4 - builder->requested) return "the live blocks have more bytes than any machine";
   trace->operations[trace->count++] = *operation;
   if (trace->block_count <= operation->block) trace->block_count = operation->block + 1;
   if (trace->thread_count <= operation->thread) trace->thread_count = operation->thread + 1;
@@ -70,7 +70,7 @@ int trace_parse(const char *name, const unsigned char *bytes, size_t size, struc
   return 0;
 }
 
-/* All that gzip, or the file itself, gives. */
+/* Reads everything that gzip, or the file itself, yields. */
 static int read_whole(gzFile file, unsigned char **bytes, uint64_t *size, const char **wrong) {
   uint64_t capacity = 0;
   for (;;) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary format: the threads' events, merged by time into one order (lib/engine/trace/trace.h says why that is right). */
+/* The binary format: merges the threads' events by time into one order. lib/engine/trace/trace.h says why that order
+   is right. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,18 +12,18 @@
 struct merger {
   struct trace_builder *builder;
   struct chunks chunks;
-  struct cursor *cursors; /* a thread each */
-  uint32_t *heap;         /* threads with an event, the earliest first */
+  struct cursor *cursors; /* one for each thread */
+  uint32_t *heap;         /* the threads that have an event, the earliest first */
   uint32_t *tied;
   uint32_t thread_count, heap_count;
   struct live_table live;
   uint64_t before;   /* frees and uses of blocks from before the trace */
-  uint64_t presumed; /* frees that are missing */
+  uint64_t presumed; /* frees that must be missing */
 };
 
 int trace_is_binary(const unsigned char *bytes, size_t size) { return size >= 8 && memcmp(bytes, "gmmtrace", 8) == 0; }
 
-/* --- The threads by time ------------------------------------------------------------------------------------------- */
+/* --- The threads by time --------------------------------------------------------------------------------------- */
 
 static int earlier(const struct merger *merger, uint32_t a, uint32_t b) {
   const uint64_t left = merger->cursors[a].time, right = merger->cursors[b].time;
@@ -54,7 +55,7 @@ static int possible(struct merger *merger, const struct cursor *cursor) {
   return (live_find(&merger->live, cursor->address) != NULL) == (cursor->what != EVENT_ALLOC);
 }
 
-/* The earliest event; of several at one time the first that can be. */
+/* Returns the thread of the earliest event. Of several at one time it takes the first event that is possible. */
 static uint32_t next_thread(struct merger *merger) {
   const uint32_t first = pop(merger);
   if (possible(merger, &merger->cursors[first])) return first;
@@ -72,7 +73,7 @@ static uint32_t next_thread(struct merger *merger) {
   return found;
 }
 
-/* --- Events -------------------------------------------------------------------------------------------------------- */
+/* --- Events ---------------------------------------------------------------------------------------------------- */
 
 static const char *add_free(struct merger *merger, struct live_block *live, uint32_t thread, uint32_t stream) {
   const struct operation operation = {.block = live->block, .stream = stream, .thread = thread, .what = OPERATION_FREE};
@@ -98,18 +99,18 @@ static const char *add_event(struct merger *merger, uint32_t thread) {
   struct trace *trace = &merger->builder->trace;
   struct operation operation = {.thread = thread};
   if (cursor->what == EVENT_RESET) return free_all(merger, thread);
-  /* gmm_stream 1 is the default stream too. */
+  /* gmm_stream 1 is a default stream too. */
   const char *wrong = trace_stream_index(trace, cursor->stream == 1 ? 0 : cursor->stream, &operation.stream);
   if (wrong != NULL) return wrong;
   struct live_block *live = live_find(&merger->live, cursor->address);
   if (cursor->what == EVENT_ALLOC) {
     if (live != NULL) {
-      if (!trace->cut) return "an allocation at the address of a live block";
+      if (!trace->cut) return "the allocation is at the address of a live block";
       ++merger->presumed;
       wrong = add_free(merger, live, thread, operation.stream);
       if (wrong != NULL) return wrong;
     }
-    if (trace->block_count == UINT32_MAX) return "more blocks than this program can count";
+    if (trace->block_count == UINT32_MAX) return "the trace has more blocks than this program can count";
     operation.size = cursor->size;
     operation.block = trace->block_count;
     operation.log2_alignment = cursor->log2_alignment;
@@ -127,7 +128,7 @@ static const char *add_event(struct merger *merger, uint32_t thread) {
   return trace_add(merger->builder, &operation, 0);
 }
 
-/* --- The whole ------------------------------------------------------------------------------------------------------- */
+/* --- The whole --------------------------------------------------------------------------------------------------- */
 
 static int open_threads(struct merger *merger) {
   const struct chunks *chunks = &merger->chunks;
@@ -165,13 +166,13 @@ static int merge(struct merger *merger) {
 
 static void tell_cut(const struct merger *merger) {
   const struct chunks *chunks = &merger->chunks;
-  fprintf(stderr, "gmm: %s: the trace is not whole: ", chunks->name);
+  fprintf(stderr, "gmm: %s: the trace is incomplete: ", chunks->name);
   if (chunks->ended)
     fprintf(stderr, "its end says that %llu events are missing", (unsigned long long)chunks->lost);
   else
-    fprintf(stderr, "its end is missing, as of a program that was killed; %llu bytes of a cut chunk are left out",
+    fprintf(stderr, "its end is missing, as after a kill of the program; gmm ignores %llu bytes of a cut chunk",
             (unsigned long long)chunks->useless);
-  fprintf(stderr, "; %llu frees are presumed\n", (unsigned long long)merger->presumed);
+  fprintf(stderr, "; gmm presumes %llu frees\n", (unsigned long long)merger->presumed);
 }
 
 int trace_parse_binary(struct trace_builder *builder, const unsigned char *bytes, size_t size) {

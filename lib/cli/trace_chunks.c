@@ -16,7 +16,7 @@ enum {
   PLACES = 32
 };
 
-/* A record's first byte: its number and how many words of 8 bytes it has. */
+/* The first byte of a record: its number, and its number of 8-byte words. */
 enum {
   RECORD_TIME = 1 << 3 | 1,
   RECORD_STREAM = 2 << 3 | 2,
@@ -45,11 +45,11 @@ static int compare(const void *a, const void *b) {
   return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
-/* The chunk without a thread is the last, and tells what is missing. */
+/* The chunk without a thread is the last one. It has the number of missing events. */
 static int read_end(struct chunks *chunks, const struct chunk *chunk) {
   const unsigned char *record = chunks->bytes + chunk->offset;
   if (chunk->size < 16 || record[0] != RECORD_END)
-    return chunks_bad(chunks, chunk->offset, "no record of the trace's end");
+    return chunks_bad(chunks, chunk->offset, "the last chunk has no record of the trace's end");
   chunks->ended = 1;
   chunks->lost = little(record + 8, 8);
   return 1;
@@ -67,8 +67,7 @@ int chunks_read(const char *name, const unsigned char *bytes, size_t size, struc
     return 0;
   }
   uint64_t at = little(bytes + 12, 4);
-  if (at < FILE_HEADER || at > size || at % 8 != 0)
-    return chunks_bad(out, 12, "the size of the header cannot be right");
+  if (at < FILE_HEADER || at > size || at % 8 != 0) return chunks_bad(out, 12, "the size of the header is impossible");
   while (size - at >= CHUNK_HEADER && !out->ended) {
     const unsigned char *header = bytes + at;
     if (little(header, 4) != CHUNK_MAGIC) return chunks_bad(out, at, "no chunk begins here; the file is damaged");
@@ -79,8 +78,8 @@ int chunks_read(const char *name, const unsigned char *bytes, size_t size, struc
                           .time = little(header + 16, 8),
                           .records = (uint32_t)little(header + 24, 4)};
     if (chunk.size > LONGEST_CHUNK || chunk.size % 8 != 0)
-      return chunks_bad(out, at + 4, "the size of the chunk cannot be right");
-    if (chunk.time > INT64_MAX) return chunks_bad(out, at + 16, "the time of the chunk cannot be right");
+      return chunks_bad(out, at + 4, "the size of the chunk is impossible");
+    if (chunk.time > INT64_MAX) return chunks_bad(out, at + 16, "the time of the chunk is impossible");
     if (chunk.size > size - chunk.offset) break;
     at = chunk.offset + chunk.size;
     if (chunk.thread == 0) {
@@ -91,7 +90,7 @@ int chunks_read(const char *name, const unsigned char *bytes, size_t size, struc
       return chunks_bad(out, at, "no memory for the trace");
     out->items[out->count++] = chunk;
   }
-  if (out->ended && at != size) return chunks_bad(out, at, "there is something behind the end of the trace");
+  if (out->ended && at != size) return chunks_bad(out, at, "the file goes on behind the end of the trace");
   out->useless = size - at;
   if (out->count != 0) qsort(out->items, out->count, sizeof *out->items, compare);
   uint32_t expected = 0;
@@ -102,18 +101,18 @@ int chunks_read(const char *name, const unsigned char *bytes, size_t size, struc
       return chunks_bad(out, chunk->offset - 20, "the chunks of a thread are out of order");
     if (chunk->sequence > expected) out->gaps = 1;
     if (chunk->sequence == UINT32_MAX)
-      return chunks_bad(out, chunk->offset - 20, "the number of the chunk cannot be right");
+      return chunks_bad(out, chunk->offset - 20, "the number of the chunk is impossible");
     expected = chunk->sequence + 1;
   }
   return 1;
 }
 
-/* Goes to the thread's next chunk that has records; *end when there is none. */
+/* Moves to the thread's next chunk that has records. *end is set if there is none. */
 static int open_chunk(const struct chunks *chunks, struct cursor *cursor, int *end) {
   *end = 0;
   while (cursor->chunk < cursor->last && cursor->position == cursor->chunk->size) {
     if (cursor->records != cursor->chunk->records)
-      return chunks_bad(chunks, cursor->chunk->offset - 8, "the chunk has another number of records than it says");
+      return chunks_bad(chunks, cursor->chunk->offset - 8, "the number of records differs from the chunk's header");
     ++cursor->chunk;
     cursor->position = 0;
     cursor->records = 0;
@@ -124,29 +123,29 @@ static int open_chunk(const struct chunks *chunks, struct cursor *cursor, int *e
     return 1;
   }
   if (cursor->position != 0) return 1;
-  if (cursor->chunk->time < cursor->time) return chunks_bad(chunks, cursor->chunk->offset - 16, "the time goes back");
+  if (cursor->chunk->time < cursor->time) return chunks_bad(chunks, cursor->chunk->offset - 16, "the time decreases");
   cursor->time = cursor->chunk->time;
   cursor->heaps = 0;
   memset(cursor->streams, 0, sizeof cursor->streams);
   return 1;
 }
 
-/* NULL when the record is right, and what is wrong otherwise. */
+/* Returns NULL if the record is right, and what is wrong otherwise. */
 static const char *read_record(struct cursor *cursor, const unsigned char *record) {
   const uint64_t value = little(record + 2, 6);
   const unsigned place = record[1];
   cursor->what = EVENT_NONE;
   switch (record[0]) {
     case RECORD_TIME:
-      if (cursor->chunk->time + value < cursor->time) return "the time goes back";
+      if (cursor->chunk->time + value < cursor->time) return "the time decreases";
       cursor->time = cursor->chunk->time + value;
       return NULL;
     case RECORD_STREAM:
-      if (place >= PLACES) return "a place above 31";
+      if (place >= PLACES) return "the place is above 31";
       cursor->streams[place] = little(record + 8, 8);
       return NULL;
     case RECORD_HEAP:
-      if (place >= PLACES) return "a place above 31";
+      if (place >= PLACES) return "the place is above 31";
       cursor->heaps |= 1u << place;
       return NULL;
     case RECORD_RESET:
@@ -157,10 +156,10 @@ static const char *read_record(struct cursor *cursor, const unsigned char *recor
     case RECORD_USE:
       break;
     default:
-      return NULL; /* of a later release, or nothing that a replay needs */
+      return NULL; /* a record of a later release, or one that a replay does not need */
   }
-  if (place >= PLACES) return "a place above 31";
-  if (value == 0) return "a block at address 0";
+  if (place >= PLACES) return "the place is above 31";
+  if (value == 0) return "the block is at address 0";
   cursor->address = value << 8;
   cursor->stream = cursor->streams[place];
   cursor->size = 0;
@@ -169,8 +168,8 @@ static const char *read_record(struct cursor *cursor, const unsigned char *recor
   const uint64_t word = little(record + 8, 8);
   cursor->size = word & ((UINT64_C(1) << 48) - 1);
   cursor->log2_alignment = word >> 53 & 31;
-  if (cursor->size == 0) return "an allocation of 0 bytes";
-  if ((cursor->heaps >> (word >> 48 & 31) & 1) == 0) return "an allocation from a heap that the chunk does not name";
+  if (cursor->size == 0) return "the allocation has 0 bytes";
+  if ((cursor->heaps >> (word >> 48 & 31) & 1) == 0) return "the chunk does not name the heap of the allocation";
   return NULL;
 }
 
@@ -183,7 +182,7 @@ int cursor_next(const struct chunks *chunks, struct cursor *cursor) {
     const unsigned char *record = chunks->bytes + offset;
     const uint32_t size = (record[0] & 7u) * 8;
     if (size == 0 || size > cursor->chunk->size - cursor->position)
-      return chunks_bad(chunks, offset, "a record of no size, or longer than its chunk");
+      return chunks_bad(chunks, offset, "the record has no size, or is longer than its chunk");
     cursor->position += size;
     ++cursor->records;
     cursor->offset = offset;

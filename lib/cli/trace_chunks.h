@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary format below its events: the file's chunks, and one thread's records. lib/engine/trace/FORMAT.md describes it. */
+/* The lower layer of the binary format: the file's chunks, and the records of one thread. lib/engine/trace/FORMAT.md
+   describes it. */
 #ifndef GMM_CLI_TRACE_CHUNKS_H
 #define GMM_CLI_TRACE_CHUNKS_H
 
@@ -7,7 +8,7 @@
 #include <stdint.h>
 
 struct chunk {
-  uint64_t offset; /* of its first record in the file */
+  uint64_t offset; /* offset of its first record in the file */
   uint64_t time;
   uint32_t size;
   uint32_t thread;
@@ -19,20 +20,20 @@ struct chunks {
   const char *name;
   const unsigned char *bytes;
   uint64_t size;
-  struct chunk *items; /* by thread, and in its order */
+  struct chunk *items; /* sorted by thread, and in each thread's order */
   uint64_t count, capacity;
-  uint64_t lost;    /* events that the writer says are missing */
+  uint64_t lost;    /* events that the writer reports as missing */
   uint64_t useless; /* bytes of a cut chunk at the end */
-  int ended;        /* the end was written */
+  int ended;        /* the file has its end record */
   int gaps;         /* chunks are missing */
 };
 
-/* 0 after saying on stderr what is wrong. free(items) in any case. */
+/* 0: it failed and has printed the cause on stderr. The caller frees `items` in any case. */
 int chunks_read(const char *name, const unsigned char *bytes, size_t size, struct chunks *out);
 
 enum { EVENT_NONE, EVENT_ALLOC, EVENT_FREE, EVENT_USE, EVENT_RESET };
 
-/* Reads the events of one thread. */
+/* A position in the events of one thread. */
 struct cursor {
   const struct chunk *chunk, *last; /* last: one past the thread's last */
   uint64_t position;                /* in the chunk */
@@ -40,17 +41,18 @@ struct cursor {
   uint32_t records;
   uint32_t heaps;       /* bits: the places that are defined */
   uint64_t streams[32]; /* handles */
-  /* The event it stands at. */
+  /* The current event. */
   int what;
   uint64_t offset; /* in the file */
   uint64_t address, size, stream;
   uint8_t log2_alignment;
 };
 
-/* Moves to the thread's next event; what = EVENT_NONE at its end. 0 after saying on stderr what is wrong. */
+/* Moves to the thread's next event; `what` is EVENT_NONE at the end. 0: it failed and has printed the cause on
+   stderr. */
 int cursor_next(const struct chunks *chunks, struct cursor *cursor);
 
-/* Says on stderr what is wrong at a byte. Returns 0. */
+/* Prints on stderr what is wrong at a byte. Returns 0. */
 int chunks_bad(const struct chunks *chunks, uint64_t offset, const char *what);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which addresses live: open addressing over powers of two. Address 0 is none. */
+/* A table of the live addresses: open addressing over powers of two. Address 0 is none. */
 #ifndef GMM_CLI_TRACE_LIVE_H
 #define GMM_CLI_TRACE_LIVE_H
 
@@ -30,7 +30,7 @@ static inline struct live_block *live_find(struct live_table *table, uint64_t ad
   return &table->items[at];
 }
 
-/* The address is not in it. 0: no memory. */
+/* The caller has checked that the address is not in the table. 0: there is no memory. */
 static inline int live_add(struct live_table *table, struct live_block block) {
   if ((table->count + 1) * 2 > table->capacity) {
     struct live_table grown = {.capacity = table->capacity == 0 ? 1024 : table->capacity * 2};
@@ -48,7 +48,7 @@ static inline int live_add(struct live_table *table, struct live_block block) {
   return 1;
 }
 
-/* Closes the gap (Knuth, vol. 3, 6.4 algorithm R). */
+/* Removes a block and closes the gap (Knuth, vol. 3, 6.4 algorithm R). */
 static inline void live_remove(struct live_table *table, struct live_block *block) {
   const uint64_t mask = table->capacity - 1;
   uint64_t hole = (uint64_t)(block - table->items);

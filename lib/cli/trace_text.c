@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of `a ID BYTES STREAM` and `f ID STREAM`. */
+/* The text format: lines of `a ID BYTES STREAM` and `f ID STREAM`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { HIGHEST_ID = 50 * 1000 * 1000, LONGEST_LINE = 127 };
 struct reader {
   struct trace_builder *builder;
   uint64_t line;
-  uint64_t *live; /* by id: the block's size while it lives */
+  uint64_t *live; /* by id: the size of the block while it lives */
   uint64_t live_capacity;
 };
 
@@ -20,7 +20,7 @@ static int bad(const struct reader *reader, const char *what) {
   return 0;
 }
 
-/* Reads ` NUMBER` and moves on. */
+/* Reads ` NUMBER` and moves behind it. */
 static int number(const unsigned char **text, const unsigned char *end, uint64_t *out) {
   const unsigned char *at = *text;
   if (end - at < 2 || *at++ != ' ' || *at < '0' || *at > '9') return 0;
@@ -34,16 +34,16 @@ static int number(const unsigned char **text, const unsigned char *end, uint64_t
 static int read_line(struct reader *reader, const unsigned char *text, const unsigned char *end) {
   const unsigned char verb = text < end ? *text : '\0';
   if (end - text > LONGEST_LINE) return bad(reader, "the line is too long");
-  if (verb != 'a' && verb != 'f') return bad(reader, "neither 'a ID BYTES STREAM' nor 'f ID STREAM'");
+  if (verb != 'a' && verb != 'f') return bad(reader, "the line is neither 'a ID BYTES STREAM' nor 'f ID STREAM'");
   ++text;
   uint64_t id = 0, size = 0, stream = 0;
   if (!number(&text, end, &id) || (verb == 'a' && !number(&text, end, &size)) || !number(&text, end, &stream) ||
       text != end)
-    return bad(reader, "neither 'a ID BYTES STREAM' nor 'f ID STREAM'");
+    return bad(reader, "the line is neither 'a ID BYTES STREAM' nor 'f ID STREAM'");
   if (id > HIGHEST_ID) return bad(reader, "the number of the block is above 50,000,000");
   if (!trace_grow((void **)&reader->live, &reader->live_capacity, id, sizeof *reader->live))
     return bad(reader, "no memory for the trace");
-  if (verb == 'a' && size == 0) return bad(reader, "an allocation of 0 bytes");
+  if (verb == 'a' && size == 0) return bad(reader, "the allocation has 0 bytes");
   if (verb == 'a' && reader->live[id] != 0) return bad(reader, "the block is allocated already");
   if (verb == 'f' && reader->live[id] == 0) return bad(reader, "the block is not allocated");
   struct operation operation = {

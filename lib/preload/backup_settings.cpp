@@ -15,7 +15,7 @@ namespace {
 constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit char *g_directory = nullptr;  // NULL: the environment's
 
-// g_mutex is held.
+// The caller holds g_mutex.
 gmm_result apply(gmm_context *context, const char *directory) {
   const Config &start = config();
   gmm_backup_desc desc = {};
@@ -33,7 +33,7 @@ gmm_result apply(gmm_context *context, const char *directory) {
 gmm_result set_backup_directory(gmm_context *context, const char *directory) {
   char *copy = strdup(directory);
   if (copy == nullptr) {
-    say("No host memory for the name of a folder.");
+    say("The host has no memory for the name of a directory.");
     return GMM_ERROR_OUT_OF_HOST_MEMORY;
   }
   pthread_mutex_lock(&g_mutex);

@@ -12,7 +12,7 @@
 namespace gmm::preload {
 namespace {
 
-constexpr uint32_t kMost = 256;  // at once; further ones are not known of
+constexpr uint32_t kMost = 256;  // captures at one time; further ones are not recorded
 
 constinit std::atomic<uint32_t> g_count{0};
 constinit Stream g_streams[kMost] = {};
@@ -22,7 +22,7 @@ constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 bool any_capture() { return g_count.load(std::memory_order_acquire) != 0; }
 
-// The per-thread default stream has one name in every thread, so it may be there more than once.
+// The per-thread default stream has the same name in every thread, so it may be recorded more than once.
 void capture_begun(Stream stream) {
   pthread_mutex_lock(&g_mutex);
   const uint32_t count = g_count.load(std::memory_order_relaxed);
@@ -57,7 +57,7 @@ Code begin(Stream stream, Code result) {
   return result;
 }
 
-// An end that fails has ended the capture, unless the stream was none that is captured.
+// A call that fails to end a capture has ended it, unless the stream was not captured.
 Code end(Stream stream, Code result) {
   if (t_thread.depth == 0) capture_gone(stream);
   return result;
@@ -86,7 +86,7 @@ Code cuStreamEndCapture_ptsz(Stream stream, void **graph) {
   return end(stream, GMM_PRELOAD_REAL(cuStreamEndCapture_ptsz)(stream, graph));
 }
 
-// The runtime's, of which those of the driver that it calls are a part.
+// The runtime's functions. The driver's calls that they make are part of them.
 namespace {
 
 template <class Call>

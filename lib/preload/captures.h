@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which streams are being captured into graphs: meanwhile no thread may wait for a device.
+// The streams that are captured into graphs. While there are some, no thread may wait for a device.
 #ifndef GMM_PRELOAD_CAPTURES_H
 #define GMM_PRELOAD_CAPTURES_H
 
@@ -9,7 +9,7 @@ namespace gmm::preload {
 
 bool any_capture();
 void capture_begun(Stream stream);
-// It ended, or the stream is destroyed, and its capture with it.
+// The capture has ended, or its stream is destroyed.
 void capture_gone(Stream stream);
 
 }  // namespace gmm::preload

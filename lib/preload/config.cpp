@@ -23,12 +23,12 @@ bool same(const char *text, uint64_t size, const char *word) {
   return std::strlen(word) == size && std::strncmp(text, word, size) == 0;
 }
 
-// A library that is in every process may not end it, nor may it take a wrong word for a right one.
+// A preloaded library must not end the process, nor guess what an unknown word means.
 void complain(const char *variable, const char *text, const char *takes) {
-  std::fprintf(stderr, "gmm preload: %s=%.80s is not understood and ignored; it takes %s\n", variable, text, takes);
+  std::fprintf(stderr, "gmm preload: %s=%.80s is unknown and ignored; set it to %s\n", variable, text, takes);
 }
 
-// torch_memory_saver's words.
+// The words of torch_memory_saver.
 bool read_switch(const char *variable) {
   const char *text = text_of(variable);
   if (text == nullptr) return false;
@@ -49,7 +49,7 @@ uint32_t choose(const char *variable, const char *const *words, uint32_t count, 
   return fallback;
 }
 
-// off; on; regions; or a list of calls. False: not understood.
+// Reads off, on, regions, or a list of calls. False: the text is none of them.
 bool read_routes(const char *text, Config *out) {
   constexpr uint32_t kAll = 15;
   if (same(text, std::strlen(text), "off") || same(text, std::strlen(text), "0")) return true;
@@ -106,7 +106,7 @@ const Config &read_config() {
   pthread_mutex_lock(&g_mutex);
   if (g_config.load(std::memory_order_relaxed) == nullptr) {
     read(&g_read);
-    if (g_read.tag == nullptr) g_read.tag = "preload";  // no memory for a copy
+    if (g_read.tag == nullptr) g_read.tag = "preload";  // there was no memory for a copy
     g_config.store(&g_read, std::memory_order_release);
   }
   pthread_mutex_unlock(&g_mutex);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment asks for, read once, at the first call that wants to know.
+// The settings of the environment. The first call that needs them reads them once.
 #ifndef GMM_PRELOAD_CONFIG_H
 #define GMM_PRELOAD_CONFIG_H
 
@@ -9,18 +9,18 @@
 
 namespace gmm::preload {
 
-// Which calls an allocation came by.
+// The family of calls through which an allocation came.
 enum class Route : uint32_t { kDevice = 1u << 0, kAsync = 1u << 1, kManaged = 1u << 2, kHost = 1u << 3 };
 
 struct Config {
-  uint32_t routes = 0;  // of the whole program: GMM_PRELOAD
-  bool hooks = false;   // functions that the program looks up are replaced too: GMM_PRELOAD is not off
+  uint32_t routes = 0;  // for the whole program: GMM_PRELOAD
+  bool hooks = false;   // the library also replaces functions that the program looks up: GMM_PRELOAD is not off
   const char *tag = nullptr;
   gmm_contents contents = GMM_CONTENTS_HOST;
   gmm_kind kind = GMM_KIND_VMM;
   bool peers = true;
   bool process_regions = true;
-  // What a thread's region starts with.
+  // The initial region of a thread.
   bool region = false;
   bool cpu_backup = false;
   bool disk_backup = false;

@@ -30,7 +30,7 @@ gmm_context *make() {
   info.struct_size = sizeof info;
   if (result >= 0) result = gmm_context_get_info(made, &info);
   if (result >= 0) {
-    // A folder that cannot be written to is no reason to do without gmm: a pause that needs it will say so again.
+    // A directory that is not writable does not prevent the use of gmm. A pause that needs it will report it.
     if (apply_backup_settings(made) < 0) std::fprintf(stderr, "gmm preload: %s\n", t_thread.message);
     g_cuda.store(info.backend == GMM_BACKEND_CUDA, std::memory_order_relaxed);
     g_context.store(made, std::memory_order_release);
@@ -38,9 +38,10 @@ gmm_context *make() {
   }
   say_gmm(result, "No context of gmm");
   std::memcpy(g_reason, t_thread.message, sizeof g_reason);
-  // Without a driver the real functions say so themselves; anything else the user should know, as nothing goes to gmm now.
+  // Without a driver the real functions report that. Any other cause is printed, because nothing goes to gmm from now
+  // on.
   if (result != GMM_ERROR_NO_BACKEND)
-    std::fprintf(stderr, "gmm preload: %s; the program runs on CUDA's own functions\n", g_reason);
+    std::fprintf(stderr, "gmm preload: %s; the program uses CUDA's own functions\n", g_reason);
   g_failed.store(true, std::memory_order_release);
   return nullptr;
 }
@@ -147,12 +148,11 @@ bool gmm_preload_active(void) GMM_NOEXCEPT { return g_context.load(std::memory_o
 
 gmm_result gmm_preload_tag(const char *name, gmm_contents contents, gmm_tag *out) GMM_NOEXCEPT {
   if (name == nullptr || out == nullptr) {
-    say("gmm_preload_tag: name and out must not be NULL.");
+    say("gmm_preload_tag: name or out is NULL; pass both.");
     return GMM_ERROR_NULL_ARGUMENT;
   }
   if (contents > GMM_CONTENTS_FILE || name[0] == '\0') {
-    say("gmm_preload_tag: contents = %u and the name \"%.63s\": give one of GMM_CONTENTS_* and a name.", contents,
-        name);
+    say("gmm_preload_tag: contents = %u, name = \"%.63s\": pass one of GMM_CONTENTS_* and a name.", contents, name);
     return GMM_ERROR_INVALID_VALUE;
   }
   if (context(true) == nullptr) return GMM_ERROR_NO_BACKEND;

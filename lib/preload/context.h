@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one context of the process, and its heaps: one for each label, device and kind, and apart for memory in the order of streams.
+// The one context of the process and its heaps: one for each label, device, kind, and order by streams or not.
 #ifndef GMM_PRELOAD_CONTEXT_H
 #define GMM_PRELOAD_CONTEXT_H
 
@@ -13,9 +13,10 @@ namespace gmm::preload {
 
 inline constinit std::atomic<gmm_context *> g_context{nullptr};
 
-// Makes it at the first call; NULL with a message. Never in a hook's way again after a failure: `retry` tries anew.
+// Creates the context at the first call. NULL: it failed, with a message. After a failure only a call with `retry`
+// tries again, so hooks are not delayed.
 gmm_context *context(bool retry);
-// Whether memory of the context is memory of the CUDA driver, so that a CUDA program can be given it.
+// Whether memory of the context is memory of the CUDA driver, so a CUDA program can use it.
 bool context_is_cuda();
 
 struct HeapEntry {
@@ -26,11 +27,12 @@ struct HeapEntry {
   HeapEntry *next;
 };
 
-// `ordered`: freed memory comes back in the order of streams. Otherwise only memory that no stream uses is freed to the heap, so that
-// what comes from it may be used on every stream at once, as cudaMalloc promises. Kinds that the device lacks become DEVICE.
+// `ordered`: freed memory returns in the order of streams. Otherwise a block is freed to the heap only when no stream
+// uses it, so every stream may use the next block at once, as cudaMalloc promises. A kind that the device lacks becomes
+// DEVICE.
 gmm_result heap_of(Label *label, gmm_device device, gmm_kind kind, bool ordered, gmm_heap **out);
 
-// The label's tag, made at the first call.
+// Returns the label's tag, and creates it at the first call.
 gmm_result tag_of(Label *label, gmm_tag *out);
 
 }  // namespace gmm::preload

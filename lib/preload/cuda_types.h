@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the interposed functions are made of, as the binary interfaces of the CUDA driver and runtime have it. Written out, as the library is
-// built with no header of CUDA, and for every version from 11 on at once.
+// The types of the interposed functions, as the binary interfaces of the CUDA driver and runtime have them. They are
+// written out, because one library without headers of CUDA serves every version from 11 on.
 #ifndef GMM_PRELOAD_CUDA_TYPES_H
 #define GMM_PRELOAD_CUDA_TYPES_H
 
@@ -9,7 +9,7 @@
 
 namespace gmm::preload {
 
-// CUresult and cudaError_t: the numbers below are the same in both.
+// CUresult and cudaError_t. The numbers below are the same in both.
 using Code = int;
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kInvalidValue = 1;
@@ -26,11 +26,11 @@ using DevicePointer = unsigned long long;  // CUdeviceptr
 using Stream = void *;                     // CUstream, cudaStream_t
 inline Stream per_thread_stream() { return reinterpret_cast<Stream>(uintptr_t{2}); }
 
-// Flags of host and managed memory that change what kind of memory it is.
+// Flags of host and managed memory that change the kind of memory.
 inline constexpr unsigned int kHostWriteCombined = 4;
 inline constexpr unsigned int kAttachGlobal = 1;
 
-// cuGetProcAddress and cudaGetDriverEntryPoint.
+// Flags of cuGetProcAddress and cudaGetDriverEntryPoint.
 inline constexpr unsigned long long kLegacyStreams = 1;
 inline constexpr unsigned long long kPerThreadStreams = 2;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// dlsym and dlvsym as the program calls them: a CUDA function that the library stands in front of is given as its hook.
+// dlsym and dlvsym as the program calls them. If the result is a CUDA function of the table, they return its hook.
 //
-// What RTLD_NEXT, RTLD_DEFAULT and the namespace mean depends on who calls, which the system's dlsym sees by its return
-// address. So the functions here look at the question, leave the stack as it was, and jump: the system's function returns to the caller.
+// RTLD_NEXT, RTLD_DEFAULT and the link namespace depend on the caller, whom the system's dlsym knows by its return
+// address. So the functions here look at the arguments, leave the stack unchanged, and jump to the system's function,
+// which returns to the caller.
 #include <dlfcn.h>
 #include <gmm/version.h>
 
@@ -18,7 +19,7 @@ namespace {
 constinit std::atomic<uintptr_t> g_gmm_begin{0};
 constinit std::atomic<uintptr_t> g_gmm_end{0};
 
-// gmm opens the driver for itself and must get the driver.
+// gmm opens the driver for itself and must get the driver's functions.
 bool is_gmm(const void *caller) {
   CodeRange range{g_gmm_begin.load(std::memory_order_acquire), g_gmm_end.load(std::memory_order_relaxed)};
   if (range.begin == 0) {
@@ -37,19 +38,20 @@ bool is_cuda(const void *address) {
   return std::strncmp(file, "libcuda.so", 10) == 0 || std::strncmp(file, "libcudart", 9) == 0;
 }
 
-// Two registers: where to go, and whether that is the answer (0) or a function to jump to (1).
+// Two registers: an address, and whether it is the result (0) or a function to jump to (1).
 struct Target {
   void *address;
   uint64_t jump;
 };
 
-// What the question for a CUDA function comes to; `found` is what the system answers, `behind` what it finds behind us.
+// The result of a look-up of a CUDA function. `found` is the system's answer, and `behind` is what the system finds
+// behind this library.
 template <typename Behind>
 Target replace(Entry entry, void *found, void *system, const Behind &behind) {
   const Target as_the_system_says{system, 1};
   if (found == nullptr) return as_the_system_says;
-  // A scope that begins with us. Without us it would hold the real function, or nothing: then the last question to the system
-  // is one that fails, so that dlerror() has a text. Python's ctypes takes it without a look whether there is one.
+  // The scope begins with this library. Without it the scope would hold the real function or nothing. In the latter
+  // case the last look-up fails, so that dlerror() has a text: Python's ctypes uses that text without a check.
   if (is_hook(found))
     return find_loaded_real(entry) != nullptr || behind() != nullptr ? as_the_system_says : Target{nullptr, 0};
   if (!config().hooks || !is_cuda(found)) return as_the_system_says;
@@ -57,7 +59,7 @@ Target replace(Entry entry, void *found, void *system, const Behind &behind) {
   return {entry_info(entry).hook, 0};
 }
 
-// In every process with the library: what the driver and runtime are asked for begins with "cu".
+// This runs in every process with the library. The names of the driver's and the runtime's functions begin with "cu".
 bool concerns(void *handle, const char *name, const void *caller) {
   return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT && !is_gmm(caller);
 }
@@ -74,7 +76,7 @@ Target gmm_preload_dlsym(void *handle, const char *name, const void *caller) {
   const DlsymFn system = system_dlsym();
   if (__builtin_expect(concerns(handle, name, caller), 0)) {
     const Entry entry = find_symbol(name);
-    // RTLD_DEFAULT means the global scope here as there, which we are part of.
+    // RTLD_DEFAULT means the global scope for this library as for the program.
     if (entry != Entry::kCount)
       return replace(entry, system(handle, name), reinterpret_cast<void *>(system),
                      [&] { return system(RTLD_NEXT, name); });
@@ -96,7 +98,8 @@ Target gmm_preload_dlvsym(void *handle, const char *name, const char *version, c
 
 }  // namespace gmm::preload
 
-// dlsym(handle, name) and dlvsym(handle, name, version). The arguments are kept over the question; what is on the stack is unchanged at the jump.
+// dlsym(handle, name) and dlvsym(handle, name, version). The arguments survive the call in between, and the stack is
+// unchanged at the jump.
 #if defined(__x86_64__)
 #define GMM_PRELOAD_LOOK_UP(function, caller_register)                                     \
   asm(".text\n.globl " #function "\n.type " #function ",@function\n.p2align 4\n" #function \

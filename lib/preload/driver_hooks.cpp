@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's functions. A runtime that is linked in statically ends here too, as it looks them up in the driver (dlsym.cpp).
+// The hooks of the driver's functions. A statically linked runtime uses them too, because it looks them up in the
+// driver (dlsym.cpp).
 #include "preload/context.h"
 #include "preload/hooks.h"
 #include "preload/memory.h"
@@ -9,7 +10,7 @@ using namespace gmm::preload;
 
 namespace {
 
-// What a failure inside the runtime's own function comes to: see runtime_hooks.cpp.
+// The failure to report inside the runtime's own function: see runtime_hooks.cpp.
 bool injected(Code *out) {
   *out = t_thread.inject;
   return __builtin_expect(*out != kSuccess, 0);
@@ -21,7 +22,7 @@ Outcome take(Route route, Stream stream, uint64_t size, Pointer *out) {
   if (__builtin_expect(label == nullptr, 1) || out == nullptr || size == 0) return kReal;
   int device = 0;
   const Code code = route == Route::kAsync ? stream_device(stream, &device) : current_device(&device);
-  if (code != kSuccess) return kReal;  // no context is current, say: the real function's answer is the right one
+  if (code != kSuccess) return kReal;  // for example, no context is current; the real function's answer is right
   if (context(false) == nullptr || !context_is_cuda()) return kReal;
   void *memory = nullptr;
   const Outcome outcome = allocate(label, route, device, size, stream, &memory);
@@ -120,7 +121,7 @@ void replace(const char *name, int version, bool per_thread, void **out) {
   *out = entry_info(entry).hook;
 }
 
-// The question itself gets the plain answer, so that the real function of each entry is what remember_real() is told.
+// These functions return the plain answer, so remember_real() gets the real function of each entry.
 bool per_thread_of(uint64_t flags, bool otherwise) {
   if ((flags & kPerThreadStreams) != 0) return true;
   return (flags & kLegacyStreams) == 0 && otherwise;
@@ -154,7 +155,7 @@ Code cuGetProcAddress_v2_ptsz(const char *name, void **out, int version, uint64_
   return code;
 }
 
-// The form with three parameters, before CUDA 12, is called with an argument too many, which the calling conventions allow.
+// The form with three parameters, before CUDA 12, gets an argument too many, which the calling conventions allow.
 Code cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags, int *status) {
   const Code code = GMM_PRELOAD_REAL(cudaGetDriverEntryPoint)(name, out, flags, status);
   if (code == kSuccess) replace(name, kNewest, per_thread_of(flags, false), out);

@@ -8,7 +8,7 @@
 namespace gmm::preload {
 namespace {
 
-// Not constexpr: the addresses are the loader's.
+// The table is not constexpr, because the loader fills in the addresses.
 const EntryInfo kEntries[kEntryCount] = {
 #define X(symbol, name, version, streams) \
   {#symbol, name, version, NullStream::streams, reinterpret_cast<void *>(&::symbol)},
@@ -42,7 +42,7 @@ Entry find_name(const char *name, int version, bool per_thread) {
     found = static_cast<Entry>(i);
     newest = row.version;
   }
-  // Some drivers also take the symbol itself for a name.
+  // Some drivers accept the symbol itself as a name.
   return found != Entry::kCount ? found : find_symbol(name);
 }
 

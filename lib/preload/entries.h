@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that the library stands in front of.
+// The table of the functions that the library interposes.
 #ifndef GMM_PRELOAD_ENTRIES_H
 #define GMM_PRELOAD_ENTRIES_H
 
 #include <cstdint>
 
-// X(symbol, name for cuGetProcAddress, the CUDA version that made the symbol what the name means, which default stream a null stream is)
+// X(symbol, name for cuGetProcAddress, CUDA version in which the symbol got the meaning of the name, default stream
+// that a null stream means)
 #define GMM_PRELOAD_DRIVER(X)                                                           \
   X(cuMemAlloc_v2, "cuMemAlloc", 3020, kEither)                                         \
   X(cuMemFree_v2, "cuMemFree", 3020, kEither)                                           \
@@ -75,7 +76,7 @@ struct EntryInfo {
 const EntryInfo &entry_info(Entry entry);
 inline bool is_runtime(Entry entry) { return entry >= Entry::k_cudaMalloc; }
 
-// Entry::kCount when there is none.
+// Entry::kCount: there is none.
 Entry find_symbol(const char *symbol);
 Entry find_name(const char *name, int version, bool per_thread);
 bool is_hook(const void *address);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that take the place of CUDA's. Each either does the work by gmm or calls the real one with what it was given.
+// The hooks: functions that replace CUDA's. Each lets gmm do the work, or calls the real function with the same
+// arguments.
 #ifndef GMM_PRELOAD_HOOKS_H
 #define GMM_PRELOAD_HOOKS_H
 

@@ -34,7 +34,7 @@ Tables tables_of(const dl_phdr_info *object) {
   for (uint32_t i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr) &part = object->dlpi_phdr[i];
     if (part.p_type != PT_DYNAMIC) continue;
-    // The GNU linker writes the addresses of the entries in place, others leave offsets.
+    // The GNU linker writes addresses into these entries, and others write offsets.
     const auto at = [&](ElfW(Addr) address) {
       return address < object->dlpi_addr ? address + object->dlpi_addr : address;
     };
@@ -64,7 +64,7 @@ void *symbol_of(const dl_phdr_info *object, const char *name) {
     if ((entry | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && (symbol.st_info & 15) == STT_FUNC &&
         std::strcmp(tables.strings + symbol.st_name, name) == 0)
       return reinterpret_cast<void *>(object->dlpi_addr + symbol.st_value);
-    if ((entry & 1) != 0) return nullptr;  // the chain's last
+    if ((entry & 1) != 0) return nullptr;  // the last entry of the chain
   }
 }
 
@@ -73,7 +73,7 @@ struct Wanted {
   void *found;
 };
 
-// The C library, or what held dlsym before glibc 2.34.
+// Looks in the C library, or in the library that held dlsym before glibc 2.34.
 int look_in(dl_phdr_info *object, size_t, void *user) {
   auto *wanted = static_cast<Wanted *>(user);
   const char *file = file_name(object->dlpi_name);

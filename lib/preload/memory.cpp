@@ -14,8 +14,8 @@ namespace gmm::preload {
 namespace {
 
 // --- How a block was allocated -----------------------------------------------------------------------------------
-// A byte for each 2 MiB of addresses, as no two heaps share one: whether the heap is ordered by streams. 64 MiB of addresses, of which what is touched
-// takes memory.
+// A byte for each 2 MiB of addresses, which always belong to one heap: whether that heap is ordered by streams. The
+// table takes 64 MiB of addresses, and memory only for pages that were touched.
 constexpr uint32_t kPageShift = 21;
 constexpr uint32_t kAddressBits = 47;
 constinit std::atomic<std::atomic<uint8_t> *> g_pages{nullptr};
@@ -47,7 +47,7 @@ void mark(const void *memory, bool ordered) {
   if (table[page].load(std::memory_order_relaxed) != ordered) table[page].store(ordered, std::memory_order_relaxed);
 }
 
-// In doubt it is not: the free waits then.
+// Unknown memory counts as not ordered, so its free waits.
 bool is_ordered(const void *memory) {
   const uintptr_t page = reinterpret_cast<uintptr_t>(memory) >> kPageShift;
   std::atomic<uint8_t> *table = g_pages.load(std::memory_order_acquire);
@@ -56,8 +56,8 @@ bool is_ordered(const void *memory) {
 }
 
 // --- Waiting for a device --------------------------------------------------------------------------------------
-// While a stream is captured, other threads may free, and a thread in the relaxed mode too; waiting for the device would spoil the
-// capture. Such memory is freed later, when it may be waited for.
+// While a stream is captured, other threads may free, and a thread in the relaxed mode too. A wait for the device would
+// spoil the capture. Such memory is freed when a wait is allowed again.
 struct Postponed {
   void *memory;
   Postponed *next;
@@ -110,7 +110,7 @@ gmm_pointer_info ask(gmm_context *owner, const void *memory) {
   gmm_pointer_info info = {};
   info.struct_size = sizeof info;
   if (gmm_query(owner, memory, &info) < 0)
-    info.state = GMM_STATE_UNKNOWN;  // a child after fork: the real function says it
+    info.state = GMM_STATE_UNKNOWN;  // in a child after fork() the real function reports it
   return info;
 }
 
@@ -122,7 +122,7 @@ void free_postponed(gmm_context *owner, const Driver &entries) {
     const gmm_pointer_info info = ask(owner, list->memory);
     const Code waited = wait_for(entries, info.device);
     const Code freed = waited == kSuccess ? free_now(owner, list->memory, nullptr) : waited;
-    if (freed == kSuccess || freed == kInvalidValue) {  // freed twice by the program: the first time counts
+    if (freed == kSuccess || freed == kInvalidValue) {  // freed twice by the program: the first free counts
       std::free(list);
     } else {
       postpone(list, list);
@@ -131,7 +131,7 @@ void free_postponed(gmm_context *owner, const Driver &entries) {
   }
 }
 
-// Ours, at its start, and of the kind that the function frees.
+// The memory must be gmm's, the address its start, and its kind one that the function frees.
 Outcome check_free(const gmm_pointer_info &info, const void *memory, Free kind) {
   if (info.state != GMM_STATE_ACTIVE && info.state != GMM_STATE_PAUSED && info.state != GMM_STATE_PARTLY_PAUSED &&
       info.state != GMM_STATE_FREE)
@@ -139,14 +139,14 @@ Outcome check_free(const gmm_pointer_info &info, const void *memory, Free kind) 
   const bool host = info.kind == GMM_KIND_HOST;
   if (info.state != GMM_STATE_FREE && info.base == memory && host == (kind == Free::kHost)) return {true, kSuccess};
   say("%p cannot be freed by this function: %s.", memory,
-      info.state == GMM_STATE_FREE ? "it was freed before"
-      : info.base != memory        ? "it is inside a block"
+      info.state == GMM_STATE_FREE ? "its block was freed"
+      : info.base != memory        ? "the address lies inside a block"
                                    : "it is memory of another kind");
   return {true, kInvalidValue};
 }
 
 Outcome fail(gmm_result result, const char *what) {
-  // A child after fork can do nothing with gmm, and little with CUDA, which says so itself.
+  // A child after fork() can use neither gmm nor CUDA, and CUDA reports that itself.
   if (result == GMM_ERROR_FORKED) return kReal;
   say_gmm(result, what);
   return {true, code_of(result)};
@@ -232,7 +232,7 @@ Outcome free_ordered(void *memory, Stream stream) {
   const Outcome outcome = check_free(ask(owner, memory), memory, Free::kDevice);
   if (!outcome.done || outcome.code != kSuccess) return outcome;
   if (!is_ordered(memory)) {
-    // Only what no stream uses may go back to the heap that it is from.
+    // Only memory that no stream uses may return to its heap.
     const Driver *entries = context_is_cuda() ? driver() : nullptr;
     if (entries != nullptr)
       if (Code code = entries->cuStreamSynchronize(stream); code != kSuccess) return {true, code};
@@ -245,7 +245,7 @@ void forget_stream(Stream stream) {
   capture_gone(stream);
   if (!g_ordered_used.load(std::memory_order_relaxed) || t_thread.depth != 0) return;
   Inside inside;
-  // A stream that is lost or being captured cannot be waited for: the real function says what it thinks of it.
+  // A wait for a lost or captured stream is impossible. The real function reports it.
   const gmm_result result =
       gmm_stream_forget(g_context.load(std::memory_order_acquire), static_cast<gmm_stream>(stream));
   if (result < 0) say_gmm(result, "stream");

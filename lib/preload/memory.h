@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an allocation or free of the program comes to: done by gmm, with the number that CUDA would answer, or the real function's.
+// Allocations and frees of the program: gmm does them and returns CUDA's result, or the real function does.
 #ifndef GMM_PRELOAD_MEMORY_H
 #define GMM_PRELOAD_MEMORY_H
 
@@ -18,25 +18,25 @@ struct Outcome {
 };
 inline constexpr Outcome kReal = {false, kSuccess};
 
-// The label for an allocation by these calls; NULL: it is the real function's. The first question of every hook.
+// Returns the label of an allocation through these calls. NULL: the real function does it. Every hook asks this first.
 Label *wanted(Route route);
 
-// Memory of a device; `device` as the program's current one.
+// Allocates memory of a device, which is the program's current one.
 Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream stream, void **out);
 
 enum class Free { kDevice, kHost };
-// Waits until the device is done with the memory, as cudaFree does.
+// Frees memory after the device is done with it, as cudaFree does.
 Outcome free_idle(void *memory, Free kind);
-// In the order of the stream.
+// Frees memory in the order of the stream.
 Outcome free_ordered(void *memory, Stream stream);
-// A stream that the program is about to destroy.
+// The program is about to destroy the stream.
 void forget_stream(Stream stream);
 
-// The device of the thread's current driver context, or of the stream's.
+// Returns the device of the thread's current driver context, or of the stream's.
 Code current_device(int *out);
 Code stream_device(Stream stream, int *out);
 
-// set_memory_margin_bytes()
+// The value of set_memory_margin_bytes().
 inline constinit std::atomic<uint64_t> g_margin{0};
 
 }  // namespace gmm::preload

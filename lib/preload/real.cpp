@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char *kDriverLibrary = "libcuda.so.1";
 
-// A library that is loaded already, by its name or, for one of several versions, by the beginning of its file's name.
+// Opens a library that is already loaded, by its name, or by the beginning of its file's name if it has several
+// versions.
 void *loaded(const char *name, const char *stem) {
   void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
   char path[4096];
@@ -22,20 +23,21 @@ void *loaded(const char *name, const char *stem) {
 }
 
 const char *driver_file() {
-  const char *path = std::getenv("GMM_CUDA_DRIVER");  // the same that gmm opens
+  const char *path = std::getenv("GMM_CUDA_DRIVER");  // the same variable as in gmm
   return path != nullptr && path[0] != '\0' ? path : kDriverLibrary;
 }
 
-// Answers for a function that is nowhere. With fewer parameters than any of them, which the calling conventions allow.
+// Answers for a function that does not exist. It has fewer parameters than any of them, which the calling conventions
+// allow.
 Code not_found() { return kNotFound; }
 
 constinit Driver g_driver_entries = {};
-constinit std::atomic<int> g_driver_state{0};  // 1: there, -1: not
+constinit std::atomic<int> g_driver_state{0};  // 1: loaded, -1: missing
 constinit pthread_mutex_t g_driver_mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit std::atomic<GetDeviceFn *> g_get_device{nullptr};
 
 bool open_driver() {
-  void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);  // never closed, as gmm's
+  void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);  // it stays open, as gmm's does
   if (library == nullptr) return false;
   bool complete = true;
   const auto take = [&](auto *slot, const char *name) {
@@ -65,7 +67,7 @@ void *find_loaded_real(Entry entry) {
   auto &slot = g_real[static_cast<uint32_t>(entry)];
   if (void *known = slot.load(std::memory_order_acquire); known != nullptr) return known;
   const EntryInfo &info = entry_info(entry);
-  void *address = system_dlsym()(RTLD_NEXT, info.symbol);  // what the program would have found without us
+  void *address = system_dlsym()(RTLD_NEXT, info.symbol);  // what the program would find without this library
   if (address == nullptr) {
     void *library = is_runtime(entry) ? loaded("libcudart.so", "libcudart.so") : loaded(driver_file(), "libcuda.so");
     if (library != nullptr) address = system_dlsym()(library, info.symbol);

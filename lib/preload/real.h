@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real functions behind the hooks, and what the library itself asks of the driver.
+// The real functions behind the hooks, and the driver functions that the library itself uses.
 #ifndef GMM_PRELOAD_REAL_H
 #define GMM_PRELOAD_REAL_H
 
@@ -12,15 +12,15 @@ namespace gmm::preload {
 
 inline constinit std::atomic<void *> g_real[kEntryCount] = {};
 
-// Looks the function up behind this library, then in the CUDA library that is loaded; the driver's also in libcuda.so.1. NULL when
-// there is none.
+// Finds the function behind this library, then in the loaded CUDA library. For the driver it also opens libcuda.so.1.
+// NULL: there is none.
 void *find_real(Entry entry);
-// The same among what is loaded already.
+// The same as find_real(), in loaded libraries only.
 void *find_loaded_real(Entry entry);
-// The one that the program was given: the first that is known stays.
+// Records the function that the program was given. The first one stays.
 void remember_real(Entry entry, void *address);
 
-// For a call: a function that answers kNotFound when there is none.
+// For a call: returns a function that answers kNotFound if there is none.
 void *find_callable(Entry entry);
 
 template <class Function>
@@ -29,7 +29,7 @@ Function *real(Entry entry) {
   if (__builtin_expect(known == nullptr, 0)) known = find_callable(entry);
   return reinterpret_cast<Function *>(known);
 }
-// The real function of the same name and type as the hook.
+// The real function with the name and type of the hook.
 #define GMM_PRELOAD_REAL(symbol) (::gmm::preload::real<decltype(::symbol)>(::gmm::preload::Entry::k_##symbol))
 
 struct Context;  // CUctx_st
@@ -48,10 +48,10 @@ struct Driver {
   Code (*cuStreamSynchronize)(Stream);
   Code (*cuThreadExchangeStreamCaptureMode)(int *);
 };
-// NULL when there is no driver, or one that lacks something of it.
+// NULL: there is no driver, or it lacks one of these functions.
 const Driver *driver();
 
-// The runtime's question for the current device; NULL without a shared runtime.
+// The runtime's function for the current device. NULL: there is no shared runtime.
 using GetDeviceFn = Code(int *);
 GetDeviceFn *runtime_get_device();
 

@@ -12,12 +12,12 @@ namespace gmm::preload {
 namespace {
 
 constexpr const char *kStartName = "default";
-constexpr uint64_t kLongestName = 48;  // of a tag of gmm, before what says the contents
+constexpr uint64_t kLongestName = 48;  // of a tag's name, before the suffix of its contents
 
 constinit std::atomic<Label *> g_labels{nullptr};
 constinit pthread_mutex_t g_label_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// The region of threads that are in none: that of the thread which entered last, until it leaves.
+// The region of threads that are in none: that of the last thread that entered one, until it leaves.
 constinit std::atomic<Label *> g_process_region{nullptr};
 constinit pthread_mutex_t g_region_mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit const ThreadState *g_region_owner = nullptr;
@@ -67,7 +67,7 @@ Label *label_of(const char *name, gmm_contents contents) {
       g_labels.store(label, std::memory_order_release);
     } else {
       std::free(copy);
-      say("No host memory for the tag \"%.63s\".", name);
+      say("The host has no memory for the tag \"%.63s\".", name);
     }
   }
   pthread_mutex_unlock(&g_label_mutex);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: which allocations of which threads are taken, and the label, a name and what becomes of the contents, that they go under.
+// Regions: which threads' allocations gmm takes, and their label. A label is a name and what a pause does with the
+// contents.
 #ifndef GMM_PRELOAD_REGION_H
 #define GMM_PRELOAD_REGION_H
 
@@ -14,30 +15,30 @@ namespace gmm::preload {
 
 struct HeapEntry;
 
-// A name and a kind of contents: a tag of gmm. Made once, never freed.
+// A label, which is a tag of gmm. It is created once and never freed.
 struct Label {
   char *name;
   gmm_contents contents;
-  std::atomic<gmm_tag> tag;        // 0: not made yet
-  std::atomic<HeapEntry *> heaps;  // heap_table.h
+  std::atomic<gmm_tag> tag;        // 0: not created yet
+  std::atomic<HeapEntry *> heaps;  // context.cpp keeps them
   Label *next;
 };
 
-// All labels so far, newest first.
+// All labels so far, the newest first.
 Label *labels();
-// Finds or makes one; NULL with a message when there is no memory.
+// Finds or creates a label. NULL: there is no memory, with a message.
 Label *label_of(const char *name, gmm_contents contents);
-// "NAME", "NAME#host" or "NAME#file", shortened where a tag's name must be.
+// Writes "NAME", "NAME#host" or "NAME#file", shortened to the length of a tag's name.
 void tag_name(const char *name, gmm_contents contents, char out[64]);
 
-// False, and everything else here may be left out, while no region was ever entered.
+// While this is false, no region was ever entered, and callers skip the rest.
 inline constinit std::atomic<bool> g_regions{false};
-// The label that the calling thread's allocations go under; NULL: it is in no region.
+// The label of the calling thread's allocations. NULL: the thread is in no region.
 Label *current_region();
 
-// The thread's own settings, as they are or as threads start.
+// The thread's own settings. At first they are those with which threads start.
 ThreadState &region_settings();
-// After a change of them.
+// The caller has changed the thread's settings.
 void region_changed();
 
 }  // namespace gmm::preload

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's functions, of a shared libcudart.
+// The hooks of a shared libcudart.
 //
-// cudaGetLastError() belongs to the runtime. So a failure of gmm is made the runtime's: its own function is called, and what that calls in
-// the driver, which comes by driver_hooks.cpp, answers the number. The runtime then notes it as it notes every failure.
+// cudaGetLastError() belongs to the runtime, so a failure of gmm must become the runtime's. The hook calls the real
+// function, and the driver calls that it makes (driver_hooks.cpp) answer with the failure. The runtime then records it
+// as any failure.
 #include "preload/context.h"
 #include "preload/hooks.h"
 #include "preload/memory.h"
@@ -14,8 +15,9 @@ namespace {
 
 constexpr size_t kImpossible = SIZE_MAX / 2;
 
-// Calls the real function with the driver failing. A runtime that found the driver's functions before there was a hook for them succeeds
-// all the same: `undo` takes that back, and for want of memory it is asked for more than there can be.
+// Calls the real function while the driver's functions fail. A runtime that found the driver's functions before they
+// had hooks succeeds in spite of that: then `undo` reverts the call, and if memory was short, the call requests more
+// than any device has.
 template <class Call, class Undo>
 Code fail_in_runtime(Code code, size_t size, Call call, Undo undo) {
   Inside inside;
@@ -28,7 +30,8 @@ Code fail_in_runtime(Code code, size_t size, Call call, Undo undo) {
   return answer != kSuccess ? answer : code;
 }
 
-// The device that the runtime would allocate on. The first call of a thread starts the device and makes its context current, as any
+// The device on which the runtime would allocate. The first call of a thread starts the device and makes its context
+// current, as any function of the runtime does. cudaFree(NULL) does nothing else.
 // function of the runtime does: cudaFree(NULL) does nothing else.
 Code runtime_device(int *out) {
   Inside inside;
@@ -44,7 +47,7 @@ Outcome take(Route route, Stream stream, uint64_t size, void **out) {
   Label *label = wanted(route);
   if (__builtin_expect(label == nullptr, 1) || out == nullptr || size == 0) return kReal;
   int device = 0;
-  if (runtime_device(&device) != kSuccess) return kReal;  // fails again, with its own answer
+  if (runtime_device(&device) != kSuccess) return kReal;  // the real function fails again, with its own answer
   if (route == Route::kAsync && stream_device(stream, &device) != kSuccess) return kReal;
   if (context(false) == nullptr || !context_is_cuda()) return kReal;
   return allocate(label, route, device, size, stream, out);
@@ -53,7 +56,7 @@ Outcome take(Route route, Stream stream, uint64_t size, void **out) {
 template <class Call, class Undo>
 Code answer_of(const Outcome &outcome, size_t size, Call call, Undo undo) {
   if (!outcome.done) {
-    Inside inside;  // the driver's hooks need not ask again
+    Inside inside;  // the driver's hooks need not check again
     return call(size);
   }
   return outcome.code == kSuccess ? kSuccess : fail_in_runtime(outcome.code, size, call, undo);

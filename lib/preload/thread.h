@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library knows of a thread.
+// The library's state of a thread.
 #ifndef GMM_PRELOAD_THREAD_H
 #define GMM_PRELOAD_THREAD_H
 
@@ -12,11 +12,11 @@ namespace gmm::preload {
 struct Label;
 
 struct ThreadState {
-  uint32_t depth;  // above 0: inside gmm or a real function; every hook calls the real one
-  Code inject;     // what the driver's functions answer meanwhile, so that the runtime fails of its own accord
-  // The region (region.h).
-  bool configured;  // what follows was set once
-  bool own;         // it differs from how threads start
+  uint32_t depth;  // above 0: the thread is inside gmm or a real function, so every hook calls the real one
+  Code inject;     // meanwhile the driver's functions answer this, so that the runtime itself fails
+  // The region's settings (region.h).
+  bool configured;  // the following fields are set
+  bool own;         // the settings differ from those with which threads start
   bool interesting;
   bool cpu_backup;
   bool disk_backup;
@@ -27,7 +27,7 @@ struct ThreadState {
 };
 inline constinit thread_local ThreadState t_thread = {};
 
-// The hooks of this thread call the real functions while it lives.
+// While it lives, the hooks of this thread call the real functions.
 class Inside {
  public:
   Inside() { ++t_thread.depth; }
@@ -38,7 +38,7 @@ class Inside {
 
 // Sets the thread's message.
 [[gnu::format(printf, 1, 2)]] void say(const char *format, ...);
-// The message of gmm's last failure, as this library's.
+// Makes the message of gmm's last failure this library's.
 void say_gmm(gmm_result result, const char *what);
 
 // The number that a CUDA program expects for a failure of gmm.

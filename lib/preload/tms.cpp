@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch_memory_saver's functions. No failure ends the process: see preload.h.
+// The functions of torch_memory_saver. No failure ends the process: see preload.h.
 #include <cstring>
 
 #include "preload/backup_settings.h"
@@ -11,14 +11,14 @@ using namespace gmm::preload;
 
 namespace {
 
-constinit std::atomic<int> g_retain{-1};  // -1: as the environment says
+constinit std::atomic<int> g_retain{-1};  // -1: the environment decides
 
 using Change = gmm_result (*)(gmm_context *, const gmm_pause_desc *, uint64_t *);
 
-// All tags of a name: one for each kind of contents that its regions had.
+// Finds all tags of a name: one for each kind of contents of its regions.
 int change(Change operation, const char *what, const char *name) {
   gmm_context *owner = g_context.load(std::memory_order_acquire);
-  if (owner == nullptr) return 0;  // nothing was allocated
+  if (owner == nullptr) return 0;  // nothing was allocated yet
   Inside inside;
   gmm_tag tags[GMM_CONTENTS_FILE + 1];
   gmm_pause_desc desc = {};
@@ -28,7 +28,7 @@ int change(Change operation, const char *what, const char *name) {
     const gmm_tag tag = label->tag.load(std::memory_order_acquire);
     if (tag != 0 && std::strcmp(label->name, name) == 0) tags[desc.tag_count++] = tag;
   }
-  if (!all && desc.tag_count == 0) return 0;  // an unknown tag, or one without memory
+  if (!all && desc.tag_count == 0) return 0;  // the tag is unknown, or has no memory
   desc.tags = all ? nullptr : tags;
   const gmm_result result = operation(owner, &desc, nullptr);
   if (result >= 0) return 0;
@@ -46,10 +46,10 @@ void tms_set_interesting_region(bool interesting) GMM_NOEXCEPT {
 bool tms_get_interesting_region(void) GMM_NOEXCEPT { return region_settings().interesting; }
 
 void tms_set_current_tag(const char *tag) GMM_NOEXCEPT {
-  // The name of a label lives for ever.
+  // The name of a label is never freed.
   const Label *label = tag != nullptr && tag[0] != '\0' ? label_of(tag, GMM_CONTENTS_DROP) : nullptr;
   if (label == nullptr) {
-    if (tag == nullptr || tag[0] == '\0') say("A region's tag needs a name.");
+    if (tag == nullptr || tag[0] == '\0') say("The tag of a region is empty; pass a name.");
     return;
   }
   region_settings().name = label->name;
@@ -75,7 +75,8 @@ bool tms_get_enable_disk_backup(void) GMM_NOEXCEPT { return region_settings().di
 void tms_set_cpu_backup_backend(const char *backend) GMM_NOEXCEPT {
   const bool pageable = backend != nullptr && std::strcmp(backend, "mmap") == 0;
   if (!pageable && (backend == nullptr || std::strcmp(backend, "pinned") != 0)) {
-    say("The backend of a backup is \"mmap\" or \"pinned\", not \"%.63s\".", backend != nullptr ? backend : "");
+    say("The backend \"%.63s\" of a backup is unknown; pass \"mmap\" or \"pinned\".",
+        backend != nullptr ? backend : "");
     return;
   }
   region_settings().pageable = pageable;
@@ -85,11 +86,11 @@ const char *tms_get_cpu_backup_backend(void) GMM_NOEXCEPT { return region_settin
 
 void tms_set_disk_backup_dir(const char *directory) GMM_NOEXCEPT {
   if (directory == nullptr || directory[0] == '\0') {
-    say("The folder for backups needs a name.");
+    say("The name of the directory for backups is empty; pass one.");
     return;
   }
   Inside inside;
-  (void)set_backup_directory(g_context.load(std::memory_order_acquire), directory);  // its message is kept
+  (void)set_backup_directory(g_context.load(std::memory_order_acquire), directory);  // its message stays
 }
 
 void tms_set_retain_cpu_backup(bool retain) GMM_NOEXCEPT { g_retain.store(retain, std::memory_order_relaxed); }
@@ -108,13 +109,13 @@ int tms_resume(const char *tag) GMM_NOEXCEPT { return change(gmm_resume, "resume
 uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT {
   gmm_context *owner = g_context.load(std::memory_order_acquire);
   if (owner == nullptr) {
-    say("%p: nothing was allocated by gmm yet.", static_cast<const void *>(memory));
+    say("%p: gmm has allocated nothing yet; pass memory of a region.", static_cast<const void *>(memory));
     return nullptr;
   }
   Inside inside;
   const void *kept = nullptr;
   const gmm_result result = gmm_backup_map(owner, memory, size, &kept);
   if (result < 0) say_gmm(result, "backup");
-  // To read: the type is torch_memory_saver's.
+  // The contents are read-only. torch_memory_saver's type is not const.
   return const_cast<uint8_t *>(static_cast<const uint8_t *>(kept));
 }

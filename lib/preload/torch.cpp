@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocators for PyTorch's CUDAPluggableAllocator, and torch_memory_saver's.
+// Allocators for PyTorch's CUDAPluggableAllocator, and those of torch_memory_saver.
 #include <new>
 
 #include "preload/context.h"
@@ -12,16 +12,16 @@ namespace {
 
 void *take(Route route, ssize_t size, int device, Stream stream) {
   if (size < 0) {
-    say("An allocation of %lld bytes was asked for.", static_cast<long long>(size));
+    say("The size %lld of an allocation is negative; pass a size in bytes.", static_cast<long long>(size));
     return nullptr;
   }
-  if (size == 0) return nullptr;  // as cudaMalloc
+  if (size == 0) return nullptr;  // as cudaMalloc does
   Label *label = current_region();
   if (label == nullptr) label = label_of(config().tag, config().contents);
   if (label == nullptr || context(true) == nullptr) return nullptr;
   void *memory = nullptr;
   const Outcome outcome = allocate(label, route, device, static_cast<uint64_t>(size), stream, &memory);
-  if (!outcome.done) say("This process was forked from one that uses CUDA: start it by exec or spawn.");
+  if (!outcome.done) say("This process was forked from one that uses CUDA; start it by exec or spawn.");
   return memory;
 }
 
@@ -32,7 +32,8 @@ void *gmm_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_
 }
 
 void gmm_torch_free(void *memory, ssize_t, int, gmm_preload_stream stream) GMM_NOEXCEPT {
-  if (memory != nullptr && !free_ordered(memory, stream).done) say("%p was not allocated here.", memory);
+  if (memory != nullptr && !free_ordered(memory, stream).done)
+    say("%p was not allocated by this library; free it by the function of its own library.", memory);
 }
 
 void gmm_torch_record_stream(void *memory, gmm_preload_stream stream) GMM_NOEXCEPT {
@@ -47,5 +48,6 @@ void *tms_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_
 }
 
 void tms_torch_free(void *memory, ssize_t, int, gmm_preload_stream) GMM_NOEXCEPT {
-  if (memory != nullptr && !free_idle(memory, Free::kDevice).done) say("%p was not allocated here.", memory);
+  if (memory != nullptr && !free_idle(memory, Free::kDevice).done)
+    say("%p was not allocated by this library; free it by the function of its own library.", memory);
 }

@@ -36,6 +36,31 @@ static void contents_are_kept(gmm_contents contents) {
 static void contents_are_kept_in_host_memory(void) { contents_are_kept(GMM_CONTENTS_HOST); }
 static void contents_are_kept_in_a_file(void) { contents_are_kept(GMM_CONTENTS_FILE); }
 
+static void zeros_take_no_memory(void) {
+  gmm_tag tag = make_tag("zeros", GMM_CONTENTS_HOST);
+  char *block = ALLOC_TAG(12 * MIB, tag);
+  REQUIRE(block != NULL);
+  OK(gmm_fill(context, block, 0, 12 * MIB, GMM_STREAM_DEFAULT));
+  write_pattern(block + 5 * MIB, 4096, 3, GMM_STREAM_DEFAULT);
+  OK(gmm_pause(context, NULL, NULL));
+  gmm_pause_info info = pause_info(tag);
+  CHECK(info.backup_zero_bytes >= 4 * MIB);
+  CHECK(info.backup_host_bytes > 0 && info.backup_host_bytes <= 8 * MIB);
+  uint8_t read = 1;
+  OK(gmm_backup_read(context, block + 11 * MIB, 1, &read));
+  CHECK_EQUAL(read, 0);
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(block + 5 * MIB, 4096, 3);
+  static uint8_t back[MIB], zeros[MIB];
+  for (uint64_t at = 0; at < 12 * MIB; at += MIB) {
+    if (at == 5 * MIB) continue;
+    OK(gmm_copy(context, back, block + at, MIB, GMM_STREAM_DEFAULT));
+    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+    CHECK_MESSAGE(memcmp(back, zeros, MIB) == 0, "not zero in the MiB at %llu", (unsigned long long)at);
+  }
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 static void the_backup_file_has_no_name(void) {
   char directory[] = "/tmp/gmm-backup-XXXXXX";
   REQUIRE(mkdtemp(directory) != NULL);
@@ -125,6 +150,7 @@ int main(void) {
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(contents_are_kept_in_host_memory, vmm);
   KINDS(contents_are_kept_in_a_file, vmm);
+  KINDS(zeros_take_no_memory, vmm);
   KINDS(the_backup_file_has_no_name, vmm);
   KINDS(queued_work_is_in_the_backup, vmm);
   KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);

@@ -409,95 +409,6 @@ def test_fake_cuda(folder):
               "torch_memory_saver is said to be missing", [*got[1:]])
 
 
-def test_figures(folder):
-    """The judgement over rows whose figures are known."""
-    def row(subject, size, **more):
-        return dict({"run": "small", "bench": "pair", "subject": subject, "backend": "host", "device": "Host",
-                     "kind": "vmm", "size": size, "threads": 1, "trace": None,
-                     "ns": 10.0, "least_ns": 9.0, "gbps": None, "reserved_over_requested": None, "handles": 0,
-                     "mode": "local", "over": {}}, **more)
-
-    about = {"backend": "host", "device": "Host", "machine": "m", "date": "d", "quick": False,
-             "commands": {"small": "gmm-bench pair"}, "warnings": ["warning: w"]}
-    rows = [row("gmm", 512, over={"mimalloc-1k": 1.5}), row("gmm", 4096, over={"mimalloc-1k": 3.25}),
-            row("gmm-heap", 512, over={"mimalloc-1k": 1.75}),
-            row("mimalloc", 512, over={"mimalloc-1k": 99.0})]
-    path, readme = folder / "known.json", folder / "README.md"
-
-    def figures(part, device="Host"):
-        path.write_text("\n".join(json.dumps(line) for line in [dict(about, device=device), *rows]))
-        return subprocess.run([sys.executable, ROOT / "tests/bench/figures.py", part, path, "--readme", readme],
-                              capture_output=True, text=True, check=False)
-
-    lines = [line for line in figures("show").stdout.splitlines() if line.startswith("| pair, 512 B to 1 MiB")]
-    tap.check(len(lines) == 1 and "| 3.25 (vmm, 4 KiB) **missed** | 1.75 (vmm, 512 B) |" in lines[0],
-              "the worst row of gmm is held against the goal", lines)
-    unmeasured = "| replay of gpt_train, VMM: peak reserved/requested | at most 1.03 | not measured |"
-    tap.check(unmeasured in figures("show").stdout, "what was not measured is said")
-    readme.write_text("before\n<!-- figures: host -->\nold\n<!-- end of figures: host -->\nafter\n")
-    done = figures("write")
-    text = readme.read_text()
-    tap.check(done.returncode == 0 and text.startswith("before\n") and text.endswith("after\n") and "old" not in text
-              and "- warning: w" in text,
-              "the tables are put between the marks", [*text.splitlines(), done.stderr])
-    done = figures("write", "Fake CUDA device for tests")
-    tap.check(done.returncode == 1 and "no figures" in done.stderr and readme.read_text() == text,
-              "rows of the fake driver are no figures", [done.stderr])
-    rows.append(dict(row("gmm", 2 << 20, handles=9, first_handles=99, over={}), run="pause-small", bench="pause",
-                     operation="pause", blocks=1000, first_ns=None, setting=""))
-    about["commands"]["pause-small"] = "gmm-bench pause"
-    lines = [line for line in figures("show").stdout.splitlines() if line.startswith("| 1,000 x 2 MiB dropped: calls")]
-    tap.check(lines
-              == ["| 1,000 x 2 MiB dropped: calls of a pause, also the first | at most 100 | 99 (pause, 1000 blocks, 2 "
-                  "MiB) | - | `pause-small` |"], "a figure of pause", lines)
-    del rows[:-1], about["commands"]["small"]
-    about["date"] = "later"
-    newer, merged = folder / "newer.json", folder / "merged.json"
-    before = path.read_text()
-    figures("show")
-    path.rename(newer)
-    path.write_text(before.replace('"first_handles": 99', '"first_handles": 1'))
-    done = subprocess.run([sys.executable, ROOT / "tests/bench/figures.py", "merge", path, newer, "-o", merged],
-                          capture_output=True, text=True, check=False)
-    lines = [json.loads(line) for line in merged.read_text().splitlines()] if done.returncode == 0 else []
-    tap.check(done.returncode == 0 and lines[0]["older"] == {"d, m": ["small"]}
-              and [line["run"] for line in lines[1:]] == ["small"] * 4 + ["pause-small"] and
-              lines[-1]["first_handles"] == 99 and list(lines[0]["commands"]) == ["small", "pause-small"],
-              "of two runs the newer rows count, and the older ones are told",
-              [done.stderr, *map(str, lines)])
-    readme.write_text("no marks\n")
-    done = figures("write")
-    tap.check(done.returncode == 1 and "has no marks" in done.stderr, "a README without the marks is left alone",
-              [done.stderr])
-
-
-def test_picture(folder):
-    script = ROOT / "tests/bench/plot.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
-    if done.returncode == 3:
-        tap.skip("the picture", "matplotlib is not installed")
-        return
-    rows = bench("pair", "--backend", "host", "--size", "1K,4K", "--threads", "1,2", "--kind", "vmm", "--json",
-                 *SHORT)[1]
-    (folder / "rows.json").write_text(rows)
-    done = subprocess.run([sys.executable, script, folder / "rows.json", "-o", folder / "picture.svg"],
-                          capture_output=True, text=True, check=False)
-    picture = folder / "picture.svg"
-    tap.check(done.returncode == 0 and picture.exists() and "<svg" in picture.read_text(), "the picture is drawn",
-              done.stderr.splitlines())
-    (folder / "rows.json").write_text(rows + bench("pause", "--backend", "host", "--json", *PAUSE)[1]
-                                      + bench("pause", "--backend", "host", "--contents", "host", "--json", *PAUSE)[1])
-    done = subprocess.run([sys.executable, script, "--bench", "pause", folder / "rows.json", "-o",
-                           folder / "pause.svg"], capture_output=True, text=True, check=False)
-    picture = folder / "pause.svg"
-    tap.check(done.returncode == 0 and picture.exists() and picture.read_text().count("one_handle") > 0,
-              "the picture of pauses is drawn", done.stderr.splitlines())
-    (folder / "none.json").write_text("")
-    done = subprocess.run([sys.executable, script, folder / "none.json", "-o", folder / "none.svg"],
-                          capture_output=True, text=True, check=False)
-    tap.check(done.returncode == 1 and "no rows" in done.stderr, "no picture of nothing", done.stderr.splitlines())
-
-
 def main():
     test_words()
     test_pair()
@@ -509,8 +420,6 @@ def main():
         test_pause_calls("host")
         test_ipc("host")
         test_pause_peers(pathlib.Path(folder))
-        test_figures(pathlib.Path(folder))
-        test_picture(pathlib.Path(folder))
         test_fake_cuda(pathlib.Path(folder))
     tap.finish()
 

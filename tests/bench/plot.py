@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws rows of `gmm-bench pair --json`: the price of a pair over sizes, and pairs a second over threads, gmm beside
-its peers; or with --bench pause those of `gmm-bench pause --json`: a bar for each subject's pause and resume, a panel
-for each run.
+"""Draws the rows of a benchmark as a picture, gmm beside its peers.
 
 Usage: plot.py ROWS.json... -o PICTURE.svg [--bench pair|pause] [--kind vmm] [--size 1024] [--title TEXT]
        plot.py --check      exit code 3 when matplotlib is missing (Debian: python3-matplotlib; PyPI: matplotlib)
 
-Reads the rows as they are: one object a line. Of several rows of the same subject, kind, size and threads the last one
-counts.
+pair: the price of a pair over sizes, and the pairs a second over threads.
+pause: a bar for each subject's pause and resume, a panel for each run.
+
+Rows are one object a line, as `gmm-bench --json` prints them. Where two rows have the same subject, kind, size and
+threads, the last one counts. A picture names the rows that it shows by `identifier()`, so a test finds a stale one.
 """
 
 import argparse
+import hashlib
 import json
 import pathlib
+import re
 import sys
 
 try:
@@ -25,16 +28,15 @@ except ImportError:
 
 # Told apart by colour and by mark, also without colour vision and in print.
 STYLES = {
-    "gmm": ("#c1272d", "o", "-"), "gmm-heap": ("#c1272d", "s", "--"), "malloc": ("#6e6e6e", "v", "-"),
-    "mimalloc": ("#0072b2", "^", "-"), "jemalloc": ("#56b4e9", "D", "-"), "cudaMalloc": ("#4d4d4d", "X", "-"),
-    "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"),
-    "pytorch-expandable": ("#e69f00", ">", "--"),
-    "cupy": ("#cc79a7", "h", "-"), "rmm-pool": ("#7a5195", "p", "-"), "rmm-arena": ("#7a5195", "*", "--"),
-    "gmm-prepared": ("#e0736f", "s", "--"), "raw_best": ("#4d4d4d", "X", "-"), "one_handle": ("#0072b2", "^", "-"),
-    "torch_memory_saver": ("#e69f00", "<", "-"), "torch_memory_saver-retain": ("#e69f00", ">", "--"),
-    "pinned_memcpy": ("#4d4d4d", "X", "-"),
+    "gmm": ("#c1272d", "o", "-"), "gmm-heap": ("#c1272d", "s", "--"), "gmm-prepared": ("#e0736f", "s", "--"),
+    "malloc": ("#6e6e6e", "v", "-"), "mimalloc": ("#0072b2", "^", "-"), "jemalloc": ("#56b4e9", "D", "-"),
+    "cudaMalloc": ("#4d4d4d", "X", "-"), "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"),
+    "pytorch-expandable": ("#e69f00", ">", "--"), "cupy": ("#cc79a7", "h", "-"), "rmm-pool": ("#7a5195", "p", "-"),
+    "rmm-arena": ("#7a5195", "*", "--"), "rmm-async": ("#7a5195", "d", ":"), "raw_best": ("#4d4d4d", "X", "-"),
+    "one_handle": ("#0072b2", "^", "-"), "torch_memory_saver": ("#e69f00", "<", "-"),
+    "torch_memory_saver-retain": ("#e69f00", ">", "--"), "pinned_memcpy": ("#4d4d4d", "X", "-"),
     "host_alloc": ("#0072b2", "^", "-"), "pageable_memcpy": ("#0072b2", "^", "-"),
-    "direct_write": ("#4d4d4d", "X", "-"),
+    "direct_write": ("#4d4d4d", "X", "-"), "gmm-python": ("#e0736f", ".", ":"),
 }
 
 
@@ -48,10 +50,14 @@ def read(paths, bench):
                 row = json.loads(line)
             except ValueError as error:
                 sys.exit(f"plot.py: {path}:{number}: {error}")
-            if row.get("bench") == bench and (bench == "pause"
-                                              or row.get("mode") == "local") and row.get("subject") != "control":
+            if row.get("bench") == bench and row.get("subject") != "control" and row.get("mode", "local") == "local":
                 rows.append(row)
     return rows
+
+
+def identifier(rows):
+    """Stands in the picture's metadata."""
+    return "rows sha256 " + hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def of_one_kind(rows, kind):
@@ -86,19 +92,29 @@ def rate_text(rate, _=None):
 
 
 def draw_lines(axes, subjects, points_of):
-    for subject in sorted(subjects, key=lambda name: list(STYLES).index(name) if name in STYLES else len(STYLES)):
+    order = list(STYLES)
+    for subject in sorted(subjects, key=lambda name: order.index(name) if name in STYLES else len(order)):
         points = points_of(subjects[subject])
         if not points:
             continue
         color, marker, line = STYLES.get(subject, ("#999999", ".", ":"))
         first = subject.startswith("gmm")
-        axes.plot(*zip(*points), color=color, marker=marker, linestyle=line, label=subject,
-                  linewidth=2.4 if first else 1.5,
-                  markersize=6, zorder=3 if first else 2)
+        axes.plot(*zip(*points), color=color, marker=marker, linestyle=line, label=subject, markersize=6,
+                  linewidth=2.4 if first else 1.5, zorder=3 if first else 2)
     axes.grid(True, which="major", color="#e3e3e3", linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def save(figure, rows, path):
+    """Of an SVG a path is one line, and text is text: both keep the file small and its changes readable."""
+    if path.suffix != ".svg":
+        figure.savefig(path, dpi=160)
+        return
+    figure.savefig(path, metadata={"Date": None, "Creator": None, "Identifier": identifier(rows)})
+    text = re.sub(r' d="([^"]*)"', lambda match: f' d="{" ".join(match[1].split())}"', path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
 
 
 def draw(rows, kind, size, title, path):
@@ -106,8 +122,8 @@ def draw(rows, kind, size, title, path):
     panels = 2 if len(threads) > 1 else 1
     figure, panes = pyplot.subplots(1, panels, figsize=(6.2 * panels, 4.6), squeeze=False, layout="constrained")
 
-    # Where several threads are compared each has its own stream, even a single one; over sizes it is the default
-    # stream.
+    # Runs that compare threads give each a stream of its own, a single one too.
+    # Runs over sizes take the default stream.
     threaded = {row.get("run") for row in rows if row["threads"] > 1}
     alone = [row for row in rows if row.get("run") not in threaded] or rows
     left = panes[0][0]
@@ -127,8 +143,8 @@ def draw(rows, kind, size, title, path):
         sizes = sorted({row["size"] for row in rows if row["threads"] > 1})
         chosen = size if size in sizes else sizes[0]
         beside = of_one_kind([row for row in rows if row.get("run") in threaded], kind)
-        draw_lines(right, beside,
-                   lambda own: [(count, count / ns * 1e9) for count, ns in series(own, "threads", size=chosen)])
+        draw_lines(right, beside, lambda own: [(count, count / ns * 1e9)
+                                               for count, ns in series(own, "threads", size=chosen)])
         right.set_yscale("log")
         right.set_xscale("log", base=2)
         right.xaxis.set_major_locator(ticker.FixedLocator(threads))
@@ -145,20 +161,18 @@ def draw(rows, kind, size, title, path):
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
     devices = sorted({f"{row['backend']} backend, {row['device']}" for row in rows})
     figure.suptitle(title or f"gmm (kind {kind}) beside other allocators: {'; '.join(devices)}", fontsize=11)
-    figure.savefig(path, dpi=160, metadata={"Date": None} if str(path).endswith(".svg") else None)
+    save(figure, rows, path)
 
 
 def pause_panels(rows):
     """What was measured -> subject -> operation -> row. In the order of the rows; gmm first."""
     panels = {}
     for row in rows:
-        what = f"{row['blocks']} × {size_text(row['size'])}, " + {"drop": "dropped",
-                                                                  "file": "kept in a file"}.get(row["contents"],
-                                                                                                f"kept in memory, "
-                                                                                                f"{row['arena']}")
+        contents = {"drop": "dropped", "file": "kept in a file"}.get(row["contents"], f"kept in memory, {row['arena']}")
+        what = f"{row['blocks']} × {size_text(row['size'])}, {contents}"
         panels.setdefault(what, {}).setdefault(row["subject"], {})[row["operation"]] = row
-    return {what: dict(sorted(subjects.items(), key=lambda pair: not pair[0].startswith("gmm"))) for what,
-            subjects in panels.items()}
+    return {what: dict(sorted(subjects.items(), key=lambda pair: not pair[0].startswith("gmm")))
+            for what, subjects in panels.items()}
 
 
 def draw_pause(rows, title, path):
@@ -178,10 +192,11 @@ def draw_pause(rows, title, path):
                 if row is None:
                     continue
                 pane.barh(at + shift, row["ns"], 0.38, color=color, alpha=alpha)
-                words = time_text(float(f"{row['ns']:.3g}")) + (f", {row['gbps']:.3g} GB/s"
-                                                                if row["gbps"] is not None else "")
-                pane.annotate(f"{operation} {words}", (row["ns"], at + shift), xytext=(3, 0),
-                              textcoords="offset points", va="center", fontsize=7)
+                words = operation + " " + time_text(float(f"{row['ns']:.3g}"))
+                if row["gbps"] is not None:
+                    words += f", {row['gbps']:.3g} GB/s"
+                pane.annotate(words, (row["ns"], at + shift), xytext=(3, 0), textcoords="offset points", va="center",
+                              fontsize=7)
         pane.set_yticks(range(len(names)), names, fontsize=8)
         pane.invert_yaxis()
         pane.set_xscale("log")
@@ -199,7 +214,7 @@ def draw_pause(rows, title, path):
         pane.set_title(what, fontsize=9)
     devices = sorted({f"{row['backend']} backend, {row['device']}" for row in rows})
     figure.suptitle(title or f"pause and resume, gmm beside others (less is better): {'; '.join(devices)}", fontsize=11)
-    figure.savefig(path, dpi=160, metadata={"Date": None} if str(path).endswith(".svg") else None)
+    save(figure, rows, path)
 
 
 def main():
@@ -219,10 +234,11 @@ def main():
         return 3
     rows = read(arguments.rows, arguments.bench)
     if not rows:
-        print(f"plot.py: there are no rows of `gmm-bench {arguments.bench}` in " + ", ".join(arguments.rows),
-              file=sys.stderr)
+        print(f"plot.py: no rows of `gmm-bench {arguments.bench}` in " + ", ".join(arguments.rows), file=sys.stderr)
         return 1
     matplotlib.rcParams["svg.hashsalt"] = "gmm"  # the same rows, the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # letters are text, not outlines
+    matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans", "Verdana", "Arial"]
     if arguments.bench == "pause":
         draw_pause(rows, arguments.title, arguments.output)
         return 0
@@ -230,4 +246,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes, in any pieces, to a live broker: it must not grant memory unless the request is right, must keep count,
-// and must go on serving.
+// Sends any bytes, in any pieces, to a live broker. The broker must grant memory for a correct request only, must count
+// its importers correctly, and must go on serving.
 //
-// An input is a list of steps. First byte: how the step goes (bits 0-1: send what follows | the right request, one byte
-// changed by what follows | open a new connection | shut down the writing side; bit 2: wait for what is said first; bit
-// 3: the request is a release); second byte: the length of what follows.
+// An input is a list of steps. The first byte of a step says what it does:
+//   bits 0-1  0: sends the step's data; 1: sends a correct request in which the data changes one byte; 2: opens a new
+//             connection; 3: shuts down the writing side
+//   bit 2     first receives what the broker has sent
+//   bit 3     the request is a release
+// The second byte is the length of the step's data, which follows.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -119,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   ::close(fd);
   check_service(target);
-  // Everything that was granted is taken back once the connections are gone.
+  // Every grant ends with its connection.
   for (int i = 0; importers != 0; ++i) {
     if (i == 20000) std::abort();
     ::usleep(50);

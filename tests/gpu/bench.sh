@@ -7,15 +7,14 @@
 #   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go;
 #                         default tests/gpu/out
 #   GMM_GPU_SECONDS=N     how long the whole may take; default 520
-#   GMM_BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause. `figures.py merge` puts them beside
-#                         an older run's
+#   GMM_BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause
 #   GMM_GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
 #   BUILD=FOLDER          a build folder to use and keep; default: a new one
 #   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
 #
 # Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM,
-# torch_memory_saver, mimalloc, jemalloc and zlib; a peer that is missing is told in the summary. cuda.json goes into
-# the README by `tests/bench/figures.py write cuda.json`.
+# torch_memory_saver, mimalloc, jemalloc and zlib. The summary names each peer that is missing.
+# `ROWS=cuda.json tests/bench/figures.sh cuda` takes the rows over: results, README and pictures.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -135,15 +134,15 @@ if [ -n "$fake" ]; then
 fi
 echo
 # What is paused with its contents needs 56 GiB of host memory, and a virtual machine may get memory only as it is used.
-if [ -z "$fake" ] && [[ ${GMM_BENCH_ONLY:-pause} == *pause* ]] &&
-  step 'host memory' 45 "$python" tests/gpu/grow_memory.py 72 40; then
-  cat "$work/step.log"
+if [ -z "$fake" ] && [[ ${GMM_BENCH_ONLY:-pause} == *pause* ]]; then
+  step 'host memory' 45 "$python" tests/gpu/grow_memory.py 72 40 && cat "$work/step.log"
 fi
 left=$((deadline - SECONDS - 30))
-"$python" tests/gpu/bench_runs.py --bench "$build/tests/bench/gmm-bench" --peers "$peers" --out "$out" \
-  --seconds "$left" \
-  --patience "${patience:-1}" ${fake:+--quick} ${GMM_BENCH_ONLY:+--only "$GMM_BENCH_ONLY"} 2>>"$log"
+"$python" tests/bench/figures.py run --backend cuda --bench "$build/tests/bench/gmm-bench" --peers "$peers" \
+  -o "$out/cuda.json" \
+  --seconds "$left" --patience "${patience:-1}" ${fake:+--quick} ${GMM_BENCH_ONLY:+--only "$GMM_BENCH_ONLY"} 2>>"$log"
 status=$?
+[ ! -f "$out/cuda.json" ] || "$python" tests/bench/figures.py show "$out/cuda.json" >"$out/figures.md"
 echo
 if [ -f "$out/cuda.json" ] && "$python" tests/bench/plot.py --check >/dev/null 2>&1; then
   for bench in pair pause; do

@@ -109,7 +109,6 @@ program() {
 
 # --- the tests --------------------------------------------------------------------------------------------------
 program 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
-program 'backups' 90 "$build/tests/unit/backup_cuda_test" --gtest_color=no
 found=
 for path in "$build"/tests/api/*; do
   if [ ! -f "$path" ] || [ ! -x "$path" ]; then continue; fi

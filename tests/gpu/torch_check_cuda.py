@@ -73,7 +73,7 @@ def use_allocates():
 def use_gives_back():
     import torch
 
-    from gmm import _torch_library
+    from gmm._torch import library as _torch_library
 
     held = []
 
@@ -115,7 +115,7 @@ def _reuse_across_streams(recorded):
 
 
 def use_record_stream():
-    from gmm import _torch_library
+    from gmm._torch import library as _torch_library
 
     before = _torch_library.load().calls()["record_stream"]
     _reuse_across_streams(True)  # so that both run warm
@@ -149,7 +149,7 @@ def use_tag_pauses():
 def use_graphs():
     import torch
 
-    from gmm import _torch_library
+    from gmm._torch import library as _torch_library
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 10)).cuda()

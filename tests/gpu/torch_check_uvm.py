@@ -140,7 +140,7 @@ def uvm_lifetimes():
     import torch
 
     import gmm
-    from gmm import _torch_library
+    from gmm._torch import library as _torch_library
 
     collect = _torch_library.load().cdll.gmm_torch_host_collect
     gc.collect(), torch.cuda.synchronize(), collect(1)

@@ -181,7 +181,7 @@ def test_choices():
                                    ("TMS_INIT_CPU_BACKUP_BACKEND", "tape", "pinned or mmap")):
         expect(f"{variable}={value} is not taken for something",
                run(program("driver_user"), "entry", "forwarded", LD_PRELOAD=LIBRARY, **{variable: value}), 0,
-               err=f"^gmm preload: {variable}={value} is not understood and ignored; it takes {takes}.*\n$")
+               err=f"^gmm preload: {variable}={value} is unknown and ignored; set it to {takes}.*\n$")
 
 
 IN_PYTHON = """

@@ -116,7 +116,7 @@ static void long_and_empty_names(void) {
   CHECK(strcmp(library.get_current_tag(), name) == 0);
   void *memory = allocate(8 * MIB, 1);
   library.set_current_tag("");
-  CHECK(strstr(library.last_error(), "needs a name") != NULL);
+  CHECK(strstr(library.last_error(), "is empty") != NULL);
   leave(&outer);
   const size_t before = used();
   IS(library.pause(name), 0);
@@ -225,7 +225,7 @@ static void contents_in_files(void) {
   char folder[] = "/tmp/gmm-preload-XXXXXX";
   REQUIRE(mkdtemp(folder) != NULL);
   set_directory("");
-  CHECK(strstr(library.last_error(), "needs a name") != NULL);
+  CHECK(strstr(library.last_error(), "is empty") != NULL);
   set_directory("/no/such/folder");
   CHECK(strstr(library.last_error(), "/no/such/folder") != NULL);
   set_directory(folder);
@@ -298,7 +298,7 @@ static void torch_allocator(void) {
   torch_free(first, 30 * MIB, 0, stream);
   own_free(second, 30 * MIB, 0, stream);
   own_free(&stream, 8, 0, stream);
-  CHECK(strstr(library.last_error(), "not allocated here") != NULL);
+  CHECK(strstr(library.last_error(), "was not allocated by this library") != NULL);
   IS(cudaStreamDestroy(stream), 0);
 }
 

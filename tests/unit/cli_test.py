@@ -78,10 +78,10 @@ def test_replay():
 def test_bad_traces(folder):
     long_line = "a 1 " + "9" * 200 + " 0\n"
     for name, text, message in [
-            ("empty", "", "empty"), ("words", "hello\n", ":1: neither"), ("cut", "a 1 2\n", ":1: neither"),
-            ("rest", "a 0 1 0 0\n", ":1: neither"),
-            ("negative", "a 0 -5 0\n", ":1: neither"), ("huge", "a 0 99999999999999999999999 0\n", ":1: neither"),
-            ("zero", "a 0 0 0\n", "0 bytes"),
+            ("empty", "", "empty"), ("words", "hello\n", ":1: the line is neither"),
+            ("cut", "a 1 2\n", ":1: the line is neither"), ("rest", "a 0 1 0 0\n", ":1: the line is neither"),
+            ("negative", "a 0 -5 0\n", ":1: the line is neither"),
+            ("huge", "a 0 99999999999999999999999 0\n", ":1: the line is neither"), ("zero", "a 0 0 0\n", "0 bytes"),
             ("twice", "a 0 1 0\na 0 1 0\n", ":2: the block is allocated already"),
             ("unknown", "a 0 1 0\nf 1 0\n", ":2: the block is not allocated"),
             ("long", long_line, ":1: the line is too long"), ("identifier", "a 99999999999 1 0\n", "above 50,000,000"),
@@ -136,14 +136,14 @@ def test_binary_traces(folder):
     whole = traced.read_bytes()
     (folder / "cut.trace").write_bytes(whole[:-40])
     expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0,
-           err="not whole: its end is missing.* 8 bytes")
+           err="incomplete: its end is missing.* 8 bytes")
     for name, data, message in [
             ("only a header", whole[:64], "trace is empty"),
             ("a cut header", whole[:63], "byte 63: the file ends in its header"),
             ("another version", whole[:8] + b"\x07" + whole[9:], "byte 8: version 7 .* reads version 1"),
             ("a damaged chunk", whole[:64] + b"x" + whole[65:], "byte 64: no chunk begins here"),
             ("a chunk without bounds", whole[:68] + b"\xf8\xff\xff\xff" + whole[72:], "byte 68: the size of the chunk"),
-            ("a record of no size", whole[:96] + b"\0" + whole[97:], "byte 96: a record of no size"),
+            ("a record of no size", whole[:96] + b"\0" + whole[97:], "byte 96: the record has no size"),
             ("something behind the end", whole + b"more", "behind the end")]:
         (folder / "bad.trace").write_bytes(data)
         expect(f"a bad binary trace: {name}", ["trace", folder / "bad.trace"], 1, err=message)

@@ -15,13 +15,14 @@ import tap  # noqa: E402
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 # The rooms of the engine, and what each may include beside itself, base and backend.h. An entry with a slash is one
-# header. heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. Snapshots name tags.
+# header. A heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. A free ends what the
+# backup keeps of a block, so the store lies below the heap. Snapshots name tags.
 ROOMS = {
     "space": (),
-    "heap": ("space", "limits/quota.h"),
+    "heap": ("space", "backup", "limits/quota.h"),
     "limits": ("heap", "space"),
     "range": ("heap", "space"),
-    "backup": ("heap", "space"),
+    "backup": ("space",),
     "pause": ("backup", "limits", "heap", "space"),
     "ipc": ("heap", "space"),
     "trace": ("limits", "heap", "space"),

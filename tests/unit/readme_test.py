@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in README.md compile and run as written, and what it points at is there.
+"""The examples in README.md compile and run as written, and what it and the other pages point at is there.
 
 Usage: readme_test.py SOURCE_ROOT LIBGMM_A PYTHON PYTHON_PATH CC...     (PYTHON_PATH '': the module was not built)
 """
@@ -41,10 +41,14 @@ def main():
         tap.skip("the example in Python", "the Python module was not built")
     short = [name for name, block in blocks.items() if block.count("\n") > 20]
     tap.check(not short, "the examples are short", short)
-    gone = [target for target in re.findall(r"\]\(([^)#:]+)\)", text) if not (root / target).exists()]
-    gone += [target for target in re.findall(r"^    \./(\S+)", text, re.MULTILINE)
-             if not os.access(root / target, os.X_OK)]
-    tap.check(not gone, "what README.md points at is there", gone)
+    gone = [f"README.md: {target}" for target in re.findall(r"^    \./(\S+)", text, re.MULTILINE)
+            if not os.access(root / target, os.X_OK)]
+    for folder in ("", "lib", "bindings", "tests", "examples"):
+        for page in (root / folder).glob("*.md" if folder == "" else "**/*.md"):
+            gone += [f"{page.relative_to(root)}: {target}"
+                     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+                     if not (page.parent / target).exists()]
+    tap.check(not gone, "what the pages point at is there", gone)
     options = set(re.findall(r"option\('(\w+)'", (root / "meson_options.txt").read_text(encoding="utf-8")))
     unknown = [name for name in re.findall(r"`-D(\w+)=", text) if name not in options | {"default_library"}]
     tap.check(not unknown, "the options that README.md names exist", unknown)

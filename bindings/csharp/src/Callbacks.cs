@@ -6,18 +6,19 @@ using System.Threading;
 
 namespace Gmm
 {
-    /// <summary>Receives the library's messages, on whichever thread has something to say. It must not throw.</summary>
+    /// <summary>Receives the library's messages, on the thread that reports them. It must not throw.</summary>
     public delegate void GmmLogger(GmmLogLevel level, string message);
 
     /// <summary>
-    /// Asked on the allocating thread when memory is short and trimming did not help: true to try again, false to let the allocation fail. It may
-    /// free, pause and trim; it must not allocate from the same context. An exception that it throws comes out of the allocation.
+    /// A handler for exhausted memory. The allocating thread calls it when a trim did not help. It returns true to try
+    /// again, false to let the allocation fail. It may free, pause and trim, but must not allocate from the same
+    /// context. An exception that it throws comes out of the allocation.
     /// </summary>
     public delegate bool GmmOomHandler(GmmOomInfo info);
 
     /// <summary>
-    /// Receives a piece of UTF-8 text, which may end inside a character: true to go on, false to stop. It must not call the same
-    /// context. An exception that it throws comes out of Snapshot().
+    /// Receives a piece of UTF-8 text, which may end inside a character. It returns true to go on, false to stop, and
+    /// must not call the same context. An exception that it throws comes out of Snapshot().
     /// </summary>
     public delegate bool GmmSnapshotWriter(byte[] utf8);
 
@@ -28,7 +29,8 @@ namespace Gmm
     internal delegate void LogCallback(IntPtr user, uint level, IntPtr message);
 
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-    internal delegate int OomCallback(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved, uint attempt, int cause);
+    internal delegate int OomCallback(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved,
+        uint attempt, int cause);
 
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     internal delegate int WriteCallback(IntPtr user, IntPtr text, ulong size);
@@ -37,8 +39,9 @@ namespace Gmm
     internal delegate int ProgressCallback(IntPtr user, ulong done, ulong total);
 
     /// <summary>
-    /// What C calls. The user pointer is a GCHandle: of one of these objects, which lives as long as its native context, of a
-    /// snapshot's writer. No exception may leave through C: one that belongs to a caller waits in `pending`.
+    /// The functions that C calls. The user pointer is a GCHandle of one of these objects, which lives as long as its
+    /// native context, or of a snapshot's writer. No exception may leave through C: one that belongs to a caller waits
+    /// in `pending`.
     /// </summary>
     internal sealed class Callbacks
     {
@@ -62,7 +65,8 @@ namespace Gmm
         {
             Exception error = pending;
             pending = null;
-            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Text(name), Text(message)));
+            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Text(name),
+                Text(message)));
         }
 
         internal static void Log(IntPtr user, uint level, IntPtr message)
@@ -81,7 +85,8 @@ namespace Gmm
             }
         }
 
-        internal static int Oom(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved, uint attempt, int cause)
+        internal static int Oom(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved,
+            uint attempt, int cause)
         {
             try
             {
@@ -90,7 +95,8 @@ namespace Gmm
                 {
                     return 0;
                 }
-                return handler(new GmmOomInfo(device, (GmmKind)kind, (int)tag, (long)requested, (long)reserved, (int)attempt, (GmmResult)cause)) ? 1 : 0;
+                return handler(new GmmOomInfo(device, (GmmKind)kind, (int)tag, (long)requested, (long)reserved,
+                    (int)attempt, (GmmResult)cause)) ? 1 : 0;
             }
             catch (Exception error)
             {
@@ -114,10 +120,11 @@ namespace Gmm
             }
         }
 
-        /// <summary>An exception without a caller ends the program, as that of any thread does.</summary>
+        /// <summary>Ends the program by an exception that has no caller, as that of any thread does.</summary>
         private static void Orphan(Exception error)
         {
-            ThreadPool.QueueUserWorkItem(state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);
+            ThreadPool.QueueUserWorkItem(
+                state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);
         }
 
         internal static byte[] CheckLegacyHandle(byte[] handle)

@@ -6,8 +6,9 @@ using System.Threading;
 namespace Gmm
 {
     /// <summary>
-    /// Runs what threads of the library ask for on threads of the runtime, while those wait. A thread that C made never enters C#: Mono
-    /// does not end while one is attached to it, or while one of its own waits in C: ProcessExit comes first and wakes that.
+    /// Runs the requests of the library's threads on threads of the runtime, while the former wait. A thread that C
+    /// made never enters C#, since Mono does not end while one is attached to it. Mono does not end either while one of
+    /// its own waits in C; ProcessExit comes first and wakes that one.
     /// </summary>
     internal static class Dispatcher
     {
@@ -26,7 +27,7 @@ namespace Gmm
         private static readonly object gate = new object();
         private static bool started;
 
-        /// <summary>Before anything is given to the library that its threads may call.</summary>
+        /// <summary>Called before the library gets anything that its threads may call.</summary>
         internal static void Start()
         {
             lock (gate)

@@ -7,8 +7,8 @@ using System.Threading;
 namespace Gmm
 {
     /// <summary>
-    /// A block of memory: allocated here, or imported from another process. Dispose of it to free it; a forgotten one is freed by its
-    /// finalizer. It keeps its context, heap and stream.
+    /// A block of memory, allocated here or imported from another process. Disposing of it frees it; the finalizer
+    /// frees a forgotten one. It keeps its context, heap and stream alive.
     /// </summary>
     public sealed partial class GmmBuffer : IDisposable
     {
@@ -27,7 +27,8 @@ namespace Gmm
             Kind = kind;
         }
 
-        internal static GmmBuffer Allocated(GmmContextHandle context, GmmHeapHandle heap, GmmStream stream, long size, GmmKind kind, Func<IntPtr, IntPtr> allocate)
+        internal static GmmBuffer Allocated(GmmContextHandle context, GmmHeapHandle heap, GmmStream stream, long size,
+            GmmKind kind, Func<IntPtr, IntPtr> allocate)
         {
             GmmSafeHandle parent = heap != null ? (GmmSafeHandle)heap : context;
             bool parentKept = false;
@@ -59,13 +60,15 @@ namespace Gmm
             }
         }
 
-        internal static GmmBuffer Imported(GmmContextHandle context, byte[] ipcHandle, int device, int timeoutMilliseconds)
+        internal static GmmBuffer Imported(GmmContextHandle context, byte[] ipcHandle, int device,
+            int timeoutMilliseconds)
         {
             using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
             {
                 desc.device = device;
                 desc.timeout_ms = (uint)timeoutMilliseconds;
-                return Imported(context, (IntPtr native, out IntPtr address) => Native.gmm_ipc_import(native, ipcHandle, desc, out address));
+                return Imported(context, (IntPtr native, out IntPtr address) =>
+                    Native.gmm_ipc_import(native, ipcHandle, desc, out address));
             }
         }
 
@@ -76,7 +79,8 @@ namespace Gmm
                 desc.type = (uint)type;
                 desc.size = (ulong)size;
                 desc.device = device;
-                return Imported(context, (IntPtr native, out IntPtr address) => Native.gmm_import_fd(native, fd, desc, out address));
+                return Imported(context, (IntPtr native, out IntPtr address) =>
+                    Native.gmm_import_fd(native, fd, desc, out address));
             }
         }
 
@@ -98,7 +102,8 @@ namespace Gmm
                     handle = new GmmImportHandle(address, context);
                     Native.gmm_query(context.DangerousGetHandle(), address, info);
                     made = true;
-                    return new GmmBuffer(context, handle, (long)info.base_address + (long)info.size - (long)address, (GmmKind)info.kind);
+                    return new GmmBuffer(context, handle, (long)info.base_address + (long)info.size - (long)address,
+                        (GmmKind)info.kind);
                 }
             }
             finally
@@ -126,7 +131,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Bytes that were asked for.</summary>
+        /// <summary>The requested size in bytes.</summary>
         public long Size { get; }
 
         /// <summary>The kind of memory.</summary>
@@ -138,14 +143,14 @@ namespace Gmm
             get { return handle.IsDisposed; }
         }
 
-        /// <summary>Copies from an array into the buffer and waits for it; works for every kind.</summary>
+        /// <summary>Copies from an array into the buffer and waits for the copy. It works for every kind.</summary>
         public void Write(long offset, byte[] source)
         {
             Check(offset, source.Length);
             Copy(offset, source, true);
         }
 
-        /// <summary>Copies from the buffer into a new array and waits for it; works for every kind.</summary>
+        /// <summary>Copies from the buffer into a new array and waits for the copy. It works for every kind.</summary>
         public byte[] Read(long offset, int length)
         {
             Check(offset, length);
@@ -165,7 +170,8 @@ namespace Gmm
                     IntPtr stream = OwnStream;
                     IntPtr here = (IntPtr)((long)buffer.Address + offset);
                     IntPtr there = pinned.AddrOfPinnedObject();
-                    Native.gmm_copy(native, toBuffer ? here : there, toBuffer ? there : here, (ulong)array.Length, stream);
+                    Native.gmm_copy(native, toBuffer ? here : there, toBuffer ? there : here, (ulong)array.Length,
+                        stream);
                     Native.gmm_stream_synchronize(native, stream);
                 }
             }
@@ -175,7 +181,9 @@ namespace Gmm
             }
         }
 
-        /// <summary>Queues a copy from another buffer. Both must stay undisposed until the stream got there.</summary>
+        /// <summary>
+        /// Queues a copy from another buffer. Both must stay undisposed until the stream has done the copy.
+        /// </summary>
         public void CopyFrom(long offset, GmmBuffer source, long sourceOffset, long length, GmmStream stream)
         {
             Check(offset, length);
@@ -184,7 +192,8 @@ namespace Gmm
             using (Use from = source.Using())
             using (Use on = new Use(stream))
             {
-                Native.gmm_copy(context.DangerousGetHandle(), (IntPtr)((long)to.Address + offset), (IntPtr)((long)from.Address + sourceOffset), (ulong)length, on.Address);
+                Native.gmm_copy(context.DangerousGetHandle(), (IntPtr)((long)to.Address + offset),
+                    (IntPtr)((long)from.Address + sourceOffset), (ulong)length, on.Address);
             }
         }
 
@@ -195,11 +204,14 @@ namespace Gmm
             using (Use buffer = Using())
             using (Use on = new Use(stream))
             {
-                Native.gmm_fill(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (uint)value, (ulong)length, on.Address);
+                Native.gmm_fill(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (uint)value,
+                    (ulong)length, on.Address);
             }
         }
 
-        /// <summary>Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated.</summary>
+        /// <summary>
+        /// Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated.
+        /// </summary>
         public void Fill(int value)
         {
             using (Use buffer = Using())
@@ -208,7 +220,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Says that the stream uses the buffer too: its memory is not given out again before what the stream had queued when it is freed.</summary>
+        /// <summary>
+        /// Records that the stream uses the buffer too. After the free, its memory is not reused before the stream has
+        /// done the work that it had queued by then.
+        /// </summary>
         public void RecordUse(GmmStream stream)
         {
             using (Use buffer = Using())
@@ -227,7 +242,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Gives a hint about the whole buffer, which must be Managed. The location is a device or <see cref="GmmContext.HostLocation"/>.</summary>
+        /// <summary>
+        /// Gives a hint about the whole buffer, which must be Managed. The location is a device or <see
+        /// cref="GmmContext.HostLocation"/>.
+        /// </summary>
         public void Advise(GmmAdvice advice, int location)
         {
             using (Use buffer = Using())
@@ -265,7 +283,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Resumes the buffer, and what shares pages of the driver with it; the rest of its tag stays paused. Returns the bytes taken from the driver.</summary>
+        /// <summary>
+        /// Resumes the buffer, and what shares pages of the driver with it. The rest of its tag stays paused. Returns
+        /// the bytes taken from the driver.
+        /// </summary>
         public long Resume()
         {
             return Resume(0, Size);
@@ -278,18 +299,24 @@ namespace Gmm
             using (Use buffer = Using())
             {
                 ulong bytes;
-                Native.gmm_resume_range(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, out bytes);
+                Native.gmm_resume_range(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset),
+                    (ulong)length, out bytes);
                 return (long)bytes;
             }
         }
 
-        /// <summary>Waits until a resume by somebody else has made the buffer usable; starts none. False when the time was over first.</summary>
+        /// <summary>
+        /// Waits until a resume by another caller has made the buffer usable. It starts none, and returns false on
+        /// timeout.
+        /// </summary>
         public bool WaitReady(TimeSpan timeout)
         {
             return WaitReady(0, Size, timeout);
         }
 
-        /// <summary>As WaitReady(), for a part of the buffer. Timeout.InfiniteTimeSpan: for ever.</summary>
+        /// <summary>
+        /// Does the same as WaitReady(), for a part of the buffer. Timeout.InfiniteTimeSpan waits for ever.
+        /// </summary>
         public bool WaitReady(long offset, long length, TimeSpan timeout)
         {
             Check(offset, length);
@@ -301,7 +328,8 @@ namespace Gmm
                     // No thread of the runtime stays long in C: Mono would not end meanwhile.
                     double left = timeout == Timeout.InfiniteTimeSpan ? 20 : (timeout - past.Elapsed).TotalMilliseconds;
                     ulong slice = left <= 0 ? 0 : Math.Min(20, (ulong)left + 1);
-                    if (Native.gmm_resume_wait(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, slice) != (int)GmmResult.NotReady)
+                    if (Native.gmm_resume_wait(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset),
+                        (ulong)length, slice) != (int)GmmResult.NotReady)
                     {
                         return true;
                     }
@@ -323,7 +351,8 @@ namespace Gmm
             {
                 using (Use buffer = Using())
                 {
-                    Native.gmm_backup_read(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, pinned.AddrOfPinnedObject());
+                    Native.gmm_backup_read(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset),
+                        (ulong)length, pinned.AddrOfPinnedObject());
                 }
             }
             finally
@@ -334,8 +363,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Where the kept contents of a part of the paused buffer lie in one piece, to read. Good until the memory is resumed, freed or discarded: the address
-        /// must not be read afterwards.
+        /// The address of the kept contents of a part of the paused buffer, where they lie in one piece. It may be read
+        /// until the memory is resumed, freed or discarded.
         /// </summary>
         public IntPtr BackupAddress(long offset, long length)
         {
@@ -343,12 +372,16 @@ namespace Gmm
             using (Use buffer = Using())
             {
                 IntPtr kept;
-                Native.gmm_backup_map(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset), (ulong)length, out kept);
+                Native.gmm_backup_map(context.DangerousGetHandle(), (IntPtr)((long)buffer.Address + offset),
+                    (ulong)length, out kept);
                 return kept;
             }
         }
 
-        /// <summary>Plain bytes to send to another process of the same user, for <see cref="GmmContext.Import(byte[])"/>. The buffer must stay until it is imported.</summary>
+        /// <summary>
+        /// A handle: bytes to send to another process of the same user, for <see cref="GmmContext.Import(byte[])"/>.
+        /// The buffer must stay until it is imported.
+        /// </summary>
         public byte[] Export()
         {
             byte[] result = new byte[GmmContext.IpcHandleSize];
@@ -365,7 +398,10 @@ namespace Gmm
             return ExportFd(GmmFdType.Default);
         }
 
-        /// <summary>Opens a file descriptor of a type that the memory has: for <see cref="GmmContext.ImportFd(int, long)"/>, for Vulkan, as a dma-buf.</summary>
+        /// <summary>
+        /// Opens a file descriptor of a type that the memory has: for <see cref="GmmContext.ImportFd(int, long)"/>, for
+        /// Vulkan, as a dma-buf.
+        /// </summary>
         public GmmExportedFd ExportFd(GmmFdType type)
         {
             using (Use buffer = Using())
@@ -373,12 +409,15 @@ namespace Gmm
                 int fd;
                 ulong offset;
                 ulong size;
-                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, out fd, out offset, out size);
+                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, out fd, out offset,
+                    out size);
                 return new GmmExportedFd(fd, (long)offset, (long)size);
             }
         }
 
-        /// <summary>The driver's own handle, of DEVICE memory. The buffer must stay until the other side has closed it.</summary>
+        /// <summary>
+        /// The driver's own handle of DEVICE memory. The buffer must stay until the other side has closed it.
+        /// </summary>
         public GmmLegacyHandle ExportLegacy()
         {
             byte[] result = new byte[GmmLegacyHandle.HandleSize];
@@ -386,18 +425,23 @@ namespace Gmm
             {
                 ulong offset;
                 ulong size;
-                Native.gmm_ipc_export_legacy(context.DangerousGetHandle(), buffer.Address, result, out offset, out size);
+                Native.gmm_ipc_export_legacy(context.DangerousGetHandle(), buffer.Address, result, out offset,
+                    out size);
                 return new GmmLegacyHandle(result, (long)offset, (long)size);
             }
         }
 
-        /// <summary>Frees the memory in the order of the stream on which it was allocated. A second call does nothing.</summary>
+        /// <summary>
+        /// Frees the memory in the order of the stream on which it was allocated. A second call does nothing.
+        /// </summary>
         public void Dispose()
         {
             handle.CloseOrThrow();
         }
 
-        /// <summary>Frees the memory in the order of this stream. A second call does nothing. An imported buffer has no stream.</summary>
+        /// <summary>
+        /// Frees the memory in the order of this stream. A second call does nothing. An imported buffer has no stream.
+        /// </summary>
         public void Dispose(GmmStream stream)
         {
             if (block == null)
@@ -417,7 +461,8 @@ namespace Gmm
             if (block != null && block.IsReset)
             {
                 use.Dispose();
-                throw new ObjectDisposedException(nameof(GmmBuffer), "this buffer's memory went with a reset of its context");
+                throw new ObjectDisposedException(nameof(GmmBuffer),
+                    "this buffer's memory went with a reset of its context");
             }
             return use;
         }
@@ -431,7 +476,8 @@ namespace Gmm
         {
             if (offset < 0 || length < 0 || offset > Size - length)
             {
-                throw new ArgumentOutOfRangeException(nameof(offset), "bytes " + offset + " to " + (offset + length) + " of a buffer of " + Size + " bytes");
+                throw new ArgumentOutOfRangeException(nameof(offset), "bytes " + offset + " to " + (offset + length)
+                    + " of a buffer of " + Size + " bytes");
             }
         }
     }

@@ -6,7 +6,9 @@ namespace Gmm
     // Sharing with other processes.
     public sealed partial class GmmContext
     {
-        /// <summary>Plain bytes for the block that the address lies in, to send to another process of the same user.</summary>
+        /// <summary>
+        /// A handle of the block that the address lies in: bytes to send to another process of the same user.
+        /// </summary>
         public byte[] Export(IntPtr address)
         {
             byte[] result = new byte[IpcHandleSize];
@@ -29,10 +31,13 @@ namespace Gmm
             return GmmBuffer.Imported(handle, ipcHandle, device, timeoutMilliseconds);
         }
 
-        /// <summary>Makes an event on a device that other processes can wait for; see <see cref="GmmEvent.Export"/>.</summary>
+        /// <summary>
+        /// Makes an event on a device that other processes can wait for; see <see cref="GmmEvent.Export"/>.
+        /// </summary>
         public GmmEvent IpcEvent(int device)
         {
-            return new GmmEvent(handle, (IntPtr native, out IntPtr address) => Native.gmm_ipc_event_create(native, device, out address));
+            return new GmmEvent(handle, (IntPtr native, out IntPtr address) =>
+                Native.gmm_ipc_event_create(native, device, out address));
         }
 
         /// <summary>Opens another process's event for device 0.</summary>
@@ -41,30 +46,42 @@ namespace Gmm
             return ImportEvent(ipcHandle, 0, 0);
         }
 
-        /// <summary>Opens another process's event. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms.</summary>
+        /// <summary>
+        /// Opens another process's event. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms.
+        /// </summary>
         public GmmEvent ImportEvent(byte[] ipcHandle, int device, int timeoutMilliseconds)
         {
             using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
             {
                 desc.device = device;
                 desc.timeout_ms = (uint)timeoutMilliseconds;
-                return new GmmEvent(handle, (IntPtr native, out IntPtr address) => Native.gmm_ipc_event_import(native, ipcHandle, desc, out address));
+                return new GmmEvent(handle, (IntPtr native, out IntPtr address) =>
+                    Native.gmm_ipc_event_import(native, ipcHandle, desc, out address));
             }
         }
 
-        /// <summary>Maps the allocation of so many bytes behind a descriptor that somebody else made, which stays the caller's, for device 0.</summary>
+        /// <summary>
+        /// Maps the allocation of so many bytes behind a descriptor of another library, for device 0. The descriptor
+        /// stays the caller's.
+        /// </summary>
         public GmmBuffer ImportFd(int fd, long size)
         {
             return ImportFd(fd, GmmFdType.Default, size, 0);
         }
 
-        /// <summary>Maps the allocation of so many bytes behind a descriptor that somebody else made, which stays the caller's.</summary>
+        /// <summary>
+        /// Maps the allocation of so many bytes behind a descriptor of another library. The descriptor stays the
+        /// caller's.
+        /// </summary>
         public GmmBuffer ImportFd(int fd, GmmFdType type, long size, int device)
         {
             return GmmBuffer.ImportedFd(handle, fd, type, size, device);
         }
 
-        /// <summary>Says where the socket stands and who may share beside this user, before anything is exported or imported.</summary>
+        /// <summary>
+        /// Configures the socket's directory and the users who may share beside this one. The call comes before the
+        /// first export or import.
+        /// </summary>
         public void ConfigureIpc(GmmIpcOptions options)
         {
             using (Use context = new Use(handle))

@@ -17,13 +17,15 @@ namespace Gmm
             }
         }
 
-        /// <summary>Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first.</summary>
+        /// <summary>
+        /// Makes a tag, or finds it; contents and priority must then agree with it. Higher priorities resume first.
+        /// </summary>
         public GmmTag Tag(string name, GmmContents contents, int priority)
         {
             return Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
         }
 
-        /// <summary>Makes a tag, or finds it: then the options must agree with it.</summary>
+        /// <summary>Makes a tag, or finds it; the options must then agree with it.</summary>
         public GmmTag Tag(string name, GmmTagOptions options)
         {
             using (Use context = new Use(handle))
@@ -35,7 +37,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>The tag of that name; InvalidTag when there is none.</summary>
+        /// <summary>The tag of that name. Fails with InvalidTag when there is none.</summary>
         public GmmTag FindTag(string name)
         {
             using (Use context = new Use(handle))
@@ -94,63 +96,73 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. All or nothing. No tags: every tag. No thread or
-        /// kernel may use the memory, and no span of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
+        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. The pause is
+        /// all or nothing. Without tags it covers every tag. Until the resume, no thread or kernel may use the memory
+        /// or a span of it. Returns the bytes that went back, 0 when nothing was active.
         /// </summary>
         public long Pause(params GmmTag[] tags)
         {
             return PauseOrResume(true, 0, null, tags);
         }
 
-        /// <summary>As Pause(), with options.</summary>
+        /// <summary>Pauses as Pause() does, with options.</summary>
         public long Pause(GmmPauseOptions options, params GmmTag[] tags)
         {
             return PauseOrResume(true, options.Flags, options.Progress, tags);
         }
 
-        /// <summary>As Pause(), also when importers hold the memory: they keep the old pages, this process gets new ones.</summary>
+        /// <summary>
+        /// Pauses as Pause() does, also when importers hold the memory. They keep the old pages, and this process gets
+        /// new ones.
+        /// </summary>
         public long PauseForced(params GmmTag[] tags)
         {
             return Pause(new GmmPauseOptions { Force = true }, tags);
         }
 
-        /// <summary>Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver.</summary>
+        /// <summary>
+        /// Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them.
+        /// Without tags it covers every tag. Returns the bytes taken from the driver.
+        /// </summary>
         public long Resume(params GmmTag[] tags)
         {
             return PauseOrResume(false, 0, null, tags);
         }
 
-        /// <summary>As Resume(); tells how far it is.</summary>
+        /// <summary>Resumes as Resume() does, and reports the progress.</summary>
         public long Resume(GmmProgress progress, params GmmTag[] tags)
         {
             return PauseOrResume(false, 0, progress, tags);
         }
 
-        /// <summary>Pause() by a thread of the library.</summary>
+        /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(params GmmTag[] tags)
         {
             return new GmmTicket(handle, true, 0, null, tags);
         }
 
-        /// <summary>Pause() by a thread of the library.</summary>
+        /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(GmmPauseOptions options, params GmmTag[] tags)
         {
             return new GmmTicket(handle, true, options.Flags, options.Progress, tags);
         }
 
-        /// <summary>Resume() by a thread of the library.</summary>
+        /// <summary>Resumes as Resume() does, on a thread of the library.</summary>
         public GmmTicket ResumeAsync(params GmmTag[] tags)
         {
             return new GmmTicket(handle, false, 0, null, tags);
         }
 
-        /// <summary>Resume() by a thread of the library; tells how far it is.</summary>
+        /// <summary>Resumes as Resume() does, on a thread of the library, and reports the progress.</summary>
         public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
         {
             return new GmmTicket(handle, false, 0, progress, tags);
         }
 
-        /// <summary>Resumes a part: what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from the driver.</summary>
+        /// <summary>
+        /// Resumes what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from
+        /// the driver.
+        /// </summary>
         public long ResumeRange(IntPtr address, long size)
         {
             using (Use context = new Use(handle))
@@ -203,7 +215,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Says where contents are kept, from the next pause on; null: the defaults.</summary>
+        /// <summary>Configures where later pauses keep contents; null restores the defaults.</summary>
         public void SetBackup(GmmBackupOptions options)
         {
             using (Use context = new Use(handle))
@@ -213,7 +225,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Page-locks memory for so many bytes of contents of a device ahead of time, so that the first pause is as fast as later ones.</summary>
+        /// <summary>
+        /// Page-locks memory for so many bytes of a device's contents in advance. The first pause is then as fast as
+        /// later ones.
+        /// </summary>
         public void PrepareBackup(int device, long bytes)
         {
             using (Use context = new Use(handle))
@@ -222,7 +237,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Where kept contents lie.</summary>
+        /// <summary>The bytes of kept contents in each place.</summary>
         public GmmBackupInfo BackupInfo()
         {
             using (Use context = new Use(handle))
@@ -233,7 +248,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Forgets the kept contents of the tags' paused memory: after a resume the bytes are undefined. No tags: of every tag. Returns their bytes.</summary>
+        /// <summary>
+        /// Discards the kept contents of the tags' paused memory: after a resume the bytes are undefined. Without tags
+        /// it covers every tag. Returns the number of bytes discarded.
+        /// </summary>
         public long DiscardBackup(params GmmTag[] tags)
         {
             using (Use context = new Use(handle))

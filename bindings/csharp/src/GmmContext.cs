@@ -7,17 +7,18 @@ using System.Text;
 namespace Gmm
 {
     /// <summary>
-    /// Binds the library to one backend. Several may live at once. After Dispose() the context takes no more calls; its memory goes back with the last buffer,
-    /// heap, stream, event and pin that was made from it. Every method may be called from any thread. A failure is a <see cref="GmmException"/> and
-    /// changes nothing; use after Dispose() is an ObjectDisposedException.
+    /// A context binds the library to one backend. Several may live at once. After Dispose() it takes no more calls.
+    /// Its memory goes back with the last buffer, heap, stream, event and pin that was made from it. Every method may
+    /// be called from any thread. A failure is a <see cref="GmmException"/> and changes nothing. Use after Dispose() is
+    /// an ObjectDisposedException.
     /// </summary>
     public sealed partial class GmmContext : IDisposable
     {
         /// <summary>The host's memory, where a method takes a location.</summary>
         public const int HostLocation = -1;
-        /// <summary>Takes a limit away.</summary>
+        /// <summary>The value that removes a limit.</summary>
         public const long NoLimit = -1;
-        /// <summary>Free memory stays until somebody asks for it.</summary>
+        /// <summary>Free memory stays until a request or a trim takes it.</summary>
         public const long DecommitNever = -1;
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 192;
@@ -25,7 +26,10 @@ namespace Gmm
         private readonly GmmContextHandle handle;
         private readonly Callbacks callbacks;
 
-        /// <summary>Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device answer, else host.</summary>
+        /// <summary>
+        /// Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device
+        /// answer, else host.
+        /// </summary>
         public GmmContext() : this(new GmmContextOptions())
         {
         }
@@ -86,7 +90,7 @@ namespace Gmm
             get { return handle.IsDisposed; }
         }
 
-        /// <summary>What was opened.</summary>
+        /// <summary>The backend and the devices that the context opened.</summary>
         public GmmContextInfo Info()
         {
             using (Use context = new Use(handle))
@@ -124,10 +128,11 @@ namespace Gmm
         public GmmBuffer Alloc(long size, GmmAllocOptions options)
         {
             GmmKind kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;
-            return GmmBuffer.Allocated(handle, null, options.Stream ?? GmmStream.Default, size, kind, stream => Allocate(handle.DangerousGetHandle(), size, options, stream));
+            return GmmBuffer.Allocated(handle, null, options.Stream ?? GmmStream.Default, size, kind, stream =>
+                Allocate(handle.DangerousGetHandle(), size, options, stream));
         }
 
-        /// <summary>Allocates plain memory without an object: give its address to <see cref="Free"/>.</summary>
+        /// <summary>Allocates memory without an object; <see cref="Free"/> takes its address.</summary>
         public IntPtr Allocate(long size, GmmAllocOptions options)
         {
             using (Use context = new Use(handle))
@@ -147,7 +152,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Frees memory of Allocate(), in the order of the stream. A null address does nothing. A GmmBuffer frees itself: never give its address here.</summary>
+        /// <summary>
+        /// Frees memory of Allocate(), in the order of the stream. A null address does nothing. A GmmBuffer frees
+        /// itself, so its address must not come here.
+        /// </summary>
         public void Free(IntPtr address, GmmStream stream)
         {
             using (Use context = new Use(handle))
@@ -157,7 +165,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Tells what any address is, also inside a block or foreign.</summary>
+        /// <summary>Describes any address: the start of a block, inside one, or foreign.</summary>
         public GmmPointerInfo Query(IntPtr address)
         {
             using (Use context = new Use(handle))
@@ -175,7 +183,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Makes a heap of its own.</summary>
+        /// <summary>Makes a heap, whose blocks share no extent with those of others.</summary>
         public GmmHeap Heap(GmmHeapOptions options)
         {
             return new GmmHeap(handle, options);
@@ -203,7 +211,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Says that a stream which gmm did not make is about to be destroyed by the program.</summary>
+        /// <summary>Tells gmm that the program is about to destroy a stream that gmm did not make.</summary>
         public void Forget(GmmStream stream)
         {
             using (Use context = new Use(handle))
@@ -213,7 +221,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Queues a copy between any two addresses. Ordinary host memory must stay in its place until the stream got there.</summary>
+        /// <summary>
+        /// Queues a copy between any two addresses. Ordinary host memory must stay in its place until the stream has
+        /// done the copy.
+        /// </summary>
         public void Copy(IntPtr destination, IntPtr source, long size, GmmStream stream)
         {
             using (Use context = new Use(handle))
@@ -233,7 +244,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Says that the stream uses the block at this address too.</summary>
+        /// <summary>Records that the stream uses the block at this address too.</summary>
         public void RecordUse(IntPtr address, GmmStream stream)
         {
             using (Use context = new Use(handle))
@@ -243,20 +254,25 @@ namespace Gmm
             }
         }
 
-        /// <summary>Page-locks an array, which the garbage collector then leaves in its place, and maps it for every device.</summary>
+        /// <summary>
+        /// Page-locks an array and maps it for every device. The garbage collector then leaves it in its place.
+        /// </summary>
         public GmmPin Pin(byte[] memory)
         {
             GCHandle array = GCHandle.Alloc(memory, GCHandleType.Pinned);
             return new GmmPin(handle, array.AddrOfPinnedObject(), memory.Length, 0, false, array);
         }
 
-        /// <summary>Page-locks the program's own memory and maps it for every device. Dispose of the pin before the memory is freed.</summary>
+        /// <summary>
+        /// Page-locks the program's own memory and maps it for every device. Dispose of the pin before the memory is
+        /// freed.
+        /// </summary>
         public GmmPin Pin(IntPtr address, long size, int device, bool readOnly)
         {
             return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
         }
 
-        /// <summary>Gives a hint about a range of managed memory; a size of 0 means to the end of the block.</summary>
+        /// <summary>Gives a hint about a range of managed memory. A size of 0 means to the end of the block.</summary>
         public void Advise(IntPtr address, long size, GmmAdvice advice, int location)
         {
             using (Use context = new Use(handle))
@@ -275,7 +291,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. <see cref="NoLimit"/> takes it away.</summary>
+        /// <summary>
+        /// Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. <see cref="NoLimit"/>
+        /// removes the limit.
+        /// </summary>
         public void SetLimit(GmmScope scope, long bytes)
         {
             using (Use context = new Use(handle))
@@ -285,8 +304,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Milliseconds after which free memory that nobody uses goes back to the driver by itself; <see cref="DecommitNever"/>: it does
-        /// not. Set to 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.</summary>
+        /// <summary>
+        /// The milliseconds after which idle free memory goes back to the driver; <see cref="DecommitNever"/> keeps it.
+        /// Setting 0 takes the value of GMM_DECOMMIT_AFTER_MS in the environment, else never.
+        /// </summary>
         public long DecommitAfterMilliseconds
         {
             get { return Info().DecommitAfterMilliseconds; }
@@ -296,7 +317,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Sets the handler that is asked when memory is short; null for none. One that refers to the context keeps it from the garbage collector.</summary>
+        /// <summary>
+        /// Sets the handler that is called when memory is short; null removes it. A handler that refers to the context
+        /// keeps it from the garbage collector.
+        /// </summary>
         public void SetOomHandler(GmmOomHandler handler)
         {
             using (Use context = new Use(handle))
@@ -359,7 +383,9 @@ namespace Gmm
             }
         }
 
-        /// <summary>Starts to record every alloc and free into a file, which "gmm replay" runs and "gmm trace" prints.</summary>
+        /// <summary>
+        /// Starts to record every alloc and free into a file, which "gmm replay" runs and "gmm trace" prints.
+        /// </summary>
         public void TraceBegin(string path)
         {
             using (Use context = new Use(handle))
@@ -396,8 +422,9 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Frees everything that was allocated from the context, live blocks too; imports and pins stay. Buffers that are still there can then only be
-        /// disposed of; their spans must not be touched. No other thread may be inside a call on the context.
+        /// Frees everything that was allocated from the context, live blocks too. Imports and pins stay. Buffers that
+        /// are still there can then only be disposed of, and their spans must not be touched. No other thread may be
+        /// inside a call on the context.
         /// </summary>
         public void Reset()
         {
@@ -408,7 +435,9 @@ namespace Gmm
             }
         }
 
-        /// <summary>Until the returned object is disposed of nothing expensive is done on behalf of a free. Nests.</summary>
+        /// <summary>
+        /// Defers the expensive work of frees until the returned object is disposed of. Deferrals nest.
+        /// </summary>
         public IDisposable Defer()
         {
             using (Use context = new Use(handle))
@@ -440,7 +469,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Takes no more calls. The backend ends, and all memory goes back, with the last object made from this context. A second call does nothing.</summary>
+        /// <summary>
+        /// Closes the context, which takes no more calls. The backend ends, and all memory goes back, with the last
+        /// object made from it. A second call does nothing.
+        /// </summary>
         public void Dispose()
         {
             handle.CloseOrThrow();

@@ -3,7 +3,9 @@ using System;
 
 namespace Gmm
 {
-    /// <summary>A point in a stream's order, of this process or, imported, of another one: then only its maker records.</summary>
+    /// <summary>
+    /// A point in a stream's order. An event of another process can be imported; only its maker records it.
+    /// </summary>
     public sealed class GmmEvent : IDisposable
     {
         private readonly GmmContextHandle context;
@@ -11,7 +13,8 @@ namespace Gmm
         /// <summary>A call that makes an event.</summary>
         internal delegate void Maker(IntPtr context, out IntPtr address);
 
-        internal GmmEvent(GmmContextHandle context, int device) : this(context, (IntPtr native, out IntPtr address) => Native.gmm_event_create(native, device, out address))
+        internal GmmEvent(GmmContextHandle context, int device)
+            : this(context, (IntPtr native, out IntPtr address) => Native.gmm_event_create(native, device, out address))
         {
         }
 
@@ -38,7 +41,7 @@ namespace Gmm
 
         internal GmmEventHandle Handle { get; }
 
-        /// <summary>Sets the event to what is queued on the stream so far.</summary>
+        /// <summary>Records what is queued on the stream so far.</summary>
         public void Record(GmmStream stream)
         {
             using (Use point = new Use(Handle))
@@ -48,7 +51,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Blocks until the event has passed. An event never recorded has passed.</summary>
+        /// <summary>Blocks until the event has passed. An event that was never recorded has passed.</summary>
         public void Synchronize()
         {
             using (Use point = new Use(Handle))
@@ -69,8 +72,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Plain bytes to send to another process of the same user, for <see cref="GmmContext.ImportEvent(byte[])"/>. Of an event of
-        /// <see cref="GmmContext.IpcEvent"/>, which must stay until it is imported.
+        /// A handle of an event of <see cref="GmmContext.IpcEvent"/>: bytes to send to another process of the same
+        /// user, for <see cref="GmmContext.ImportEvent(byte[])"/>. The event must stay until it is imported.
         /// </summary>
         public byte[] Export()
         {
@@ -82,7 +85,9 @@ namespace Gmm
             return result;
         }
 
-        /// <summary>Ends the event; work that waits for it still may. A second call does nothing.</summary>
+        /// <summary>
+        /// Ends the event. Work that waits for it already goes on waiting. A second call does nothing.
+        /// </summary>
         public void Dispose()
         {
             Handle.CloseOrThrow();

@@ -3,7 +3,10 @@ using System;
 
 namespace Gmm
 {
-    /// <summary>A call of the library failed and changed nothing. The message says what was asked, what stood in the way and what to do.</summary>
+    /// <summary>
+    /// A call of the library failed and changed nothing. The message says what was asked, what stood in the way and
+    /// what to do.
+    /// </summary>
     public sealed class GmmException : Exception
     {
         internal GmmException(int code, int nativeCode, string name, string message) : base(message)
@@ -25,13 +28,16 @@ namespace Gmm
         /// <summary>The name of the result, for example "GMM_ERROR_OUT_OF_MEMORY".</summary>
         public string Name { get; }
 
-        /// <summary>The driver's (CUresult) or the system's (errno) own number; 0 when gmm found the failure itself.</summary>
+        /// <summary>
+        /// The driver's (CUresult) or the system's (errno) own number; 0 when gmm found the failure itself.
+        /// </summary>
         public int NativeCode { get; }
 
         /// <inheritdoc/>
         public override string ToString()
         {
-            return Name + " (" + Code + (NativeCode != 0 ? ", native " + NativeCode : "") + "): " + Message + Environment.NewLine + StackTrace;
+            return Name + " (" + Code + (NativeCode != 0 ? ", native " + NativeCode : "") + "): " + Message
+                + Environment.NewLine + StackTrace;
         }
     }
 }

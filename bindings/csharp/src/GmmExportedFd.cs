@@ -5,8 +5,8 @@ using System.Threading;
 namespace Gmm
 {
     /// <summary>
-    /// A file descriptor of a driver's allocation, for example for Vulkan. It keeps the memory alive. Dispose of it, or take it with
-    /// Detach() when another library takes it over; the garbage collector does not close it.
+    /// A file descriptor of a driver's allocation, for example for Vulkan. It keeps the memory alive. Dispose of it, or
+    /// call Detach() when another library takes it over. The garbage collector does not close it.
     /// </summary>
     public sealed class GmmExportedFd : IDisposable
     {
@@ -39,7 +39,7 @@ namespace Gmm
         /// <summary>Bytes of the allocation.</summary>
         public long Size { get; }
 
-        /// <summary>The descriptor, which is the caller's to close from now on.</summary>
+        /// <summary>Returns the descriptor, which the caller closes from now on.</summary>
         public int Detach()
         {
             int taken = Interlocked.Exchange(ref fd, -1);

@@ -10,17 +10,17 @@ namespace Gmm
         public GmmKind Kind { get; set; }
         /// <summary>The device.</summary>
         public int Device { get; set; }
-        /// <summary>The tag; null: the thread's current tag at creation.</summary>
+        /// <summary>The tag; null means the thread's current tag at creation.</summary>
         public GmmTag Tag { get; set; }
-        /// <summary>Bytes: the least to ask the driver for at once; 0: grows with the heap.</summary>
+        /// <summary>The fewest bytes to request from the driver at once; with 0 they grow with the heap.</summary>
         public long MinimumExtent { get; set; }
-        /// <summary>Bytes the heap may hold from the driver; 0: no limit.</summary>
+        /// <summary>The most bytes that the heap may hold from the driver; 0 means no limit.</summary>
         public long Limit { get; set; }
         /// <summary>VMM: bit d lets device d use the memory too.</summary>
         public int PeerDevices { get; set; }
     }
 
-    /// <summary>A heap of its own: blocks from it share no extent with others. The fastest way to allocate.</summary>
+    /// <summary>A heap whose blocks share no extent with those of others. It is the fastest way to allocate.</summary>
     public sealed class GmmHeap : IDisposable
     {
         private readonly GmmContextHandle context;
@@ -75,7 +75,7 @@ namespace Gmm
             });
         }
 
-        /// <summary>Allocates plain memory without an object: give its address to <see cref="GmmContext.Free"/>.</summary>
+        /// <summary>Allocates memory without an object; <see cref="GmmContext.Free"/> takes its address.</summary>
         public IntPtr Allocate(long size, GmmStream stream)
         {
             using (Use heap = new Use(handle))
@@ -88,8 +88,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Ends the heap once its last <see cref="GmmBuffer"/> is disposed of. With live blocks from Allocate() the result is Busy, and the heap then
-        /// stays until its context ends. A second call does nothing.
+        /// Ends the heap once its last <see cref="GmmBuffer"/> is disposed of. With live blocks from Allocate() the
+        /// result is Busy, and the heap then stays until its context ends. A second call does nothing.
         /// </summary>
         public void Dispose()
         {

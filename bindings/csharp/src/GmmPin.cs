@@ -10,7 +10,7 @@ namespace Gmm
         private readonly GmmPinHandle handle;
         private readonly IntPtr devicePointer;
 
-        /// <summary>`array` is the pin of the garbage collector on the memory, given back after the native one.</summary>
+        /// <summary>`array` is the garbage collector's pin on the memory. It ends after the native one.</summary>
         internal GmmPin(GmmContextHandle context, IntPtr memory, long size, int device, bool readOnly, GCHandle array)
         {
             bool kept = false;
@@ -68,7 +68,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Takes the pin back. No work on any stream may still use the memory. A second call does nothing.</summary>
+        /// <summary>Unpins the memory. No work on any stream may still use it. A second call does nothing.</summary>
         public void Dispose()
         {
             handle.CloseOrThrow();

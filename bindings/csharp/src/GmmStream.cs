@@ -43,7 +43,9 @@ namespace Gmm
             }
         }
 
-        /// <summary>A CUstream or cudaStream_t of the program, by its address. Disposing of this object does nothing to it.</summary>
+        /// <summary>
+        /// A CUstream or cudaStream_t of the program, by its address. Disposing of this object does nothing to it.
+        /// </summary>
         public static GmmStream Of(IntPtr address)
         {
             switch ((long)address)
@@ -58,7 +60,7 @@ namespace Gmm
         /// <summary>Null for streams that gmm did not make.</summary>
         internal GmmStreamHandle Handle { get; }
 
-        /// <summary>For one that holds a reference.</summary>
+        /// <summary>The address, for a caller that holds a reference.</summary>
         internal IntPtr RawAddress
         {
             get { return Handle == null ? foreign : Handle.DangerousGetHandle(); }
@@ -76,7 +78,9 @@ namespace Gmm
             }
         }
 
-        /// <summary>Blocks until everything queued on this stream so far is done. Only for streams that a context made.</summary>
+        /// <summary>
+        /// Blocks until everything queued on this stream so far is done. Only for streams that a context made.
+        /// </summary>
         public void Synchronize()
         {
             using (Use stream = Owned())
@@ -85,7 +89,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Makes this stream's further work wait for the event; does not block the caller.</summary>
+        /// <summary>Makes this stream's further work wait for the event. The caller does not wait.</summary>
         public void WaitFor(GmmEvent target)
         {
             using (Use stream = Owned())
@@ -96,8 +100,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Queues a call of the task. It runs on a thread of the thread pool, in the stream's order, and must not call gmm. An exception that it
-        /// throws ends the program, as on any thread.
+        /// Queues a call of the task. The task runs on a thread of the thread pool, in the stream's order, and must not
+        /// call gmm. An exception that it throws ends the program, as on any thread.
         /// </summary>
         public void Call(Action task)
         {
@@ -121,7 +125,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Waits for the stream's work and ends it once every buffer that was allocated on it is disposed of. A second call does nothing.</summary>
+        /// <summary>
+        /// Waits for the stream's work and ends it once every buffer that was allocated on it is disposed of. A second
+        /// call does nothing.
+        /// </summary>
         public void Dispose()
         {
             if (Handle != null)
@@ -134,7 +141,8 @@ namespace Gmm
         {
             if (Handle == null)
             {
-                throw new NotSupportedException("this stream was not made by a context: use the context's method that takes a stream");
+                throw new NotSupportedException(
+                    "this stream was not made by a context: use the context's method that takes a stream");
             }
             return new Use(Handle);
         }

@@ -4,7 +4,9 @@ using System.Threading;
 
 namespace Gmm
 {
-    /// <summary>A tag groups allocations to be paused, limited and counted together. It lives as long as its context.</summary>
+    /// <summary>
+    /// A tag groups allocations to be paused, limited and counted together. It lives as long as its context.
+    /// </summary>
     public sealed class GmmTag
     {
         private readonly GmmContext context;
@@ -18,20 +20,28 @@ namespace Gmm
         /// <summary>The tag's number in the C interface.</summary>
         public int Number { get; }
 
-        /// <summary>Makes this the current tag of the calling thread until the scope is disposed of: <c>using (tag.Push()) { ... }</c>.</summary>
+        /// <summary>
+        /// Makes this the current tag of the calling thread until the scope is disposed of: <c>using (tag.Push()) { ...
+        /// }</c>.
+        /// </summary>
         public IDisposable Push()
         {
             context.PushTag(Number);
             return new Scope(context);
         }
 
-        /// <summary>Gives the tag's VMM memory back to the driver; see GmmContext.Pause(). Returns the bytes that went back.</summary>
+        /// <summary>
+        /// Gives the tag's VMM memory back to the driver; see GmmContext.Pause(). Returns the bytes that went back.
+        /// </summary>
         public long Pause()
         {
             return context.Pause(this);
         }
 
-        /// <summary>Gives the tag's paused memory its pages back; see GmmContext.Resume(). Returns the bytes taken from the driver.</summary>
+        /// <summary>
+        /// Gives the tag's paused memory its pages back; see GmmContext.Resume(). Returns the bytes taken from the
+        /// driver.
+        /// </summary>
         public long Resume()
         {
             return context.Resume(this);
@@ -43,56 +53,64 @@ namespace Gmm
             return context.Pause(options, this);
         }
 
-        /// <summary>Resumes the tag and tells how far it is.</summary>
+        /// <summary>Resumes the tag and reports the progress.</summary>
         public long Resume(GmmProgress progress)
         {
             return context.Resume(progress, this);
         }
 
-        /// <summary>Pauses the tag until the returned object is disposed of: <c>using (tag.Paused()) { ... }</c>.</summary>
+        /// <summary>
+        /// Pauses the tag until the returned object is disposed of: <c>using (tag.Paused()) { ... }</c>.
+        /// </summary>
         public IDisposable Paused()
         {
             Pause();
             return new PausedScope(this);
         }
 
-        /// <summary>Pause() in the background.</summary>
+        /// <summary>Pauses the tag in the background.</summary>
         public GmmTicket PauseAsync()
         {
             return context.PauseAsync(this);
         }
 
-        /// <summary>Pause() in the background, with options.</summary>
+        /// <summary>Pauses the tag in the background, with options.</summary>
         public GmmTicket PauseAsync(GmmPauseOptions options)
         {
             return context.PauseAsync(options, this);
         }
 
-        /// <summary>Resume() in the background.</summary>
+        /// <summary>Resumes the tag in the background.</summary>
         public GmmTicket ResumeAsync()
         {
             return context.ResumeAsync(this);
         }
 
-        /// <summary>Resume() in the background; tells how far it is.</summary>
+        /// <summary>Resumes the tag in the background and reports the progress.</summary>
         public GmmTicket ResumeAsync(GmmProgress progress)
         {
             return context.ResumeAsync(progress, this);
         }
 
-        /// <summary>Changes what the tag does, all of it, from the next pause or resume on. What is paused already stays kept as it was.</summary>
+        /// <summary>
+        /// Replaces all settings of the tag from its next pause or resume on. Backups of memory that is paused now stay
+        /// as they are.
+        /// </summary>
         public void Update(GmmTagOptions options)
         {
             context.UpdateTag(Number, options);
         }
 
-        /// <summary>Forgets the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns their bytes.</summary>
+        /// <summary>
+        /// Discards the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns the
+        /// number of bytes discarded.
+        /// </summary>
         public long DiscardBackup()
         {
             return context.DiscardBackup(this);
         }
 
-        /// <summary>How the tag stands.</summary>
+        /// <summary>The state of the tag.</summary>
         public GmmPauseInfo Info()
         {
             return context.PauseInfo(Number);
@@ -108,7 +126,7 @@ namespace Gmm
                 this.tag = tag;
             }
 
-            /// <summary>When the resume fails it may be tried again.</summary>
+            /// <summary>A resume that fails may be tried again.</summary>
             public void Dispose()
             {
                 lock (tag)
@@ -137,7 +155,8 @@ namespace Gmm
             {
                 if (Thread.CurrentThread != thread)
                 {
-                    throw new InvalidOperationException("a tag is pushed for one thread: dispose of its scope on that thread");
+                    throw new InvalidOperationException(
+                        "a tag is pushed for one thread: dispose of its scope on that thread");
                 }
                 if (!closed)
                 {

@@ -9,12 +9,12 @@ using System.Threading.Tasks;
 namespace Gmm
 {
     /// <summary>
-    /// A pause or resume that a thread of the library carries out; its result is the bytes that changed state. It can be awaited. Dispose() waits for the end.
-    /// One that nobody disposes of goes on to its end.
+    /// A pause or resume that a thread of the library carries out. Its result is the number of bytes that changed
+    /// state. It can be awaited. Dispose() waits for the end. A ticket that nobody disposes of runs to its end.
     /// </summary>
     public sealed class GmmTicket : IDisposable
     {
-        /// <summary>No thread of the runtime stays longer in C: Mono would not end meanwhile.</summary>
+        /// <summary>The longest wait of a thread of the runtime in C: Mono does not end during such a wait.</summary>
         private const ulong SliceMilliseconds = 20;
 
         private readonly GmmTicketHandle handle;
@@ -64,7 +64,7 @@ namespace Gmm
             internal ExceptionDispatchInfo Failure;
         }
 
-        /// <summary>The outcome, or null when the time was over first.</summary>
+        /// <summary>The outcome, or null on timeout.</summary>
         private Outcome Look(ulong milliseconds)
         {
             if (outcome != null)
@@ -107,13 +107,13 @@ namespace Gmm
             return error != null && error.Result == GmmResult.Cancelled;
         }
 
-        /// <summary>Whether it has ended, however.</summary>
+        /// <summary>Whether it has ended, with success or failure.</summary>
         public bool IsDone
         {
             get { return Look(0) != null; }
         }
 
-        /// <summary>How far it is.</summary>
+        /// <summary>The progress.</summary>
         public GmmTicketInfo Info()
         {
             using (Use ticket = new Use(handle))
@@ -124,13 +124,16 @@ namespace Gmm
             }
         }
 
-        /// <summary>Waits for its end so long at most (Timeout.InfiniteTimeSpan: for ever). False when the time was over first.</summary>
+        /// <summary>
+        /// Waits for its end, up to a timeout (Timeout.InfiniteTimeSpan waits for ever). Returns false on timeout.
+        /// </summary>
         public bool Wait(TimeSpan timeout)
         {
             Stopwatch past = Stopwatch.StartNew();
             while (true)
             {
-                double left = timeout == Timeout.InfiniteTimeSpan ? SliceMilliseconds : (timeout - past.Elapsed).TotalMilliseconds;
+                double left = timeout == Timeout.InfiniteTimeSpan ? SliceMilliseconds
+                    : (timeout - past.Elapsed).TotalMilliseconds;
                 if (Look(left <= 0 ? 0 : Math.Min(SliceMilliseconds, (ulong)left + 1)) != null)
                 {
                     return true;
@@ -142,7 +145,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Waits for its end: the bytes that changed state, or what made it fail. Also after Dispose().</summary>
+        /// <summary>
+        /// Waits for the end and returns the bytes that changed state, or throws what made it fail. It may be asked
+        /// after Dispose() too.
+        /// </summary>
         public long Result
         {
             get
@@ -157,7 +163,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>Asks it to stop, without waiting: it is undone and ends with Cancelled, or ends as it would have when it is too late.</summary>
+        /// <summary>
+        /// Requests cancellation and does not wait. An operation that has committed completes normally; any other is
+        /// undone and ends with Cancelled.
+        /// </summary>
         public void Cancel()
         {
             if (Look(0) != null)
@@ -184,10 +193,13 @@ namespace Gmm
             return AsTask(CancellationToken.None);
         }
 
-        /// <summary>As AsTask(); the token cancels the ticket. The task is cancelled once the operation is undone.</summary>
+        /// <summary>
+        /// Does the same as AsTask(); the token cancels the ticket. The task is cancelled once the operation is undone.
+        /// </summary>
         public Task<long> AsTask(CancellationToken cancellationToken)
         {
-            TaskCompletionSource<long> source = new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);
+            TaskCompletionSource<long> source =
+                new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);
             Thread thread = new Thread(() =>
             {
                 try
@@ -228,8 +240,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Waits for its end and gives the ticket back; its result stays. A failure that nobody was told of yet is thrown, unless Cancel() asked for
-        /// it. A second call does nothing.
+        /// Waits for the end and releases the ticket. Its result stays. A failure that nobody has heard of yet is
+        /// thrown, unless Cancel() asked for it. A second call does nothing.
         /// </summary>
         public void Dispose()
         {

@@ -8,8 +8,8 @@ using Microsoft.Win32.SafeHandles;
 namespace Gmm
 {
     /// <summary>
-    /// One native object. It holds references to those it was made from, so that finalizers may run in any order and neither Dispose()
-    /// on another thread nor the finalizer takes it from under a call.
+    /// A native object. It holds references to those it was made from, so finalizers may run in any order. Neither
+    /// Dispose() on another thread nor the finalizer ends it during a call.
     /// </summary>
     public abstract class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
     {
@@ -78,7 +78,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last reference is gone.
+        /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last
+        /// reference is gone.
         /// </summary>
         internal static void Keep(GmmSafeHandle handle)
         {
@@ -135,7 +136,7 @@ namespace Gmm
             this.callbacks = callbacks;
         }
 
-        /// <summary>How often the context was reset.</summary>
+        /// <summary>The number of resets of the context.</summary>
         internal int Generation
         {
             get { return Volatile.Read(ref generation); }
@@ -271,7 +272,8 @@ namespace Gmm
         private bool released;
 
         /// <summary>A reference to the stream's handle was added too.</summary>
-        internal GmmBlockHandle(IntPtr value, GmmContextHandle context, SafeHandle parent, GmmStream stream) : base(value, parent)
+        internal GmmBlockHandle(IntPtr value, GmmContextHandle context, SafeHandle parent, GmmStream stream)
+            : base(value, parent)
         {
             this.context = context;
             this.stream = stream;
@@ -284,14 +286,17 @@ namespace Gmm
             get { return generation != context.Generation; }
         }
 
-        /// <summary>The per-thread stream means another one on another thread; the legacy stream is ordered behind them all.</summary>
+        /// <summary>
+        /// On another thread the per-thread stream is another one; the legacy stream is ordered behind them all.
+        /// </summary>
         internal IntPtr StreamAddress
         {
             get
             {
                 lock (gate)
                 {
-                    return stream == GmmStream.PerThread && Thread.CurrentThread != thread ? GmmStream.Legacy.RawAddress : stream.RawAddress;
+                    return stream == GmmStream.PerThread && Thread.CurrentThread != thread
+                        ? GmmStream.Legacy.RawAddress : stream.RawAddress;
                 }
             }
         }

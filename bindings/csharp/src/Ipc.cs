@@ -3,12 +3,16 @@ using System.Collections.Generic;
 
 namespace Gmm
 {
-    /// <summary>What a file descriptor of memory is.</summary>
+    /// <summary>The type of a file descriptor of memory.</summary>
     public enum GmmFdType
     {
-        /// <summary>Export: Opaque for VMM memory of a GPU, File for all else. Import: File for a file or memfd, else Opaque.</summary>
+        /// <summary>
+        /// Export: Opaque for VMM memory of a GPU, File for all else. Import: File for a file or memfd, else Opaque.
+        /// </summary>
         Default = 0,
-        /// <summary>The driver's own, which Vulkan takes as VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT. VMM memory.</summary>
+        /// <summary>
+        /// The driver's own descriptor, which Vulkan takes as VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT. VMM memory.
+        /// </summary>
         Opaque = 1,
         /// <summary>A memory file. HOST memory, and all memory of the host backend.</summary>
         File = 2,
@@ -18,17 +22,26 @@ namespace Gmm
         Vulkan = 4
     }
 
-    /// <summary>Who may share with a context, and where its socket stands; see <see cref="GmmContext.ConfigureIpc"/>.</summary>
+    /// <summary>
+    /// The users who may share with a context, and its socket's directory; see <see cref="GmmContext.ConfigureIpc"/>.
+    /// </summary>
     public sealed class GmmIpcOptions
     {
-        /// <summary>The directory of the socket. Null: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-uid.</summary>
+        /// <summary>
+        /// The directory of the socket; null means $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-uid.
+        /// </summary>
         public string Directory { get; set; }
 
-        /// <summary>Further user ids that may import from this context and that it imports from. They need a directory.</summary>
+        /// <summary>
+        /// The ids of further users, who may import from this context, and from whom it imports. They need a directory.
+        /// </summary>
         public IList<int> Users { get; } = new List<int>();
     }
 
-    /// <summary>The driver's own handle of memory (cudaIpcMemHandle_t), for libraries that take no other. gmm does not see who opens it.</summary>
+    /// <summary>
+    /// The driver's own handle of memory (cudaIpcMemHandle_t), for libraries that take no other. gmm does not see who
+    /// opens it.
+    /// </summary>
     public sealed class GmmLegacyHandle
     {
         /// <summary>Bytes of the driver's handle.</summary>
@@ -43,7 +56,9 @@ namespace Gmm
             Size = size;
         }
 
-        /// <summary>Bytes from the start of the driver's allocation, which the other side opens, to the memory.</summary>
+        /// <summary>
+        /// Bytes from the start of the driver's allocation, which the other side opens, to the memory.
+        /// </summary>
         public long Offset { get; }
 
         /// <summary>Bytes of the driver's allocation.</summary>

@@ -8,28 +8,39 @@ namespace Gmm
     {
         /// <summary>The backend.</summary>
         public GmmBackend Backend { get; set; }
-        /// <summary>Where messages go; null: warnings and errors to stderr when GMM_LOG is set. A logger that refers to the context keeps it from the garbage collector.</summary>
+        /// <summary>
+        /// The receiver of messages; with null, warnings and errors go to stderr when GMM_LOG is set. A logger that
+        /// refers to the context keeps it from the garbage collector.
+        /// </summary>
         public GmmLogger Logger { get; set; }
-        /// <summary>Host backend: bytes each device pretends to have; 0: the machine's memory.</summary>
+        /// <summary>Host backend: the bytes that each device pretends to have; 0 means the machine's memory.</summary>
         public long HostMemory { get; set; }
-        /// <summary>Host backend: how many devices it shows; 0: one.</summary>
+        /// <summary>Host backend: the number of devices; 0 means one.</summary>
         public int HostDevices { get; set; }
-        /// <summary>As <see cref="GmmContext.DecommitAfterMilliseconds"/>; 0: what GMM_DECOMMIT_AFTER_MS in the environment says, else never.</summary>
+        /// <summary>
+        /// As <see cref="GmmContext.DecommitAfterMilliseconds"/>; 0 means the value of GMM_DECOMMIT_AFTER_MS in the
+        /// environment, else never.
+        /// </summary>
         public long DecommitAfterMilliseconds { get; set; }
-        /// <summary>The program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing.</summary>
+        /// <summary>
+        /// Promises that the program allocates nothing while it captures a CUDA graph. An allocation on a stream then
+        /// does not ask the driver.
+        /// </summary>
         public bool NoCapture { get; set; }
     }
 
-    /// <summary>What becomes of a tag's memory when it pauses.</summary>
+    /// <summary>What a pause does with a tag's memory.</summary>
     public sealed class GmmTagOptions
     {
         /// <summary>What a pause does with the contents; Drop when not set.</summary>
         public GmmContents Contents { get; set; }
-        /// <summary>Higher resumes first.</summary>
+        /// <summary>The priority: a higher one resumes first.</summary>
         public int Priority { get; set; }
-        /// <summary>The contents are not written after they were first paused: what was kept once is not copied again.</summary>
+        /// <summary>
+        /// Promises that nobody writes the contents after their first pause. What was kept once is not copied again.
+        /// </summary>
         public bool ReadOnly { get; set; }
-        /// <summary>What is kept is compared at the resume.</summary>
+        /// <summary>A resume compares the kept contents with their checksums.</summary>
         public bool Checksum { get; set; }
 
         internal gmm_tag_desc ToNative()
@@ -37,7 +48,8 @@ namespace Gmm
             gmm_tag_desc desc = new gmm_tag_desc();
             desc.contents = (uint)Contents;
             desc.priority = Priority;
-            desc.flags = (ReadOnly ? (uint)Native.GMM_TAG_READ_ONLY : 0) | (Checksum ? (uint)Native.GMM_TAG_CHECKSUM : 0);
+            desc.flags = (ReadOnly ? (uint)Native.GMM_TAG_READ_ONLY : 0)
+                | (Checksum ? (uint)Native.GMM_TAG_CHECKSUM : 0);
             return desc;
         }
     }
@@ -45,11 +57,13 @@ namespace Gmm
     /// <summary>How to pause.</summary>
     public sealed class GmmPauseOptions
     {
-        /// <summary>Also when importers hold the memory: they keep the old pages, this process gets new ones.</summary>
+        /// <summary>
+        /// Pauses also when importers hold the memory. They keep the old pages, and this process gets new ones.
+        /// </summary>
         public bool Force { get; set; }
-        /// <summary>What becomes of the contents this time, whatever the tags say; null: what they say.</summary>
+        /// <summary>What this pause does with the contents, whatever the tags say; null means what they say.</summary>
         public GmmContents? Contents { get; set; }
-        /// <summary>Told how far the copies are.</summary>
+        /// <summary>Receives the progress of the copies.</summary>
         public GmmProgress Progress { get; set; }
 
         internal uint Flags
@@ -64,26 +78,33 @@ namespace Gmm
         }
     }
 
-    /// <summary>Where kept contents go. What is not set is the default.</summary>
+    /// <summary>Configures where kept contents go. Values that are not set have their defaults.</summary>
     public sealed class GmmBackupOptions
     {
-        /// <summary>No page-locked memory beyond a small ring for copies.</summary>
+        /// <summary>Uses no page-locked memory beyond a small ring for copies.</summary>
         public bool NoArena { get; set; }
-        /// <summary>What the page-locked memory does not hold goes to a file.</summary>
+        /// <summary>Skips pageable memory: contents beyond the page-locked memory go to a file.</summary>
         public bool NoPageable { get; set; }
-        /// <summary>Bytes of page-locked memory; 0: GMM_BACKUP_ARENA_LIMIT, or what the host can spare.</summary>
+        /// <summary>
+        /// The limit of page-locked memory in bytes; 0 means GMM_BACKUP_ARENA_LIMIT, or what the host can spare.
+        /// </summary>
         public long ArenaLimit { get; set; }
-        /// <summary>Bytes of other host memory; 0: GMM_BACKUP_PAGEABLE_LIMIT, or what the host can spare.</summary>
+        /// <summary>
+        /// The limit of other host memory in bytes; 0 means GMM_BACKUP_PAGEABLE_LIMIT, or what the host can spare.
+        /// </summary>
         public long PageableLimit { get; set; }
-        /// <summary>For files; null: GMM_BACKUP_DIR, or /tmp.</summary>
+        /// <summary>The directory of files; null means GMM_BACKUP_DIR, or /tmp.</summary>
         public string Directory { get; set; }
-        /// <summary>Threads that copy, touch and scan host memory; 0: one for each core, 16 at most.</summary>
+        /// <summary>
+        /// The number of threads that copy, touch and scan host memory; 0 means one for each core, 16 at most.
+        /// </summary>
         public int Threads { get; set; }
 
         internal gmm_backup_desc ToNative()
         {
             gmm_backup_desc desc = new gmm_backup_desc();
-            desc.flags = (NoArena ? (uint)Native.GMM_BACKUP_NO_ARENA : 0) | (NoPageable ? (uint)Native.GMM_BACKUP_NO_PAGEABLE : 0);
+            desc.flags = (NoArena ? (uint)Native.GMM_BACKUP_NO_ARENA : 0)
+                | (NoPageable ? (uint)Native.GMM_BACKUP_NO_PAGEABLE : 0);
             desc.arena_limit = (ulong)ArenaLimit;
             desc.pageable_limit = (ulong)PageableLimit;
             desc.threads = (uint)Threads;
@@ -100,13 +121,13 @@ namespace Gmm
     {
         /// <summary>The kind of memory; Device when not set.</summary>
         public GmmKind Kind { get; set; }
-        /// <summary>The device; for Host and Managed memory the one it is counted for.</summary>
+        /// <summary>The device; for Host and Managed memory the one that it counts for.</summary>
         public int Device { get; set; }
-        /// <summary>The tag; null: the thread's current tag.</summary>
+        /// <summary>The tag; null means the thread's current tag.</summary>
         public GmmTag Tag { get; set; }
-        /// <summary>The stream on which the block is used first; null: the default stream.</summary>
+        /// <summary>The stream on which the block is used first; null means the default stream.</summary>
         public GmmStream Stream { get; set; }
-        /// <summary>Bytes, a power of two up to 2 MiB; 0: 256.</summary>
+        /// <summary>The alignment in bytes, a power of two up to 2 MiB; 0 means 256.</summary>
         public long Alignment { get; set; }
         /// <summary>The block gets a driver allocation of its own.</summary>
         public bool Dedicated { get; set; }
@@ -126,23 +147,26 @@ namespace Gmm
         }
     }
 
-    /// <summary>What a limit or a count is about: one device or all, one tag or all, one kind or all. Null means all.</summary>
+    /// <summary>
+    /// The scope of a limit or a count: one device or all, one tag or all, one kind or all. Null means all.
+    /// </summary>
     public sealed class GmmScope
     {
-        /// <summary>Of one device only.</summary>
+        /// <summary>Limits the scope to one device.</summary>
         public int? Device { get; set; }
-        /// <summary>Of one tag only.</summary>
+        /// <summary>Limits the scope to one tag.</summary>
         public GmmTag Tag { get; set; }
-        /// <summary>Of one kind only.</summary>
+        /// <summary>Limits the scope to one kind.</summary>
         public GmmKind? Kind { get; set; }
 
-        /// <summary>For a null scope too: everything.</summary>
+        /// <summary>The scope for C; a null scope means everything.</summary>
         internal static gmm_scope ToNative(GmmScope scope)
         {
             gmm_scope made = new gmm_scope();
             if (scope != null)
             {
-                made.flags = (scope.Device.HasValue ? (uint)Native.GMM_SCOPE_DEVICE : 0) | (scope.Tag != null ? (uint)Native.GMM_SCOPE_TAG : 0)
+                made.flags = (scope.Device.HasValue ? (uint)Native.GMM_SCOPE_DEVICE : 0)
+                    | (scope.Tag != null ? (uint)Native.GMM_SCOPE_TAG : 0)
                     | (scope.Kind.HasValue ? (uint)Native.GMM_SCOPE_KIND : 0);
                 made.device = scope.Device ?? 0;
                 made.tag = scope.Tag == null ? 0 : (uint)scope.Tag.Number;

@@ -6,9 +6,9 @@ using System.Runtime.InteropServices;
 namespace Gmm
 {
     /// <summary>
-    /// Told how far the copies of a pause or resume are, in bytes, on whichever thread works, while locks of the library are held: it must not call the
-    /// library. True to go on, false to end the operation with Cancelled. What it throws ends the operation, which is undone, and comes out of the call
-    /// that asked for it.
+    /// Receives the progress of a pause's or resume's copies, in bytes. It runs on the thread that copies, with locks
+    /// of the library held, so it must not call the library. It returns true to go on, false to end the operation with
+    /// Cancelled. What it throws ends and undoes the operation, and comes out of the call that asked for it.
     /// </summary>
     public delegate bool GmmProgress(long done, long total);
 
@@ -29,7 +29,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>What C gets; null when there is nobody to tell.</summary>
+        /// <summary>What C gets; null when nobody receives the progress.</summary>
         internal IntPtr User
         {
             get { return self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero; }
@@ -55,7 +55,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Nothing of C calls it any more.</summary>
+        /// <summary>C does not call it any more.</summary>
         public void Dispose()
         {
             if (self.IsAllocated)

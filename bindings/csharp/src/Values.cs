@@ -13,19 +13,22 @@ namespace Gmm
             DecommitAfterMilliseconds = (long)from.decommit_after_ms;
         }
 
-        /// <summary>The backend that was taken.</summary>
+        /// <summary>The chosen backend.</summary>
         public GmmBackend Backend { get; }
 
-        /// <summary>How many devices it shows.</summary>
+        /// <summary>The number of devices.</summary>
         public int DeviceCount { get; }
 
         /// <summary>"host" or "cuda".</summary>
         public string BackendName { get; }
 
-        /// <summary>As the driver tells it; the kernel's release on the host.</summary>
+        /// <summary>The driver's version; on the host backend the kernel's release.</summary>
         public string DriverVersion { get; }
 
-        /// <summary>Milliseconds after which idle memory goes back by itself, the default resolved, or <see cref="GmmContext.DecommitNever"/>.</summary>
+        /// <summary>
+        /// The milliseconds after which idle memory goes back to the driver, with the default resolved, or <see
+        /// cref="GmmContext.DecommitNever"/>.
+        /// </summary>
         public long DecommitAfterMilliseconds { get; }
     }
 
@@ -52,34 +55,34 @@ namespace Gmm
             IsHost = (from.capabilities & Native.GMM_DEVICE_IS_HOST) != 0;
         }
 
-        /// <summary>Its ordinal.</summary>
+        /// <summary>The device's number, from 0.</summary>
         public int Device { get; }
 
         /// <summary>The capabilities as bits of the C interface.</summary>
         public int Capabilities { get; }
 
-        /// <summary>The kinds it has as bits; see Has().</summary>
+        /// <summary>The kinds that the device has, as bits; see Has().</summary>
         public int Kinds { get; }
 
-        /// <summary>Bytes.</summary>
+        /// <summary>Total memory in bytes.</summary>
         public long TotalMemory { get; }
 
-        /// <summary>Bytes, as the driver or the system tells now.</summary>
+        /// <summary>Free memory in bytes, as the driver or the system reports it now.</summary>
         public long FreeMemory { get; }
 
-        /// <summary>Bytes: VMM memory comes in multiples of this.</summary>
+        /// <summary>The granularity in bytes: VMM memory comes in multiples of it.</summary>
         public long Granularity { get; }
 
-        /// <summary>Its name.</summary>
+        /// <summary>The device's name.</summary>
         public string Name { get; }
 
-        /// <summary>16 bytes.</summary>
+        /// <summary>The device's UUID, 16 bytes.</summary>
         public byte[] Uuid { get; }
 
         /// <summary>VMM memory can pause and resume.</summary>
         public bool CanPause { get; }
 
-        /// <summary>VMM and HOST memory can be a file descriptor.</summary>
+        /// <summary>VMM and HOST memory can be exported as a file descriptor.</summary>
         public bool CanExportFd { get; }
 
         /// <summary>DEVICE memory has the driver's 64-byte handle.</summary>
@@ -94,10 +97,10 @@ namespace Gmm
         /// <summary>The device reads ordinary host memory.</summary>
         public bool CanPageable { get; }
 
-        /// <summary>Fabric handles between nodes.</summary>
+        /// <summary>Memory can have fabric handles between nodes.</summary>
         public bool CanFabric { get; }
 
-        /// <summary>Not a GPU: the host backend.</summary>
+        /// <summary>The device is no GPU but the host backend's.</summary>
         public bool IsHost { get; }
 
         /// <summary>Whether the device has this kind of memory.</summary>
@@ -107,7 +110,7 @@ namespace Gmm
         }
     }
 
-    /// <summary>What an address is.</summary>
+    /// <summary>The description of an address.</summary>
     public sealed class GmmPointerInfo
     {
         internal GmmPointerInfo(gmm_pointer_info from)
@@ -137,13 +140,13 @@ namespace Gmm
         /// <summary>The kind of memory.</summary>
         public GmmKind Kind { get; }
 
-        /// <summary>Start of the block.</summary>
+        /// <summary>The start of the block.</summary>
         public System.IntPtr Base { get; }
 
-        /// <summary>Bytes asked for.</summary>
+        /// <summary>The requested bytes.</summary>
         public long Size { get; }
 
-        /// <summary>Bytes the block takes, rounding included.</summary>
+        /// <summary>The bytes that the block takes, rounding included.</summary>
         public long ReservedSize { get; }
 
         /// <summary>The device; -1 for foreign host memory.</summary>
@@ -152,22 +155,22 @@ namespace Gmm
         /// <summary>The tag's number; 0 for memory that gmm did not allocate.</summary>
         public int Tag { get; }
 
-        /// <summary>What stands there.</summary>
+        /// <summary>The state of the address.</summary>
         public GmmState State { get; }
 
-        /// <summary>Who can use it.</summary>
+        /// <summary>Who can use the address.</summary>
         public GmmUsm Usm { get; }
 
         /// <summary>Ways to share it, as bits of the C interface.</summary>
         public int IpcRoutes { get; }
 
-        /// <summary>Start of the driver's allocation that the block lies in.</summary>
+        /// <summary>The start of the driver's allocation that the block lies in.</summary>
         public System.IntPtr AllocationBase { get; }
 
         /// <summary>Bytes of the driver's allocation.</summary>
         public long AllocationSize { get; }
 
-        /// <summary>The address that devices use; the same but for some pinned memory.</summary>
+        /// <summary>The address that devices use. It is another one for some pinned memory only.</summary>
         public System.IntPtr DevicePointer { get; }
 
         /// <summary>Counts the pauses of the memory.</summary>
@@ -191,11 +194,11 @@ namespace Gmm
         /// <summary>Whether it can be shared as a Linux dma-buf.</summary>
         public bool DmaBufIpc { get; }
 
-        /// <summary>Imported, and the exporter ended.</summary>
+        /// <summary>The memory is imported, and its exporter has ended.</summary>
         public bool PeerGone { get; }
     }
 
-    /// <summary>How a tag stands.</summary>
+    /// <summary>The state of a tag.</summary>
     public sealed class GmmPauseInfo
     {
         internal GmmPauseInfo(gmm_pause_info from)
@@ -217,22 +220,22 @@ namespace Gmm
             State = (GmmState)from.state;
         }
 
-        /// <summary>Of BackupHostBytes, what lies in page-locked memory.</summary>
+        /// <summary>The part of BackupHostBytes in page-locked memory.</summary>
         public long BackupPinnedBytes { get; }
 
         /// <summary>Contents that are all zero and take no room.</summary>
         public long BackupZeroBytes { get; }
 
-        /// <summary>Kept of active read-only memory, for the next pause.</summary>
+        /// <summary>Contents of active read-only memory that are kept for the next pause.</summary>
         public long RetainedBytes { get; }
 
-        /// <summary>Whether the contents are not written after they were first paused.</summary>
+        /// <summary>Whether nobody writes the contents after their first pause.</summary>
         public bool ReadOnly { get; }
 
-        /// <summary>Whether what is kept is compared at the resume.</summary>
+        /// <summary>Whether a resume compares the kept contents with their checksums.</summary>
         public bool Checksum { get; }
 
-        /// <summary>Active, Paused, or PartlyPaused when both kinds of memory are there.</summary>
+        /// <summary>Active, Paused, or PartlyPaused when the tag has both kinds of memory.</summary>
         public GmmState State { get; }
 
         /// <summary>The tag's number.</summary>
@@ -241,29 +244,29 @@ namespace Gmm
         /// <summary>What a pause does with the contents.</summary>
         public GmmContents Contents { get; }
 
-        /// <summary>Higher resumes first.</summary>
+        /// <summary>The priority: a higher one resumes first.</summary>
         public int Priority { get; }
 
-        /// <summary>VMM memory that has pages now.</summary>
+        /// <summary>Bytes of VMM memory that has pages now.</summary>
         public long ActiveBytes { get; }
 
-        /// <summary>VMM memory whose pages are gone.</summary>
+        /// <summary>Bytes of VMM memory without pages.</summary>
         public long PausedBytes { get; }
 
-        /// <summary>Of it, contents kept in host memory.</summary>
+        /// <summary>The part of the paused bytes whose contents are in host memory.</summary>
         public long BackupHostBytes { get; }
 
-        /// <summary>Of it, contents kept in a file.</summary>
+        /// <summary>The part of the paused bytes whose contents are in a file.</summary>
         public long BackupFileBytes { get; }
 
-        /// <summary>How often this tag was paused.</summary>
+        /// <summary>The number of pauses of this tag.</summary>
         public long Pauses { get; }
 
         /// <summary>The tag's name.</summary>
         public string Name { get; }
     }
 
-    /// <summary>How far a pause or resume in the background is.</summary>
+    /// <summary>The progress of a pause or resume in the background.</summary>
     public sealed class GmmTicketInfo
     {
         internal GmmTicketInfo(gmm_ticket_info from)
@@ -275,23 +278,23 @@ namespace Gmm
             TotalBytes = (long)from.total_bytes;
         }
 
-        /// <summary>Whether it has ended, however.</summary>
+        /// <summary>Whether it has ended, with success or failure.</summary>
         public bool Done { get; }
 
-        /// <summary>What it came to; NotReady while it runs.</summary>
+        /// <summary>The result; NotReady while it runs.</summary>
         public GmmResult Result { get; }
 
         /// <summary>Bytes that changed state; 0 while it runs.</summary>
         public long Bytes { get; }
 
-        /// <summary>Of the contents, so far.</summary>
+        /// <summary>Bytes of contents copied so far.</summary>
         public long CopiedBytes { get; }
 
-        /// <summary>Of contents to copy; 0 until that is known.</summary>
+        /// <summary>Bytes of contents to copy; 0 until that is known.</summary>
         public long TotalBytes { get; }
     }
 
-    /// <summary>Where kept contents lie, in bytes.</summary>
+    /// <summary>The bytes of kept contents in each place.</summary>
     public sealed class GmmBackupInfo
     {
         internal GmmBackupInfo(gmm_backup_info from)
@@ -306,13 +309,13 @@ namespace Gmm
             SkippedBytes = (long)from.skipped_bytes;
         }
 
-        /// <summary>Page-locked now; Trim() gives back what is unused.</summary>
+        /// <summary>Page-locked bytes; Trim() gives back what holds no contents.</summary>
         public long ArenaBytes { get; }
 
-        /// <summary>Of them, holding contents.</summary>
+        /// <summary>The page-locked bytes that hold contents.</summary>
         public long ArenaUsed { get; }
 
-        /// <summary>The most that may be page-locked.</summary>
+        /// <summary>The most bytes that may be page-locked.</summary>
         public long ArenaLimit { get; }
 
         /// <summary>Contents in other host memory.</summary>
@@ -321,13 +324,13 @@ namespace Gmm
         /// <summary>Contents in files.</summary>
         public long FileBytes { get; }
 
-        /// <summary>Contents that are all zero: they take no room.</summary>
+        /// <summary>Contents that are all zero and take no room.</summary>
         public long ZeroBytes { get; }
 
-        /// <summary>By all pauses and resumes so far.</summary>
+        /// <summary>Bytes copied by all pauses and resumes so far.</summary>
         public long CopiedBytes { get; }
 
-        /// <summary>Not copied as they were zero, or kept already and read-only.</summary>
+        /// <summary>Bytes not copied, since they were zero, or read-only and already kept.</summary>
         public long SkippedBytes { get; }
     }
 
@@ -356,53 +359,56 @@ namespace Gmm
         /// <summary>Tags with memory in the scope.</summary>
         public int LiveTags { get; }
 
-        /// <summary>Asked for and not freed.</summary>
+        /// <summary>Bytes requested and not freed.</summary>
         public long LiveBytes { get; }
 
         /// <summary>Blocks not freed.</summary>
         public long LiveBlocks { get; }
 
-        /// <summary>Highest LiveBytes seen when memory was taken from the driver or read here.</summary>
+        /// <summary>The highest LiveBytes at any growth of a heap or call of Stats().</summary>
         public long PeakLiveBytes { get; }
 
-        /// <summary>Free but held, ready to be given out.</summary>
+        /// <summary>Bytes that are free and held for later allocations.</summary>
         public long CachedBytes { get; }
 
-        /// <summary>Held from the driver.</summary>
+        /// <summary>Bytes held from the driver.</summary>
         public long ReservedBytes { get; }
 
-        /// <summary>Highest ReservedBytes.</summary>
+        /// <summary>The highest ReservedBytes.</summary>
         public long PeakReservedBytes { get; }
 
-        /// <summary>Addresses kept, pages gone.</summary>
+        /// <summary>Bytes of addresses without memory.</summary>
         public long PausedBytes { get; }
 
-        /// <summary>The program's own memory; whole context only.</summary>
+        /// <summary>Pinned bytes of the program's own memory; only in the scope of everything.</summary>
         public long PinnedBytes { get; }
 
-        /// <summary>Other processes' memory; whole context only.</summary>
+        /// <summary>Imported bytes of other processes' memory; only in the scope of everything.</summary>
         public long ImportedBytes { get; }
 
-        /// <summary>Calls that succeeded.</summary>
+        /// <summary>Allocations that succeeded.</summary>
         public long Allocations { get; }
 
         /// <summary>Blocks freed.</summary>
         public long Frees { get; }
 
-        /// <summary>Allocations that failed for want of memory.</summary>
+        /// <summary>Allocations that failed because memory or a limit was short.</summary>
         public long Failures { get; }
 
         /// <summary>Driver allocations held.</summary>
         public long Extents { get; }
 
-        /// <summary>Calls into the driver or system that allocate, map, unmap or free; whole context only.</summary>
+        /// <summary>
+        /// Driver and system calls that allocate, map, unmap or free; only in the scope of everything.
+        /// </summary>
         public long BackendCalls { get; }
     }
 
-    /// <summary>What an out-of-memory handler is told.</summary>
+    /// <summary>What an out-of-memory handler learns.</summary>
     public sealed class GmmOomInfo
     {
-        internal GmmOomInfo(int device, GmmKind kind, int tag, long requested, long reserved, int attempt, GmmResult cause)
+        internal GmmOomInfo(int device, GmmKind kind, int tag, long requested, long reserved, int attempt,
+            GmmResult cause)
         {
             Device = device;
             Kind = kind;
@@ -413,10 +419,10 @@ namespace Gmm
             Cause = cause;
         }
 
-        /// <summary>The device that is short.</summary>
+        /// <summary>The device whose memory is exhausted.</summary>
         public int Device { get; }
 
-        /// <summary>The kind that was asked for.</summary>
+        /// <summary>The requested kind.</summary>
         public GmmKind Kind { get; }
 
         /// <summary>The tag's number.</summary>
@@ -425,10 +431,10 @@ namespace Gmm
         /// <summary>Bytes of the allocation.</summary>
         public long Requested { get; }
 
-        /// <summary>Bytes the context holds on the device.</summary>
+        /// <summary>The bytes that the context holds on the device.</summary>
         public long Reserved { get; }
 
-        /// <summary>1 at the first call for this allocation.</summary>
+        /// <summary>The number of this call for the allocation, from 1.</summary>
         public int Attempt { get; }
 
         /// <summary>OutOfMemory, OutOfHostMemory or LimitExceeded.</summary>

@@ -2,35 +2,40 @@
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar, final, overload
+from typing import Any, TypeVar, final, overload
 
 from typing_extensions import Buffer as _ObjectWithBuffer
 from typing_extensions import Self
 
-from gmm._enums import (
-    DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend, Capability, Contents, FdType,
-    IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
+from gmm._core.enums import (
+    DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
+    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
+from gmm._core.info import (
+    BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo)
 
 __version__: str
 __all__ = [
-    "Advice", "AllocFlags", "AlreadyFreedError", "Array", "Backend", "BackupInfo", "Buffer", "BusyError", "CancelledError", "Capability", "CapturingError",
-    "ClosedError", "Contents", "Context", "ContextInfo", "CorruptError", "DEFAULT_TAG", "DeviceInfo", "DriverError", "Error", "Event",
-    "FdType", "FileError", "ForkedError", "HOST", "Heap", "IPCInvalidHandleError", "IPCPeerGoneError", "IPCRefusedError",
-    "IPCRevokedError", "IPCTimeoutError", "InteriorPointerError", "InvalidAlignmentError", "InvalidDescriptorError",
-    "InvalidDeviceError", "InvalidFlagsError", "InvalidHandleError", "InvalidKindError", "InvalidSizeError",
-    "InvalidTagError", "InvalidValueError", "IpcRoute", "Kind", "LimitExceededError", "LogLevel", "NO_LIMIT",
-    "NoBackendError", "NotPinnedError", "NotReadyError", "NotSupportedError", "NullArgumentError", "OutOfHostMemoryError",
+    "Advice", "AllocFlags", "AlreadyFreedError", "Array", "Backend", "BackupInfo", "Buffer", "BusyError",
+    "CancelledError", "Capability", "CapturingError", "ClosedError", "Contents", "Context", "ContextInfo",
+    "CorruptError", "DEFAULT_TAG", "DeviceInfo", "DriverError", "Error", "Event", "FdType", "FileError", "ForkedError",
+    "HOST", "Heap", "IPCInvalidHandleError", "IPCPeerGoneError", "IPCRefusedError", "IPCRevokedError",
+    "IPCTimeoutError", "InteriorPointerError", "InvalidAlignmentError", "InvalidDescriptorError", "InvalidDeviceError",
+    "InvalidFlagsError", "InvalidHandleError", "InvalidKindError", "InvalidSizeError", "InvalidTagError",
+    "InvalidValueError", "IpcRoute", "Kind", "LimitExceededError", "LogLevel", "NO_LIMIT", "NoBackendError",
+    "NotPinnedError", "NotReadyError", "NotSupportedError", "NullArgumentError", "OutOfHostMemoryError",
     "OutOfMemoryError", "OutOfMemoryInfo", "OverlapError", "PausedError", "Pin", "PointerFlags", "PointerInfo",
     "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "SizeOverflowError", "State", "Statistics", "Stream",
-    "SystemCallError", "Tag", "TagFlags", "TagInfo", "Ticket", "TicketInfo", "UnbalancedError", "UnknownPointerError", "Usm", "alloc",
-    "array", "asarray", "context", "empty", "from_dlpack", "zeros",
+    "SystemCallError", "Tag", "TagFlags", "TagInfo", "Ticket", "TicketInfo", "UnbalancedError", "UnknownPointerError",
+    "Usm", "alloc", "array", "asarray", "context", "empty", "from_dlpack", "zeros",
 ]
 
 class Error(Exception):
     code: int
     name: str
     native_code: int
-    def __init__(self, message: str = "", *, code: int | None = None, name: str | None = None, native_code: int = 0) -> None: ...
+    def __init__(
+        self, message: str = "", *, code: int | None = None, name: str | None = None, native_code: int = 0
+    ) -> None: ...
 
 class NullArgumentError(Error, ValueError): ...
 class InvalidSizeError(Error, ValueError): ...
@@ -71,97 +76,6 @@ class IPCTimeoutError(Error, TimeoutError): ...
 class NotReadyError(Error, TimeoutError): ...
 class ClosedError(InvalidHandleError, ValueError): ...
 
-class ContextInfo(NamedTuple):
-    backend: Backend
-    device_count: int
-    backend_name: str
-    driver_version: str
-
-class DeviceInfo(NamedTuple):
-    device: int
-    name: str
-    uuid: bytes
-    capabilities: Capability
-    kinds: tuple[Kind, ...]
-    total_memory: int
-    free_memory: int
-    granularity: int
-
-class PointerInfo(NamedTuple):
-    kind: Kind
-    base: int
-    size: int
-    reserved_size: int
-    device: int
-    tag: int
-    state: State
-    usm: Usm
-    ipc_routes: IpcRoute
-    flags: PointerFlags
-    allocation_base: int
-    allocation_size: int
-    device_pointer: int
-    generation: int
-
-class TagInfo(NamedTuple):
-    tag: int
-    name: str
-    contents: Contents
-    priority: int
-    active_bytes: int
-    paused_bytes: int
-    backup_host_bytes: int
-    backup_file_bytes: int
-    pauses: int
-    backup_pinned_bytes: int
-    backup_zero_bytes: int
-    retained_bytes: int
-    flags: TagFlags
-    state: State
-
-class TicketInfo(NamedTuple):
-    done: bool
-    result: int
-    bytes: int
-    copied_bytes: int
-    total_bytes: int
-
-class BackupInfo(NamedTuple):
-    arena_bytes: int
-    arena_used: int
-    arena_limit: int
-    pageable_bytes: int
-    file_bytes: int
-    zero_bytes: int
-    copied_bytes: int
-    skipped_bytes: int
-
-class Statistics(NamedTuple):
-    live_tags: int
-    live_bytes: int
-    live_blocks: int
-    peak_live_bytes: int
-    cached_bytes: int
-    reserved_bytes: int
-    peak_reserved_bytes: int
-    paused_bytes: int
-    pinned_bytes: int
-    imported_bytes: int
-    allocations: int
-    frees: int
-    failures: int
-    extents: int
-    backend_calls: int
-
-class OutOfMemoryInfo(NamedTuple):
-    device: int
-    kind: Kind
-    tag: int
-    requested: int
-    reserved: int
-    attempt: int
-    cause: int
-
 class _Handle:
     @property
     def closed(self) -> bool: ...
@@ -196,7 +110,7 @@ class Event(_Handle):
 # A gmm.Stream, a stream's handle, a stream of another package, or None for the default stream.
 _Stream = Stream | int | Any | None
 _Tag = Tag | int | str
-# Called with the bytes that are done and all that there are; False ends the operation.
+# Gets the bytes that are done and the total; False aborts the operation.
 _Progress = Callable[[int, int], object] | None
 
 _Object = TypeVar("_Object", bound=_ObjectWithBuffer)
@@ -218,7 +132,7 @@ class _Block:
     def __exit__(self, *exception: object) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-# What other packages look for on buffers and arrays. The array interfaces are there only on the backends that they speak of.
+# The protocols of buffers and arrays for other packages. Each array interface exists only on its own backend.
 class _Interchange:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
@@ -227,8 +141,8 @@ class _Interchange:
     def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
-        self, *, stream: int | Any | None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None
+        self, *, stream: int | Any | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None
     ) -> Any: ...
 
 class Buffer(_Interchange, _Block):
@@ -245,8 +159,12 @@ class Buffer(_Interchange, _Block):
     @property
     def state(self) -> State: ...
     def free(self, stream: _Stream = None) -> None: ...
-    def copy_from(self, source: Buffer | Array | _ObjectWithBuffer, *, offset: int = 0, stream: _Stream = None) -> None: ...
-    def copy_to(self, destination: Buffer | Array | _ObjectWithBuffer, *, offset: int = 0, stream: _Stream = None) -> None: ...
+    def copy_from(
+        self, source: Buffer | Array | _ObjectWithBuffer, *, offset: int = 0, stream: _Stream = None
+    ) -> None: ...
+    def copy_to(
+        self, destination: Buffer | Array | _ObjectWithBuffer, *, offset: int = 0, stream: _Stream = None
+    ) -> None: ...
     def fill(self, value: int, *, offset: int = 0, size: int | None = None, stream: _Stream = None) -> None: ...
     def __bytes__(self) -> bytes: ...
     def record_use(self, stream: _Stream) -> None: ...
@@ -264,7 +182,7 @@ class Buffer(_Interchange, _Block):
     def ipc_export_fd(self, *, offset: int = 0, type: FdType | int = ...) -> tuple[int, int, int]: ...
     def ipc_export_legacy(self, *, offset: int = 0) -> tuple[bytes, int, int]: ...
 
-# A dtype: a name ("float32", "bfloat16"), a typestr ("<f4"), or the type of NumPy, PyTorch or Python. NumPy is not needed.
+# A dtype: a name ("float32", "bfloat16"), a typestr ("<f4"), or a type of NumPy, PyTorch or Python.
 _Dtype = Any
 _Shape = int | Sequence[int]
 # A place: a device's number, gmm.HOST, or DLPack's (type, id).
@@ -273,8 +191,8 @@ _Place = int | tuple[int, int] | None
 @final
 class Array(_Interchange):
     def __new__(
-        cls, buffer: Buffer | Pin, shape: _Shape | None = None, dtype: _Dtype = "uint8", *, strides: Sequence[int] | None = None,
-        offset: int = 0, readonly: bool = False
+        cls, buffer: Buffer | Pin, shape: _Shape | None = None, dtype: _Dtype = "uint8", *,
+        strides: Sequence[int] | None = None, offset: int = 0, readonly: bool = False
     ) -> Self: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -347,8 +265,8 @@ class Heap(_Handle):
     kind: Kind
     device: int
     def __init__(
-        self, context: Context, kind: Kind | int = ..., *, device: int = 0, tag: Tag | int = 0, minimum_extent: int = 0, limit: int = 0,
-        peer_devices: int = 0
+        self, context: Context, kind: Kind | int = ..., *, device: int = 0, tag: Tag | int = 0, minimum_extent: int = 0,
+        limit: int = 0, peer_devices: int = 0
     ) -> None: ...
     def alloc(self, size: int, *, stream: _Stream = None) -> Buffer: ...
 
@@ -372,12 +290,16 @@ class Tag:
         self, contents: Contents | int | None = None, priority: int | None = None, *, read_only: bool | None = None,
         checksum: bool | None = None
     ) -> None: ...
-    def pause(self, *, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None) -> int: ...
+    def pause(
+        self, *, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
+    ) -> int: ...
     def resume(self, *, progress: _Progress = None) -> int: ...
     def paused(
         self, *, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
     ) -> AbstractContextManager[int]: ...
-    def pause_async(self, *, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None) -> Ticket: ...
+    def pause_async(
+        self, *, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
+    ) -> Ticket: ...
     def resume_async(self, *, progress: _Progress = None) -> Ticket: ...
     def discard_backup(self) -> int: ...
 
@@ -395,8 +317,8 @@ class Ticket(_Handle):
 
 class Context(_Handle):
     def __init__(
-        self, backend: Backend | int | str = ..., *, log: Callable[[LogLevel, str], object] | None = None, host_memory: int = 0,
-        host_devices: int = 0, decommit_after_ms: int | None = 0, capture: bool = True
+        self, backend: Backend | int | str = ..., *, log: Callable[[LogLevel, str], object] | None = None,
+        host_memory: int = 0, host_devices: int = 0, decommit_after_ms: int | None = 0, capture: bool = True
     ) -> None: ...
     @property
     def info(self) -> ContextInfo: ...
@@ -404,40 +326,49 @@ class Context(_Handle):
     def sycl_object(self) -> Any: ...  # a dpctl.SyclContext; on the SYCL backend
     def device_info(self, device: int = 0) -> DeviceInfo: ...
     def alloc(
-        self, size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
-        dedicated: bool = False, zero: bool = False
+        self, size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
+        alignment: int = 0, dedicated: bool = False, zero: bool = False
     ) -> Buffer: ...
     def empty(
-        self, shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
-        alignment: int = 0, dedicated: bool = False
+        self, shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,
+        stream: _Stream = None, alignment: int = 0, dedicated: bool = False
     ) -> Array: ...
     def zeros(
-        self, shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
-        alignment: int = 0, dedicated: bool = False
+        self, shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,
+        stream: _Stream = None, alignment: int = 0, dedicated: bool = False
     ) -> Array: ...
     def array(
-        self, source: Any, dtype: _Dtype = None, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None
+        self, source: Any, dtype: _Dtype = None, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,
+        stream: _Stream = None
     ) -> Array: ...
-    def from_dlpack(self, obj: Any, *, device: _Place = None, copy: bool | None = None, stream: _Stream = None) -> Array: ...
+    def from_dlpack(
+        self, obj: Any, *, device: _Place = None, copy: bool | None = None, stream: _Stream = None
+    ) -> Array: ...
     def asarray(self, obj: Any, *, copy: bool | None = None, stream: _Stream = None) -> Array: ...
     def query(self, address: int | Buffer | Array | Pin) -> PointerInfo: ...
     def free(self, memory: Buffer | int, stream: _Stream = None) -> None: ...
     def heap(
-        self, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, minimum_extent: int = 0, limit: int = 0, peer_devices: int = 0
+        self, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, minimum_extent: int = 0, limit: int = 0,
+        peer_devices: int = 0
     ) -> Heap: ...
-    def copy(self, destination: int | Buffer | Array | Pin, source: int | Buffer | Array | Pin, size: int, *, stream: _Stream = None) -> None: ...
+    def copy(
+        self, destination: int | Buffer | Array | Pin, source: int | Buffer | Array | Pin, size: int, *,
+        stream: _Stream = None
+    ) -> None: ...
     def pin(self, obj: _ObjectWithBuffer, *, device: int = 0, read_only: bool = False) -> Pin: ...
     def stream(self, device: int = 0) -> Stream: ...
     def event(self, device: int = 0, *, ipc: bool = False) -> Event: ...
     def synchronize(self, stream: _Stream = None) -> None: ...
     def forget_stream(self, stream: _Stream) -> None: ...
     def tag(
-        self, name: str, contents: Contents | int | None = None, priority: int | None = None, *, read_only: bool | None = None,
-        checksum: bool | None = None
+        self, name: str, contents: Contents | int | None = None, priority: int | None = None, *,
+        read_only: bool | None = None, checksum: bool | None = None
     ) -> Tag: ...
     def set_process_default_tag(self, tag: _Tag) -> None: ...
     def tag_info(self, tag: _Tag) -> TagInfo: ...
-    def pause(self, *tags: _Tag, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None) -> int: ...
+    def pause(
+        self, *tags: _Tag, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
+    ) -> int: ...
     def resume(self, *tags: _Tag, progress: _Progress = None) -> int: ...
     def paused(
         self, *tags: _Tag, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
@@ -457,9 +388,15 @@ class Context(_Handle):
     def backup_info(self) -> BackupInfo: ...
     def discard_backup(self, *tags: _Tag) -> int: ...
     def ipc_export(self, memory: int | Buffer) -> bytes: ...
-    def ipc_import(self, handle: bytes | bytearray | memoryview, *, device: int = 0, timeout: float | None = None) -> Buffer: ...
-    def ipc_import_event(self, handle: bytes | bytearray | memoryview, *, device: int = 0, timeout: float | None = None) -> Event: ...
-    def ipc_configure(self, *, directory: str | bytes | os.PathLike[str] | None = None, users: Iterable[int] = ()) -> None: ...
+    def ipc_import(
+        self, handle: bytes | bytearray | memoryview, *, device: int = 0, timeout: float | None = None
+    ) -> Buffer: ...
+    def ipc_import_event(
+        self, handle: bytes | bytearray | memoryview, *, device: int = 0, timeout: float | None = None
+    ) -> Event: ...
+    def ipc_configure(
+        self, *, directory: str | bytes | os.PathLike[str] | None = None, users: Iterable[int] = ()
+    ) -> None: ...
     def import_fd(self, fd: int, size: int, *, type: FdType | int = ..., device: int = 0) -> Buffer: ...
     @property
     def decommit_after_ms(self) -> int | None: ...
@@ -467,7 +404,9 @@ class Context(_Handle):
     def decommit_after_ms(self, milliseconds: int | None) -> None: ...
     def set_limit(self, limit: int | None, *, device: int | None = None, tag: _Tag | None = None) -> None: ...
     def set_oom_handler(self, handler: Callable[[OutOfMemoryInfo], object] | None) -> None: ...
-    def stats(self, *, device: int | None = None, tag: _Tag | None = None, kind: Kind | int | None = None) -> Statistics: ...
+    def stats(
+        self, *, device: int | None = None, tag: _Tag | None = None, kind: Kind | int | None = None
+    ) -> Statistics: ...
     @overload
     def snapshot(self, write: None = None) -> dict[str, Any]: ...
     @overload
@@ -483,14 +422,16 @@ def alloc(
     dedicated: bool = False, zero: bool = False
 ) -> Buffer: ...
 def empty(
-    shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
-    alignment: int = 0, dedicated: bool = False
+    shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,
+    stream: _Stream = None, alignment: int = 0, dedicated: bool = False
 ) -> Array: ...
 def zeros(
-    shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
-    alignment: int = 0, dedicated: bool = False
+    shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,
+    stream: _Stream = None, alignment: int = 0, dedicated: bool = False
 ) -> Array: ...
-def array(source: Any, dtype: _Dtype = None, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None) -> Array: ...
+def array(
+    source: Any, dtype: _Dtype = None, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None
+) -> Array: ...
 def from_dlpack(
     obj: Any, *, device: _Place = None, copy: bool | None = None, stream: _Stream = None, context: Context | None = None
 ) -> Array: ...

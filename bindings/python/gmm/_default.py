@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The context that programs share which do not care."""
+"""The default context, which everything in the process shares that names no other."""
 import os
 import threading
 
 from gmm import _native as native
 from gmm._context import Context
-from gmm._enums import Kind
+from gmm._core.enums import Kind
 
 _lock = threading.Lock()
 _context = None
 
 
 def context():
-    """The process's default context: opened at the first call (backend "auto"), opened anew when it was closed."""
+    """The process's default context.
+
+    The first call opens it with the backend "auto"; a call after its close() opens another.
+    """
     global _context
     with _lock:
         if _context is None or _context.closed:
@@ -25,12 +28,12 @@ native.set_helper("default_context", context)
 
 
 def array(source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
-    """A new Array of the default context with a copy of somebody's elements: see Context.array()."""
+    """A new Array of the default context with a copy of the source's elements: see Context.array()."""
     return context().array(source, dtype, kind, device=device, tag=tag, stream=stream)
 
 
 def forget(dead):
-    """The next context() opens a new one, if this was it. For a context whose memory the driver has lost: it is left alone."""
+    """Makes the next context() open another one, if `dead` is the default one: the driver has lost its memory."""
     global _context
     with _lock:
         if _context is dead:
@@ -39,7 +42,10 @@ def forget(dead):
 
 
 def _forget_after_fork():
-    """The parent's context is of no use to a child; the child opens its own. The lock may have been held by another thread."""
+    """A child cannot use the parent's context and opens its own.
+
+    Another thread of the parent may have held the lock.
+    """
     global _lock, _context
     _lock = threading.Lock()
     _context = None

@@ -4,50 +4,55 @@
     import cupy
     import gmm.cupy
 
-    gmm.cupy.use()                     # from here on; with gmm.cupy.use(): ... for a while
+    gmm.cupy.use()                     # for the rest of the process; `with gmm.cupy.use():` for a block
     array = cupy.zeros(1 << 20)
-    array.data.mem._owner              # the gmm.Buffer that it lies in
+    array.data.mem._owner              # the gmm.Buffer of the array, or a tuple that begins with it
 
-Arrays that were made before, and those that live on after undo(), stay good: each keeps its own memory. Memory is taken and given back in the order of CuPy's
-current stream at the allocation, as CuPy's own pool has it: who uses an array on a second stream orders the two, or says gmm.Buffer.record_use().
+Arrays from before use() and arrays that outlive undo() stay valid, because each holds its own memory. As with CuPy's
+own pool, memory is allocated and freed in the order of CuPy's current stream at the allocation. A program that uses an
+array on a second stream orders the two streams, or calls gmm.Buffer.record_use().
 """
 # pylint: disable=import-outside-toplevel # CuPy is imported at the first use only
 import gc
 import sys
 import threading
 
+from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
+from gmm._core.errors import Error
 from gmm._default import context as _default_context
-from gmm._enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
-from gmm._errors import Error
 
 __all__ = ["Use", "allocator", "pinned_allocator", "use"]
 
 _ARRAY_KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED)
-_TOO_MUCH = (MemoryError, OverflowError)  # no room, and more than there can be
+_TOO_MUCH = (MemoryError, OverflowError)  # too little memory, and a size beyond any address space
 
 
 def _context_for_cupy(context):
     context = _default_context() if context is None else context
     if context.info.backend_name != "cuda":
-        raise RuntimeError(f"cannot put CuPy over the {context.info.backend_name} backend of gmm: its memory is not CUDA memory; "
+        raise RuntimeError(f"cannot put CuPy over the {context.info.backend_name} backend of gmm: "
+                           "its memory is not CUDA memory; "
                            "open a context of the cuda backend, for which a driver and a device must answer")
     return context
 
 
 def _tag(context, tag):
-    """0 is the thread's current tag at each allocation. A name that is new makes a tag."""
+    """The tag as alloc() takes it. None: 0, the thread's current tag at each allocation. A new name makes a tag."""
     return 0 if tag is None else context.tag(tag) if isinstance(tag, str) else tag
 
 
 def _out_of_memory(context, device, size, error):
-    """What CuPy's users catch; the cause has gmm's words."""
+    """The error that CuPy's users catch. The caller makes gmm's error its cause."""
     from cupy.cuda.memory import OutOfMemoryError
 
     return OutOfMemoryError(size, context.stats(device=device).live_bytes if isinstance(error, Error) else -1)
 
 
 class _PerThread:
-    """Memory of the thread's own default stream. Another thread cannot name that stream; the legacy one runs behind it."""
+    """Memory of a thread's own default stream.
+
+    Another thread cannot name that stream, and frees on the legacy stream, which runs behind it.
+    """
 
     __slots__ = ("buffer", "thread")
 
@@ -60,21 +65,24 @@ class _PerThread:
             self.buffer.free(STREAM_LEGACY)
 
 
-def _keep(context, kept, stream):
-    """Keeps a stream of CuPy until gmm has been told that it goes. CuPy destroys a stream with the last reference to it, but memory that was freed on it is
-    put behind it later. A stream that only this keeps, and that is done, is let go when another one comes."""
+def _hold(context, held, stream):
+    """Holds a stream of CuPy until gmm has forgotten it.
+
+    CuPy destroys a stream with its last reference, but gmm still orders memory behind it that was freed there. A stream
+    that only `held` refers to, and whose work is done, is dropped when another one comes.
+    """
     from cupy.cuda.runtime import CUDARuntimeError
 
-    for handle in list(kept):
-        if sys.getrefcount(kept[handle]) > 2:  # the dict's and the argument's
+    for handle in list(held):
+        if sys.getrefcount(held[handle]) > 2:  # the dict's and the argument's
             continue
         try:
-            if kept[handle].done:
+            if held[handle].done:
                 context.forget_stream(handle)
-                del kept[handle]
+                del held[handle]
         except (Error, CUDARuntimeError):
-            continue  # it stays, as it may still be used
-    kept[stream.ptr] = stream
+            continue  # it may still be in use
+    held[stream.ptr] = stream
 
 
 def _allocator(context, kind, tag):
@@ -83,7 +91,8 @@ def _allocator(context, kind, tag):
     from cupy.cuda.memory import MemoryPointer, UnownedMemory
 
     alloc = context.alloc
-    kept = context.__dict__.setdefault("_streams_of_cupy", {})  # as long as the context has memory of them, also after undo()
+    # As long as the context has memory of these streams, also after undo().
+    held = context.__dict__.setdefault("_streams_of_cupy", {})
 
     def malloc(size):
         device = get_device_id()
@@ -94,15 +103,15 @@ def _allocator(context, kind, tag):
         try:
             buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
         except _TOO_MUCH:
-            gc.collect()  # arrays in cycles; CuPy's pool does the same
+            gc.collect()  # frees arrays in reference cycles, as CuPy's pool does
             try:
                 buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
             except _TOO_MUCH as error:
                 raise _out_of_memory(context, device, size, error) from error
         owner = buffer
         if handle > STREAM_PER_THREAD:
-            if handle not in kept and isinstance(stream, Stream):
-                _keep(context, kept, stream)
+            if handle not in held and isinstance(stream, Stream):
+                _hold(context, held, stream)
             owner = (buffer, stream)
         elif handle == STREAM_PER_THREAD:
             owner = _PerThread(buffer)
@@ -112,7 +121,7 @@ def _allocator(context, kind, tag):
 
 
 class _PinnedMemory:
-    """What a PinnedMemoryPointer points to."""
+    """The memory of a PinnedMemoryPointer."""
 
     __slots__ = ("ptr", "size", "buffer")
 
@@ -125,8 +134,8 @@ class _PinnedMemory:
 def _pinned_allocator(context, tag):
     from cupy.cuda.pinned_memory import PinnedMemoryPointer
 
-    # A heap of its own: CuPy's users write to page-locked memory as soon as they have it, so a block must not come back that another library
-    # freed on a stream with a copy still under way. All of it is on one stream, so that no event is ever needed.
+    # A heap of its own: CuPy's users write to page-locked memory at once. A block that another library freed on a
+    # stream could still be the source of a copy. All blocks of this heap are on one stream, so that it needs no event.
     heap = context.heap(Kind.HOST, tag=tag)
 
     def malloc(size):
@@ -146,21 +155,27 @@ def _pinned_allocator(context, tag):
 
 
 def allocator(kind=Kind.DEVICE, *, tag=None, context=None):
-    """A function for cupy.cuda.set_allocator(), or for cupy.cuda.using_allocator(), which counts for one thread only. kind, tag, context: see use()."""
+    """A function for cupy.cuda.set_allocator(), or for cupy.cuda.using_allocator(), which affects one thread.
+
+    kind, tag, context: see use().
+    """
     if kind not in _ARRAY_KINDS:
-        raise ValueError(f"CuPy's arrays cannot lie in memory of kind {kind!r}; there are DEVICE, VMM and MANAGED")
+        raise ValueError(f"CuPy's arrays cannot lie in memory of kind {kind!r}; use DEVICE, VMM or MANAGED")
     context = _context_for_cupy(context)
     return _allocator(context, Kind(kind), _tag(context, tag))
 
 
 def pinned_allocator(*, tag=None, context=None):
-    """A function for cupy.cuda.set_pinned_memory_allocator(). The tag None: the thread's current tag now, for all of it."""
+    """A function for cupy.cuda.set_pinned_memory_allocator().
+
+    The tag None: the current tag of the calling thread, for all memory.
+    """
     context = _context_for_cupy(context)
     return _pinned_allocator(context, _tag(context, tag))
 
 
 _lock = threading.Lock()
-_pinned = []  # uses with page-locked memory, the newest last: CuPy does not tell which allocator is set
+_pinned = []  # uses with page-locked memory, the newest last, because CuPy does not tell which allocator is set
 
 
 class Use:
@@ -181,8 +196,11 @@ class Use:
                 self._cupy.cuda.set_pinned_memory_allocator(self.pinned_allocator)
 
     def undo(self):
-        """Gives CuPy the allocator back that it had; of page-locked memory that of an enclosing use(), or CuPy's own pool. Where somebody has set another one for
-        arrays since, that one stays. Twice does nothing."""
+        """Restores CuPy's previous allocator. A second call does nothing.
+
+        For page-locked memory that is the allocator of an enclosing use(), else CuPy's own pool. An allocator for
+        arrays that the program has set since stays set.
+        """
         previous, self._previous = self._previous, None
         if previous is None:
             return
@@ -197,7 +215,8 @@ class Use:
                 newest = _pinned[-1] is self
                 _pinned.remove(self)
                 if newest:
-                    below = _pinned[-1].pinned_allocator if _pinned else self._cupy.get_default_pinned_memory_pool().malloc
+                    default = self._cupy.get_default_pinned_memory_pool().malloc
+                    below = _pinned[-1].pinned_allocator if _pinned else default
                     self._cupy.cuda.set_pinned_memory_allocator(below)
 
     def __enter__(self):
@@ -208,10 +227,12 @@ class Use:
 
 
 def use(kind=Kind.DEVICE, *, pinned=True, tag=None, context=None):
-    """Makes CuPy allocate from gmm, on every device and in every thread, until undo() of what it returns, or in its with block.
+    """Makes CuPy allocate from gmm until undo() of the result, or until the end of its with block.
 
-    kind: DEVICE, VMM (can be paused by its tag) or MANAGED memory. pinned: page-locked host memory, too. tag: a Tag, its number or its name, which is made
-    where it is new; None: the thread's current tag. context: None: the default context, which other libraries share. It must stay open as long as arrays live.
-    A failure is cupy.cuda.memory.OutOfMemoryError, with gmm's error as its cause.
+    It holds for every device and thread.
+    kind: DEVICE, VMM (which can be paused by its tag) or MANAGED. pinned: page-locked host memory too. tag: a Tag, its
+    number or its name, which is made when it is new; None: the thread's current tag. context: None: the default
+    context. It must stay open as long as arrays live. A lack of memory is cupy.cuda.memory.OutOfMemoryError, with gmm's
+    error as its cause.
     """
     return Use(kind, pinned, tag, context)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_memory_saver's interface over gmm: give the memory of PyTorch tensors back for a while and keep their addresses.
+"""torch_memory_saver's interface over gmm: pauses the memory of PyTorch tensors, whose addresses stay.
 
     from gmm.memory_saver import torch_memory_saver
 
@@ -8,12 +8,12 @@
     torch_memory_saver.pause("weights")
     torch_memory_saver.resume("weights")
 
-What ends the process there raises gmm.Error here, with everything as it was: the call may be tried again.
+A failure that ends the process there raises gmm.Error here and changes nothing, so that the program may try again.
 """
 import contextlib
 import os
 
-from gmm import _preload
+from gmm._memory_saver import preload as _preload
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
 
@@ -22,18 +22,18 @@ _hook_modes = {}
 
 
 class HookModeError(AssertionError, AttributeError, RuntimeError):
-    """The hook mode was set after the first use. The versions of torch_memory_saver raise one each of these."""
+    """The hook mode was set after the first use. Each base is what one version of torch_memory_saver raises."""
 
 
 def register_hook_mode(name, factory, *, uses_preload=True):
-    """Makes `hook_mode = name` known: factory() gives an object with region, cuda_graph, pause and resume."""
+    """Defines a hook mode. factory() returns an object with region, cuda_graph, pause and resume."""
     if name in _hook_modes:
         raise ValueError(f"Hook mode {name!r} is already registered")
     _hook_modes[name] = (factory, uses_preload)
 
 
 def _make(hook_mode):
-    from gmm._memory_saver import MemorySaver  # pylint: disable=import-outside-toplevel # PyTorch is imported at the first use only
+    from gmm._memory_saver.saver import MemorySaver  # pylint: disable=import-outside-toplevel # it imports PyTorch
 
     return MemorySaver(hook_mode)
 
@@ -43,7 +43,7 @@ register_hook_mode("torch", lambda: _make("torch"))
 
 
 class TorchMemorySaver:
-    """Pauses and resumes the memory of the tensors that were made inside its regions."""
+    """Pauses and resumes the memory of tensors that were made inside its regions."""
 
     def __init__(self):
         self._hook_mode = "preload"
@@ -51,17 +51,18 @@ class TorchMemorySaver:
 
     @contextlib.contextmanager
     def region(self, tag=_TAG_DEFAULT, enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
-        """In its with block tensors are made pausable, under a tag. Regions nest; the innermost counts.
+        """Tensors that are made in its with block can be paused, by a tag. Regions nest; the innermost counts.
 
-        enable_cpu_backup: contents are kept in host memory while paused, else they are lost. enable_disk_backup: they are kept in a file, in
-        the folder of set_disk_backup_dir() or TMS_DISK_BACKUP_DIR. cpu_backup_backend: "pinned" or "mmap" (not page-locked).
+        enable_cpu_backup: a pause keeps the contents in host memory; else they are lost. enable_disk_backup: a pause
+        keeps them in a file, in the folder of set_disk_backup_dir() or TMS_DISK_BACKUP_DIR. cpu_backup_backend:
+        "pinned" or "mmap" (not page-locked).
         """
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
         self._ensure_initialized()
         if enable_cpu_backup and enable_disk_backup:
             raise AssertionError("enable_cpu_backup and enable_disk_backup are mutually exclusive")
         arguments = {"tag": tag, "enable_cpu_backup": enable_cpu_backup}
-        if enable_disk_backup:  # a registered hook mode need not know the newer ones
+        if enable_disk_backup:  # a registered hook mode may not have the newer arguments
             arguments["enable_disk_backup"] = enable_disk_backup
         if cpu_backup_backend is not None:
             arguments["cpu_backup_backend"] = cpu_backup_backend
@@ -69,13 +70,13 @@ class TorchMemorySaver:
             yield
 
     @contextlib.contextmanager
-    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_TAG_DEFAULT, enable_cpu_backup=False,
-                   cpu_backup_backend=None):
-        """As torch.cuda.graph(), with the graph's own memory pausable. Hook mode preload only."""
+    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_TAG_DEFAULT,
+                   enable_cpu_backup=False, cpu_backup_backend=None):
+        """torch.cuda.graph() whose own memory can be paused. Only in hook mode "preload"."""
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
         self._ensure_initialized()
-        arguments = {"cuda_graph": cuda_graph, "pool": pool, "stream": stream, "capture_error_mode": capture_error_mode, "tag": tag,
-                     "enable_cpu_backup": enable_cpu_backup}
+        arguments = {"cuda_graph": cuda_graph, "pool": pool, "stream": stream, "capture_error_mode": capture_error_mode,
+                     "tag": tag, "enable_cpu_backup": enable_cpu_backup}
         if cpu_backup_backend is not None:
             arguments["cpu_backup_backend"] = cpu_backup_backend
         with self._impl.cuda_graph(**arguments):
@@ -83,18 +84,27 @@ class TorchMemorySaver:
 
     @contextlib.contextmanager
     def disable(self):
-        """Leaves the active region for its with block; what was allocated there and freed goes back at its end."""
+        """Leaves the active region for its with block.
+
+        The end of the block returns what was freed in it to the driver.
+        """
         self._ensure_initialized()
         with self._impl.disable():
             yield
 
     def pause(self, tag=None):
-        """Gives the memory of a tag back, or of all of them (None or ""). A tag that nobody uses and one that is paused already change nothing."""
+        """Returns the memory of a tag to the driver; None or "": of all tags.
+
+        A tag without memory, and one that is paused already, changes nothing.
+        """
         self._ensure_initialized()
         self._impl.pause(tag=tag)
 
     def resume(self, tag=None):
-        """Brings the memory of a tag back to its addresses, or of all of them. On gmm.OutOfMemoryError everything stays paused and kept."""
+        """Gives a tag physical memory again, at the same addresses; None or "": all tags.
+
+        After gmm.OutOfMemoryError all of it is still paused, and its kept contents are intact.
+        """
         self._ensure_initialized()
         self._impl.resume(tag=tag)
 
@@ -105,7 +115,10 @@ class TorchMemorySaver:
 
     @property
     def hook_mode(self):
-        """How memory is reached: "preload" (the library in LD_PRELOAD; the default) or "torch" (PyTorch's pluggable allocator). Only to be set, before first use."""
+        """How gmm takes allocations: "preload" (LD_PRELOAD; the default) or "torch" (PyTorch's pluggable allocator).
+
+        It can only be set, and only before the first use.
+        """
         raise AttributeError("hook_mode can only be set")
 
     @hook_mode.setter
@@ -113,12 +126,12 @@ class TorchMemorySaver:
         if self._impl is not None:
             raise HookModeError("Cannot configure after initialization")
         if hook_mode not in _hook_modes:
-            raise ValueError(f"Unknown hook mode {hook_mode!r}; there are {', '.join(_hook_modes)}")
+            raise ValueError(f"Unknown hook mode {hook_mode!r}; the modes are {', '.join(_hook_modes)}")
         self._hook_mode = hook_mode
 
     @property
     def memory_margin_bytes(self):
-        """Bytes of the device that allocations in regions leave free. Only to be set."""
+        """Bytes of the device that allocations in regions leave free. It can only be set."""
         raise NotImplementedError("Only setter is supported")
 
     @memory_margin_bytes.setter
@@ -128,7 +141,7 @@ class TorchMemorySaver:
 
     @property
     def retain_cpu_backup(self):
-        """Whether host memory for contents stays allocated after a resume, for the next pause."""
+        """Whether host memory of backups stays allocated after a resume, for the next pause."""
         self._ensure_initialized()
         return self._impl.get_retain_cpu_backup()
 
@@ -138,12 +151,15 @@ class TorchMemorySaver:
         self._impl.set_retain_cpu_backup(value)
 
     def get_cpu_backup(self, x, zero_copy=False):
-        """The kept contents of a paused CUDA tensor as a CPU tensor; None when it is active. zero_copy: good until the resume only."""
+        """The kept contents of a paused CUDA tensor as a CPU tensor; None when the tensor is active.
+
+        zero_copy: the result lies over the backup itself and is valid until the resume.
+        """
         self._ensure_initialized()
         return self._impl.get_cpu_backup(x, zero_copy=zero_copy)
 
     def set_disk_backup_dir(self, path):
-        """Sets the folder for kept contents in files, of the whole process; it is made when it is not there."""
+        """Sets the folder of backup files for the whole process. A missing folder is made."""
         self._ensure_initialized()
         os.makedirs(path, exist_ok=True)
         self._impl.set_disk_backup_dir(path)
@@ -155,7 +171,7 @@ class TorchMemorySaver:
         if not enable_cpu_backup:
             raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
         if cpu_backup_backend not in ("mmap", "pinned"):
-            raise ValueError(f"cpu_backup_backend={cpu_backup_backend!r}: there are 'mmap' and 'pinned'")
+            raise ValueError(f"cpu_backup_backend={cpu_backup_backend!r}: use 'mmap' or 'pinned'")
 
     def _ensure_initialized(self):
         if self._impl is None:
@@ -165,18 +181,19 @@ class TorchMemorySaver:
         return _hook_modes[self._hook_mode][1]
 
 
-#: The one of the process.
+#: The instance of the process.
 torch_memory_saver = TorchMemorySaver()
 
 
 @contextlib.contextmanager
 def configure_subprocess():
-    """In its with block the environment makes programs that are started use the preload library. For hook mode preload."""
+    """In its with block the environment makes new processes load the preload library, for hook mode "preload"."""
     if not torch_memory_saver._uses_preload():
         yield
         return
     preload = ":".join(filter(None, [_preload.find_library(), os.environ.get("LD_PRELOAD")]))
-    # PyTorch's pools belong to threads. What another thread allocates would lie under the region's tag, but in the pool of all other tensors.
+    # PyTorch's pools belong to threads: memory of another thread would have the region's tag, but lie in the pool of
+    # all other tensors.
     scope = os.environ.get("GMM_PRELOAD_REGION_SCOPE") or "thread"
     with _changed("LD_PRELOAD", preload), _changed("GMM_PRELOAD_REGION_SCOPE", scope):
         yield

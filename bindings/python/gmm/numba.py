@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm under Numba: an EMM plugin (External Memory Management) for Numba's CUDA target.
+"""gmm under Numba: a plugin for the external memory management (EMM) of Numba's CUDA target.
 
     NUMBA_CUDA_MEMORY_MANAGER=gmm.numba python program.py
 
-or, before Numba touches the GPU:
+or, before Numba uses the GPU:
 
     import gmm.numba
     gmm.numba.use()
@@ -14,21 +14,23 @@ import weakref
 
 try:
     from numba import cuda
-    from numba.cuda.cudadrv.driver import AutoFreePointer, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver
+    from numba.cuda.cudadrv.driver import (
+        AutoFreePointer, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
 
-    from gmm._numba_ipc import IpcHandle
-    from gmm._numba_pool import Pool
+    from gmm._numba.ipc import IpcHandle
+    from gmm._numba.pool import Pool
 except ImportError as error:
     raise ImportError(
-        f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): pip install 'numba-cuda[cu13]' (or [cu12])") from error
+        f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): "
+        "pip install 'numba-cuda[cu13]' (or [cu12])") from error
 
-from gmm._enums import IpcRoute, Kind, State
+from gmm._core.enums import IpcRoute, Kind, State
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 
 
 class _DriverMemory:
-    """Memory that gmm has no kind for, from the driver itself."""
+    """Memory from the driver itself, of a kind that gmm does not have."""
 
     __slots__ = ("_free", "nbytes", "pointer")
 
@@ -42,23 +44,24 @@ class _DriverMemory:
 
 
 def _pooling(pool):
-    """GMM_NUMBA_POOL of the environment, unless the class says otherwise."""
+    """Whether arrays share driver allocations: the class attribute, else GMM_NUMBA_POOL of the environment."""
     if pool is not None:
         return pool
     said = os.environ.get("GMM_NUMBA_POOL", "1")
     if said not in ("0", "1"):
-        raise ValueError(f"GMM_NUMBA_POOL is {said!r}: 1 takes Numba's memory from gmm's pool, 0 gives each array a driver allocation of its own")
+        raise ValueError(f"GMM_NUMBA_POOL is {said!r}: 1 takes Numba's memory from gmm's pool, "
+                         "0 gives each array a driver allocation of its own")
     return said == "1"
 
 
 class _DeviceMemory(GetIpcHandleMixin):
     """Device memory from gmm, for both managers."""
 
-    #: The gmm.Context to allocate from; None: the process's default one.
+    #: The gmm.Context to allocate from; None: the default context.
     gmm_context = None
-    #: Whether arrays share driver allocations; None: as GMM_NUMBA_POOL says, which is 1 by itself.
+    #: Whether arrays share driver allocations; None: GMM_NUMBA_POOL, whose default is 1.
     pool = None
-    #: The kind of device memory: Kind.VMM can be paused, Kind.DEVICE has the driver's legacy IPC.
+    #: The kind of device memory: VMM can be paused, DEVICE has the driver's legacy IPC.
     kind = Kind.DEVICE
 
     def __init__(self, *args, **kwargs):
@@ -75,72 +78,80 @@ class _DeviceMemory(GetIpcHandleMixin):
 
         return finalize
 
-    def _keep(self, key, memory):
-        """Numba's arrays refer to memory weakly: what reset() shall end, lives here."""
+    def _hold(self, key, memory):
+        """Holds memory until it is freed or reset() ends it. Numba's arrays only have weak references."""
         self.allocations[key] = memory
         return memory.own()
 
     def memalloc(self, size):
-        """Device memory from gmm's pool, for the current tag."""
+        """Device memory from gmm's pool, of the current tag."""
         block = self._pool.alloc(size, self.kind)
         address = block.address
-        return self._keep(address, AutoFreePointer(
+        return self._hold(address, AutoFreePointer(
             weakref.proxy(self.context), binding.CUdeviceptr(address), size, finalizer=self._finalizer(address, block)))
 
     def get_ipc_handle(self, memory):
-        """A handle for memory of Numba, of gmm or of anybody else, inside of an allocation too.
+        """A handle for memory of Numba, of gmm or of another library. The address may lie inside an allocation.
 
-        It is the driver's legacy handle with an offset where the driver has one, else a gmm.numba.IpcHandle.
+        It is the driver's legacy handle with an offset, or a gmm.numba.IpcHandle where the driver has none.
         """
         address = memory.device_pointer_value
         context = self._pool.open()
         info = context.query(address)
         if info.state not in (State.UNKNOWN, State.IMPORTED) and not info.ipc_routes & IpcRoute.LEGACY:
-            return IpcHandle(memory, context.ipc_export(address), memory.size, self.context.device.get_device_identity())
+            identity = self.context.device.get_device_identity()
+            return IpcHandle(memory, context.ipc_export(address), memory.size, identity)
         return super().get_ipc_handle(memory)
 
     def get_memory_info(self):
-        """What the driver has free and what gmm holds free, and the device's memory."""
+        """The free memory of the driver and of gmm, and the device's total memory."""
         free, total = driver.cuMemGetInfo()
         return cuda.MemoryInfo(free=min(free + self._pool.cached_bytes, total), total=total)
 
     @property
     def interface_version(self):
-        """Of the EMM plugin interface."""
+        """The version of the EMM plugin interface."""
         return 1
 
 
 class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
-    """All of Numba's memory from gmm: device, mapped, pinned and managed; pinning of the caller's memory; IPC."""
+    """Supplies all of Numba's memory: device, mapped, pinned and managed.
+
+    It also pins the caller's memory and has IPC.
+    """
 
     def __init__(self, *args, **kwargs):
         self.allocations = {}
         super().__init__(*args, **kwargs)
 
     def initialize(self):
-        """Nothing: gmm opens at the first allocation."""
+        """Does nothing: the first allocation opens gmm."""
 
     def memhostalloc(self, size, mapped=False, portable=False, wc=False):
-        """Page-locked memory. gmm's is mapped and portable always; write-combined memory comes from the driver."""
+        """Page-locked memory, which gmm always maps and makes portable. Write-combined memory comes from the driver."""
         if wc:
             flags = binding.CU_MEMHOSTALLOC_WRITECOMBINED
             flags |= binding.CU_MEMHOSTALLOC_DEVICEMAP if mapped else 0
             flags |= binding.CU_MEMHOSTALLOC_PORTABLE if portable else 0
-            block = _DriverMemory(self._pool.retry(lambda: driver.cuMemHostAlloc(size, flags)), size, driver.cuMemFreeHost)
+            pointer = self._pool.retry(lambda: driver.cuMemHostAlloc(size, flags))
+            block = _DriverMemory(pointer, size, driver.cuMemFreeHost)
             address = int(block.pointer)
         else:
             block = self._pool.alloc(size, Kind.HOST)
             address = block.address
         finalizer = self._finalizer(address, block)
         if mapped:
-            return self._keep(address, MappedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer))
+            return self._hold(address, MappedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer))
         return PinnedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer)
 
     def mempin(self, owner, pointer, size, mapped=False):
-        """Page-locks memory of the caller. Pinning what is pinned nests. It ends at once, inside defer_cleanup() too, so that it can be pinned again."""
+        """Page-locks memory of the caller. Pins nest.
+
+        A pin ends at once, inside defer_cleanup() too, so that the memory can be pinned again.
+        """
         allocations = self.allocations
         pin = self._pool.pin(pointer, size)
-        # Nested pins have one address, and each ends by itself.
+        # Nested pins have one address, and each ends separately.
         key = (pointer, id(pin))
 
         def finalizer():
@@ -148,11 +159,16 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
             pin.close()
 
         if mapped:
-            return self._keep(key, MappedMemory(weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer))
+            return self._hold(key, MappedMemory(
+                weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer))
         return PinnedMemory(weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer)
 
     def memallocmanaged(self, size, attach_global=True):
-        """Managed memory. Where it is attached matters only on devices that share it with the host by turns: there the driver gives what is attached to the host."""
+        """Managed memory.
+
+        attach_global: False matters only on a device that cannot use the memory at the same time as the host. There the
+        driver allocates it.
+        """
         if attach_global or self._pool.can_share_managed:
             block = self._pool.alloc(size, Kind.MANAGED)
             address = block.address
@@ -161,38 +177,44 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
             pointer = self._pool.retry(lambda: driver.cuMemAllocManaged(size, flags))
             block = _DriverMemory(pointer, size, driver.cuMemFree)
             address = int(pointer)
-        return self._keep(address, ManagedMemory(
+        return self._hold(address, ManagedMemory(
             weakref.proxy(self.context), binding.CUdeviceptr(address), size, finalizer=self._finalizer(address, block)))
 
     def reset(self):
-        """Ends all memory that Numba has in this context, arrays that live included, as Numba's own manager does, and gives it back to the driver."""
+        """Frees all memory that Numba has in this context, live arrays included, and returns it to the driver.
+
+        Numba's own manager does the same.
+        """
         self.allocations.clear()
         self._pool.reset()
 
     @contextlib.contextmanager
     def defer_cleanup(self):
-        """Nothing expensive is done on behalf of a free: no event, no memory back to gmm, no trim, no call that frees memory of the driver. It nests,
-        and what was put off is done when the outermost block ends, by an exception too. Only an allocation that would fail otherwise waits and frees."""
+        """In its with block a free records no event, returns nothing to gmm, and gmm returns nothing to the driver.
+
+        Blocks nest. The end of the outermost block, also by an exception, does the deferred work. Only an allocation
+        that would fail otherwise does it earlier.
+        """
         with self._pool.defer():
             yield
 
 
 class HostOnlyMemoryManager(_DeviceMemory, cuda.HostOnlyCUDAMemoryManager):
-    """Device memory from gmm; host and managed memory stays with Numba, as in HostOnlyCUDAMemoryManager."""
+    """Supplies device memory. Host and managed memory is Numba's own, by HostOnlyCUDAMemoryManager."""
 
     def initialize(self):
-        """Tells Numba's queue of host memory how large it may grow, as Numba's own manager does."""
+        """Sets the capacity of Numba's queue of freed host memory, as Numba's own manager does."""
         if not self.deallocations.memory_capacity:
             self.deallocations.memory_capacity = driver.cuMemGetInfo()[1]
 
     def reset(self):
-        """Ends all memory that Numba has in this context, arrays that live included."""
+        """Frees all memory that Numba has in this context, live arrays included."""
         super().reset()
         self._pool.reset()
 
     @contextlib.contextmanager
     def defer_cleanup(self):
-        """As MemoryManager.defer_cleanup(), and Numba's queue of host memory rests too."""
+        """MemoryManager.defer_cleanup(), for Numba's queue of freed host memory too."""
         with super().defer_cleanup(), self._pool.defer():
             yield
 
@@ -201,14 +223,17 @@ _numba_memory_manager = MemoryManager
 
 
 def use(context=None, *, host_only=False, pool=None, kind=Kind.DEVICE):
-    """Makes Numba allocate from gmm, in this process: to be called before Numba touches the GPU. Returns the manager's class.
+    """Makes Numba allocate from gmm in this process. Returns the manager's class.
 
-    context: the gmm.Context; None: the process's default one. host_only: leaves host and managed memory to Numba. pool: False gives each array a
-    driver allocation of its own; None: as GMM_NUMBA_POOL says. kind: Kind.VMM makes device memory pausable.
+    It must be called before Numba uses the GPU. context: None: the default context. host_only: leaves host and managed
+    memory to Numba. pool: False gives each array a driver allocation of its own; None: GMM_NUMBA_POOL decides. kind:
+    Kind.VMM makes device memory pausable.
     """
     if any(device.primary_context is not None for device in driver.list_devices()):
-        raise RuntimeError("Numba has started CUDA with another memory manager already: call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
+        raise RuntimeError("Numba has started CUDA with another memory manager already: "
+                           "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
     base = HostOnlyMemoryManager if host_only else MemoryManager
-    manager = type(base.__name__, (base,), {"__doc__": base.__doc__, "gmm_context": context, "pool": pool, "kind": Kind(kind)})
+    namespace = {"__doc__": base.__doc__, "gmm_context": context, "pool": pool, "kind": Kind(kind)}
+    manager = type(base.__name__, (base,), namespace)
     cuda.set_memory_manager(manager)
     return manager

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RMM over gmm: what cuDF, cuML and the other libraries of RAPIDS allocate comes from gmm's pool.
+"""RMM over gmm: cuDF, cuML and the other libraries of RAPIDS allocate from gmm's pool.
 
     import gmm.rmm
 
-    gmm.rmm.use()                                    # every device; with gmm.rmm.use(): ... for a while
+    gmm.rmm.use()                                    # every device; `with gmm.rmm.use():` for a block
     mr = gmm.rmm.resource()                          # or by hand: rmm.mr.set_current_device_resource(mr)
 
-The resource takes and gives back memory on the streams that RMM names. RMM's adaptors (limits, statistics, logging) go on top of it as on any other.
+The resource allocates and frees on the streams that RMM names. RMM's adaptors (limits, statistics, logging) work over
+it as over any other.
 """
 # pylint: disable=import-outside-toplevel # RMM is imported at the first use only
 import functools
 import sys
 
 from gmm import _native as native
+from gmm._core.enums import Kind
+from gmm._core.tag import tag_number
 from gmm._default import context as _default_context
-from gmm._enums import Kind
-from gmm._tag import tag_number
 
 __all__ = ["Use", "resource", "use"]
 
@@ -35,17 +36,20 @@ def _alloc_desc(kind, device, tag, stream):
 def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     """An rmm.mr.DeviceMemoryResource of one device over gmm.
 
-    kind: DEVICE, VMM (can be paused by its tag), MANAGED or HOST memory. tag: a Tag, its number or its name, which is made where it is new; None: the
-    thread's current tag at each allocation. context: None: the default context, which other libraries share. It must stay open as long as memory of it is in use.
-    Out of memory is what RMM makes of a MemoryError: std::bad_alloc (rmm::out_of_memory) in C++ with gmm's words, MemoryError in Python.
+    kind: DEVICE, VMM (which can be paused by its tag), MANAGED or HOST. tag: a Tag, its number or its name, which is
+    made when it is new; None: the thread's current tag at each allocation. context: None: the default context. It must
+    stay open as long as its memory is in use.
+    RMM makes rmm::out_of_memory, with gmm's message, of a MemoryError in C++; in Python it is a MemoryError.
     """
     import rmm
 
     if kind not in _KINDS:
-        raise ValueError(f"RMM cannot use memory of kind {kind!r}; there are {', '.join(known.name for known in _KINDS)}")
+        raise ValueError(f"RMM cannot use memory of kind {kind!r}; "
+                         f"use one of {', '.join(known.name for known in _KINDS)}")
     kind = Kind(kind)
     context = _default_context() if context is None else context
-    context.device_info(device)  # what there is not is an error now, not at the first allocation, where C++ would make another one of it
+    # A missing device is an error here, before C++ turns it into another one.
+    context.device_info(device)
     number = 0
     if tag is not None:
         number = tag_number(context, context.tag(tag) if isinstance(tag, str) else tag)
@@ -59,14 +63,15 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     def deallocate(address, _size, stream):
         try:
             native.gmm_free(context, address or None, stream.__cuda_stream__()[1])
-        except Exception:  # pylint: disable=broad-exception-caught # RMM's C++ has no way to hear of it
-            sys.unraisablehook(_Unraisable(*sys.exc_info(), f"gmm.rmm could not free the memory at {address:#x}", deallocate))
+        except Exception:  # pylint: disable=broad-exception-caught # RMM's C++ takes no error here
+            message = f"gmm.rmm could not free the memory at {address:#x}"
+            sys.unraisablehook(_Unraisable(*sys.exc_info(), message, deallocate))
 
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)
 
 
 class _Unraisable:
-    """What sys.unraisablehook takes."""
+    """The argument of sys.unraisablehook."""
 
     def __init__(self, exc_type, exc_value, exc_traceback, err_msg, object):  # pylint: disable=redefined-builtin
         self.exc_type = exc_type
@@ -91,7 +96,10 @@ class Use:
             rmm.mr.set_per_device_resource(device, made)
 
     def undo(self):
-        """Gives each device the resource back that it had, where ours is still set. What was allocated keeps our resource. Twice does nothing."""
+        """Restores the previous resource of each device that still has ours. A second call does nothing.
+
+        Memory that was allocated before goes back to our resource.
+        """
         previous, self._previous = self._previous, {}
         for device, before in previous.items():
             if self._rmm.mr.get_per_device_resource(device) is self.resources[device]:
@@ -105,5 +113,8 @@ class Use:
 
 
 def use(kind=Kind.DEVICE, *, tag=None, devices=None, context=None):
-    """Makes gmm the memory resource of these devices (None: all of the context), until undo() of what it returns, or in its with block. kind, tag, context: see resource()."""
+    """Makes gmm the memory resource of devices, until undo() of the result or the end of its with block.
+
+    devices: None: all devices of the context. kind, tag, context: see resource().
+    """
     return Use(kind, tag, devices, context)

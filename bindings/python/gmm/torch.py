@@ -3,138 +3,158 @@
 
     import gmm.torch
 
-    gmm.torch.use()                       # all of PyTorch's CUDA memory is gmm's; before the first use of CUDA
+    gmm.torch.use()                       # before the first use of CUDA: all CUDA memory of PyTorch is gmm's
 
     weights = gmm.torch.pool("weights")   # or some of it: a torch.cuda.MemPool
     with torch.cuda.use_mem_pool(weights):
         model = make_model().cuda()
-    gmm.context().pause("weights")        # the memory is somebody else's, the tensors stay where they are
+    gmm.context().pause("weights")        # the memory goes back to the driver, the tensors' addresses stay
 
     gmm.torch.install()                   # the RFC's names in torch.cuda and on Tensor
     torch.cuda.set_enabled_uvm()          # new tensors are managed
     x = torch.randn(1000).to("cuda")      # the same memory, on the GPU
 
-PyTorch is imported with it; where there is none, at the first use, which says so. Memory is that of gmm.context(): its statistics, tags, limits, traces and
-pauses see the tensors. Tensors over gmm's memory go through torch.multiprocessing without a copy from here on: see gmm.multiprocessing.enable_torch().
+`import gmm.torch` imports PyTorch. Where there is no PyTorch, the first use of a function raises ImportError. All
+memory is that of gmm.context(): its statistics, tags, quotas, traces and pauses see the tensors. From then on tensors
+over gmm's memory travel through torch.multiprocessing without a copy: see gmm.multiprocessing.enable_torch().
 """
+# pylint: disable=import-outside-toplevel # what needs PyTorch is imported at the first use only
 import os
 
-from gmm import multiprocessing as _sharing
-from gmm._enums import Kind
+from gmm import multiprocessing as _multiprocessing
+from gmm._core.enums import Kind
 
-__all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool", "set_enabled_uvm", "set_uvm_move_on_copy",
-           "unmanage_memory", "use", "uvm_to"]
+__all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
+           "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
 
 
 def use(kind=None):
-    """Makes gmm PyTorch's allocator of CUDA memory: torch.cuda.memory.change_current_allocator() with all hooks. Returns the allocator.
+    """Makes gmm PyTorch's allocator of CUDA memory: torch.cuda.memory.change_current_allocator() with all hooks.
 
-    Before the first use of CUDA in the process, else RuntimeError. kind: of new memory; None: VMM, which can be paused. Later calls may change it.
+    Returns the allocator. It must be called before the first use of CUDA in the process, else it raises RuntimeError.
+    kind: of new memory; None: VMM, which can be paused. Later calls may change the kind.
 
-    torch.cuda.empty_cache() is trim() then, set_per_process_memory_fraction() a limit on the device, record_stream() is heeded, and CUDA graphs keep
-    their memory. A tensor has the current tag of its thread: `with gmm.context().tag("weights"):`. Want of memory is torch.OutOfMemoryError with gmm's
-    message (a plain RuntimeError where no C++ compiler is there). PyTorch's own statistics do not see this memory: gmm.context().stats() does.
+    From then on torch.cuda.empty_cache() trims gmm, set_per_process_memory_fraction() sets a quota on the device,
+    record_stream() is obeyed, and CUDA graphs have memory of their own. A tensor gets the current tag of its thread:
+    `with gmm.context().tag("weights"):`. When memory runs out, PyTorch raises torch.OutOfMemoryError with gmm's
+    message; without a C++ compiler it raises RuntimeError. PyTorch's own statistics do not see this memory: see
+    gmm.context().stats().
     """
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import allocator
 
-    return _torch_managed.use(kind)
+    return allocator.use(kind)
 
 
 def pool(tag=None, *, kind=Kind.VMM):
-    """A torch.cuda.MemPool over gmm, for torch.cuda.use_mem_pool(), whose memory has a tag: gmm.context().pause(tag) gives it back and keeps its addresses.
+    """A torch.cuda.MemPool over gmm whose memory has a tag, for torch.cuda.use_mem_pool().
 
-    tag: a gmm.Tag, its number or its name (made when there is none); None: the default tag. The pool belongs to the current device. PyTorch's cache is
-    on top of it, so statistics of PyTorch see it. After use() it is a pool of the same interface without a cache of its own: gmm has one.
-    pool.use() is use_mem_pool() that nests, the innermost counting, and keeps a backward inside of it on its thread.
+    gmm.context().pause(tag) pauses that memory.
+    tag: a gmm.Tag, its number or its name, which is made when it is new; None: the default tag. The pool belongs to the
+    current device. PyTorch's cache lies above it, so PyTorch's statistics see the memory. After use() the pool has the
+    same interface and no cache of its own: gmm caches. pool.use() is use_mem_pool() that nests: the innermost pool
+    counts. A backward inside of it stays on its thread.
     """
-    from gmm import _torch_pool  # pylint: disable=import-outside-toplevel
+    from gmm._torch import tagged_pool
 
-    return _torch_pool.make(tag, kind)
+    return tagged_pool.make(tag, kind)
 
 
 def set_enabled_uvm(enabled=True):
-    """New tensors are managed from here on, on the CPU and on CUDA devices, on every thread; with False no longer (which the RFC does not have).
+    """Makes new tensors managed, on the CPU and on CUDA devices, on every thread.
 
-    Where PyTorch sees a CUDA device this calls use(): before the first use of CUDA. Tensors from before stay as they are; see manage_memory().
-    The environment variable PYTORCH_ENABLE_UNIFIED_MEMORY=1 does it when gmm.torch is imported.
+    False ends that, which the RFC does not have.
+
+    Where PyTorch sees a CUDA device this calls use(), so it must come before the first use of CUDA. Tensors from before
+    stay as they are: see manage_memory(). With PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import gmm.torch`
+    calls it.
     """
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import unified
 
-    _torch_managed.set_enabled(bool(enabled))
+    unified.set_enabled(bool(enabled))
 
 
 def get_enabled_uvm():
     """Whether new tensors are managed."""
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import unified
 
-    return _torch_managed.get_enabled()
+    return unified.switches.enabled()
 
 
 def set_uvm_move_on_copy(move=True):
-    """Whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled: the result is on the other device, over the same memory.
+    """Sets whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
-    A change of the type or layout, or copy=True, copies all the same.
+    The result of a move lies on the other device, over the same memory. A change of the type or layout, or copy=True,
+    still copies.
     """
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import unified
 
-    _torch_managed.set_move_on_copy(bool(move))
+    unified.switches.set_move_on_copy(bool(move))
 
 
 def get_uvm_move_on_copy():
     """Whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled."""
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import unified
 
-    return _torch_managed._state["move_on_copy"]
+    return unified.switches.move_on_copy()
 
 
 def is_managed(tensor):
     """Whether the memory of a tensor is managed: one address for the host and every device."""
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import managed
 
-    return _torch_managed.is_managed(tensor)
+    return managed.is_managed(tensor)
 
 
 def manage_memory(tensor):
-    """The tensor when its memory is managed, else a managed copy of it on the same device, as with pin_memory(). Differentiable."""
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    """The tensor when its memory is managed, else a managed copy of it on the same device, as with pin_memory().
 
-    return _torch_managed.manage_memory(tensor)
+    Differentiable.
+    """
+    from gmm._torch import managed
+
+    return managed.manage_memory(tensor)
 
 
 def unmanage_memory(tensor):
     """The tensor when its memory is not managed, else a copy in ordinary memory of the same device. Differentiable."""
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import managed
 
-    return _torch_managed.unmanage_memory(tensor)
+    return managed.unmanage_memory(tensor)
 
 
 def uvm_to(tensor, device, non_blocking=False):
-    """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1"); the tensor itself when it is there already.
+    """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1").
 
-    The pages are told to prefer that device and their migration is queued on the current stream; on the way to the CPU the call waits for that
-    stream, unless non_blocking. The memory lives until the last tensor of any device is gone. Gradients flow back, and a write through either tensor is a
-    write to both, also for autograd's checks. ValueError when the tensor is not managed.
+    The result is the tensor itself when it lies there already. Otherwise that device becomes the preferred location of
+    the pages, and their migration is queued on the current stream. On the way to the CPU the call waits for that stream
+    unless non_blocking is set. The memory lives until the last tensor of any device is gone. Gradients flow back. A
+    write through either tensor counts as a write to both in autograd's checks. ValueError when the tensor is not
+    managed.
     """
-    from gmm import _torch_managed  # pylint: disable=import-outside-toplevel
+    from gmm._torch import managed
 
-    return _torch_managed.uvm_to(tensor, device, non_blocking)
+    return managed.uvm_to(tensor, device, non_blocking)
 
 
 def install(move_on_copy=True):
-    """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled. Calling it twice does nothing.
+    """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
-    torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, uvm_to. Tensor: is_managed, manage_memory, unmanage_memory, uvm_to.
+    A second call does nothing.
+    torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, uvm_to. Tensor: is_managed, manage_memory,
+    unmanage_memory, uvm_to.
     """
-    from gmm import _torch_patches  # pylint: disable=import-outside-toplevel
+    from gmm._torch import patches
 
-    functions = {"set_enabled_uvm": set_enabled_uvm, "get_enabled_uvm": get_enabled_uvm, "set_uvm_move_on_copy": set_uvm_move_on_copy, "uvm_to": uvm_to}
-    methods = {"is_managed": is_managed, "manage_memory": manage_memory, "unmanage_memory": unmanage_memory, "uvm_to": uvm_to}
-    _torch_patches.install(functions, methods)
+    functions = {"set_enabled_uvm": set_enabled_uvm, "get_enabled_uvm": get_enabled_uvm,
+                 "set_uvm_move_on_copy": set_uvm_move_on_copy, "uvm_to": uvm_to}
+    methods = {"is_managed": is_managed, "manage_memory": manage_memory, "unmanage_memory": unmanage_memory,
+               "uvm_to": uvm_to}
+    patches.install(functions, methods)
     set_uvm_move_on_copy(move_on_copy)
 
 
 try:
-    _sharing.enable_torch()
+    _multiprocessing.enable_torch()
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise

@@ -3,8 +3,10 @@ from typing import Any
 
 from gmm import Kind, Tag
 
-__all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool", "set_enabled_uvm", "set_uvm_move_on_copy",
-           "unmanage_memory", "use", "uvm_to"]
+__all__ = [
+    "get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool", "set_enabled_uvm",
+    "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to",
+]
 
 # Tensors, devices and pools are PyTorch's, which this package does not need otherwise.
 def use(kind: Kind | None = None) -> Any: ...

@@ -16,12 +16,13 @@ import logging
 import os
 import sys
 
-from gmm import _preload
+from gmm._memory_saver import preload as _preload
+from gmm._torch import pools as _pools
 
 __all__ = ["CuMemAllocator", "GmmSleepModeBackend", "plugin", "register"]
 
 _logger = logging.getLogger(__name__)
-_PREFIX = "vllm:"  # the tags of this allocator are nobody else's
+_PREFIX = "vllm:"  # of this allocator's tags, so that no other code has them
 _BACKENDS = "vllm.device_allocator.sleep_mode_backend"
 _GIB = 1 << 30
 
@@ -31,10 +32,11 @@ def _as_tuple(tags):
 
 
 class CuMemAllocator:
-    """Memory that sleeps by tags. There is one of it in a process: get_instance().
+    """Memory that sleeps by tags. get_instance() returns the instance of the process.
 
-    What is allocated inside use_memory_pool(tag) has the tag. sleep() keeps the contents of some tags in host memory and gives up all others; wake_up()
-    brings the memory back to its addresses, with what was kept. A call that fails leaves everything as it was.
+    Memory that is allocated inside use_memory_pool(tag) has the tag. sleep() keeps the contents of some tags in host
+    memory and drops all others. wake_up() gives the tags physical memory again, at the same addresses and with the kept
+    contents. A call that fails changes nothing.
     """
 
     instance = None
@@ -42,20 +44,21 @@ class CuMemAllocator:
 
     @staticmethod
     def get_instance():
-        """The one of the process."""
+        """The instance of the process."""
         if CuMemAllocator.instance is None:
             CuMemAllocator.instance = CuMemAllocator()
         return CuMemAllocator.instance
 
     def __init__(self):
         try:
-            import torch  # pylint: disable=import-outside-toplevel # PyTorch is imported at the first use only
+            import torch  # pylint: disable=import-outside-toplevel # only here
 
             self._library = _preload.load(_preload.find_library())
         except (ImportError, OSError, RuntimeError) as error:
             raise AssertionError(f"cumem allocator is not available: {error}") from error
         self._torch = torch
-        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(self._library.path, "tms_torch_malloc", "tms_torch_free")
+        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            self._library.path, "tms_torch_malloc", "tms_torch_free")
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
 
@@ -64,9 +67,7 @@ class CuMemAllocator:
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag=None):
-        """In its with block tensors are made in memory of a tag; None: "default"."""
-        from gmm import _pools  # pylint: disable=import-outside-toplevel
-
+        """Tensors that are made in its with block lie in memory of a tag; None: "default"."""
         tag = CuMemAllocator.default_tag if tag is None else tag
         if not isinstance(tag, str):
             raise AssertionError(f"a tag is a str, not {type(tag).__name__}")
@@ -79,23 +80,26 @@ class CuMemAllocator:
             stack.callback(setattr, self, "current_tag", before)
             stack.enter_context(_pools.autograd_stays(torch))
             stack.enter_context(library.region(tag=_PREFIX + tag))
-            # Pools that go with the block: what lives on goes back when it is freed and the cache is emptied.
+            # The block destroys its pools. Tensors that outlive it return their memory when they are freed and the
+            # cache is emptied.
             with _pools.use_new(torch, self._allocator):
                 yield
 
     def _expandable_segments_off(self, stack):
-        """PyTorch takes no memory from an allocator of ours while they are on."""
+        """Switches expandable segments off: with them PyTorch uses no pluggable allocator."""
         conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + "," + os.environ.get("PYTORCH_ALLOC_CONF", "")
         if "expandable_segments:True" not in conf:
             return
-        configure = getattr(self._torch._C, "_accelerator_setAllocatorSettings", None) or self._torch.cuda.memory._set_allocator_settings
+        configure = getattr(self._torch._C, "_accelerator_setAllocatorSettings", None)
+        configure = configure or self._torch.cuda.memory._set_allocator_settings
         configure("expandable_segments:False")
         stack.callback(configure, "expandable_segments:True")
 
     def sleep(self, offload_tags=None):
-        """Gives the memory of all tags back: contents of the tags listed (None: "default") are kept in host memory, all others are given up.
+        """Returns the memory of all tags to the driver.
 
-        What sleeps already stays as it is kept.
+        Host memory keeps the contents of the tags in offload_tags (None: "default"). All other contents are lost. Tags
+        that sleep already do not change.
         """
         offload_tags = (CuMemAllocator.default_tag,) if offload_tags is None else offload_tags
         offload_tags = (offload_tags,) if isinstance(offload_tags, str) else offload_tags
@@ -105,37 +109,44 @@ class CuMemAllocator:
         kept = self._numbers(offload_tags)
         dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
         awake = [number for number in kept if self._library.tag_info(number).active_bytes]
-        # What must not be lost first: the other cannot be undone.
+        # Contents to keep come first, because dropping the others cannot be undone.
         offloaded = self._library.pause(awake, _preload.PAUSE_KEEP_HOST)
         try:
             discarded = self._library.pause(dropped, _preload.PAUSE_DROP)
         except Exception:
             self._library.resume(awake)
             raise
-        _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
+        _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
+                     "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
                      "directly.", (offloaded + discarded) / _GIB, offloaded / _GIB, discarded / _GIB)
 
     def discard(self, tags):
-        """Gives the memory of some tags (a str or a tuple) back without their contents; the others stay awake. What sleeps already stays as it is kept."""
+        """Returns the memory of some tags, a str or a tuple, to the driver and drops the contents.
+
+        The other tags stay awake. Tags that sleep already do not change.
+        """
         self._free_unused()
         self._library.pause(self._numbers(_as_tuple(tags)), _preload.PAUSE_DROP)
 
     def wake_up(self, tags=None):
-        """Brings the memory of some tags back, of all with None, with the contents that were kept. On gmm.OutOfMemoryError all of it still sleeps."""
+        """Gives some tags physical memory again, with their kept contents; None: all tags.
+
+        After gmm.OutOfMemoryError all of them still sleep.
+        """
         self._library.resume(list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags)))
 
     def get_current_usage(self):
-        """Bytes allocated in the memory pools, asleep or not."""
+        """The live bytes of the memory pools, asleep or not."""
         return sum(map(self._library.live_bytes, self._tags.values()))
 
     def _free_unused(self):
-        """So that nothing is copied that nobody uses."""
+        """Frees unused memory, so that sleep() does not copy it."""
         gc.collect()
         self._torch.cuda.empty_cache()
 
 
 def _base():
-    """vLLM's class of backends where vLLM is loaded, as its factory may ask for it; else the same interface."""
+    """vLLM's base class of backends where vLLM is loaded, because its factory may check for it; else object."""
     module = sys.modules.get(_BACKENDS)
     return module.SleepModeBackend if module is not None and hasattr(module, "SleepModeBackend") else object
 
@@ -148,14 +159,14 @@ class GmmSleepModeBackend(_base()):
         self._state = "RUNNING"
 
     def suspend(self, level=1):
-        """Level 1 keeps the weights in host memory and gives up the rest; level 2 gives up everything."""
+        """Level 1 keeps the weights in host memory and drops the rest. Level 2 drops everything."""
         if level not in (1, 2):
-            raise ValueError(f"sleep level {level!r}: there are 1 and 2")
+            raise ValueError(f"sleep level {level!r}: use 1 or 2")
         CuMemAllocator.get_instance().sleep(offload_tags=("weights",) if level == 1 else ())
         self._state = "SUSPENDED"
 
     def resume(self, tags=None):
-        """Wakes the memory of some tags, or of all."""
+        """Wakes the memory of some tags; None: of all tags."""
         before, self._state = self._state, "RESUMING"
         try:
             CuMemAllocator.get_instance().wake_up(tags)
@@ -165,7 +176,7 @@ class GmmSleepModeBackend(_base()):
         self._state = "RUNNING"
 
     def discard(self, tags):
-        """Gives the memory of some tags back without their contents."""
+        """Returns the memory of some tags to the driver and drops the contents."""
         CuMemAllocator.get_instance().discard(tags)
         self._state = "SUSPENDED"
 
@@ -186,27 +197,27 @@ class GmmSleepModeBackend(_base()):
 
     @classmethod
     def preserves_communicators(cls):
-        """True: their memory is not of these tags."""
+        """True: communicators have no memory of these tags."""
         return True
 
     @classmethod
     def preserves_nccl(cls):
-        """True, as preserves_communicators(); an older name."""
+        """True. An older name of preserves_communicators()."""
         return True
 
     @classmethod
     def preserves_compiled_artifacts(cls):
-        """False, as vLLM's own backend says."""
+        """False, as in vLLM's own backend."""
         return False
 
     @classmethod
     def preserves_graphs_with_communicators(cls):
-        """False, as vLLM's own backend says."""
+        """False, as in vLLM's own backend."""
         return False
 
     @classmethod
     def supports_durable_storage(cls):
-        """False: kept contents go with the process."""
+        """False: kept contents end with the process."""
         return False
 
 
@@ -214,21 +225,24 @@ _registered = set()
 
 
 def register(name="gmm"):
-    """Makes vLLM allocate its weights and its cache here, and registers the backend under a name for `sleep_mode_backend`.
+    """Makes vLLM allocate its weights and its cache here, and registers the backend for `sleep_mode_backend`.
 
-    To be called in each of vLLM's processes before the model is loaded; ImportError when vLLM is not installed. Calling it twice does nothing.
+    Each of vLLM's processes must call it before it loads the model. ImportError when vLLM is not installed. A second
+    call does nothing.
     """
     allocators = importlib.import_module("vllm.device_allocator")
     cumem = importlib.import_module("vllm.device_allocator.cumem")
     if name in _registered:
         return
     theirs = cumem.CuMemAllocator
-    if theirs is not CuMemAllocator and getattr(theirs, "instance", None) is not None and theirs.instance.get_current_usage():
-        raise RuntimeError("vLLM has allocated memory for its sleep mode already; call gmm.vllm.register() before the model is loaded")
+    instance = None if theirs is CuMemAllocator else getattr(theirs, "instance", None)
+    if instance is not None and instance.get_current_usage():
+        raise RuntimeError("vLLM has allocated memory for its sleep mode already; "
+                           "call gmm.vllm.register() before the model is loaded")
     try:
         backends = importlib.import_module(_BACKENDS)
     except ImportError:
-        backends = None  # an older vLLM: its worker asks CuMemAllocator itself
+        backends = None  # an older vLLM, whose worker calls CuMemAllocator itself
     if backends is not None:
         backends.SleepModeBackendFactory.register_backend(name, __name__, "GmmSleepModeBackend")
         if not issubclass(GmmSleepModeBackend, backends.SleepModeBackend):
@@ -240,6 +254,6 @@ def register(name="gmm"):
 
 
 def plugin():
-    """For vLLM's entry point `vllm.general_plugins`, which it calls in each of its processes: register(), when GMM_VLLM=1 asks for it."""
+    """Calls register() when GMM_VLLM=1 is set. vLLM calls it in each of its processes, by `vllm.general_plugins`."""
     if os.environ.get("GMM_VLLM") == "1":
         register()

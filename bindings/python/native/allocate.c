@@ -3,7 +3,7 @@
 
 /* --- Arguments ---------------------------------------------------------------------------------------------- */
 
-/* What every function here takes at its end; FIRST and DTYPE come before. */
+/* The arguments of all functions here. A Signature names those of one. */
 enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, FIRST_DTYPE, ARGUMENTS };
 static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
                                                       "alignment", "dedicated", "zero",   "dtype"};
@@ -11,10 +11,10 @@ static PyObject *interned[ARGUMENTS], *interned_shape;
 
 typedef struct {
   const char *name;
-  int positional[3]; /**< the arguments that may be given without their names, in order; the first is needed */
+  int positional[3]; /**< the positional arguments, in order; the first is required */
   int positionals;
-  unsigned taken; /**< bits of the arguments that the function has */
-  int has_shape;  /**< the first is called shape */
+  unsigned taken; /**< a bit for each argument of the function */
+  int has_shape;  /**< the first argument is called shape */
 } Signature;
 
 enum { kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED };
@@ -121,18 +121,18 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
 
 /* --- Allocation --------------------------------------------------------------------------------------------- */
 
-/* Both are held open by the caller; heap is NULL without one. */
+/* The caller holds both open; heap may be NULL. */
 static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *stream_object) {
   Handle *stream = NULL;
   if (stream_object && handle_stream(stream_object, &desc->stream, &stream) < 0) return NULL;
-  Memory *memory = buffer_new(); /* first, so that nothing can fail once there is a block */
+  Memory *memory = buffer_new(); /* before the block, so that nothing can fail after it */
   if (!memory) {
     handle_leave(stream);
     return NULL;
   }
   void *address = NULL;
-  /* What the thread has at hand comes without a wait: the GIL is left only for the rest. Leaving it here would also let another thread run for a
-   * whole turn, which is 100,000 times as long. */
+  /* A block of the thread's cache comes without a wait, so that this call holds the GIL. Releasing it would let another
+   * thread run for a whole switch interval, which is 100,000 times as long. */
   gmm_result result = heap ? GMM_NOT_READY : gmm_alloc_cached((gmm_context *)context->pointer, size, desc, &address);
   if (result == GMM_NOT_READY) {
     PyThreadState *state = gmm_python_leave_gil();
@@ -142,7 +142,7 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       result = gmm_alloc((gmm_context *)context->pointer, size, desc, &address);
     gmm_python_take_gil(state);
   }
-  /* A callback of the call may have raised: the block is given back by its object. */
+  /* A callback of the call may have raised an exception: then the object frees the block. */
   if (result >= 0) {
     Py_INCREF(context);
     memory->context = context;
@@ -184,7 +184,7 @@ static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32
   if (ndim < 0 || describe(context, values, &desc) < 0) return NULL;
   const Py_ssize_t bytes = array_bytes(dtype, shape, ndim);
   if (bytes < 0) return NULL;
-  /* An array without elements has an address all the same. */
+  /* An array without elements has an address too. */
   Memory *memory = allocate(context, NULL, bytes ? (uint64_t)bytes : 1, &desc, values[STREAM]);
   if (!memory) return NULL;
   Array *array = array_allocate(ndim);
@@ -199,7 +199,7 @@ static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32
   return NULL;
 }
 
-/* --- Where from --------------------------------------------------------------------------------------------- */
+/* --- The default context ------------------------------------------------------------------------------------ */
 
 static Handle *default_context;
 
@@ -214,11 +214,18 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context) {
   Py_RETURN_NONE;
 }
 
+PyObject *native_default_context(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  if (!default_context || !default_context->pointer) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  Py_INCREF(default_context);
+  return (PyObject *)default_context;
+}
+
 /* Held open until handle_leave(). */
 static Handle *enter_default_context(void) {
   if (__builtin_expect(default_context && default_context->pointer, 1))
     return handle_enter((PyObject *)default_context, HANDLE_CONTEXT);
-  PyObject *context = helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  PyObject *context = native_default_context(NULL, NULL);
   if (!context) return NULL;
   Handle *entered = handle_enter(context, HANDLE_CONTEXT);
   Py_DECREF(context);
@@ -263,7 +270,7 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
   return made;
 }
 
-/* The functions' own texts name the module where the methods' name the object. */
+/* A function's text names $module where a method's names $self. */
 #define ALLOC_ARGUMENTS \
   "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False)\n--\n\n"
 #define ALLOC_TEXT                                                                                                     \
@@ -273,7 +280,7 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
   "bytes read as zero."
 #define ARRAY_ARGUMENTS \
   "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False)\n--\n\n"
-#define EMPTY_TEXT "Allocates an Array. What its elements are is undefined. The options are those of alloc()."
+#define EMPTY_TEXT "Allocates an Array with undefined elements. The options are those of alloc()."
 #define ZEROS_TEXT                                                                                               \
   "Allocates an Array whose elements read as zero, filled in the order of the stream. The options are those of " \
   "alloc()."

@@ -5,7 +5,7 @@
 
 /* --- Making ------------------------------------------------------------------------------------------------- */
 
-/* Arrays of up to four dimensions have the same room, so that one can take the place of another that is gone. */
+/* Arrays of up to four dimensions have one size, so that a new one can reuse a dead one's memory. */
 enum { kUsualRoom = 8, kMaxFree = 64 };
 static Array *free_arrays[kMaxFree];
 static int free_count;
@@ -88,7 +88,7 @@ int array_parse_shape(PyObject *object, Py_ssize_t *shape, int allow_unknown) {
   int ndim = 1;
   if (PyLong_CheckExact(object)) {
     shape[0] = PyLong_AsSsize_t(object);
-  } else if (PyTuple_CheckExact(object)) { /* a list might change while its items are asked for their values */
+  } else if (PyTuple_CheckExact(object)) { /* a list could change while its items are converted */
     const Py_ssize_t count = PyTuple_GET_SIZE(object);
     if (count > ARRAY_MAX_DIMENSIONS)
       return PyErr_Format(PyExc_ValueError, "a shape of %zd dimensions; there are at most %d", count,
@@ -119,7 +119,8 @@ int array_parse_shape(PyObject *object, Py_ssize_t *shape, int allow_unknown) {
 Py_ssize_t array_bytes(const Dtype *dtype, const Py_ssize_t *shape, int ndim) {
   Py_ssize_t bytes = dtype->itemsize;
   int empty = 0;
-  /* As with NumPy, what is beyond all numbers is refused without elements too: the strides would be none. */
+  /* As NumPy does, this refuses a shape whose bytes overflow although another dimension is 0: its strides would
+   * overflow. */
   for (int i = 0; i < ndim; ++i) {
     empty |= shape[i] == 0;
     if (shape[i] != 0 && __builtin_mul_overflow(bytes, shape[i], &bytes)) {
@@ -140,14 +141,14 @@ int array_set_layout(Array *array, const Dtype *dtype, const Py_ssize_t *shape, 
   for (int i = array->ndim; i-- > 0;) {
     array_shape(array)[i] = shape[i];
     array_strides(array)[i] = strides ? strides[i] : expected;
-    /* One element has no neighbour: its stride does not matter, nor any stride of an array without elements. */
+    /* The stride of a dimension of one element does not matter, nor any stride of an array without elements. */
     if (strides && shape[i] != 1 && strides[i] != expected && array->size != 0) array->contiguous = 0;
     if (shape[i] > 1) expected *= shape[i];
   }
   return 0;
 }
 
-/* Whether the elements lie inside of `nbytes` bytes of which the first element has the offset. */
+/* Whether an element lies outside of `nbytes` bytes when the first one is at the offset. */
 static int reaches_past(const Array *array, Py_ssize_t offset, Py_ssize_t nbytes) {
   if (offset < 0 || offset > nbytes) return 1;
   if (array->size == 0) return 0;
@@ -268,7 +269,7 @@ void array_drop_export(Array *array) {
     --array->exports;
 }
 
-/* _release(): foreign memory is let go, this array's part in it. */
+/* _release(): drops this array's reference to foreign memory. */
 static PyObject *array_release(PyObject *self, PyObject *unused) {
   (void)unused;
   Array *array = (Array *)self;
@@ -336,16 +337,18 @@ static PyGetSetDef array_getters[] = {
     {"itemsize", get_itemsize, NULL, "Bytes of an element.", NULL},
     {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
     {"dtype", get_dtype, NULL,
-     "The element type as NumPy's typestr, such as '<f4'; its name where NumPy has none, such as 'bfloat16'.", NULL},
+     "The element type as NumPy's typestr, such as '<f4'; a name where NumPy has no typestr, such as 'bfloat16'.",
+     NULL},
     {"dtype_name", get_dtype_name, NULL, "The element type by name, such as 'float32'.", NULL},
     {"readonly", get_readonly, NULL, "True when the elements must not be written.", NULL},
     {"contiguous", get_contiguous, NULL, "True when the elements lie one after another in C's order.", NULL},
     {"buffer", get_buffer, NULL, "The gmm.Buffer that the elements lie in; None for memory of another package.", NULL},
-    {"owner", get_owner, NULL, "What keeps the memory: the gmm.Buffer, or what another package gave.", NULL},
-    {"address", get_address, NULL, "Where the first element is, as a number.", NULL},
+    {"owner", get_owner, NULL, "The object that holds the memory: the gmm.Buffer, or an object of another package.",
+     NULL},
+    {"address", get_address, NULL, "The address of the first element, as a number.", NULL},
     {"offset", get_offset, NULL, "Bytes from the start of the buffer to the first element.", NULL},
-    {"closed", get_closed, NULL, "True once the memory was given back.", NULL},
-    {"T", get_T, NULL, "The array with its dimensions in reverse order: another view.", NULL},
+    {"closed", get_closed, NULL, "True once the memory is freed.", NULL},
+    {"T", get_T, NULL, "Another view with the dimensions in reverse order.", NULL},
     {"_foreign_device", get_foreign_device, NULL, NULL, NULL},
     {"_foreign_context", get_foreign_context, NULL, NULL, NULL},
     {"_foreign_stream", get_foreign_stream, NULL, NULL, NULL},
@@ -361,13 +364,13 @@ static Py_ssize_t array_length(PyObject *self) {
 PyDoc_STRVAR(
     reshape_doc,
     "reshape($self, /, *shape)\n--\n\n"
-    "The same elements in another shape, one number of which may be -1: another view. The array must be contiguous.");
+    "Another view of the same elements in another shape, one number of which may be -1. The array must be contiguous.");
 PyDoc_STRVAR(transpose_doc,
              "transpose($self, /, *axes)\n--\n\n"
-             "The dimensions in another order, the reverse one by itself: another view.");
+             "Another view with the dimensions in another order, by default the reverse one.");
 PyDoc_STRVAR(view_doc,
              "view($self, dtype, /)\n--\n\n"
-             "The same bytes as elements of another type: another view.");
+             "Another view of the same bytes as elements of another type.");
 
 static PyMethodDef array_methods[] = {
     {"reshape", (PyCFunction)(void (*)(void))array_reshape, METH_FASTCALL, reshape_doc},
@@ -387,14 +390,17 @@ PyTypeObject Array_Type = {
     .tp_basicsize = offsetof(Array, dims),
     .tp_itemsize = sizeof(Py_ssize_t),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = PyDoc_STR("Array(buffer, shape=None, dtype='uint8', *, strides=None, offset=0, readonly=False)\n--\n\n"
-                        "Memory with a shape, an element type and strides: what other packages take without a copy. It "
-                        "computes nothing.\n\n"
-                        "shape: None: all of the buffer after the offset. strides and offset: bytes. Made by "
-                        "gmm.empty(), gmm.zeros(), gmm.array(),\n"
-                        "gmm.from_dlpack(), gmm.asarray(), or over a gmm.Buffer that is there. It keeps the buffer "
-                        "alive, but does not hold it open: once the\n"
-                        "buffer was freed, using the array raises gmm.ClosedError."),
+    .tp_doc = PyDoc_STR(
+        "Array(buffer, shape=None, dtype='uint8', *, strides=None, offset=0, readonly=False)\n--\n\n"
+        "Memory with a shape, an element type and strides, which other packages take without a copy. It computes "
+        "nothing.\n\n"
+        "This constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), "
+        "gmm.from_dlpack() and\n"
+        "gmm.asarray() make arrays too. shape: None: all of the buffer after the offset. strides and "
+        "offset: bytes.\n"
+        "The array holds a reference to the buffer, but the buffer can be freed: then every use of the "
+        "array raises\n"
+        "gmm.ClosedError."),
     .tp_new = array_new,
     .tp_dealloc = array_dealloc,
     .tp_repr = native_describe,

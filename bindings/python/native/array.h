@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file array.h
- * gmm.Array: memory with a shape, an element type and strides. It describes and computes nothing.
+ * gmm.Array: memory with a shape, an element type and strides. It computes nothing.
  *
- * An array does not hold its gmm.Buffer open, as a view does which others look through: it asks at every use whether the
- * memory is still there. What is handed out (memoryview, NumPy, DLPack) is counted on the Buffer as usual.
+ * An array is no view of its gmm.Buffer: the buffer may be freed below it, and every use of the array checks that.
+ * Exports of an array (memoryview, NumPy, DLPack) are views, which the buffer counts.
  */
 #ifndef GMM_PYTHON_ARRAY_H
 #define GMM_PYTHON_ARRAY_H
@@ -21,12 +21,12 @@ typedef struct Dtype {
   char kind;          /**< b, i, u, f, c, or V for what NumPy does not know */
   uint8_t itemsize;
   uint8_t code;          /**< of DLPack */
-  uint8_t minor_version; /**< of DLPack 1, that brought the code */
+  uint8_t minor_version; /**< of the DLPack 1 that brought the code */
   PyObject *typestr_object;
   PyObject *name_object;
 } Dtype;
 
-/** An argument as an element type: a typestr, a name, or what the package's helper makes one of (NumPy's, PyTorch's, Python's types). */
+/** Reads an element type: a typestr, a name, or a type of NumPy, PyTorch or Python by the package's helper. */
 const Dtype *dtype_from(PyObject *object);
 const Dtype *dtype_from_dlpack(DLDataType type);
 const Dtype *dtype_bytes(void);
@@ -37,15 +37,15 @@ int dtype_init(void);
 enum { ARRAY_MAX_DIMENSIONS = 64 };
 
 typedef struct Array {
-  PyVarObject ob_base; /* what PyObject_VAR_HEAD stands for; its size is the room in dims */
+  PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
   char *data;          /**< the first element */
   const Dtype *dtype;
   Memory *memory;     /**< gmm's, or NULL */
-  PyObject *owner;    /**< foreign memory: what keeps it; NULL once it was closed */
+  PyObject *owner;    /**< foreign memory: the object that holds it; NULL: closed */
   PyObject *context;  /**< foreign memory: the gmm.Context that imported it; NULL: none in particular */
-  PyObject *stream;   /**< foreign memory: the stream that its contents are ordered on; NULL: none */
+  PyObject *stream;   /**< foreign memory: the stream that orders its contents; NULL: none */
   Py_ssize_t size;    /**< elements */
-  Py_ssize_t exports; /**< foreign memory: views that live */
+  Py_ssize_t exports; /**< foreign memory: live views */
   DLDevice device;    /**< foreign memory: where it is */
   int32_t ndim;
   uint8_t readonly;
@@ -59,22 +59,22 @@ extern PyTypeObject Array_Type;
 static inline Py_ssize_t *array_shape(Array *array) { return array->dims; }
 static inline Py_ssize_t *array_strides(Array *array) { return array->dims + array->ndim; }
 
-/** An empty array to be filled; not yet tracked by the collector. */
+/** An empty array, which the caller fills. The collector does not track it yet. */
 Array *array_allocate(int ndim);
 /** Fills size, contiguous, and the strides of C's order where `strides` is NULL. 0, or -1 with an exception. */
 int array_set_layout(Array *array, const Dtype *dtype, const Py_ssize_t *shape, const Py_ssize_t *strides);
-/** Another look at the same memory: shares the owner, the stream and the device; layout and data are the caller's. */
+/** Another array over the same memory. The caller sets its layout and its first element. */
 Array *array_sibling(Array *array, int ndim);
 /** The stream and the context of foreign memory; None: none. */
 void array_set_order(Array *array, PyObject *stream, PyObject *context);
 PyObject *array_finish(Array *array);
-/** 0 while the memory is there to be used, or -1 with an exception. */
+/** 0 while the memory may be used, or -1 with an exception. */
 int array_check_open(const Array *array);
 int array_add_export(Array *array);
 void array_drop_export(Array *array);
 /** A shape argument: a number or a sequence of numbers. Returns the number of dimensions, or -1 with an exception. */
 int array_parse_shape(PyObject *object, Py_ssize_t *shape, int allow_unknown);
-/** Bytes of so many elements; -1 with an exception when there is no such number. */
+/** The bytes of an array of that shape; -1 with an exception when they overflow. */
 Py_ssize_t array_bytes(const Dtype *dtype, const Py_ssize_t *shape, int ndim);
 /** array_foreign(owner, address, shape, strides, dtype, readonly, device_type, device_id, stream, context) */
 PyObject *array_foreign(PyObject *module, PyObject *arguments);
@@ -89,7 +89,7 @@ PyObject *array_view(PyObject *self, PyObject *dtype);
 
 /* array_buffer.c: the buffer protocol */
 
-/** _host_reaches(): whether the host may look through the address now. */
+/** _host_reaches(): whether the host may use the address now. */
 PyObject *array_host_reaches(PyObject *self, PyObject *unused);
 int array_getbuffer(PyObject *self, Py_buffer *view, int flags);
 void array_releasebuffer(PyObject *self, Py_buffer *view);
@@ -97,7 +97,7 @@ void array_releasebuffer(PyObject *self, Py_buffer *view);
 /* dlpack_import.c */
 
 extern PyTypeObject Import_Type;
-/** dlpack_import(capsule, stream, context): an array over the tensor, which is consumed. */
+/** dlpack_import(capsule, stream, context): an array over the tensor of the capsule, which it consumes. */
 PyObject *dlpack_import(PyObject *module, PyObject *arguments);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
-/* Foreign memory says by its device whether the host reaches it; gmm's own is asked. */
+/* The device of foreign memory tells whether the host reaches it. The library answers for gmm's memory. */
 static int host_reaches(const Array *array) {
   if (array->memory) return memory_check_host_access(array->memory);
   const int type = array->device.device_type;
@@ -41,12 +41,12 @@ static int fill(Array *array, Py_buffer *view, int flags) {
       ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !in_fortran_order) ||
       ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !in_c_order && !in_fortran_order) ||
       ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !in_c_order)) {
-    PyErr_SetString(PyExc_BufferError, "the array's elements do not lie in the order that was asked for");
+    PyErr_SetString(PyExc_BufferError, "the array's elements do not lie in the requested order");
     return -1;
   }
   if ((flags & PyBUF_FORMAT) && !array->dtype->format) {
-    PyErr_Format(PyExc_BufferError, "the buffer protocol has no word for %s; take view(\"uint%d\")", array->dtype->name,
-                 8 * array->dtype->itemsize);
+    PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %s; use view(\"uint%d\")",
+                 array->dtype->name, 8 * array->dtype->itemsize);
     return -1;
   }
   view->buf = array->data;
@@ -55,7 +55,7 @@ static int fill(Array *array, Py_buffer *view, int flags) {
   view->readonly = array->readonly;
   view->ndim = array->ndim;
   view->format = (flags & PyBUF_FORMAT) ? (char *)array->dtype->format : NULL;
-  /* A single item has neither, says the protocol. */
+  /* By the protocol an array without dimensions has neither. */
   view->shape = (flags & PyBUF_ND) && array->ndim > 0 ? array_shape(array) : NULL;
   view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES && array->ndim > 0 ? array_strides(array) : NULL;
   view->suboffsets = NULL;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
-/* Strides of an array without elements, or those of another package, may lead beyond all numbers: that wraps around, which is defined. */
+/* Strides of an empty array, and those of another package, may overflow. Unsigned arithmetic wraps around. */
 static void move_by(Py_ssize_t *shift, Py_ssize_t index, Py_ssize_t stride) {
   *shift = (Py_ssize_t)((size_t)*shift + (size_t)index * (size_t)stride);
 }
 
-/* What is taken of one dimension. Returns 1 when the dimension stays, 0 when a number took it away, -1 with an exception. */
+/* Applies an index to one dimension. 1: the dimension stays, 0: a number removed it, -1 with an exception. */
 static int take(PyObject *key, int axis, Py_ssize_t length, Py_ssize_t stride, Py_ssize_t *shift,
                 Py_ssize_t *new_length, Py_ssize_t *new_stride) {
   if (PySlice_Check(key)) {
     Py_ssize_t start, stop, step;
     if (PySlice_Unpack(key, &start, &stop, &step) < 0) return -1;
     *new_length = PySlice_AdjustIndices(length, &start, &stop, step);
-    /* With one element or none the step leads nowhere, and its product might not be a number. */
+    /* With at most one element the step does not matter, and its product could overflow. */
     *new_stride = *new_length > 1 ? (Py_ssize_t)((size_t)stride * (size_t)step) : stride;
     if (*new_length > 0) move_by(shift, start, stride);
     return 1;
@@ -61,7 +61,7 @@ PyObject *array_subscript(PyObject *self, PyObject *key) {
       if (stays < 0) return NULL;
       ndim += stays;
       ++axis;
-    } else if (i < count || ellipses == 0) { /* the dimensions that are not named */
+    } else if (i < count || ellipses == 0) { /* the dimensions without an index */
       Py_ssize_t rest = array->ndim - used;
       while (rest-- > 0) {
         shape[ndim] = array_shape(array)[axis];
@@ -77,7 +77,7 @@ PyObject *array_subscript(PyObject *self, PyObject *key) {
   return NULL;
 }
 
-/* The length was added to an index below 0 already: one that still is, is none. */
+/* Python has added the length to a negative index: one that is still negative is out of bounds. */
 PyObject *array_item(PyObject *self, Py_ssize_t index) {
   if (index < 0) return PyErr_Format(PyExc_IndexError, "index is out of bounds");
   PyObject *number = PyLong_FromSsize_t(index);

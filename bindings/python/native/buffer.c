@@ -3,8 +3,8 @@
 
 #include "native.h"
 
-/* gmm.Buffer: memory that was allocated or imported. A type of its own beside Pin's, and in C, so that making and ending one costs no Python
- * frame and mostly no allocation: objects that are gone wait here for their next use. */
+/* gmm.Buffer: memory that was allocated or imported. It is a C type of its own, so that making and freeing one costs no
+ * Python frame. Dead objects wait here for their next use, which mostly saves an allocation. */
 enum { kMaxFree = 64 };
 static Memory *free_buffers[kMaxFree];
 static int free_count;
@@ -29,7 +29,7 @@ Memory *buffer_new(void) {
 
 static void buffer_dealloc(PyObject *self) {
   Memory *memory = (Memory *)self;
-  /* Finalizers run once in the life of an object, and the mark stays: only objects without it are used again. */
+  /* A finalizer runs once in the life of an object, and marks it. Only objects without the mark can be reused. */
   if (memory->open && memory_end(memory) < 0) return;
   PyObject_GC_UnTrack(self);
   if (memory->weak_references) PyObject_ClearWeakRefs(self);
@@ -43,7 +43,7 @@ static void buffer_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-/* The streams of close() and of free() without one. */
+/* None: the stream of the allocation. */
 static PyObject *give_back(PyObject *self, PyObject *stream) {
   if (memory_give_back((Memory *)self, stream) < 0) return NULL;
   Py_RETURN_NONE;
@@ -98,10 +98,9 @@ PyTypeObject Buffer_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc =
         PyDoc_STR("A block of memory of a context.\n\n"
-                  "It gives itself back when it is closed, when a with block ends, and at last when nobody refers to "
-                  "it any more. While a\n"
-                  "memoryview, an array of another package or a DLPack tensor looks at it, giving it back is refused "
-                  "with BufferError.\n\n"
+                  "close(), the end of a with block, or the end of the last reference frees it. While a memoryview, an "
+                  "array of another\n"
+                  "package or a DLPack tensor views it, a free raises BufferError.\n\n"
                   "Where the host reaches the memory (HOST and MANAGED memory, and every kind on the host backend) it "
                   "has the buffer protocol:\n"
                   "memoryview(buffer) and numpy.frombuffer(buffer) see the same bytes. They do not wait for streams."),

@@ -3,8 +3,8 @@
 
 #include "native.h"
 
-/* Python ends a thread that waits for the GIL while the interpreter ends, in the middle of whatever it does. So callbacks
- * count themselves, and the end of the interpreter first closes this gate and then waits for those inside. */
+/* When the interpreter ends, Python ends a thread that waits for the GIL at any point. So callbacks count themselves,
+ * and the interpreter's end first closes this gate and then waits for those inside. */
 static int gate_closed;
 static int callbacks_inside;
 
@@ -27,14 +27,14 @@ PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
   __atomic_store_n(&gate_closed, 1, __ATOMIC_SEQ_CST);
   Py_BEGIN_ALLOW_THREADS
-      /* A callback that never returns must not keep the process: 10 s at most. */
+      /* A callback that never returns must not block the process's end: the wait takes at most 10 s. */
       const struct timespec pause = {0, 1000 * 1000};
   for (int i = 0; i < 10000 && __atomic_load_n(&callbacks_inside, __ATOMIC_SEQ_CST) > 0; ++i) nanosleep(&pause, NULL);
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-/* An exception of a callback: it goes up to the Python code that called the library, or to sys.unraisablehook when there is none. */
-static void keep_or_report(PyObject *callable) {
+/* A callback's exception reaches the Python code that called the library, else sys.unraisablehook. */
+static void raise_or_report(PyObject *callable) {
   if (!gmm_python_thread_is_inside()) PyErr_WriteUnraisable(callable);
 }
 
@@ -42,7 +42,7 @@ void callback_log(void *user, gmm_log_level level, const char *message) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return;
   PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have left one */
+  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
   PyObject *callable = ((Handle *)user)->log;
   if (callable) {
     Py_INCREF(callable);
@@ -70,7 +70,7 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
                               (unsigned)info->attempt, (int)info->cause);
     again = answer ? PyObject_IsTrue(answer) : -1;
     if (again < 0) {
-      keep_or_report(callable);
+      raise_or_report(callable);
       again = 0;
     }
     Py_XDECREF(answer);
@@ -86,17 +86,15 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   PyObject *callable = (PyObject *)user;
   PyObject *answer = PyObject_CallFunction(callable, "y#", text, (Py_ssize_t)size);
   const int stop = answer == NULL;
-  if (stop) keep_or_report(callable);
+  if (stop) raise_or_report(callable);
   Py_XDECREF(answer);
   callback_leave(gil);
   return stop;
 }
 
-/*
- * The library's locks are held: a buffer that the garbage collector finds now must not be freed on this thread, which would wait for
- * itself. So the collector rests while progress is told. The GIL guards both.
- */
-static int collector_rests;
+/* A progress callback runs with the library's locks held. A buffer that the garbage collector freed on this thread
+ * would wait for these locks for ever. So the collector is off during the callback. The GIL guards both variables. */
+static int collector_offs;
 static int collector_was_on;
 
 static int call_collector(const char *name) {
@@ -108,18 +106,18 @@ static int call_collector(const char *name) {
   return truth;
 }
 
-static int rest_collector(void) {
-  if (collector_rests == 0) {
+static int pause_collector(void) {
+  if (collector_offs == 0) {
     const int was_on = call_collector("isenabled");
     if (was_on < 0 || (was_on && call_collector("disable") < 0)) return -1;
     collector_was_on = was_on;
   }
-  ++collector_rests;
+  ++collector_offs;
   return 0;
 }
 
-static void wake_collector(void) {
-  if (--collector_rests != 0 || !collector_was_on) return;
+static void resume_collector(void) {
+  if (--collector_offs != 0 || !collector_was_on) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   if (call_collector("enable") < 0) PyErr_WriteUnraisable(NULL);
@@ -132,13 +130,13 @@ int32_t callback_progress(void *user, uint64_t done, uint64_t total) {
   int stop = 1;
   PyObject *callable = (PyObject *)user;
   if (!PyErr_Occurred()) {
-    if (rest_collector() == 0) {
+    if (pause_collector() == 0) {
       PyObject *answer = PyObject_CallFunction(callable, "KK", (unsigned long long)done, (unsigned long long)total);
       stop = answer == NULL || answer == Py_False;
       Py_XDECREF(answer);
-      wake_collector();
+      resume_collector();
     }
-    if (PyErr_Occurred()) keep_or_report(callable);
+    if (PyErr_Occurred()) raise_or_report(callable);
   }
   callback_leave(gil);
   return stop;
@@ -149,7 +147,7 @@ void callback_stream(void *user) {
   if (!callback_enter(&gil)) return;
   PyObject *callable = (PyObject *)user;
   PyObject *answer = PyObject_CallNoArgs(callable);
-  /* A backend without real streams may run this inside gmm_stream_call(): the work is done there all the same. */
+  /* A backend without real streams may run this inside gmm_stream_call(), where the work counts as done too. */
   if (!answer) PyErr_WriteUnraisable(callable);
   Py_XDECREF(answer);
   Py_DECREF(callable);

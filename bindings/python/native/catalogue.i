@@ -40,7 +40,7 @@ GMM_PYTHON_HANDLE(gmm_heap, HANDLE_HEAP)
 GMM_PYTHON_HANDLE(gmm_event, HANDLE_EVENT)
 GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 
-/* Outputs. Handles come out as numbers, which gmm._native.Handle takes. */
+/* Outputs. Handles are numbers, which gmm._native.Handle adopts. */
 %typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL) { $1 = &temp; }
 %typemap(argout) void **GMM_OUT_ADDRESS { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
 %typemap(in, numinputs=0) SWIGTYPE **GMM_OUT_HANDLE ($*1_ltype temp = NULL) { $1 = &temp; }
@@ -72,7 +72,7 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
   $1 = &temp;
 }
 
-/* Callbacks. The context's Handle holds those that are called later, so that they live as long as it does. */
+/* Callbacks. The context's Handle holds those that the library calls later. */
 %typemap(in) (gmm_log_fn fn, void *user) {
   if (!PyObject_TypeCheck($input, &Handle_Type)) {
     PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable");
@@ -93,7 +93,7 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
   $1 = callback_write;
   $2 = (void *)$input;
 }
-/* The caller keeps the callable until the pause or resume has ended. */
+/* The caller holds the callable until the pause or resume has ended. */
 %typemap(in) (gmm_progress_fn progress, void *user) {
   if ($input != Py_None && !PyCallable_Check($input)) {
     PyErr_SetString(PyExc_TypeError, "expected a callable of (done, total), or None");
@@ -102,7 +102,7 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
   $1 = $input == Py_None ? NULL : callback_progress;
   $2 = $input == Py_None ? NULL : (void *)$input;
 }
-/* Called once, later: it holds a reference, which comes back when the call was not queued. */
+/* Runs once, later. The queued call owns a reference; a call that is not queued drops it. */
 %typemap(in) (void (*fn)(void *user), void *user) (PyObject *lent = NULL) {
   if (!PyCallable_Check($input)) {
     PyErr_SetString(PyExc_TypeError, "expected a callable without arguments");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
-/* One allocation: the tensor in its two forms, and what it points to. */
+/* One allocation: the tensor in either form, and what it points to. */
 typedef struct {
   union {
     DLManagedTensor legacy;
@@ -22,7 +22,7 @@ static void drop_export(PyObject *holder) {
     memory_drop_export((Memory *)holder);
 }
 
-/* Consumers call this from any thread, also after the interpreter has ended: then the export is left to the process's end. */
+/* Consumers call this on any thread, also after the interpreter has ended: the process's end frees the export then. */
 static void export_end(Export *ended) {
   if (gmm_python_is_ending()) return;
   const PyGILState_STATE gil = PyGILState_Ensure();
@@ -35,7 +35,7 @@ static void export_end(Export *ended) {
 static void delete_legacy(DLManagedTensor *tensor) { export_end((Export *)tensor->manager_ctx); }
 static void delete_versioned(DLManagedTensorVersioned *tensor) { export_end((Export *)tensor->manager_ctx); }
 
-/* A capsule that nobody consumed still has its first name. */
+/* A capsule still has its first name when no consumer has taken it. */
 static void capsule_destructor(PyObject *capsule) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -54,7 +54,7 @@ static int describe(DLTensor *tensor, Export *made, PyObject *holder) {
   if (Py_TYPE(holder) == &Array_Type) {
     Array *array = (Array *)holder;
     dtype = array->dtype;
-    tensor->data = array->size != 0 ? array->data : NULL; /* as DLPack has it */
+    tensor->data = array->size != 0 ? array->data : NULL; /* as DLPack requires */
     tensor->ndim = array->ndim;
     for (int i = 0; i < array->ndim; ++i) {
       made->dims[i] = array_shape(array)[i];
@@ -79,7 +79,7 @@ static int describe(DLTensor *tensor, Export *made, PyObject *holder) {
   return 0;
 }
 
-/* dlpack_capsule(buffer or array, device_type, device_id, major, minor, flags): for a consumer that understands DLPack major.minor. */
+/* dlpack_capsule(memory, device_type, device_id, major, minor, flags), for a consumer of DLPack major.minor. */
 PyObject *dlpack_capsule(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *holder;

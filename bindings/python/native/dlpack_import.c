@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
-/*
- * A tensor of another package, taken over from its capsule. It is given back when the last array over it is gone, exactly once, by whichever thread
- * lets go last. The GIL is held then: DLPack lets deleters take it, and those of some producers expect it.
- */
+/* A tensor of another package, which comes out of its capsule. The thread that drops the last array over it calls the
+ * deleter, once, with the GIL held: DLPack lets deleters take it, and those of some producers expect it. */
 typedef struct {
   PyObject ob_base; /* what PyObject_HEAD stands for */
   DLManagedTensor *legacy;
@@ -17,7 +15,7 @@ static void import_dealloc(PyObject *self) {
   DLManagedTensorVersioned *versioned = import->versioned;
   import->legacy = NULL;
   import->versioned = NULL;
-  /* At the interpreter's end the producer may be half gone: the process's end gives its memory back. */
+  /* At the interpreter's end the producer may be torn down already: the process's end frees its memory. */
   if (!gmm_python_is_ending()) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -37,7 +35,7 @@ PyTypeObject Import_Type = {
     .tp_dealloc = import_dealloc,
 };
 
-/* The array over a tensor that nothing holds yet; the caller sets its owner. */
+/* An array over a tensor. The caller sets its owner. */
 static Array *describe(const DLTensor *tensor, int readonly) {
   if (tensor->ndim < 0 || tensor->ndim > ARRAY_MAX_DIMENSIONS) {
     PyErr_Format(PyExc_BufferError, "a DLPack tensor of %d dimensions; gmm takes at most %d", (int)tensor->ndim,
@@ -104,7 +102,7 @@ PyObject *dlpack_import(PyObject *module, PyObject *arguments) {
   import->legacy = NULL;
   import->versioned = NULL;
   array->owner = (PyObject *)import;
-  /* From here on the tensor is ours, and the capsule no longer gives it back. */
+  /* From here on the Import owns the tensor, not the capsule. */
   if (PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) {
     Py_DECREF(array_finish(array));
     return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
-/* Codes from 7 on came with DLPack 1.1; their names are those of ml_dtypes, which NumPy knows once that is imported. */
+/* DLPack 1.1 brought the codes from 7 on. Their names are those of ml_dtypes, which NumPy knows once it is imported. */
 static Dtype dtypes[] = {
     {"|u1", "uint8", "B", 'u', 1, DL_UINT, 0, NULL, NULL},
     {"<f4", "float32", "f", 'f', 4, DL_FLOAT, 0, NULL, NULL},
@@ -29,7 +29,7 @@ static Dtype dtypes[] = {
 };
 enum { kDtypes = sizeof dtypes / sizeof *dtypes };
 
-/* The types that are asked for again and again, by identity; held, so that no other object takes their address. */
+/* Types that programs use repeatedly, by identity. The references prevent that another object gets their address. */
 static struct {
   PyObject *object;
   const Dtype *dtype;
@@ -51,7 +51,7 @@ static const Dtype *from_text(PyObject *text) {
   if (!name) return NULL;
   for (int i = 0; i < kDtypes; ++i)
     if (strcmp(name, dtypes[i].name) == 0 || strcmp(name, dtypes[i].typestr) == 0) return &dtypes[i];
-  /* The same in NumPy's other spellings: f4, =f4, and any mark of order where there is one byte. */
+  /* NumPy's other spellings: f4, =f4, and any mark of byte order for types of one byte. */
   const char *bare = *name && strchr("<>=|", *name) ? name + 1 : name;
   if (*name != '>' || strcmp(bare, "u1") == 0 || strcmp(bare, "i1") == 0 || strcmp(bare, "b1") == 0)
     for (int i = 0; i < kDtypes; ++i)
@@ -70,7 +70,7 @@ const Dtype *dtype_from(PyObject *object) {
   const Dtype *found = NULL;
   if (PyUnicode_Check(object)) {
     found = from_text(object);
-    if (!found || !PyUnicode_CHECK_INTERNED(object)) return found; /* a passing text is not worth a place */
+    if (!found || !PyUnicode_CHECK_INTERNED(object)) return found; /* a temporary text would only displace others */
   } else {
     PyObject *text = helper_call(HELPER_DTYPE_NAME, object);
     if (!text) return NULL;

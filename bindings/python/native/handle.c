@@ -70,11 +70,11 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
   return result;
 }
 
-/* The caller has seen that nobody uses the handle and has cleared its pointer. */
+/* The caller has checked that no call uses the handle and has cleared its pointer. */
 static gmm_result give_back(Handle *handle, void *pointer) {
   void *context = handle->parent ? handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
-  /* Without its context it is gone, but for a ticket, which keeps the library's. */
+  /* The end of the context has ended it, except for a ticket, which holds the library's context. */
   if (handle->parent && !context && handle->kind != HANDLE_TICKET) return GMM_OK;
   if (handle->parent) ++handle->parent->users;
   PyThreadState *state = gmm_python_leave_gil();
@@ -91,7 +91,7 @@ static gmm_result give_back(Handle *handle, void *pointer) {
     case HANDLE_EVENT:
       result = gmm_event_destroy((gmm_context *)context, (gmm_event *)pointer);
       break;
-    case HANDLE_TICKET: /* waits for the end of what it does */
+    case HANDLE_TICKET: /* waits for the end of its operation */
       result = gmm_ticket_destroy((gmm_ticket *)pointer);
       break;
     case HANDLE_NONE:
@@ -138,7 +138,7 @@ static PyObject *handle_close(PyObject *self, PyObject *unused) {
     return PyErr_Format(PyExc_RuntimeError,
                         "cannot close the %s: %zd calls on other threads use it; let them end first",
                         kind_names[handle->kind], handle->users);
-  handle->pointer = NULL; /* before the GIL is left: a second close sees it closed */
+  handle->pointer = NULL; /* before the GIL is released: a second close sees it closed */
   const gmm_result result = give_back(handle, pointer);
   if (result < 0 && result != GMM_ERROR_FORKED) {
     handle->pointer = pointer;
@@ -147,7 +147,8 @@ static PyObject *handle_close(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* The safety net. At the interpreter's end nothing is done: the process's end gives memory back. */
+/* Frees a handle that the program did not close. At the interpreter's end it does nothing: the process's end frees
+ * memory. */
 static void handle_finalize(PyObject *self) {
   Handle *handle = (Handle *)self;
   void *pointer = handle->pointer;

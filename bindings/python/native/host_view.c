@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-/* An object's memory through the buffer protocol, held where it is until release() or the end of the view. */
+/* An object's memory through the buffer protocol. The object cannot move it before release() or the end of the view. */
 typedef struct {
   PyObject ob_base; /* what PyObject_HEAD stands for */
   Py_buffer buffer;

@@ -11,6 +11,7 @@ static PyMethodDef functions[] = {{"set_exception_factory", native_set_exception
                                   {"view_address", host_view_address, METH_O, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
+                                  {"default_context", native_default_context, METH_NOARGS, NULL},
                                   {"extend", native_extend, METH_VARARGS, NULL},
                                   {"alloc", KEYWORDS(native_alloc), METH_FASTCALL | METH_KEYWORDS, native_alloc_doc},
                                   {"empty", KEYWORDS(native_empty), METH_FASTCALL | METH_KEYWORDS, native_empty_doc},

@@ -29,7 +29,7 @@ int memory_check_host_access(const Memory *memory) {
   if (result < 0) {
     gmm_python_raise(result);
   } else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED) {
-    PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before looking at it");
+    PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before reading or writing it");
   } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
     PyErr_SetString(PyExc_BufferError,
                     "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
@@ -116,7 +116,7 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
 static gmm_result give_back(Memory *memory, gmm_stream stream) {
   gmm_context *context = (gmm_context *)memory->context->pointer;
   gmm_result result = GMM_OK;
-  /* As for allocations: allocate.c. */
+  /* Without releasing the GIL, as in allocate.c. */
   if (memory->origin == MEMORY_ALLOCATED && gmm_free_cached(context, memory->address, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (memory->origin) {
@@ -134,13 +134,13 @@ static gmm_result give_back(Memory *memory, gmm_stream stream) {
   return result;
 }
 
-/* The stream that the block is freed on. A stream that was destroyed has finished its work: the default stream does then. */
+/* The stream that the block is freed on. A destroyed stream has finished its work: the default stream replaces it. */
 static gmm_stream own_stream(const Memory *memory) {
   if (memory->stream) return (gmm_stream)memory->stream->pointer;
   return memory->raw_stream;
 }
 
-/* 1: it can be given back, 0: that was done before, -1 with an exception. */
+/* 1: the memory can be freed, 0: it was freed before, -1 with an exception. */
 static int check_unused(Memory *memory) {
   if (!memory_is_open(memory)) {
     if (reset_note_free(memory) < 0) return -1;
@@ -167,7 +167,7 @@ int memory_give_back(Memory *memory, PyObject *stream_object) {
     stream = own_stream(memory);
   } else {
     if (handle_stream(stream_object, &stream, &held_stream) < 0) return -1;
-    /* A stream of another package is asked by Python code: somebody may have freed the memory meanwhile, or look at it. */
+    /* Python code reads another package's stream: meanwhile the memory may have been freed, or have got a view. */
     unused = check_unused(memory);
     if (unused <= 0) {
       handle_leave(held_stream);
@@ -179,7 +179,7 @@ int memory_give_back(Memory *memory, PyObject *stream_object) {
     handle_leave(held_stream);
     return -1;
   }
-  memory->open = 0; /* before the GIL is left: a second free sees it closed */
+  memory->open = 0; /* before the GIL is released: a second free sees it closed */
   const gmm_result result = give_back(memory, stream);
   handle_leave(context);
   handle_leave(held_stream);
@@ -192,13 +192,14 @@ int memory_give_back(Memory *memory, PyObject *stream_object) {
   return 1;
 }
 
-/* _give_back(stream): True when this call gave it back, False when that had been done before. None: the stream of the allocation. */
+/* _give_back(stream): True when this call freed it, False when it was freed before. None: the stream of the block. */
 static PyObject *memory_give_back_method(PyObject *self, PyObject *stream) {
   const int result = memory_give_back((Memory *)self, stream);
   return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
-/* The safety net, on whatever thread drops the last reference. At the interpreter's end nothing is done. */
+/* Frees memory that the program did not free, on the thread that drops the last reference. At the interpreter's end it
+ * does nothing. */
 static void let_go(Memory *memory, PyObject *reported) {
   if (!memory->open || gmm_python_is_ending()) return;
   const int is_open = memory_is_open(memory);
@@ -207,7 +208,7 @@ static void let_go(Memory *memory, PyObject *reported) {
   PyErr_Fetch(&type, &value, &trace);
   if (is_open) {
     memory->open = 0;
-    /* Held open, as by handle_enter(), but without new references: this object may have none itself any more. */
+    /* As handle_enter(), but without new references: this object may be without references itself. */
     Handle *stream = memory->stream;
     ++memory->context->users;
     if (stream) ++stream->users;
@@ -229,7 +230,8 @@ void memory_finalize(PyObject *self) { let_go((Memory *)self, self); }
 
 int memory_end(Memory *memory) {
   if (PyObject_CallFinalizerFromDealloc((PyObject *)memory) < 0) return -1;
-  /* The collector finalizes once, and views may have been in the way that went after it. It must not see what nobody refers to. */
+  /* The collector finalizes once, and views that prevented the free may have gone since. It must not visit an object
+   * without references. */
   PyObject_GC_UnTrack(memory);
   let_go(memory, (PyObject *)Py_TYPE(memory));
   return 0;
@@ -260,7 +262,8 @@ int memory_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* The context stays: views that go later count themselves out of it. Cycles break at the context's callbacks. */
+/* The reference to the context stays, because views that go later are counted there. The context's callbacks break
+ * cycles. */
 static void memory_dealloc(PyObject *self) {
   Memory *memory = (Memory *)self;
   if (memory_end(memory) < 0) return;
@@ -302,14 +305,14 @@ static PyMethodDef memory_methods[] = {{"_adopt", memory_adopt, METH_VARARGS, NU
                                        {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {
-    {"address", memory_get_address, NULL, "Where the memory starts, as a number.", NULL},
-    {"closed", memory_get_closed, NULL, "True once the memory was given back, by itself or with its context.", NULL},
+    {"address", memory_get_address, NULL, "The address of the memory, as a number.", NULL},
+    {"closed", memory_get_closed, NULL, "True once the memory is freed, alone or with its context.", NULL},
     {"stream", memory_get_stream, NULL, "The stream that the memory is freed on: a gmm.Stream, or a number.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMemberDef memory_members[] = {
-    {"nbytes", T_PYSSIZET, offsetof(Memory, nbytes), READONLY, "Bytes asked for."},
-    {"context", T_OBJECT, offsetof(Memory, context), READONLY, "The gmm.Context that it belongs to."},
+    {"nbytes", T_PYSSIZET, offsetof(Memory, nbytes), READONLY, "The requested size in bytes."},
+    {"context", T_OBJECT, offsetof(Memory, context), READONLY, "The gmm.Context of the memory."},
     {"_source", T_OBJECT, offsetof(Memory, source), READONLY, NULL},
     {"_exports", T_PYSSIZET, offsetof(Memory, exports), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};

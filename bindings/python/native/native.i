@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gmm._native: the C functions under their C names, for the package's own use. Results come first, outputs after them:
- * code, address = gmm_alloc(context, size, desc).
+ * gmm._native: the C functions under their C names, for the package's own use. A call returns its result and then its
+ * outputs: code, address = gmm_alloc(context, size, desc).
  */
 %module(package="gmm") native
 
@@ -12,24 +12,24 @@
 %include <stdint.i>
 %include "catalogue.i"
 
-/* Handles are gmm._native.Handle objects, which give themselves back. */
+/* gmm._native.Handle objects make these calls. */
 %ignore gmm_context_release;
 %ignore gmm_heap_destroy;
 %ignore gmm_stream_destroy;
 %ignore gmm_event_destroy;
 %ignore gmm_ticket_destroy;
-/* A context's method, which keeps other threads out. */
+/* A method of the context makes this call, and refuses calls of other threads meanwhile. */
 %ignore gmm_reset;
-/* Memory objects give themselves back too; plain addresses may be freed all the same. */
+/* gmm_free() stays: a plain address may be freed. */
 
-/* The GIL is left around every call. */
+/* Every call releases the GIL, ... */
 %exception {
   PyThreadState *thread_state = gmm_python_leave_gil();
   $action
   gmm_python_take_gil(thread_state);
 }
 
-/* ... but not where that costs more than the call. */
+/* ... except where releasing it costs more than the call. */
 %define GMM_QUICK(Function)
 %exception Function "$action"
 %enddef
@@ -67,7 +67,7 @@ GMM_QUICK(gmm_context_desc::set_log)
 
 %include "gmm.i"
 
-/* SWIG's initialiser returns a module or a number, by its version. An exception left here fails the import in both. */
+/* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{
   (void)native_init(m);
 %}

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * gmm_reset(): no other thread may be inside of a call on the context. Those that are refuse it, and it refuses those that come. Objects that go
- * meanwhile, which no program can foresee, are noted, as a reset that is refused leaves their memory.
- */
+/* gmm_reset() beside other threads. Calls of other threads that use the context refuse the reset, and the reset refuses
+ * calls that come meanwhile. An object may die at any time, so its free is noted: when the library refuses the reset,
+ * its memory still lives. */
 #include <stdlib.h>
 
 #include "native.h"
@@ -30,7 +29,7 @@ int reset_note_free(Memory *memory) {
   return 0;
 }
 
-/* Of the first free that failed. */
+/* Carries out the noted frees of a refused reset. Returns the result of the first free that failed. */
 static gmm_result end_frees(Handle *context, int refused) {
   gmm_result result = GMM_OK;
   struct FreedInReset *freed = context->freed_in_reset;
@@ -66,12 +65,13 @@ PyObject *handle_reset(PyObject *self, PyObject *unused) {
     PyErr_SetString(PyExc_RuntimeError, "cannot reset: calls on other threads use the context; let them end first");
   } else {
     context->resetting = 1;
-    ++context->resets; /* before the GIL is left: no thread sees memory that may have ended */
+    ++context->resets; /* before the GIL is released: no thread uses memory that the reset may have freed */
     PyThreadState *state = gmm_python_leave_gil();
     const gmm_result result = gmm_reset((gmm_context *)context->pointer);
     gmm_python_take_gil(state);
     context->resetting = 0;
-    /* These come before anything is freed. After any other failure some memory may be gone, and none is looked at again. */
+    /* These results come before anything is freed. After any other failure some memory may be gone, so all of it stays
+     * closed. */
     const int refused = result == GMM_ERROR_BUSY || result == GMM_ERROR_CAPTURING || result == GMM_ERROR_FORKED;
     if (refused) --context->resets;
     if (result < 0) gmm_python_raise(result);

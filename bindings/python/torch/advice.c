@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * RFC-0023's hints. New memory of a CUDA tensor prefers its device; new memory of a CPU tensor prefers the host, and the device keeps a mapping of it.
- * A block whose pages were moved gets the hints of new memory again before it is given out to another tensor.
- */
+/* RFC-0023's hints. The preferred location of a CUDA tensor's new memory is its device. That of a CPU tensor's is the
+ * host, and the device has a mapping of it. A block whose pages were moved gets these hints again before another tensor
+ * gets it. */
 #include "gmm_torch.h"
 
 #define KNOWN 4096
 
-/* Pieces that have their hints, by the address: a table that forgets is one that advises twice. */
+/* The pages that have their hints. A lost entry only repeats a hint. */
 static _Atomic(uint64_t) known[KNOWN];
 
-/* A device that cannot share pages has no hints either: the memory works without. */
+/* A device that cannot share pages has no hints. The memory works without. */
 static gmm_result hint(gmm_result result) { return result == GMM_ERROR_NOT_SUPPORTED ? GMM_UNCHANGED : result; }
 
 static gmm_result advise(gmm_context *context, void *memory, uint64_t size, gmm_device device, int host) {
@@ -32,7 +31,7 @@ void torch_advise_forget(void) {
 void torch_advise_new(gmm_context *context, void *memory, gmm_device device, int host) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   if (gmm_query(context, memory, &info) < 0) return;
-  /* A small block shares its pages, of 64 KiB at most: those that have their hints need them no second time. */
+  /* A small block shares its pages, of at most 64 KiB. Pages that have their hints need no others. */
   const uint64_t page = (uint64_t)(uintptr_t)memory >> 16;
   const uint64_t mark = (page << 2 | (host ? 2 : 0) | 1);
   _Atomic(uint64_t) *entry = &known[(page ^ (page >> 12)) % KNOWN];
@@ -47,7 +46,7 @@ gmm_result gmm_torch_move(void *memory, uint64_t size, gmm_device location, gmm_
   if (context == NULL) return GMM_ERROR_FORKED;
   gmm_result result = gmm_query(context, memory, &info);
   if (result < 0) return result;
-  if (info.state == GMM_STATE_UNKNOWN || info.kind != GMM_KIND_MANAGED) return GMM_UNCHANGED; /* somebody else's */
+  if (info.state == GMM_STATE_UNKNOWN || info.kind != GMM_KIND_MANAGED) return GMM_UNCHANGED; /* another library's */
   result = torch_block_note_move(info.base, info.size);
   if (result < 0) return result;
   result = advise(context, memory, size, device, location == GMM_DEVICE_HOST);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch.cuda.memory.CUDAPluggableAllocator's functions and its hooks. */
+/* The functions and hooks of torch.cuda.memory.CUDAPluggableAllocator. */
 #include <stdlib.h>
 
 #include "gmm_torch.h"
@@ -44,7 +44,7 @@ void *gmm_torch_alloc(ssize_t size, int device, gmm_stream stream) {
   if (__builtin_expect(result < 0, 0)) {
     char reason[TORCH_REASON];
     torch_reason(reason);
-    /* What CPU tensors gave up and streams still use may be what is missing. */
+    /* The missing memory may be that of CPU tensors whose release is deferred. */
     if (context != NULL && gmm_torch_host_collect(1) != 0) {
       result = allocate(context, (uint64_t)size, device, stream, torch_route(), &memory);
       if (result < 0) torch_reason(reason);
@@ -88,7 +88,7 @@ void gmm_torch_reset(void) {
   if (result < 0) torch_throw(result, "empty_cache");
 }
 
-/* The limit is on all that the device's memory holds from the driver, as gmm_set_limit() has it: managed memory counts wherever its pages are. */
+/* The quota is that of gmm_set_limit() on the device. Managed memory counts wherever its pages are. */
 void gmm_torch_memory_fraction(double fraction, int device) {
   count(CALL_FRACTION);
   gmm_context *context = torch_context();
@@ -118,12 +118,11 @@ void gmm_torch_use_on_stream(void *memory, gmm_stream stream) {
   if (result < 0) torch_throw(result, "record_stream");
 }
 
-/* Memory of a capture is the engine's business: it asks the stream (stream.h), for whichever pool. A pool with a tag of its own changes the
-   tag and kind of this thread's allocations. */
+/* The engine handles memory of captures, whatever the pool: it asks the stream. A pool with a tag of its own changes
+ * the tag and kind of this thread's allocations. */
 void gmm_torch_begin_pool(int device, gmm_torch_pool_id id, void *filter) {
   (void)device;
-  (void)
-      filter; /* a std::function; whose thread it is, is this one in torch.cuda.use_mem_pool() and in torch.cuda.graph() */
+  (void)filter; /* a std::function that accepts this thread, in torch.cuda.use_mem_pool() and torch.cuda.graph() */
   count(CALL_BEGIN);
   torch_route_begin(id);
 }
@@ -134,7 +133,7 @@ void gmm_torch_end_pool(int device, gmm_torch_pool_id id) {
   torch_route_end(id);
 }
 
-/* Nothing is kept for a pool: its memory is that of its blocks and of the graphs. */
+/* A pool has no memory of its own: only its blocks and graphs have. */
 void gmm_torch_release_pool(int device, gmm_torch_pool_id id) {
   (void)device;
   (void)id;

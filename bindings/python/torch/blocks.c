@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes about blocks, by address. Few blocks have one: those of tensors that were moved between devices. */
+/* Notes about blocks, by address. Only blocks of tensors that were moved between devices have one. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static TorchBlock **bucket(const void *memory) {
   return &buckets[(number ^ (number >> 10) ^ (number >> 20)) % BUCKETS];
 }
 
-/* Under the mutex; NULL: no memory for it. */
+/* The caller holds the mutex. NULL: out of memory. */
 static TorchBlock *note_of(void *memory, uint64_t size) {
   TorchBlock **head = bucket(memory);
   TorchBlock *note = *head;

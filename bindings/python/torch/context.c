@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The context, and how failures reach PyTorch. */
+/* The context, and the way of failures to PyTorch. */
 #include <stdio.h>
 
 #include "gmm_torch.h"
 
 static _Atomic(gmm_context *) attached;
 static _Atomic(int32_t) ending;
-static int forked; /* memory of the parent is about, which no context of this process knows */
+static int forked; /* memory of the parent is still about, which no context of this process knows */
 static void (*throw_memory)(const char *);
 static void (*throw_other)(const char *, const char *, uint32_t, const char *);
 
@@ -22,7 +22,7 @@ gmm_result gmm_torch_attach(gmm_context *context) {
   gmm_context *known = torch_context();
   if (known == context && context != NULL) return GMM_UNCHANGED;
   if (known != NULL) return GMM_ERROR_BUSY;
-  const gmm_result result = gmm_context_retain(context); /* for good: tensors outlive whoever opened it */
+  const gmm_result result = gmm_context_retain(context); /* tensors may outlive its owner */
   if (result >= 0) atomic_store_explicit(&attached, context, memory_order_release);
   return result;
 }
@@ -59,7 +59,7 @@ void torch_throw_reason(gmm_result result, const char *what, const char *reason)
   const int memory = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
                      result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW;
   char message[TORCH_REASON + 128];
-  /* "out of memory" is what programs look for in PyTorch's message. */
+  /* Programs search PyTorch's message for "out of memory". */
   snprintf(message, sizeof message, "%s%s: %s", memory ? "CUDA out of memory. gmm: " : "gmm: ", what, reason);
   if (memory && throw_memory != NULL) throw_memory(message);
   if (throw_other != NULL) throw_other(what, "gmm", 0, message);

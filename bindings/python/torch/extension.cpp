@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch has in C++ only: its allocator of CPU tensors, storages over memory that several devices share, and its class of errors for want of
-// memory. gmm/_torch_extension.py compiles this file against the headers of the PyTorch that is installed, when it is needed first.
+// What PyTorch has in C++ only: its allocator of CPU tensors, storages over memory that several devices share, and its
+// out-of-memory error. gmm/_torch/extension.py compiles this file against the headers of the installed PyTorch at the
+// first use.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -11,14 +12,14 @@
 #include <cstdio>
 #include <string>
 
-// As in gmm/_torch_extension.py.
+// As in gmm/_torch/extension.py.
 struct gmm_torch_functions {
   void *(*host_alloc)(uint64_t size);
   void (*host_free)(void *memory);
   void *(*block)(uint64_t size, int device, void *stream, uint32_t kind);
   void (*dealloc)(void *memory, ssize_t size, int device, void *stream);
   const char *(*message)(void);
-  int32_t (*get_managed)(void);  // whether new tensors are managed; no in a child after fork()
+  int32_t (*get_managed)(void);  // whether new tensors are managed; 0 in a child after fork()
 };
 
 namespace {
@@ -39,7 +40,7 @@ void *host_alloc(size_t size) {
 
 [[noreturn]] void throw_memory(const char *message) { throw c10::OutOfMemoryError({__func__, "gmm", 0}, message); }
 
-// No raw_deleter(): what it gives out while nothing is managed is the original allocator's, with a deleter of its own.
+// No raw_deleter(): while nothing is managed, the memory is the original allocator's, with that one's deleter.
 struct HostAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     if (size == 0 || !lib.get_managed()) return theirs->allocate(size);
@@ -58,7 +59,7 @@ struct HostAllocator final : c10::Allocator {
   }
 };
 
-// The memory of storages on several devices: it goes with the last of them.
+// The memory of storages on several devices. The last of them frees it.
 struct Shared {
   explicit Shared(c10::DataPtr &&data) : real(std::move(data)) {}
   c10::DataPtr real;
@@ -75,7 +76,7 @@ Shared *shared_of(const c10::StorageImpl &storage) {
   return data.get_deleter() == &shared_deleter ? static_cast<Shared *>(data.get_context()) : nullptr;
 }
 
-// A block of the package's own for a CUDA storage.
+// A block that the package allocates for a CUDA storage.
 struct Block {
   void *memory;
   uint64_t size;
@@ -113,7 +114,7 @@ int32_t guarded(Work work) {
 
 extern "C" {
 
-// The allocator stays for good; while nothing is managed it passes everything on.
+// The allocator stays for the life of the process. While nothing is managed, it calls the original one.
 int32_t gmm_torch_extension_start(const gmm_torch_functions *functions) {
   return guarded([&] {
     lib = *functions;
@@ -129,7 +130,7 @@ void gmm_torch_extension_throw(const char *message) { throw_memory(message); }
 
 const char *gmm_torch_extension_error(void) { return last_error().c_str(); }
 
-// Puts new memory into an empty storage. device: below 0 for the host. kind: 0 for the host's memory as it is without gmm.
+// Puts new memory into an empty storage. device: below 0: the host. kind: 0: ordinary host memory.
 int32_t gmm_torch_extension_assign(uintptr_t storage, uint64_t size, int32_t device, uint32_t kind, void *stream) {
   return guarded([&] {
     c10::StorageImpl &target = storage_at(storage);
@@ -151,24 +152,24 @@ int32_t gmm_torch_extension_assign(uintptr_t storage, uint64_t size, int32_t dev
   });
 }
 
-// What a storage shares its memory by; 0: nothing yet.
+// The number that all storages over one memory share; 0: the storage is not shareable.
 uintptr_t gmm_torch_extension_shared(uintptr_t storage) {
   return reinterpret_cast<uintptr_t>(shared_of(storage_at(storage)));
 }
 
-// Makes the memory of a storage one that others can share. Its address, as the storage has it, stays all the time.
+// Makes the memory of a storage shareable. Its address stays.
 int32_t gmm_torch_extension_share(uintptr_t storage) {
   return guarded([&] {
     c10::StorageImpl &source = storage_at(storage);
     if (shared_of(source) != nullptr) return;
-    void *memory = source.mutable_data();  // its own, where it was copied lazily
+    void *memory = source.mutable_data();  // copies a lazy copy first
     const c10::Device device = source.device();
     auto *shared = new Shared(std::move(source._mutable_data_ptr_no_checks()));
     source.set_data_ptr_noswap(c10::DataPtr(memory, shared, &shared_deleter, device));
   });
 }
 
-// Makes an empty storage one over the memory of a shared one, on a device: below 0 for the host.
+// Puts an empty storage over the memory of a shareable one. device: below 0: the host.
 int32_t gmm_torch_extension_join(uintptr_t storage, uintptr_t source, int32_t device) {
   return guarded([&] {
     c10::StorageImpl &target = storage_at(storage);
@@ -180,17 +181,17 @@ int32_t gmm_torch_extension_join(uintptr_t storage, uintptr_t source, int32_t de
                                          : c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     target.set_data_ptr_noswap(c10::DataPtr(owner.mutable_data(), shared, &shared_deleter, where));
     target.set_nbytes(owner.nbytes());
-    target.set_resizable(false);  // it would leave the others
+    target.set_resizable(false);  // resizing would separate it from the others
   });
 }
 
-// How many storages share the memory; 0: it is not shared.
+// The number of storages that share the memory; 0: it is not shareable.
 int64_t gmm_torch_extension_users(uintptr_t storage) {
   Shared *shared = shared_of(storage_at(storage));
   return shared == nullptr ? 0 : shared->users.load(std::memory_order_acquire);
 }
 
-// Writes into either tensor are seen by the checks of autograd for both, as with detach().
+// Makes a write into either tensor count for both in autograd's checks, as detach() does.
 void gmm_torch_extension_share_version(uintptr_t tensor, uintptr_t source) {
   reinterpret_cast<c10::TensorImpl *>(tensor)->set_version_counter(
       reinterpret_cast<c10::TensorImpl *>(source)->version_counter());

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Managed memory of CPU tensors. It has a heap of its own: what the heap of CUDA tensors gives out is ready in the order of a stream, and the
- * host is on none. Here a block is free when it is idle: all of it is on one stream for gmm, and a block that streams were noted for waits in a list
- * until their events have passed.
- */
+/* Managed memory of CPU tensors, in a heap of its own. A block of the CUDA tensors' heap is ready in the order of a
+ * stream, but the host is on no stream. Here a block is free only when it is idle. For gmm all blocks are on one
+ * stream. A block that has notes of streams waits in a list until their events have passed. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -13,7 +11,7 @@ typedef struct Waiting {
   struct Waiting *next;
   TorchBlock *block;
   gmm_event *events[TORCH_BLOCK_STREAMS]; /* NULL: passed, or not recorded yet */
-  uint32_t recorded;                      /* bit i: events[i] was */
+  uint32_t recorded;                      /* bit i: events[i] is recorded */
 } Waiting;
 
 static _Atomic(gmm_heap *) heap;
@@ -45,11 +43,11 @@ gmm_result gmm_torch_host_start(gmm_device device) {
   const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_MANAGED, .device = device, .tag = made};
   result = gmm_heap_create(context, &desc, &opened);
   if (result < 0) return result;
-  atomic_store_explicit(&tag, made, memory_order_relaxed); /* whichever thread made it: it is found by its name */
+  atomic_store_explicit(&tag, made, memory_order_relaxed); /* the name finds one tag for all threads */
   gmm_heap *other = NULL;
   if (atomic_compare_exchange_strong_explicit(&heap, &other, opened, memory_order_acq_rel, memory_order_acquire))
     return GMM_OK;
-  result = gmm_heap_destroy(opened); /* another thread was first */
+  result = gmm_heap_destroy(opened); /* another thread came first */
   return result < 0 ? result : GMM_UNCHANGED;
 }
 
@@ -77,7 +75,8 @@ static void give_back(gmm_context *context, TorchBlock *block) {
   free(block);
 }
 
-/* True when no stream uses the block any more. A stream whose event cannot be recorded now, as it is being captured, is asked again later. */
+/* True when no stream uses the block any more. A stream in capture cannot record its event now; a later call records
+ * it. */
 static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
   int idle = 1;
   for (uint32_t i = 0; i < entry->block->stream_count; ++i) {
@@ -87,7 +86,8 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
       gmm_result result = GMM_OK;
       if (entry->events[i] == NULL) result = gmm_event_create(context, device, &entry->events[i]);
       if (result >= 0) result = gmm_event_record(context, entry->events[i], stream);
-      /* Without an event there is only waiting, for a stream of another device say; a stream that is captured refuses that too. */
+      /* Where the event fails, for a stream of another device say, only a wait helps. A stream in capture refuses that
+       * too. */
       if (result < 0 && gmm_stream_synchronize(context, stream) < 0) {
         idle = 0;
         continue;
@@ -106,7 +106,7 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
       idle = 0;
       continue;
     }
-    if (result < 0) { /* an event of a capture is asked about in vain until it is recorded anew */
+    if (result < 0) { /* an event of a capture has no answer until it is recorded again */
       entry->recorded &= ~(1u << i);
       idle = 0;
       continue;
@@ -117,7 +117,8 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
   return idle;
 }
 
-/* Without the lock while gmm is asked: it may call back into a language whose lock another thread holds, who waits here. */
+/* Calls of gmm are made without the mutex: a callback could wait for a lock of the language whose holder waits for the
+ * mutex. */
 uint64_t gmm_torch_host_collect(int32_t wait) {
   gmm_context *context = torch_context();
   if (context == NULL || atomic_load_explicit(&waiting_count, memory_order_relaxed) == 0) return 0;
@@ -151,7 +152,7 @@ uint64_t gmm_torch_host_collect(int32_t wait) {
 
 void gmm_torch_host_free(void *memory) {
   gmm_context *context = torch_context_for_free();
-  if (memory == NULL || context == NULL) return; /* a child after fork(): the memory is the parent's */
+  if (memory == NULL || context == NULL) return; /* in a child after fork() the memory is the parent's */
   TorchBlock *block = torch_block_take(memory);
   if (__builtin_expect(block == NULL, 1)) {
     torch_complain(gmm_free(context, memory, GMM_STREAM_DEFAULT), "free", memory);
@@ -165,7 +166,7 @@ void gmm_torch_host_free(void *memory) {
     return;
   }
   entry->block = block;
-  (void)is_idle(context, entry, 0); /* the events are of now */
+  (void)is_idle(context, entry, 0); /* records the events now */
   pthread_mutex_lock(&mutex);
   entry->next = waiting;
   waiting = entry;

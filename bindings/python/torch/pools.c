@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools with a tag. A pluggable allocator's functions are told nothing of their own, so each tag has functions of its own: a slot. */
+/* Pools with a tag. A pluggable allocator's functions get no argument of their own, so each tag has its own functions:
+ * a slot. */
 #include <pthread.h>
 
 #include "gmm_torch.h"
@@ -11,13 +12,13 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static TorchRoute slots[GMM_TORCH_SLOTS];
 static int32_t slot_count;
 
-/* Written under the mutex, read without: the slot is written before the ids. */
+/* Written under the mutex, read without it: `slot` is stored last, with release, and loaded first, with acquire. */
 static struct {
   _Atomic(uint64_t) first, second;
   _Atomic(int32_t) slot; /* + 1; 0: free */
 } routes[ROUTES];
 
-/* Which pools this thread allocates to, innermost last. Ids without a route count too, as the end of each comes. */
+/* The pools that this thread allocates from, innermost last. Ids without a route count too, because each one ends. */
 static _Thread_local struct {
   uint32_t depth;
   gmm_torch_pool_id ids[DEPTH];
@@ -38,7 +39,7 @@ static void *slot_alloc(uint32_t slot, ssize_t size, int device, gmm_stream stre
       .struct_size = sizeof desc, .kind = slots[slot].kind, .device = device, .tag = slots[slot].tag, .stream = stream};
   void *memory = NULL;
   if (gmm_alloc(context, (uint64_t)size, &desc, &memory) < 0)
-    return NULL; /* PyTorch empties its cache and asks again */
+    return NULL; /* PyTorch empties its cache and tries again */
   if (desc.kind == GMM_KIND_MANAGED) torch_advise_new(context, memory, device, 0);
   return memory;
 }
@@ -111,7 +112,7 @@ void gmm_torch_unroute(uint64_t first, uint64_t second) {
 }
 
 void torch_route_begin(gmm_torch_pool_id id) {
-  if (current.depth == DEPTH) return; /* the outer ones stay in force */
+  if (current.depth == DEPTH) return; /* the outer pools still count */
   uint32_t at;
   const int32_t slot = find(id, &at);
   current.ids[current.depth] = id;
@@ -122,7 +123,7 @@ void torch_route_begin(gmm_torch_pool_id id) {
 void torch_route_end(gmm_torch_pool_id id) {
   uint32_t at = current.depth;
   while (at > 0 && (current.ids[at - 1].first != id.first || current.ids[at - 1].second != id.second)) --at;
-  if (at == 0) return; /* begun on another thread */
+  if (at == 0) return; /* it began on another thread */
   for (; at < current.depth; ++at) {
     current.ids[at - 1] = current.ids[at];
     current.routes[at - 1] = current.routes[at];
@@ -130,7 +131,7 @@ void torch_route_end(gmm_torch_pool_id id) {
   --current.depth;
 }
 
-/* The innermost pool with a tag: a graph captured inside of a tagged pool keeps the tag. */
+/* The innermost pool with a tag. So a graph that is captured inside a tagged pool has the tag. */
 const TorchRoute *torch_route(void) {
   for (uint32_t at = current.depth; at > 0; --at)
     if (current.routes[at - 1] != NULL) return current.routes[at - 1];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's state of the calling thread, changed for one operation and put back.
+// Guards that change the driver's state of the calling thread for one operation and restore it at its end.
 #ifndef GMM_BACKEND_CUDA_CONTEXT_GUARD_H
 #define GMM_BACKEND_CUDA_CONTEXT_GUARD_H
 
@@ -8,8 +8,8 @@
 
 namespace gmm::cuda {
 
-// Makes a context current where another one, or none, is; what was current before is current again afterwards. A
-// thread without a context (a finalizer thread) has none afterwards.
+// Makes a context current, and restores the thread's earlier one at the end. A thread that had none, such as a
+// finalizer thread, has none afterwards.
 class ContextGuard {
  public:
   ContextGuard(const Driver &driver, const Log &log) : driver_(driver), log_(log) {}
@@ -19,7 +19,7 @@ class ContextGuard {
   ContextGuard(const ContextGuard &) = delete;
   ContextGuard &operator=(const ContextGuard &) = delete;
 
-  // NULL when the thread has none.
+  // NULL: the thread has no context.
   Status current(CUcontext *out) {
     if (!known_) {
       GMM_TRY(driver_.check(driver_.cuCtxGetCurrent(&current_), "cuCtxGetCurrent"));
@@ -41,13 +41,13 @@ class ContextGuard {
   }
 
  private:
-  // A second try, because the alternative is to leave the caller's thread with our context.
+  // The second try is there because otherwise the caller's thread keeps our context.
   void pop() {
     CUcontext popped = nullptr;
     CUresult result = driver_.cuCtxPopCurrent(&popped);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED) result = driver_.cuCtxPopCurrent(&popped);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED)
-      log_.write(LogLevel::kError, "The thread's CUDA context could not be put back: cuCtxPopCurrent answered %d.",
+      log_.write(LogLevel::kError, "The driver did not restore the thread's CUDA context: cuCtxPopCurrent answered %d.",
                  static_cast<int>(result));
   }
 
@@ -58,13 +58,14 @@ class ContextGuard {
   bool known_ = false;
 };
 
-// While any thread captures a stream in the global mode, the driver refuses allocations and event queries of every thread, and
-// ends the capture for it. They are no part of the graph, so this thread says that it knows what it does.
+// Exempts the thread's driver calls from the captures of other threads. While any thread captures a stream in the
+// global mode, the driver refuses allocations and event queries of every thread and ends that capture. gmm's calls are
+// no part of the graph, so the thread declares them relaxed.
 class CaptureGuard {
  public:
   explicit CaptureGuard(const Driver &driver) : driver_(driver) {
     if (driver_.cuThreadExchangeStreamCaptureMode == nullptr) return;
-    // A second try, because without it the call that follows may end somebody's capture.
+    // The second try is there because without the exchange the call that follows may end another thread's capture.
     changed_ = driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS ||
                driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
   }
@@ -73,7 +74,8 @@ class CaptureGuard {
     CUstreamCaptureMode mode = mode_;
     if (driver_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) return;
     mode = mode_;
-    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode);  // fails only when the driver is gone, and the mode with it
+    // fails only if the driver has shut down, and the mode with it
+    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode);
   }
   CaptureGuard(const CaptureGuard &) = delete;
   CaptureGuard &operator=(const CaptureGuard &) = delete;

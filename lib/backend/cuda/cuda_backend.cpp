@@ -1,166 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA backend is: its making and end, its devices, and what an address is.
+// CudaBackend: the operations of backend.h over the driver API. The sections follow that header.
 #if defined(GMM_WITH_CUDA)
 
 #include "backend/cuda/cuda_backend.h"
 
-#include <unistd.h>
+#include <gmm/pin.h>
+#include <sys/mman.h>
 
+#include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
-#include "backend/cuda/cuda_backend_impl.h"
+#include "backend/cuda/devices.h"
+#include "backend/cuda/find_zeros.h"
+#include "base/os_memory.h"
 
 namespace gmm::cuda {
-namespace {
 
-CUmemAllocationProp device_pages(CUdevice device) {
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = device;
-  return properties;
-}
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const HostAllocator &allocator, const Log &log) : Backend(allocator, log), devices_(allocator, log) {}
+  Status open() { return devices_.open(); }
+  void destroy() override;
 
-}  // namespace
+  gmm_backend id() const override { return GMM_BACKEND_CUDA; }
+  const char *name() const override { return "cuda"; }
+  void driver_version(char *text, uint64_t size) const override;
+  uint32_t device_count() const override { return devices_.count(); }
+  Status device_info(Device device, gmm_device_info *out) override;
+  int32_t host_numa_node(Device device) override;
 
-Status CudaBackend::attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const {
-  int value = 0;
-  const CUresult result = driver_.cuDeviceGetAttribute(&value, which, device);
-  // An attribute that is newer than the driver.
-  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-    *out = -1;
-    return Status();
-  }
-  Status status = driver_.check(result, "cuDeviceGetAttribute");
-  if (!status.ok()) return prefix(status, "Asking device %d for attribute %d: ", device, static_cast<int>(which));
-  *out = value;
-  return Status();
-}
+  Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
+  Status deallocate(const Allocation &allocation) override;
+  Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) override;
 
-Status CudaBackend::probe(DeviceState *state, int ordinal) {
-  Status status = driver_.check(driver_.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
-  if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
+  Status reserve(uint64_t size, void **out) override;
+  Status unreserve(void *base, uint64_t size) override;
+  Status create(Device location, uint64_t size, PhysicalHandle *out) override;
+  Status release(PhysicalHandle handle) override;
+  Status map(void *base, uint64_t size, PhysicalHandle handle) override;
+  Status unmap(void *base, uint64_t size) override;
+  Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
+  Status export_fd(PhysicalHandle handle, int32_t *fd) override;
+  Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) override;
 
-  int32_t vmm = 0, fd = 0, legacy_ipc = 0, unified = 0, integrated = 0;
-  const struct {
-    CUdevice_attribute which;
-    bool *flag;
-    int32_t *number;
-  } wanted[] = {
-      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
-      {kAttributeFabric, &state->fabric, nullptr},
-      {kAttributeHostNumaId, nullptr, &state->host_numa_node},
-      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
-      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin, nullptr},
-      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only, nullptr},
-      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address, nullptr},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
-      {kAttributeIpc, nullptr, &legacy_ipc},
-      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
-      {kAttributeDmaBuf, &state->dma_buf, nullptr},
-      {CU_DEVICE_ATTRIBUTE_INTEGRATED, nullptr, &integrated},
-  };
-  for (const auto &want : wanted) {
-    int32_t value = 0;
-    GMM_TRY(attribute(state->handle, want.which, &value));
-    if (want.flag != nullptr)
-      *want.flag = value > 0;
-    else
-      *want.number = value;
-  }
+  Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override;
+  Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) override;
+  Status legacy_close(void *driver_base) override;
+  Status export_dma_buf(const void *base, uint64_t size, int32_t *fd) override;
+  Status external_import(int32_t fd, gmm_fd_type type, uint64_t size, Device device, Allocation *out) override;
+  Status external_close(const Allocation &allocation) override;
 
-  // cuIpcGetMemHandle's documentation names the attribute for IPC events; a driver that does not know it has legacy
-  // IPC on discrete devices.
-  state->legacy_ipc = legacy_ipc >= 0 ? legacy_ipc > 0 : unified > 0 && integrated == 0;
-  state->legacy_ipc = state->legacy_ipc && driver_.cuIpcGetMemHandle != nullptr &&
-                      driver_.cuIpcOpenMemHandle != nullptr && driver_.cuIpcCloseMemHandle != nullptr;
-  state->managed = state->managed && driver_.cuMemAllocManaged != nullptr;
-  state->pin = state->pin && driver_.cuMemHostRegister != nullptr && driver_.cuMemHostUnregister != nullptr &&
-               driver_.cuMemHostGetDevicePointer != nullptr;
-  if (vmm <= 0 || !vmm_ready().ok()) return Status();
+  Status pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer) override;
+  Status unpin(void *base, uint64_t size) override;
 
-  const CUmemAllocationProp properties = device_pages(state->handle);
-  size_t granularity = 0;
-  status =
-      driver_.check(driver_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                    "cuMemGetAllocationGranularity");
-  if (!status.ok()) return prefix(status, "Asking device %d for the granularity of VMM memory: ", ordinal);
-  if (granularity == 0 || kExtentAlignment % granularity != 0) {
-    log_.write(LogLevel::kWarning,
-               "Device %d has VMM memory in pieces of %llu bytes, which do not divide 2 MiB: kind VMM is left out.",
-               ordinal, static_cast<unsigned long long>(granularity));
-    return Status();
-  }
-  state->vmm = true;
-  state->granularity = granularity;
-  state->vmm_fd =
-      fd > 0 && driver_.cuMemExportToShareableHandle != nullptr && driver_.cuMemImportFromShareableHandle != nullptr;
-  return Status();
-}
+  Status advise(void *base, uint64_t size, gmm_advice advice, Device location) override;
+  Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override;
 
-Status CudaBackend::open() {
-  process_ = getpid();
-  GMM_TRY(driver_.open());
-  int count = 0;
-  Status status = driver_.check(driver_.cuDeviceGetCount(&count), "cuDeviceGetCount");
-  if (!status.ok()) return prefix(status, "Counting the CUDA devices: ");
-  if (count <= 0)
-    return fail(GMM_ERROR_NO_BACKEND,
-                "The CUDA driver shows no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the host backend.");
-  const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(DeviceState);
-  void *memory = allocator_.allocate(bytes, alignof(DeviceState));
-  if (memory == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
-                "The state of %d devices: the host allocator gave no %llu bytes; free memory.", count,
-                static_cast<unsigned long long>(bytes));
-  devices_ = static_cast<DeviceState *>(memory);
-  device_count_ = static_cast<uint32_t>(count);
-  for (uint32_t i = 0; i < device_count_; ++i) ::new (&devices_[i]) DeviceState();
-  for (uint32_t i = 0; i < device_count_; ++i) GMM_TRY(probe(&devices_[i], static_cast<int>(i)));
-  return Status();
-}
+  Status stream_create(Device device, gmm_stream *out) override;
+  Status stream_destroy(gmm_stream stream) override;
+  Status stream_synchronize(Device device, gmm_stream stream) override;
+  Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override;
+  Status stream_query(Device device, gmm_stream stream, bool *idle) override;
+  Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override;
+  Status copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) override;
+  Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override;
+  Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) override;
+  Status synchronize(Device device) override;
+  bool can_capture() const override { return true; }
+  bool may_be_capturing(Device device, gmm_stream stream) override;
+  Status capture_of(Device device, gmm_stream stream, Capture *out) override;
+  Status at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user) override;
+  Status event_create(Device device, NativeEvent *out) override;
+  Status event_destroy(NativeEvent event) override;
+  Status event_record(NativeEvent event, Device device, gmm_stream stream) override;
+  Status event_synchronize(NativeEvent event) override;
+  Status event_query(NativeEvent event, bool *passed) override;
+  Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
+  Status shared_event_create(Device device, NativeEvent *out) override;
+  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
+                             NativeEvent *out) override;
+
+  void identify(const void *address, ForeignPointer *out) override;
+
+ private:
+  CUresult driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out);
+  Status allocate_device(Kind kind, Device device, uint64_t size, Allocation *out);
+  Status allocate_host(Device device, uint64_t size, Allocation *out);
+  Status register_file(int32_t fd, uint64_t size, Device device, bool there, Allocation *out);
+  Status pages_on_host(void *base, bool *out);
+  Status release_reference(uint64_t handle);
+  bool defer_release(uint64_t handle);
+  void retry_deferred_releases();
+  bool is_host_memory(const void *address) const;
+  Status copy_on_host(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size);
+  Status managed_location(const char *what, Device location, DeviceState **out);
+
+  Devices devices_;
+  const Driver &driver_ = devices_.driver;
+  // Whether VMM memory of this backend may lie on the host. Otherwise set_access() need not look.
+  std::atomic<bool> host_pages_{false};
+  static constexpr uint32_t kDeferredReleases = 16;
+  std::atomic<uint64_t> deferred_releases_[kDeferredReleases] = {};  // handles that the driver did not release; 0: none
+};
+
+// --- Creation, devices and addresses ---------------------------------------------------------------------------------
 
 void CudaBackend::destroy() {
-  // In a child after fork() the driver's state is the parent's: only the bookkeeping goes.
-  const bool own = process_ == getpid();
-  if (own && driver_.cuMemRelease != nullptr) drop_kept_references();
-  for (uint32_t i = 0; i < device_count_; ++i) {
-    CUcontext primary = own ? devices_[i].primary.load(std::memory_order_acquire) : nullptr;
-    if (primary == nullptr) continue;
-    if (devices_[i].module != nullptr) {
-      // What the driver does not unload goes with the context.
-      ContextGuard guard(driver_, log_);
-      if (guard.enter(primary).ok()) (void)driver_.cuModuleUnload(devices_[i].module);
-    }
-    const CUresult result = driver_.cuDevicePrimaryCtxRelease(devices_[i].handle);
-    // At process exit the driver may be gone before us, and the context with it.
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_NOT_INITIALIZED)
-      log_.write(LogLevel::kWarning,
-                 "The primary context of device %u was not released: cuDevicePrimaryCtxRelease answered %d.", i,
-                 static_cast<int>(result));
-  }
-  allocator_.deallocate(devices_, device_count_ * sizeof(DeviceState));
+  if (devices_.is_own_process() && driver_.cuMemRelease != nullptr) retry_deferred_releases();
+  devices_.close();
   const HostAllocator allocator = allocator_;
   allocator.destroy(this);
 }
 
-Status CudaBackend::state_of(Device device, DeviceState **out) {
-  if (device.ordinal < 0 || static_cast<uint32_t>(device.ordinal) >= device_count_)
-    return fail(GMM_ERROR_INVALID_DEVICE, "Device %d: the CUDA driver shows %u devices; use 0 to %u.", device.ordinal,
-                device_count_, device_count_ - 1);
-  *out = &devices_[device.ordinal];
-  return Status();
-}
-
-Status CudaBackend::device_lacks(Device device, const char *what, const char *attribute) const {
-  char name[128] = "";
-  if (driver_.cuDeviceGetName(name, sizeof name, devices_[device.ordinal].handle) != CUDA_SUCCESS) name[0] = '\0';
-  return fail(GMM_ERROR_NOT_SUPPORTED,
-              "CUDA device %d (%s) has no %s (%s is not there); ask gmm_device_get_info() for what it can do.",
-              device.ordinal, name, what, attribute);
+int32_t CudaBackend::host_numa_node(Device device) {
+  MessageGuard keep;
+  DeviceState *state = nullptr;
+  return devices_.state_of(device, &state).ok() ? state->host_numa_node : -1;
 }
 
 void CudaBackend::driver_version(char *text, uint64_t size) const {
@@ -169,9 +127,9 @@ void CudaBackend::driver_version(char *text, uint64_t size) const {
 
 Status CudaBackend::device_info(Device device, gmm_device_info *out) {
   DeviceState *state = nullptr;
-  GMM_TRY(state_of(device, &state));
+  GMM_TRY(devices_.state_of(device, &state));
   ContextGuard guard(driver_, log_);
-  GMM_TRY(enter(guard, device));  // free memory is told for the current context's device only
+  GMM_TRY(devices_.enter(guard, device));  // cuMemGetInfo() answers for the current context's device only
   gmm_device_info info = {};
   size_t free_memory = 0, total_memory = 0;
   CUuuid uuid = {};
@@ -210,9 +168,9 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
 
 void CudaBackend::identify(const void *address, ForeignPointer *out) {
   *out = ForeignPointer();
-  MessageGuard message;  // a question that finds nothing is no failure of the caller's
+  MessageGuard message;  // a search that finds nothing is not a failure of the caller
   ContextGuard guard(driver_, log_);
-  if (!enter_any(guard).ok()) return;
+  if (!devices_.enter_any(guard).ok()) return;
   CUmemorytype type = static_cast<CUmemorytype>(0);
   unsigned int managed = 0;
   int ordinal = -1;
@@ -231,7 +189,7 @@ void CudaBackend::identify(const void *address, ForeignPointer *out) {
   out->known = true;
   out->base = start;
   out->size = size;
-  if (ordinal >= 0 && static_cast<uint32_t>(ordinal) < device_count_) out->device = Device{ordinal};
+  if (ordinal >= 0 && static_cast<uint32_t>(ordinal) < devices_.count()) out->device = Device{ordinal};
   if (managed != 0) {
     out->usm = GMM_USM_SHARED;
     out->kind = Kind::kManaged;
@@ -241,11 +199,1090 @@ void CudaBackend::identify(const void *address, ForeignPointer *out) {
   out->usm = on_host ? GMM_USM_HOST : GMM_USM_DEVICE;
   out->kind = on_host ? Kind::kHost : Kind::kDevice;
   if (driver_.cuMemRetainAllocationHandle == nullptr || driver_.cuMemRelease == nullptr) return;
-  // Only memory that cuMemMap() mapped has a handle.
+  // Only memory of cuMemMap() has a handle.
   CUmemGenericAllocationHandle handle = 0;
   if (driver_.cuMemRetainAllocationHandle(&handle, const_cast<void *>(address)) != CUDA_SUCCESS) return;
   out->kind = Kind::kVmm;
-  drop_reference(handle).ignore();  // the question is answered; a failure is in the log
+  release_reference(handle).ignore();  // the answer is known, and the log has the failure
+}
+
+// --- Plain allocations and the caller's own memory -------------------------------------------------------------------
+
+namespace {
+
+uint64_t misalignment(CUdeviceptr address) { return address & (kExtentAlignment - 1); }
+
+// Touches all pages, because the driver page-locks touched memory far faster than holes. For a file whose pages exist
+// already, a read maps several pages at a time and leaves them writable in a shared mapping. A write maps them one by
+// one.
+Status touch(void *base, uint64_t size, bool there) {
+#if defined(MADV_POPULATE_READ) && defined(MADV_POPULATE_WRITE)
+  if (Status status = os::advise_pages(base, size, there ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+      status.ok() || last_native() != EINVAL)
+    return status;
+#endif
+  // Kernels before 5.14 have neither advice.
+  const uint64_t page = os::page_size();
+  for (uint64_t offset = 0; offset < size; offset += page) {
+    volatile char *byte = static_cast<volatile char *>(base) + offset;
+    *byte = *byte;
+  }
+  return Status();
+}
+
+}  // namespace
+
+CUresult CudaBackend::driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out) {
+  count_call();
+  return kind == Kind::kManaged ? driver_.cuMemAllocManaged(out, size, CU_MEM_ATTACH_GLOBAL)
+                                : driver_.cuMemAlloc(out, size);
+}
+
+Status CudaBackend::allocate_device(Kind kind, Device device, uint64_t size, Allocation *out) {
+  const char *entry = kind == Kind::kManaged ? "cuMemAllocManaged" : "cuMemAlloc";
+  const auto refused = [&](CUresult result, const char *which) {
+    return prefix(driver_.failed(result, which), "Allocating %" PRIu64 " bytes on CUDA device %d: ", size,
+                  device.ordinal);
+  };
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUdeviceptr address = 0;
+  uint64_t driver_size = size;
+  if (CUresult result = driver_allocate(kind, size, &address); result != CUDA_SUCCESS) return refused(result, entry);
+  if (misalignment(address) != 0) {
+    // No known driver does this for sizes that are multiples of 2 MiB, but the driver promises only 256 bytes.
+    count_call();
+    CUresult result = driver_.cuMemFree(address);
+    if (result != CUDA_SUCCESS) {
+      count_call();
+      (void)driver_.cuMemFree(address);  // the second try may succeed; the caller gets the first answer
+      return refused(result, "cuMemFree");
+    }
+    driver_size = size + kExtentAlignment;
+    if (result = driver_allocate(kind, driver_size, &address); result != CUDA_SUCCESS) return refused(result, entry);
+  }
+  *out = Allocation();
+  out->base = from_driver((address + kExtentAlignment - 1) & ~(kExtentAlignment - 1));
+  out->size = size;
+  out->kind = kind;
+  out->device = device;
+  out->driver_base = from_driver(address);
+  out->driver_size = driver_size;
+  return Status();
+}
+
+// Maps the file and page-locks it for every device. After a failure `fd` stays the caller's. `there`: another process
+// has touched the pages.
+Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool there, Allocation *out) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  void *base = nullptr;
+  GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base));
+  Status status = touch(base, size, there);
+  if (status.ok()) {
+    CaptureGuard capture(driver_);
+    count_call();
+    status =
+        driver_.check(driver_.cuMemHostRegister(base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                      "cuMemHostRegister");
+    if (status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
+    if (!status.ok())
+      prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
+  }
+  if (!status.ok()) {
+    MessageGuard message;
+    if (!os::unmap(base, size).ok())
+      log_.write(LogLevel::kError, "%" PRIu64 " bytes at %p stay mapped: %s", size, base, last_message());
+    return status;
+  }
+  *out = Allocation();
+  out->base = base;
+  out->size = size;
+  out->kind = Kind::kHost;
+  out->device = device;
+  out->driver_base = base;
+  out->driver_size = size;
+  out->fd = fd;
+  return Status();
+}
+
+Status CudaBackend::allocate_host(Device device, uint64_t size, Allocation *out) {
+  GMM_TRY(os::check_available(size, GMM_ERROR_OUT_OF_HOST_MEMORY));
+  int32_t fd = -1;
+  GMM_TRY(os::memory_file_create("gmm-host", size, &fd));
+  count_call();
+  Status status = register_file(fd, size, device, false, out);
+  if (!status.ok()) {
+    MessageGuard message;
+    os::close_file(fd).ignore();  // the caller gets the failure of register_file()
+  }
+  return status;
+}
+
+Status CudaBackend::allocate(Kind kind, Device device, uint64_t size, Allocation *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  switch (kind) {
+    case Kind::kDevice:
+      return allocate_device(kind, device, size, out);
+    case Kind::kManaged:
+      if (!state->managed) return devices_.lacks(device, "managed memory", "CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY");
+      return allocate_device(kind, device, size, out);
+    case Kind::kHost:
+      if (!state->pin)
+        return devices_.lacks(device, "page-locked host memory", "CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED");
+      if (!state->pin_same_address)
+        return devices_.lacks(device, "page-locked host memory at one address",
+                              "CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM");
+      return allocate_host(device, size, out);
+    default:
+      return fail(GMM_ERROR_INVALID_KIND, "Kind %u has no plain allocation; use DEVICE, HOST or MANAGED.",
+                  static_cast<unsigned>(kind));
+  }
+}
+
+Status CudaBackend::import_host(int32_t fd, uint64_t size, Device device, bool, Allocation *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->pin || !state->pin_same_address)
+    return devices_.lacks(device, "page-locked host memory at one address",
+                          "CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM");
+  GMM_TRY(os::memory_file_check(fd, size));
+  return register_file(fd, size, device, true, out);
+}
+
+Status CudaBackend::deallocate(const Allocation &allocation) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, allocation.device));
+  CaptureGuard capture(driver_);
+  count_call();
+  if (allocation.kind != Kind::kHost) {
+    Status status = driver_.check(driver_.cuMemFree(to_driver(allocation.driver_base)), "cuMemFree");
+    return status.ok() ? status
+                       : prefix(status, "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
+  }
+  Status status = driver_.check(driver_.cuMemHostUnregister(allocation.base), "cuMemHostUnregister");
+  if (!status.ok())
+    return prefix(status, "Freeing %" PRIu64 " bytes of host memory at %p: ", allocation.size, allocation.base);
+  // The driver has released the memory. The rest cannot fail for a range and a file that this process mapped and
+  // opened.
+  count_call();
+  status = os::unmap(allocation.base, allocation.size);
+  if (allocation.fd >= 0) {
+    Status closed = os::close_file(allocation.fd);
+    if (status.ok()) status = closed;
+  }
+  return status;
+}
+
+Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->pin) return devices_.lacks(device, "pinning", "CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED");
+  unsigned int driver_flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  if ((flags & GMM_PIN_READ_ONLY) != 0) {
+    if (!state->pin_read_only)
+      return devices_.lacks(device, "read-only pinning", "CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED");
+    driver_flags |= CU_MEMHOSTREGISTER_READ_ONLY;
+  }
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  count_call();
+  const CUresult result = driver_.cuMemHostRegister(base, size, driver_flags);
+  if (result != CUDA_SUCCESS) {
+    Status status = driver_.failed(result, "cuMemHostRegister");
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+      // The driver answers this for pages that it could not lock. The arguments are valid.
+      return prefix(Status(GMM_ERROR_SYSTEM),
+                    "Pinning %" PRIu64
+                    " bytes at %p: the range must be mapped as a whole, writable unless pinned read-only, and "
+                    "within ulimit -l: ",
+                    size, base);
+    }
+    return prefix(status, "Pinning %" PRIu64 " bytes at %p: ", size, base);
+  }
+  CUdeviceptr address = 0;
+  Status status = driver_.check(driver_.cuMemHostGetDevicePointer(&address, base, 0), "cuMemHostGetDevicePointer");
+  if (!status.ok()) {
+    prefix(status, "Pinning %" PRIu64 " bytes at %p for device %d: ", size, base, device.ordinal)
+        .ignore();  // the status is returned below
+    count_call();
+    if (CUresult undone = driver_.cuMemHostUnregister(base); undone != CUDA_SUCCESS)
+      log_.write(LogLevel::kError, "%p stays page-locked: cuMemHostUnregister answered %d.", base,
+                 static_cast<int>(undone));
+    return status;
+  }
+  *device_pointer = from_driver(address);
+  return Status();
+}
+
+Status CudaBackend::unpin(void *base, uint64_t size) {
+  if (driver_.cuMemHostUnregister == nullptr) return driver_.missing("cuMemHostUnregister");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  count_call();
+  Status status = driver_.check(driver_.cuMemHostUnregister(base), "cuMemHostUnregister");
+  return status.ok() ? status : prefix(status, "Unpinning %" PRIu64 " bytes at %p: ", size, base);
+}
+
+// --- Virtual memory management ---------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr uint32_t kMaxAccess = 64;  // 32 peers, the owner, the host, and all devices of a machine
+
+// cuMemCreate() answers these if the device has no such location, or no exportable handle of it.
+bool means_not_here(CUresult result) {
+  return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED ||
+         result == CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUmemGenericAllocationHandle to_driver(PhysicalHandle handle) { return handle.value; }
+
+// 0 is no handle. Some drivers crash when they are given one that is not.
+Status check_handle(PhysicalHandle handle, const char *what) {
+  if (handle.value != 0) return Status();
+  return fail(GMM_ERROR_INVALID_HANDLE, "%s VMM handle 0: 0 is no handle; pass one from create() or import_fd().",
+              what);
+}
+
+bool is_host(const CUmemAllocationProp &properties) {
+  return properties.location.type == kLocationHostNuma || properties.location.type == kLocationHost;
+}
+
+}  // namespace
+
+Status CudaBackend::reserve(uint64_t size, void **out) {
+  GMM_TRY(driver_.check_vmm());
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  CUdeviceptr address = 0;
+  count_call();
+  Status status =
+      driver_.check(driver_.cuMemAddressReserve(&address, size, kExtentAlignment, 0, 0), "cuMemAddressReserve");
+  if (!status.ok()) return prefix(status, "Reserving %" PRIu64 " bytes of addresses: ", size);
+  *out = from_driver(address);
+  return Status();
+}
+
+Status CudaBackend::unreserve(void *base, uint64_t size) {
+  GMM_TRY(driver_.check_vmm());
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  count_call();
+  Status status = driver_.check(driver_.cuMemAddressFree(cuda::to_driver(base), size), "cuMemAddressFree");
+  return status.ok() ? status : prefix(status, "Returning %" PRIu64 " bytes of addresses at %p: ", size, base);
+}
+
+Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) {
+  GMM_TRY(driver_.check_vmm());
+  // Host memory is created near the first device that can use it.
+  Device device = location;
+  for (device.ordinal = location.is_host() ? 0 : location.ordinal;
+       location.is_host() && static_cast<uint32_t>(device.ordinal) + 1 < devices_.count() &&
+       !devices_[device.ordinal].vmm;)
+    ++device.ordinal;
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->vmm)
+    return devices_.lacks(device, "virtual memory management",
+                          "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = state->vmm_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = state->handle;
+  if (location.is_host()) {
+    properties.location.type = kLocationHostNuma;
+    properties.location.id = state->host_numa_node < 0 ? 0 : state->host_numa_node;  // 0 where the system has no NUMA
+  }
+  CUmemGenericAllocationHandle handle = 0;
+  count_call();
+  CUresult result = driver_.cuMemCreate(&handle, size, &properties, 0);
+  if (location.is_host() && means_not_here(result)) {
+    // The driver refuses a handle type for host memory of no particular node, so such memory cannot be exported.
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.location.type = kLocationHost;
+    properties.location.id = 0;
+    count_call();
+    result = driver_.cuMemCreate(&handle, size, &properties, 0);
+    if (means_not_here(result))
+      return devices_.lacks(device, "VMM memory on the host",
+                            "CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
+  }
+  if (result != CUDA_SUCCESS) {
+    Status status = driver_.failed(result, "cuMemCreate");
+    if (location.is_host() && status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
+    if (location.is_host()) return prefix(status, "Creating %" PRIu64 " bytes of VMM memory on the host: ", size);
+    return prefix(status, "Creating %" PRIu64 " bytes of VMM memory on CUDA device %d: ", size, location.ordinal);
+  }
+  if (location.is_host()) host_pages_.store(true, std::memory_order_release);
+  out->value = handle;
+  return Status();
+}
+
+Status CudaBackend::release(PhysicalHandle handle) {
+  GMM_TRY(driver_.check_vmm());
+  GMM_TRY(check_handle(handle, "Releasing"));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  retry_deferred_releases();
+  count_call();
+  Status status = driver_.check(driver_.cuMemRelease(to_driver(handle)), "cuMemRelease");
+  return status.ok() ? status : prefix(status, "Releasing VMM handle %" PRIu64 ": ", handle.value);
+}
+
+Status CudaBackend::map(void *base, uint64_t size, PhysicalHandle handle) {
+  GMM_TRY(driver_.check_vmm());
+  GMM_TRY(check_handle(handle, "Mapping"));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  count_call();
+  Status status = driver_.check(driver_.cuMemMap(cuda::to_driver(base), size, 0, to_driver(handle), 0), "cuMemMap");
+  return status.ok() ? status : prefix(status, "Mapping %" PRIu64 " bytes at %p: ", size, base);
+}
+
+Status CudaBackend::unmap(void *base, uint64_t size) {
+  GMM_TRY(driver_.check_vmm());
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  count_call();
+  Status status = driver_.check(driver_.cuMemUnmap(cuda::to_driver(base), size), "cuMemUnmap");
+  return status.ok() ? status : prefix(status, "Unmapping %" PRIu64 " bytes at %p: ", size, base);
+}
+
+bool CudaBackend::defer_release(uint64_t handle) {
+  for (std::atomic<uint64_t> &place : deferred_releases_) {
+    uint64_t none = 0;
+    if (place.compare_exchange_strong(none, handle, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+void CudaBackend::retry_deferred_releases() {
+  for (std::atomic<uint64_t> &place : deferred_releases_) {
+    if (place.load(std::memory_order_relaxed) == 0) continue;
+    const uint64_t handle = place.exchange(0, std::memory_order_relaxed);
+    if (handle == 0) continue;
+    const CUresult result = driver_.cuMemRelease(handle);
+    if (result != CUDA_SUCCESS && !defer_release(handle))
+      log_.write(LogLevel::kError, "The driver does not release VMM memory: cuMemRelease answered %d.",
+                 static_cast<int>(result));
+  }
+}
+
+// Releases a handle that was retained only to look at it.
+Status CudaBackend::release_reference(uint64_t handle) {
+  retry_deferred_releases();
+  CUresult result = driver_.cuMemRelease(handle);
+  if (result == CUDA_SUCCESS) return Status();
+  // A reference that stays would keep the memory. The first retry is now, and the second one with the next release.
+  if (driver_.cuMemRelease(handle) == CUDA_SUCCESS) return Status();
+  if (defer_release(handle)) return Status();
+  log_.write(LogLevel::kError, "The driver does not release VMM memory: cuMemRelease answered %d.",
+             static_cast<int>(result));
+  return driver_.failed(result, "cuMemRelease");
+}
+
+// Looks at the first mapping only, because the engine never mixes locations in one range.
+Status CudaBackend::pages_on_host(void *base, bool *out) {
+  *out = false;
+  if (!host_pages_.load(std::memory_order_acquire)) return Status();
+  if (driver_.cuMemRetainAllocationHandle == nullptr || driver_.cuMemGetAllocationPropertiesFromHandle == nullptr)
+    return Status();
+  CUmemGenericAllocationHandle handle = 0;
+  GMM_TRY(driver_.check(driver_.cuMemRetainAllocationHandle(&handle, base), "cuMemRetainAllocationHandle"));
+  CUmemAllocationProp properties = {};
+  Status status = driver_.check(driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle),
+                                "cuMemGetAllocationPropertiesFromHandle");
+  Status dropped = release_reference(handle);
+  GMM_TRY(status);
+  GMM_TRY(dropped);
+  *out = is_host(properties);
+  return Status();
+}
+
+Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t peers) {
+  GMM_TRY(driver_.check_vmm());
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  bool on_host = owner.is_host();
+  if (!on_host) {
+    Status status = pages_on_host(base, &on_host);
+    if (!status.ok()) return prefix(status, "Giving access to %" PRIu64 " bytes at %p: ", size, base);
+  }
+
+  CUmemAccessDesc access[kMaxAccess] = {};
+  uint32_t count = 0;
+  const auto add = [&](CUmemLocationType type, int id) {
+    access[count].location.type = type;
+    access[count].location.id = id;
+    access[count].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    ++count;
+  };
+  const uint32_t devices = devices_.count() < kMaxAccess - 1 ? devices_.count() : kMaxAccess - 1;
+  for (uint32_t i = 0; i < devices; ++i) {
+    const bool wanted =
+        owner.is_host() || static_cast<int32_t>(i) == owner.ordinal || (i < 32 && (peers >> i & 1) != 0);
+    if (!wanted) continue;
+    // If all devices are meant, those without VMM are left out. A device without VMM that was named is an error.
+    if (owner.is_host() && !devices_[i].vmm) continue;
+    add(CU_MEM_LOCATION_TYPE_DEVICE, devices_[i].handle);
+  }
+  if (peers != 0 && devices_.count() < 32 && (peers >> devices_.count()) != 0)
+    return fail(GMM_ERROR_INVALID_DEVICE, "Peers %#x: the CUDA driver shows %u devices; set bits of those only.", peers,
+                devices_.count());
+
+  const uint32_t device_locations = count;
+  if (on_host) add(kLocationHostNuma, 0);  // the driver ignores the node here
+  count_call();
+  CUresult result = driver_.cuMemSetAccess(cuda::to_driver(base), size, access, count);
+  if (on_host && means_not_here(result)) {
+    // This is host memory of no particular node.
+    count = device_locations;
+    add(kLocationHost, 0);
+    count_call();
+    result = driver_.cuMemSetAccess(cuda::to_driver(base), size, access, count);
+  }
+  Status status = driver_.check(result, "cuMemSetAccess");
+  if (status.ok()) return status;
+  return prefix(status, "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers,
+                size, base);
+}
+
+Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
+  if (driver_.cuMemExportToShareableHandle == nullptr) return driver_.missing("cuMemExportToShareableHandle");
+  GMM_TRY(check_handle(handle, "Exporting"));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  int exported = -1;
+  count_call();
+  const CUresult result =
+      driver_.cuMemExportToShareableHandle(&exported, to_driver(handle), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (result == CUDA_ERROR_INVALID_VALUE && driver_.cuMemGetAllocationPropertiesFromHandle != nullptr) {
+    // The driver gives the same answer for memory that cannot be exported: memory that create() had to request without
+    // a handle type.
+    CUmemAllocationProp properties = {};
+    if (driver_.cuMemGetAllocationPropertiesFromHandle(&properties, to_driver(handle)) == CUDA_SUCCESS &&
+        (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
+      return fail(GMM_ERROR_NOT_SUPPORTED,
+                  "Exporting VMM handle %" PRIu64
+                  ": the memory has no file descriptor, because the device or the location "
+                  "offers none; check GMM_DEVICE_CAN_EXPORT_FD by gmm_device_get_info().",
+                  handle.value);
+  }
+  Status status = driver_.check(result, "cuMemExportToShareableHandle");
+  if (!status.ok()) return prefix(status, "Exporting VMM handle %" PRIu64 " as a file descriptor: ", handle.value);
+  *fd = exported;
+  return Status();
+}
+
+Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) {
+  if (driver_.cuMemImportFromShareableHandle == nullptr) return driver_.missing("cuMemImportFromShareableHandle");
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->vmm_fd)
+    return devices_.lacks(device, "import by file descriptor",
+                          "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED");
+  if (fd < 0)
+    return fail(GMM_ERROR_INVALID_HANDLE,
+                "Importing from file descriptor %d: the number is no descriptor; pass an open one.", fd);
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUmemGenericAllocationHandle handle = 0;
+  count_call();
+  Status status =
+      driver_.check(driver_.cuMemImportFromShareableHandle(&handle, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
+                                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                    "cuMemImportFromShareableHandle");
+  if (!status.ok()) return prefix(status, "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd);
+  // The answer is kept, so set_access() need not ask for every range.
+  CUmemAllocationProp properties = {};
+  if (driver_.cuMemGetAllocationPropertiesFromHandle == nullptr ||
+      driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS || is_host(properties))
+    host_pages_.store(true, std::memory_order_release);
+  out->value = handle;
+  return Status();
+}
+
+// --- Legacy IPC: handles of 64 bytes for whole allocations and for events --------------------------------------------
+
+static_assert(sizeof(CUipcMemHandle) == kLegacyHandleSize);
+
+Status CudaBackend::legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) {
+  if (driver_.cuIpcGetMemHandle == nullptr) return driver_.missing("cuIpcGetMemHandle");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_owner(guard, driver_base));
+  CaptureGuard capture(driver_);
+  CUipcMemHandle handle = {};
+  count_call();
+  Status status = driver_.check(driver_.cuIpcGetMemHandle(&handle, to_driver(driver_base)), "cuIpcGetMemHandle");
+  if (!status.ok()) return prefix(status, "Exporting the allocation at %p by legacy IPC: ", driver_base);
+  std::memcpy(out, handle.reserved, kLegacyHandleSize);
+  return Status();
+}
+
+Status CudaBackend::legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->legacy_ipc) return devices_.lacks(device, "legacy IPC", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUipcMemHandle bytes = {};
+  std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
+  CUdeviceptr address = 0;
+  count_call();
+  Status status = driver_.check(driver_.cuIpcOpenMemHandle(&address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                                "cuIpcOpenMemHandle");
+  if (!status.ok()) return prefix(status, "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal);
+  *driver_base = from_driver(address);
+  return Status();
+}
+
+Status CudaBackend::legacy_close(void *driver_base) {
+  if (driver_.cuIpcCloseMemHandle == nullptr) return driver_.missing("cuIpcCloseMemHandle");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_owner(guard, driver_base));
+  CaptureGuard capture(driver_);
+  count_call();
+  Status status = driver_.check(driver_.cuIpcCloseMemHandle(to_driver(driver_base)), "cuIpcCloseMemHandle");
+  return status.ok() ? status : prefix(status, "Closing the legacy IPC mapping at %p: ", driver_base);
+}
+
+static_assert(sizeof(CUipcEventHandle) == kLegacyHandleSize);
+
+Status CudaBackend::shared_event_create(Device device, NativeEvent *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->legacy_ipc || driver_.cuIpcGetEventHandle == nullptr)
+    return devices_.lacks(device, "events between processes", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUevent event = nullptr;
+  Status status =
+      driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS), "cuEventCreate");
+  if (!status.ok()) return prefix(status, "Creating an event for other processes on CUDA device %d: ", device.ordinal);
+  *out = reinterpret_cast<NativeEvent>(event);
+  return Status();
+}
+
+Status CudaBackend::shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
+  if (driver_.cuIpcGetEventHandle == nullptr) return driver_.missing("cuIpcGetEventHandle");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  CUipcEventHandle handle = {};
+  Status status = driver_.check(driver_.cuIpcGetEventHandle(&handle, to_driver(event)), "cuIpcGetEventHandle");
+  if (!status.ok()) return prefix(status, "Exporting an event: ");
+  std::memcpy(out, handle.reserved, kLegacyHandleSize);
+  *fd = -1;
+  return Status();
+}
+
+// The engine watches the maker's life. After the maker's death the driver alone decides what becomes of a wait.
+Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t, const Peer &,
+                                        NativeEvent *out) {
+  if (driver_.cuIpcOpenEventHandle == nullptr) return driver_.missing("cuIpcOpenEventHandle");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUipcEventHandle bytes = {};
+  std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
+  CUevent event = nullptr;
+  Status status = driver_.check(driver_.cuIpcOpenEventHandle(&event, bytes), "cuIpcOpenEventHandle");
+  if (!status.ok()) return prefix(status, "Opening an event of another process on CUDA device %d: ", device.ordinal);
+  *out = reinterpret_cast<NativeEvent>(event);
+  return Status();
+}
+
+// --- Descriptors of other libraries: Vulkan's and dma-buf ------------------------------------------------------------
+
+Status CudaBackend::export_dma_buf(const void *base, uint64_t size, int32_t *fd) {
+  if (driver_.cuMemGetHandleForAddressRange == nullptr) return driver_.missing("cuMemGetHandleForAddressRange");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_owner(guard, base));
+  CaptureGuard capture(driver_);
+  int exported = -1;
+  count_call();
+  Status status = driver_.check(
+      driver_.cuMemGetHandleForAddressRange(&exported, to_driver(base), size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+      "cuMemGetHandleForAddressRange");
+  if (!status.ok()) return prefix(status, "Exporting %" PRIu64 " bytes at %p as a dma-buf: ", size, base);
+  *fd = exported;
+  return Status();
+}
+
+Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size, Device device, Allocation *out) {
+  if (driver_.cuImportExternalMemory == nullptr || driver_.cuExternalMemoryGetMappedBuffer == nullptr ||
+      driver_.cuDestroyExternalMemory == nullptr)
+    return driver_.missing("cuImportExternalMemory");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  int32_t own = -1;
+  GMM_TRY(os::duplicate(fd, &own));
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC handle = {};
+  handle.type = type == GMM_FD_DMA_BUF ? kExternalDmaBuf : CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  handle.handle.fd = own;
+  handle.size = size;
+  CUexternalMemory memory = nullptr;
+  count_call();
+  Status status = driver_.check(driver_.cuImportExternalMemory(&memory, &handle), "cuImportExternalMemory");
+  if (!status.ok()) {
+    // The driver owns the descriptor only after a success.
+    MessageGuard message;
+    os::close_file(own).ignore();
+  } else {
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer = {};
+    buffer.size = size;
+    CUdeviceptr address = 0;
+    count_call();
+    status = driver_.check(driver_.cuExternalMemoryGetMappedBuffer(&address, memory, &buffer),
+                           "cuExternalMemoryGetMappedBuffer");
+    if (status.ok()) {
+      *out = Allocation();
+      out->base = from_driver(address);
+      out->size = out->driver_size = size;
+      out->kind = Kind::kDevice;
+      out->device = device;
+      out->driver_base = memory;
+      return Status();
+    }
+    MessageGuard message;
+    count_call();
+    if (const CUresult undone = driver_.cuDestroyExternalMemory(memory); undone != CUDA_SUCCESS)
+      log_.write(LogLevel::kError,
+                 "The driver keeps a failed import from a descriptor: cuDestroyExternalMemory answered %d.",
+                 static_cast<int>(undone));
+  }
+  return prefix(status, "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd);
+}
+
+Status CudaBackend::external_close(const Allocation &allocation) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, allocation.device));
+  CaptureGuard capture(driver_);
+  // The mapping must end before the memory behind it. A retry after a failure in between finds no mapping any more.
+  count_call();
+  const CUresult freed = driver_.cuMemFree(to_driver(allocation.base));
+  if (freed != CUDA_ERROR_INVALID_VALUE) {
+    Status status = driver_.check(freed, "cuMemFree");
+    if (!status.ok())
+      return prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
+  }
+  count_call();
+  Status status = driver_.check(driver_.cuDestroyExternalMemory(static_cast<CUexternalMemory>(allocation.driver_base)),
+                                "cuDestroyExternalMemory");
+  return status.ok() ? status
+                     : prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
+}
+
+// --- Residency of managed memory -------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr bool same(int ours, int drivers) { return ours == drivers; }
+static_assert(same(GMM_ADVISE_SET_READ_MOSTLY, CU_MEM_ADVISE_SET_READ_MOSTLY) &&
+              same(GMM_ADVISE_UNSET_READ_MOSTLY, CU_MEM_ADVISE_UNSET_READ_MOSTLY) &&
+              same(GMM_ADVISE_SET_PREFERRED_LOCATION, CU_MEM_ADVISE_SET_PREFERRED_LOCATION) &&
+              same(GMM_ADVISE_UNSET_PREFERRED_LOCATION, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) &&
+              same(GMM_ADVISE_SET_ACCESSED_BY, CU_MEM_ADVISE_SET_ACCESSED_BY) &&
+              same(GMM_ADVISE_UNSET_ACCESSED_BY, CU_MEM_ADVISE_UNSET_ACCESSED_BY));
+
+CUmemLocation to_location(const DeviceState *state) {
+  CUmemLocation location = {};
+  location.type = state == nullptr ? kLocationHost : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = state == nullptr ? 0 : state->handle;
+  return location;
+}
+
+CUdevice to_old_location(const DeviceState *state) { return state == nullptr ? CU_DEVICE_CPU : state->handle; }
+
+bool looks_at_location(gmm_advice advice) {
+  return advice == GMM_ADVISE_SET_PREFERRED_LOCATION || advice == GMM_ADVISE_SET_ACCESSED_BY ||
+         advice == GMM_ADVISE_UNSET_ACCESSED_BY;
+}
+
+}  // namespace
+
+// Returns NULL for the host.
+Status CudaBackend::managed_location(const char *what, Device location, DeviceState **out) {
+  *out = nullptr;
+  if (location.is_host()) return Status();
+  GMM_TRY(devices_.state_of(location, out));
+  if (!(*out)->concurrent_managed)
+    return devices_.lacks(location, what, "CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS");
+  return Status();
+}
+
+Status CudaBackend::advise(void *base, uint64_t size, gmm_advice advice, Device location) {
+  if (driver_.mem_advise == nullptr && driver_.mem_advise_old == nullptr) return driver_.missing("cuMemAdvise");
+  if (advice < GMM_ADVISE_SET_READ_MOSTLY || advice > GMM_ADVISE_UNSET_ACCESSED_BY)
+    return fail(GMM_ERROR_INVALID_VALUE, "Advice %u is unknown; use one of GMM_ADVISE_*.", advice);
+  // CUDA 13 checks the location of every advice, even if the advice ignores it. Any valid location serves then.
+  DeviceState *state = nullptr;
+  if (looks_at_location(advice)) GMM_TRY(managed_location("placing of managed memory", location, &state));
+  CaptureGuard capture(driver_);
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_owner(guard, base));
+  const CUmem_advise wanted = static_cast<CUmem_advise>(advice);
+  const CUresult result = driver_.mem_advise != nullptr
+                              ? driver_.mem_advise(to_driver(base), size, wanted, to_location(state))
+                              : driver_.mem_advise_old(to_driver(base), size, wanted, to_old_location(state));
+  Status status = driver_.check(result, "cuMemAdvise");
+  if (status.ok()) return status;
+  return prefix(status, "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice, size, base,
+                location.ordinal);
+}
+
+Status CudaBackend::prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) {
+  if (driver_.mem_prefetch == nullptr && driver_.mem_prefetch_old == nullptr)
+    return driver_.missing("cuMemPrefetchAsync");
+  DeviceState *state = nullptr;
+  DeviceState *stream_state = nullptr;
+  GMM_TRY(managed_location("prefetch of managed memory", location, &state));
+  GMM_TRY(managed_location("prefetch of managed memory", stream_device, &stream_state));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, stream_device, stream));
+  const CUresult result =
+      driver_.mem_prefetch != nullptr
+          ? driver_.mem_prefetch(to_driver(base), size, to_location(state), 0, to_driver(stream))
+          : driver_.mem_prefetch_old(to_driver(base), size, to_old_location(state), to_driver(stream));
+  Status status = driver_.check(result, "cuMemPrefetchAsync");
+  if (status.ok()) return status;
+  return prefix(status, "Prefetching %" PRIu64 " bytes at %p to location %d: ", size, base, location.ordinal);
+}
+
+// --- Streams, events, and the work that is queued on them ------------------------------------------------------------
+
+namespace {
+
+void *shown(gmm_stream stream) { return static_cast<void *>(stream); }
+
+struct HostCopy {
+  HostAllocator allocator;
+  void *destination;
+  const void *source;
+  uint64_t size;
+
+  static void CUDA_CB run(void *self) {
+    HostCopy *copy = static_cast<HostCopy *>(self);
+    std::memcpy(copy->destination, copy->source, copy->size);
+    const HostAllocator allocator = copy->allocator;
+    allocator.destroy(copy);
+  }
+};
+
+}  // namespace
+
+Status CudaBackend::stream_create(Device device, gmm_stream *out) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUstream stream = nullptr;
+  Status status = driver_.check(driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  if (!status.ok()) return prefix(status, "Creating a stream on CUDA device %d: ", device.ordinal);
+  *out = reinterpret_cast<gmm_stream>(stream);
+  return Status();
+}
+
+Status CudaBackend::stream_destroy(gmm_stream stream) {
+  if (is_special(stream))
+    return fail(GMM_ERROR_INVALID_HANDLE,
+                "Destroying stream %p: a default stream cannot be destroyed; pass one that was created.",
+                shown(stream));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CUcontext own = nullptr;
+  Status status = driver_.check(driver_.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx");
+  if (status.ok()) status = guard.enter(own);
+  if (status.ok()) status = stream_synchronize(Device{0}, stream);
+  if (status.ok()) {
+    CaptureGuard capture(driver_);
+    status = driver_.check(driver_.cuStreamDestroy(to_driver(stream)), "cuStreamDestroy");
+  }
+  return status.ok() ? status : prefix(status, "Destroying stream %p: ", shown(stream));
+}
+
+Status CudaBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CaptureGuard capture(driver_);
+  const CUresult result = driver_.cuStreamQuery(to_driver(stream));
+  *idle = result == CUDA_SUCCESS;
+  if (result == CUDA_ERROR_NOT_READY) return Status();
+  Status status = driver_.check(result, "cuStreamQuery");
+  return status.ok() ? status : prefix(status, "Reading whether stream %p is idle: ", shown(stream));
+}
+
+Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  // This comes before the wait, because a wait for a captured stream ends its capture.
+  bool capturing = false;
+  GMM_TRY(stream_is_capturing(device, stream, &capturing));
+  if (capturing)
+    return fail(
+        GMM_ERROR_CAPTURING,
+        "Waiting for stream %p: the stream is captured into a graph, so its work does not run; end the capture first.",
+        shown(stream));
+  CaptureGuard capture(driver_);
+  Status status = driver_.check(driver_.cuStreamSynchronize(to_driver(stream)), "cuStreamSynchronize");
+  return status.ok() ? status : prefix(status, "Waiting for stream %p: ", shown(stream));
+}
+
+Status CudaBackend::stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  Status status = driver_.check(driver_.cuLaunchHostFunc(to_driver(stream), fn, user), "cuLaunchHostFunc");
+  return status.ok() ? status : prefix(status, "Queueing a call on stream %p: ", shown(stream));
+}
+
+// Whether memory is neither the driver's device memory nor managed memory: it is page-locked or ordinary host memory.
+bool CudaBackend::is_host_memory(const void *address) const {
+  CUmemorytype type = static_cast<CUmemorytype>(0);
+  unsigned int managed = 0;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void *values[] = {&type, &managed};
+  if (driver_.cuPointerGetAttributes(2, which, values, to_driver(address)) != CUDA_SUCCESS) return false;
+  return type != CU_MEMORYTYPE_DEVICE && managed == 0;
+}
+
+// The driver's copy from host to host blocks the caller until the stream has come that far ("API synchronization
+// behavior" in its manual). That would hold up a caller that has not yet let the stream go on. So the copy is a call on
+// the stream, which the driver queues as promised. Between a device and ordinary host memory the driver may block in
+// the same way.
+Status CudaBackend::copy_on_host(Device device, gmm_stream stream, void *destination, const void *source,
+                                 uint64_t size) {
+  HostCopy *copy = allocator_.create<HostCopy>(HostCopy{allocator_, destination, source, size});
+  if (copy == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "Copying %" PRIu64 " bytes from %p to %p: the host allocator refused %zu bytes; free memory.", size,
+                source, destination, sizeof(HostCopy));
+  Status status = stream_call(device, stream, &HostCopy::run, copy);
+  if (!status.ok()) allocator_.destroy(copy);
+  return status;
+}
+
+Status CudaBackend::copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) {
+  if (size == 0) return Status();
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  if (is_host_memory(destination) && is_host_memory(source)) {
+    bool capturing = false;
+    GMM_TRY(stream_is_capturing(device, stream, &capturing));
+    // A graph may run its copy many times, and the driver does not block to capture it.
+    if (!capturing) return copy_on_host(device, stream, destination, source, size);
+  }
+  Status status = driver_.check(
+      driver_.cuMemcpyAsync(to_driver(destination), to_driver(source), size, to_driver(stream)), "cuMemcpyAsync");
+  if (status.ok()) return status;
+  return prefix(status, "Copying %" PRIu64 " bytes from %p to %p on stream %p: ", size, source, destination,
+                shown(stream));
+}
+
+Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) {
+  if (size == 0) return Status();
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  Status status =
+      driver_.check(driver_.cuMemsetD8Async(to_driver(destination), value, size, to_driver(stream)), "cuMemsetD8Async");
+  if (status.ok()) return status;
+  return prefix(status, "Filling %" PRIu64 " bytes at %p on stream %p: ", size, destination, shown(stream));
+}
+
+Status CudaBackend::synchronize(Device device) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  Status status = driver_.check(driver_.cuCtxSynchronize(), "cuCtxSynchronize");
+  return status.ok() ? status : prefix(status, "Waiting for CUDA device %d: ", device.ordinal);
+}
+
+Status CudaBackend::event_create(Device device, NativeEvent *out) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUevent event = nullptr;
+  Status status = driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  if (!status.ok()) return prefix(status, "Creating an event on CUDA device %d: ", device.ordinal);
+  *out = reinterpret_cast<NativeEvent>(event);
+  return Status();
+}
+
+Status CudaBackend::event_destroy(NativeEvent event) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  return driver_.check(driver_.cuEventDestroy(to_driver(event)), "cuEventDestroy");
+}
+
+// The driver requires a stream and an event of one context. Events are made in the primary context, so the driver
+// refuses a stream of another context instead of ordering it wrongly.
+Status CudaBackend::event_record(NativeEvent event, Device device, gmm_stream stream) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  Status status = driver_.check(driver_.cuEventRecord(to_driver(event), to_driver(stream)), "cuEventRecord");
+  return status.ok()
+             ? status
+             : prefix(status, "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
+}
+
+Status CudaBackend::event_synchronize(NativeEvent event) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  return driver_.check(driver_.cuEventSynchronize(to_driver(event)), "cuEventSynchronize");
+}
+
+Status CudaBackend::event_query(NativeEvent event, bool *passed) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  const CUresult result = driver_.cuEventQuery(to_driver(event));
+  if (result == CUDA_ERROR_NOT_READY) {
+    *passed = false;
+    return Status();
+  }
+  GMM_TRY(driver_.check(result, "cuEventQuery"));
+  *passed = true;
+  return Status();
+}
+
+Status CudaBackend::stream_wait(Device device, gmm_stream stream, NativeEvent event) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  Status status = driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), to_driver(event), CU_EVENT_WAIT_DEFAULT),
+                                "cuStreamWaitEvent");
+  return status.ok() ? status : prefix(status, "Making stream %p wait for an event: ", shown(stream));
+}
+
+// --- Streams that are captured into a graph --------------------------------------------------------------------------
+
+// The driver needs no context to look at a stream that a program created. A per-thread default stream is that of the
+// current context.
+bool CudaBackend::may_be_capturing(Device device, gmm_stream stream) {
+  if (is_special(stream)) {
+    if (stream != GMM_STREAM_PER_THREAD) return false;  // the legacy stream is never captured
+    CUcontext now = nullptr;
+    if (device.ordinal < 0 || static_cast<uint32_t>(device.ordinal) >= devices_.count() ||
+        driver_.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now == nullptr ||
+        now != devices_[device.ordinal].primary.load(std::memory_order_acquire))
+      return true;
+  }
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+  return driver_.cuStreamIsCapturing(to_driver(stream), &state) != CUDA_SUCCESS ||
+         state != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+Status CudaBackend::stream_is_capturing(Device device, gmm_stream stream, bool *out) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver_.cuStreamIsCapturing(to_driver(stream), &state);
+  // The legacy stream answers this while a stream that waits for it is captured. Work on it would end that capture.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+    *out = true;
+    return Status();
+  }
+  Status status = driver_.check(result, "cuStreamIsCapturing");
+  if (!status.ok()) return prefix(status, "Asking whether stream %p is captured: ", static_cast<void *>(stream));
+  *out = state != CU_STREAM_CAPTURE_STATUS_NONE;
+  return Status();
+}
+
+Status CudaBackend::capture_of(Device device, gmm_stream stream, Capture *out) {
+  *out = Capture();
+  if (driver_.capture_info == nullptr) return driver_.missing("cuStreamGetCaptureInfo");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  CUgraph graph = nullptr;
+  Status status = driver_.check(driver_.capture_info(to_driver(stream), &state, &id, &graph, nullptr, nullptr),
+                                "cuStreamGetCaptureInfo");
+  if (!status.ok())
+    return prefix(status, "Asking which graph stream %p is captured into: ", static_cast<void *>(stream));
+  if (state == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
+  if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    return fail(GMM_ERROR_CAPTURING,
+                "The capture of stream %p has failed and will yield no graph; end it with cuStreamEndCapture, and look "
+                "for the call that was not allowed in it.",
+                static_cast<void *>(stream));
+  out->id = id;
+  out->graph = graph;
+  return Status();
+}
+
+Status CudaBackend::at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user) {
+  Status status;
+  if (driver_.cuUserObjectCreate == nullptr || driver_.cuUserObjectRelease == nullptr ||
+      driver_.cuGraphRetainUserObject == nullptr)
+    status = driver_.missing("cuUserObjectCreate");
+  ContextGuard guard(driver_, log_);
+  if (status.ok()) status = devices_.enter(guard, device);
+  if (!status.ok()) {
+    fn(user);
+    return status;
+  }
+  CaptureGuard capture(driver_);
+  CUuserObject object = nullptr;
+  status = driver_.check(driver_.cuUserObjectCreate(&object, user, fn, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+                         "cuUserObjectCreate");
+  if (!status.ok()) {
+    fn(user);
+    return prefix(status, "Tying memory to the graph that is being captured: ");
+  }
+  // Objects may be added to the graph during its capture (CUDA driver API, cuStreamGetCaptureInfo).
+  status =
+      driver_.check(driver_.cuGraphRetainUserObject(static_cast<CUgraph>(graph), object, 1, CU_GRAPH_USER_OBJECT_MOVE),
+                    "cuGraphRetainUserObject");
+  if (status.ok()) return status;
+  prefix(status, "Tying memory to the graph that is being captured: ").ignore();  // the status is returned below
+  // The second try is there because nobody else releases the object.
+  if (driver_.cuUserObjectRelease(object, 1) != CUDA_SUCCESS && driver_.cuUserObjectRelease(object, 1) != CUDA_SUCCESS)
+    fn(user);
+  return status;
+}
+
+// --- The search for zeros --------------------------------------------------------------------------------------------
+
+Status CudaBackend::find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) {
+  if (count == 0) return Status();
+  if (count > kMostRanges)
+    return fail(GMM_ERROR_INVALID_SIZE,
+                "Searching %" PRIu64 " ranges for zeros: at most %" PRIu64 " fit one call; split them.", count,
+                kMostRanges);
+  if (driver_.cuLaunchKernel == nullptr) return driver_.missing("cuLaunchKernel");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CUfunction function = nullptr;
+  Status status = devices_.zeros_function(device, &function);
+  if (status.ok()) {
+    void *arguments[] = {&ranges};
+    status = driver_.check(driver_.cuLaunchKernel(function, kBlocks, static_cast<unsigned>(count), 1, kThreads, 1, 1, 0,
+                                                  to_driver(stream), arguments, nullptr),
+                           "cuLaunchKernel");
+  }
+  return status.ok() ? status : prefix(status, "Searching for zeros on CUDA device %d: ", device.ordinal);
 }
 
 }  // namespace gmm::cuda
@@ -255,7 +1292,7 @@ namespace gmm {
 Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backend **out) {
   auto *backend = allocator.create<cuda::CudaBackend>(allocator, log);
   if (backend == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The CUDA backend: the host allocator gave no %zu bytes; free memory.",
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The CUDA backend: the host allocator refused %zu bytes; free memory.",
                 sizeof(cuda::CudaBackend));
   if (Status status = backend->open(); !status.ok()) {
     MessageGuard message;

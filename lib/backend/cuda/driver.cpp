@@ -13,8 +13,8 @@ namespace {
 constexpr const char *kLibrary = "libcuda.so.1";
 constexpr int kOldestDriver = 12000;
 
-// The process that called cuInit() first. The driver does not survive fork(): a child must not even call cuInit(), which
-// hangs or crashes in some drivers.
+// The process that first called cuInit(). The driver does not survive fork(): a child must not even call cuInit(),
+// which hangs or crashes in some drivers.
 std::atomic<int> g_initialised_by{0};
 
 struct Meaning {
@@ -22,21 +22,22 @@ struct Meaning {
   const char *advice;
 };
 
-// The one place that says what the driver's numbers mean.
+// The meaning of the driver's results, for all of gmm.
 Meaning meaning(CUresult result) {
   const int number = static_cast<int>(result);
   if (number >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && number <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-    return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not being captured"};
-  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "ask gmm_device_get_info() for what the device can do"};
+    return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not captured"};
+  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "gmm_device_get_info() says what the device can do"};
   if (number == kErrorNewerDriver) return kNotSupported;
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
-      return {GMM_ERROR_OUT_OF_MEMORY, "free or trim memory, pause a tag, or ask for less"};
+      return {GMM_ERROR_OUT_OF_MEMORY, "free or trim memory, pause a tag, or request less"};
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-      return {GMM_ERROR_INVALID_HANDLE,
-              "pass a live stream or event of this device; a device reset (cuDevicePrimaryCtxReset) ends them all"};
+      return {
+          GMM_ERROR_INVALID_HANDLE,
+          "pass a live stream or event of this device; a device reset (cuDevicePrimaryCtxReset) destroys all of them"};
     case CUDA_ERROR_NOT_SUPPORTED:
     case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
       return kNotSupported;
@@ -52,9 +53,10 @@ Meaning meaning(CUresult result) {
     case CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED:
       return {GMM_ERROR_NOT_PINNED, "pin the memory first"};
     case CUDA_ERROR_NOT_INITIALIZED:
-      return {GMM_ERROR_DRIVER, "the process was forked after the driver started: start it by exec or spawn instead"};
+      return {GMM_ERROR_DRIVER,
+              "the process was forked after the driver had started; start it by exec or spawn instead"};
     case CUDA_ERROR_DEINITIALIZED:
-      return {GMM_ERROR_DRIVER, "the driver has shut down with the process: release the context before exit"};
+      return {GMM_ERROR_DRIVER, "the driver has shut down with the process; release the context before the exit"};
     case CUDA_ERROR_NOT_PERMITTED:
       return {GMM_ERROR_DRIVER, "do not call this from a function that runs on a stream"};
     case CUDA_ERROR_ILLEGAL_ADDRESS:
@@ -66,7 +68,7 @@ Meaning meaning(CUresult result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
       return {
           GMM_ERROR_DRIVER,
-          "work queued earlier has failed and the device's context is lost: find the kernel with compute-sanitizer, "
+          "work queued earlier has failed and the device's context is lost; find the kernel with compute-sanitizer and "
           "restart the process"};
     default:
       return {GMM_ERROR_DRIVER, "see the driver's documentation for this entry"};
@@ -92,15 +94,35 @@ Status Driver::missing(const char *entry) const {
               version_ / 1000, version_ % 1000 / 10, entry);
 }
 
+Status Driver::check_vmm() const {
+  const struct {
+    bool there;
+    const char *entry;
+  } needed[] = {
+      {cuMemAddressReserve != nullptr, "cuMemAddressReserve"},
+      {cuMemAddressFree != nullptr, "cuMemAddressFree"},
+      {cuMemCreate != nullptr, "cuMemCreate"},
+      {cuMemRelease != nullptr, "cuMemRelease"},
+      {cuMemMap != nullptr, "cuMemMap"},
+      {cuMemUnmap != nullptr, "cuMemUnmap"},
+      {cuMemSetAccess != nullptr, "cuMemSetAccess"},
+      {cuMemGetAllocationGranularity != nullptr, "cuMemGetAllocationGranularity"},
+  };
+  for (const auto &need : needed)
+    if (!need.there) return missing(need.entry);
+  return Status();
+}
+
 Status Driver::resolve(void *library, const char *path) {
-  // The form with five parameters, since 12.0. A form with four was in 11.3 to 11.8.
+  // The form with five parameters exists since 12.0. CUDA 11.3 to 11.8 had one with four.
   using GetProcAddress = CUresult(CUDAAPI *)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
   auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
   if (get == nullptr)
     return fail(GMM_ERROR_NO_BACKEND,
-                "%s has no cuGetProcAddress_v2: it is older than CUDA 12.0; install a newer driver.", path);
+                "%s has no cuGetProcAddress_v2, as it is older than CUDA 12.0; install a newer driver.", path);
 
-  // Legacy stream semantics whatever the program was compiled for: the special stream values say which one is meant.
+  // The legacy stream semantics hold, however the program was compiled: the special stream values name the stream that
+  // is meant.
   const auto find = [&](const char *name, int version) -> void * {
     void *address = nullptr;
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -108,7 +130,7 @@ Status Driver::resolve(void *library, const char *path) {
     return found == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
   };
 
-// cuda.h makes macros of some names (cuMemAlloc is cuMemAlloc_v2): # gives the name as the table has it, as long as no macro
+// cuda.h defines some names as macros (cuMemAlloc is cuMemAlloc_v2). # yields the name of the table only if no macro
 // stands in between.
 #define GMM_CUDA_RESOLVE(entry, version) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
 #define GMM_CUDA_REQUIRE(entry, version)                                                                 \
@@ -123,7 +145,7 @@ Status Driver::resolve(void *library, const char *path) {
 #undef GMM_CUDA_RESOLVE
 
   if (CUresult result = cuDriverGetVersion(&version_); result != CUDA_SUCCESS) {
-    failed(result, "cuDriverGetVersion").ignore();  // its message is kept, its code becomes NO_BACKEND
+    failed(result, "cuDriverGetVersion").ignore();  // its message stays, with the code NO_BACKEND
     return prefix(Status(GMM_ERROR_NO_BACKEND), "%s does not tell its version: ", path);
   }
   if (version_ < kOldestDriver)
@@ -132,8 +154,8 @@ Status Driver::resolve(void *library, const char *path) {
 
   capture_info = reinterpret_cast<CaptureInfoFn>(find("cuStreamGetCaptureInfo", kCaptureInfoVersion));
 
-  // A driver before 12.2 answers a question for version 12020 with the old form, which would be called wrongly: ask
-  // only where the driver's own version says that the new one exists.
+  // A driver before 12.2 answers a query for version 12020 with the old form, and a call by the new form would be
+  // wrong. So the query is made only if the driver's own version has the new form.
   if (version_ >= kLocationVersion) {
     mem_advise = reinterpret_cast<MemAdviseFn>(find("cuMemAdvise", kLocationVersion));
     mem_prefetch = reinterpret_cast<MemPrefetchFn>(find("cuMemPrefetchAsync", kLocationVersion));
@@ -148,14 +170,15 @@ Status Driver::open() {
   const int self = getpid();
   const int initialiser = g_initialised_by.load(std::memory_order_relaxed);
   if (initialiser != 0 && initialiser != self)
-    return fail(GMM_ERROR_NO_BACKEND,
-                "CUDA was started in process %d before this process was forked from it, and cannot be used here; start "
-                "the child by exec or spawn, or create the first CUDA context after the fork.",
-                initialiser);
+    return fail(
+        GMM_ERROR_NO_BACKEND,
+        "CUDA was started in process %d before this process was forked from it, so it cannot be used here; start "
+        "the child by exec or spawn, or create the first CUDA context after the fork.",
+        initialiser);
 
   const char *path = std::getenv("GMM_CUDA_DRIVER");
   if (path == nullptr || path[0] == '\0') path = kLibrary;
-  // Never closed: the driver has threads and exit handlers of its own.
+  // The library stays open, because the driver has threads and exit handlers of its own.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char *reason = dlerror();
@@ -165,11 +188,11 @@ Status Driver::open() {
   }
   Status status = resolve(library, path);
   if (!status.ok()) {
-    dlclose(library);  // not initialised yet, so nothing of it runs
+    dlclose(library);  // the driver is not initialised, so none of its code runs
     return status;
   }
   if (CUresult result = cuInit(0); result != CUDA_SUCCESS) {
-    failed(result, "cuInit").ignore();  // as above
+    failed(result, "cuInit").ignore();  // its message stays, with the code NO_BACKEND
     return prefix(Status(GMM_ERROR_NO_BACKEND), "The CUDA driver %s does not start: ", path);
   }
   g_initialised_by.store(self, std::memory_order_relaxed);

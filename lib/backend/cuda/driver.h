@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver library: opened at run time, its entries, and what its answers mean.
+// The driver library: opens it at run time, resolves its entries, and explains its results.
 #ifndef GMM_BACKEND_CUDA_DRIVER_H
 #define GMM_BACKEND_CUDA_DRIVER_H
 
@@ -10,13 +10,13 @@ namespace gmm::cuda {
 
 class Driver {
  public:
-  // Opens the library, resolves the entries and initialises it. GMM_ERROR_NO_BACKEND with the reason otherwise.
+  // Opens the library, resolves the entries and initialises the driver. Fails with NO_BACKEND and the reason.
   Status open();
 
   int version() const { return version_; }  // 13000 = 13.0
 
-  // The Status of an answer. Success is Status(); anything else becomes the thread's message, with the entry's name, the
-  // driver's name and text for the number, and what to do. Callers put what was asked in front by prefix().
+  // Converts a result of the driver. A failure sets the thread's message: the entry, the driver's name and text of the
+  // result, and what to do. The caller puts the request in front by prefix().
   Status check(CUresult result, const char *entry) const {
     if (result == CUDA_SUCCESS) [[likely]]
       return Status();
@@ -24,14 +24,16 @@ class Driver {
   }
   Status failed(CUresult result, const char *entry) const;
 
-  // An optional entry that this driver does not have.
+  // The failure of an operation whose optional entry this driver lacks.
   Status missing(const char *entry) const;
+  // Fails with NOT_SUPPORTED if the driver lacks an entry of virtual memory management.
+  Status check_vmm() const;
 
 #define GMM_CUDA_DECLARE(entry, version) decltype(&::entry) entry = nullptr;
   GMM_CUDA_REQUIRED(GMM_CUDA_DECLARE)
   GMM_CUDA_OPTIONAL(GMM_CUDA_DECLARE)
 #undef GMM_CUDA_DECLARE
-  // The new form, or else the old one; both NULL when the driver has neither.
+  // One of the new and the old form is set. Both are NULL if the driver has neither.
   MemAdviseFn mem_advise = nullptr;
   MemAdviseOldFn mem_advise_old = nullptr;
   MemPrefetchFn mem_prefetch = nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entries of the driver that the backend uses, each with the CUDA version whose signature is meant.
+// The entries of the driver that the backend uses, each with the CUDA version of the signature that it calls.
 //
-// cuGetProcAddress() gives the newest variant that is not newer than the version asked for, so a version here is
-// the one in which the signature came to be, not the newest that the toolkit knows.
+// cuGetProcAddress() returns the newest variant that is not newer than the requested version. So a version here is the
+// one that introduced the signature, not the newest one that the toolkit knows.
 #ifndef GMM_BACKEND_CUDA_DRIVER_TABLE_H
 #define GMM_BACKEND_CUDA_DRIVER_TABLE_H
 
@@ -12,7 +12,7 @@
 #error "The CUDA backend needs the headers of CUDA 12.0 or newer."
 #endif
 
-// X(entry, version). Without one of these there is no backend.
+// X(entry, version). Without one of these entries there is no backend.
 #define GMM_CUDA_REQUIRED(X)          \
   X(cuInit, 2000)                     \
   X(cuDriverGetVersion, 2020)         \
@@ -51,7 +51,7 @@
   X(cuEventSynchronize, 2000)         \
   X(cuEventQuery, 2000)
 
-// X(entry, version). Without one of these the operations that need it answer NOT_SUPPORTED.
+// X(entry, version). Without one of these entries the operations that need it fail with NOT_SUPPORTED.
 #define GMM_CUDA_OPTIONAL(X)                       \
   X(cuDevicePrimaryCtxGetState, 7000)              \
   X(cuMemAllocManaged, 6000)                       \
@@ -90,19 +90,20 @@
 
 namespace gmm::cuda {
 
-// Two entries changed their signature in CUDA 12.2, and what `cuMemAdvise` means in cuda.h with CUDA 13: both forms are written out.
+// CUDA 12.2 changed the signature of two entries, and cuda.h of CUDA 13 changed the meaning of `cuMemAdvise`. So both
+// forms are written out.
 using MemAdviseFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
 using MemAdviseOldFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
 using MemPrefetchFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
 using MemPrefetchOldFn = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUdevice, CUstream);
-// Without the edges that 12.3 added, which are of no use here; cuda.h names the newest form only.
+// The form before 12.3 added edges, which gmm does not need. cuda.h names the newest form only.
 using CaptureInfoFn = CUresult(CUDAAPI *)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                                           const CUgraphNode **, size_t *);
 inline constexpr int kCaptureInfoVersion = 11030;
 inline constexpr int kLocationVersion = 12020;
 inline constexpr int kOldAdviceVersion = 8000;
 
-// Numbers of the interface that headers of CUDA 12 do not name yet, or not all of them.
+// Numbers of the interface that not all headers of CUDA 12 name.
 inline constexpr int kErrorNewerDriver = 36;  // 13.0: CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
 inline constexpr CUmemLocationType kLocationHost = static_cast<CUmemLocationType>(2);                      // 12.2
 inline constexpr CUmemLocationType kLocationHostNuma = static_cast<CUmemLocationType>(3);                  // 12.2

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Usage: find_headers.sh WANTED DEPS. Prints the folder that has cuda.h, or nothing.
-# A WANTED folder is the only one looked at. DEPS: where PyPI's wheel nvidia-cuda-runtime may have been unpacked.
+# Usage: find_headers.sh WANTED DEPS. It prints the folder that has cuda.h, or nothing.
+# If WANTED is not empty, only that folder counts. DEPS is where the wheel nvidia-cuda-runtime of PyPI may be unpacked.
 if [ -n "$1" ]; then
   if [ -f "$1/cuda.h" ]; then echo "$1"; fi
   exit 0

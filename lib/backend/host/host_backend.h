@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host backend: every kind of memory without a GPU. A product, not a mock.
+// The host backend: every kind of memory without a GPU, for use in production.
+//
+// What it owns: the streams (HostStreamTable) and the account of what each device has given. The engine owns the
+// memory.
+//
+// How each kind is made: kDevice and kHost memory are a memory file each, so that another process can map them; kHost
+// memory is page-locked where the system allows it. VMM memory is a memory file too, and a mapping is an mmap() over
+// reserved addresses. kManaged memory is ordinary pages. Streams are threads that run their work in order.
+//
+// Its objects: HostBackend, in host_backend.cpp, carries out each operation of backend.h. HostStream, HostEvent,
+// HostSharedEvent and HostStreamTable have a pair of files each.
+//
+// Locks: the backend has none of its own, since the account is atomic. Their order: the table of streams, an event, a
+// stream.
 #ifndef GMM_BACKEND_HOST_HOST_BACKEND_H
 #define GMM_BACKEND_HOST_HOST_BACKEND_H
 
@@ -8,8 +21,8 @@
 namespace gmm {
 
 struct HostBackendOptions {
-  uint64_t memory = 0;   // bytes each device pretends to have; 0: the machine's
-  uint32_t devices = 0;  // 0: one
+  uint64_t memory = 0;   // bytes that each device shows; 0: the machine's memory
+  uint32_t devices = 0;  // number of devices; 0: one
 };
 
 Status host_backend_create(const HostAllocator &allocator, const Log &log, const HostBackendOptions &options,

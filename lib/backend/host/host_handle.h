@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a PhysicalHandle of the host backend names its file.
+// The form of a PhysicalHandle of the host backend: it names a file.
 #ifndef GMM_BACKEND_HOST_HOST_HANDLE_H
 #define GMM_BACKEND_HOST_HOST_HANDLE_H
 
@@ -7,17 +7,18 @@
 
 namespace gmm {
 
-// The file's number stands next to the descriptor, so that a handle that was released is recognised even
-// when the system gave its descriptor to another file.
+// The handle has the file's number beside the descriptor. So a released handle is recognised even if the system has
+// given its descriptor to another file.
 struct HostHandle {
   static constexpr int32_t kMaxFd = (1 << 24) - 1;
   static constexpr uint32_t kNotCounted = 0xff;
 
   int32_t fd = -1;
-  uint32_t counted_device = kNotCounted;  // from whose memory it was taken; imported and host memory from nobody's
+  // device whose memory it counts against; imported and host memory counts against none
+  uint32_t counted_device = kNotCounted;
   uint32_t file_number = 0;
 
-  // Never 0, which is no handle.
+  // The value is never 0, which is no handle.
   PhysicalHandle pack() const {
     return {uint64_t{file_number} << 32 | uint64_t{counted_device} << 24 | static_cast<uint64_t>(fd)};
   }

@@ -28,14 +28,15 @@ long futex(const std::atomic<uint32_t> *word, int operation, uint32_t value, con
 Status HostSharedEvent::create(const HostAllocator &allocator, HostSharedEvent **out) {
   HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, false);
   if (event == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making an event: no memory for its description; free memory.");
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating an event: the host has no memory for it; free memory.");
   void *base = nullptr;
   Status status = os::memory_file_create("gmm-event", kPageSize, &event->fd_);
-  // An importer of another user could open it anew for writing otherwise.
+  // Otherwise an importer of another user could open the page again for writing.
   if (status.ok() && ::fchmod(event->fd_, 0600) != 0)
-    status = fail_native(GMM_ERROR_SYSTEM, errno, "Making an event: its page cannot be closed to others.");
+    status =
+        fail_native(GMM_ERROR_SYSTEM, errno, "Creating an event: the system refused to close its page to other users.");
   if (status.ok()) status = os::map_file(kPageSize, os::page_size(), event->fd_, os::Access::kReadWrite, &base);
-  event->page_ = static_cast<Page *>(base);  // all zero
+  event->page_ = static_cast<Page *>(base);  // the page is all zero
   if (status.ok())
     *out = event;
   else
@@ -47,7 +48,7 @@ Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const P
   GMM_TRY(os::memory_file_check(fd, kPageSize));
   HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, true);
   if (event == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Opening an event: no memory for its description; free memory.");
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Opening an event: the host has no memory for it; free memory.");
   void *base = nullptr;
   Status status = os::map_file(kPageSize, os::page_size(), fd, os::Access::kRead, &base);
   event->page_ = static_cast<Page *>(base);
@@ -63,7 +64,7 @@ Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const P
 void HostSharedEvent::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   MessageGuard keep;
-  // What was mapped and opened here alone cannot be refused.
+  // The system cannot refuse to unmap and close what this object alone mapped and opened.
   if (page_ != nullptr) os::unmap(page_, kPageSize).ignore();
   for (int32_t fd : {fd_, maker_.connection, maker_.process})
     if (fd >= 0) os::close_file(fd).ignore();
@@ -75,7 +76,7 @@ Status HostSharedEvent::begin(uint64_t *number) {
   const uint64_t next = recorded_ + 1;
   if (next > kSlots && passed_[next % kSlots].load(std::memory_order_acquire) != next - kSlots)
     return fail(GMM_ERROR_BUSY,
-                "Recording an event for other processes: %u records of it are under way; wait for some of them.",
+                "Recording an event for other processes: %u of its records have not passed yet; wait for some of them.",
                 static_cast<unsigned>(kSlots));
   *number = next;
   return Status();
@@ -100,13 +101,14 @@ Status HostSharedEvent::export_fd(int32_t *fd) const {
   if (*fd >= 0) return Status();
   const int error = errno;
   char text[96];
-  return fail_native(GMM_ERROR_SYSTEM, error, "Sharing an event: its page cannot be opened: %s.",
+  return fail_native(GMM_ERROR_SYSTEM, error,
+                     "Exporting an event: its page cannot be opened: %s; raise the limit of open files (ulimit -n).",
                      system_error_text(error, text, sizeof text));
 }
 
 uint64_t HostSharedEvent::recorded() const { return page_->recorded.load(std::memory_order_acquire); }
 
-// A later number in the slot says that this one passed: the slot is used again only after that.
+// A later number in the slot means that this record has passed, because the slot is used again only after that.
 bool HostSharedEvent::passed(uint64_t number) const {
   return number == 0 || page_->slots[number % kSlots].load(std::memory_order_acquire) >= number;
 }

@@ -98,11 +98,11 @@ Status HostStream::wait_for(HostSharedEvent *event, uint64_t number) {
 Status HostStream::enqueue(const Task &task) {
   Task *node = allocator_.create<Task>(task);
   if (node == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: no memory for its description; free memory.");
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: the host has no memory for it; free memory.");
   LockGuard lock(mutex_);
-  Status status = closed_ ? fail(GMM_ERROR_INVALID_HANDLE,
-                                 "Queueing work on a stream: the stream was destroyed; use one that lives.")
-                          : start();
+  Status status =
+      closed_ ? fail(GMM_ERROR_INVALID_HANDLE, "Queueing work on a stream: the stream was destroyed; pass a live one.")
+              : start();
   if (!status.ok()) {
     allocator_.destroy(node);
     return status;
@@ -124,7 +124,7 @@ Status HostStream::start() {
     char buffer[128];
     return fail_native(
         GMM_ERROR_SYSTEM, error,
-        "Starting the thread of a stream: the system refuses (%s); raise the limit of threads (ulimit -u), or use "
+        "Starting the thread of a stream: the system refused (%s); raise the limit of threads (ulimit -u), or use "
         "fewer streams.",
         system_error_text(error, buffer, sizeof buffer));
   }
@@ -167,7 +167,7 @@ void HostStream::run(const Task &task) {
       std::memset(task.destination, task.value, task.size);
       return;
     case TaskKind::kPopulate: {
-      // A prefetch is a hint: it never makes the machine swap or run out, and its failure is only worth a note.
+      // A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
       Status status = os::check_available(task.size, GMM_ERROR_OUT_OF_MEMORY);
       if (status.ok()) status = os::advise_pages(task.destination, task.size, kPopulateWrite);
       if (!status.ok()) status = os::advise_pages(task.destination, task.size, MADV_WILLNEED);
@@ -184,7 +184,8 @@ void HostStream::run(const Task &task) {
       return;
     case TaskKind::kWaitShared:
       if (!task.shared->wait(task.size))
-        log_.write(LogLevel::kWarning, "A stream waited for an event of a process that ended; its further work runs.");
+        log_.write(LogLevel::kWarning,
+                   "A stream waited for an event whose process has ended; the stream's further work runs.");
       task.shared->release();
       return;
   }
@@ -212,41 +213,10 @@ void HostStream::close() {
     LockGuard lock(mutex_);
     closed_ = true;
     started = started_;
-    started_ = false;  // the thread's id is void once joined
+    started_ = false;  // pthread_join() makes the thread's id invalid
     queued_.notify_one();
   }
   if (started) pthread_join(thread_, nullptr);
-}
-
-Status HostEvent::record(HostStream *stream) {
-  HostStream *before = nullptr;
-  {
-    LockGuard lock(mutex_);
-    if (shared_ != nullptr) {
-      uint64_t number = 0;
-      GMM_TRY(shared_->begin(&number));
-      GMM_TRY(stream->pass(shared_, number));
-      shared_->publish(number);
-    }
-    stream->retain();
-    before = stream_;
-    position_ = stream->position();
-    stream_ = stream;
-  }
-  if (before != nullptr) before->release();
-  return Status();
-}
-
-HostStream *HostEvent::get(uint64_t *position) {
-  LockGuard lock(mutex_);
-  if (stream_ != nullptr) stream_->retain();
-  *position = position_;
-  return stream_;
-}
-
-HostEvent::~HostEvent() {
-  if (stream_ != nullptr) stream_->release();
-  if (shared_ != nullptr) shared_->release();
 }
 
 }  // namespace gmm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of the host backend: a queue and the one thread that works it off in order.
+// A stream of the host backend: a queue and one thread that runs its work in order.
 #ifndef GMM_BACKEND_HOST_HOST_STREAM_H
 #define GMM_BACKEND_HOST_HOST_STREAM_H
 
@@ -18,13 +18,15 @@
 
 namespace gmm {
 
-// Work is numbered from 1 in the order it is queued; "position n has passed" means that the first n pieces are done.
-// A position only ever names work that is queued already, so waits between streams cannot form a circle.
+// Work is numbered from 1 in the order in which it is queued. "Position n has passed" means that the first n pieces are
+// done. A position always names work that is queued already, so waits between streams cannot form a circle.
 //
-// Counted references: the table holds one while the stream is open, and so does each event and each wait that names it.
+// Lifetime: reference counts. The table holds a reference while the stream is open, and so does each event and each
+// wait that names it. The thread starts with the first work and ends in close(). Locks: `mutex_` guards the queue; no
+// other lock is taken under it.
 class HostStream {
  public:
-  // Starts with one reference. NULL when there is no memory.
+  // Returns a stream with one reference. NULL: there is no memory.
   static HostStream *create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id);
   HostStream(const HostAllocator &allocator, const Log &log, Device device, uint64_t id)
       : device(device), id(id), allocator_(allocator), log_(log) {}
@@ -38,16 +40,16 @@ class HostStream {
   Status fill(void *destination, uint8_t value, uint64_t size);
   Status populate(void *base, uint64_t size);
   Status wait_for(HostStream *other, uint64_t position);
-  // For events of other processes: tells that a record has passed, and waits for one.
+  // For events of other processes: marks a record as passed, and waits for one.
   Status pass(HostSharedEvent *event, uint64_t number);
   Status wait_for(HostSharedEvent *event, uint64_t number);
 
   uint64_t position();
   bool passed(uint64_t position) const { return completed_.load(std::memory_order_acquire) >= position; }
   void synchronize(uint64_t position);
-  // Whether the caller runs on this stream's thread: waiting for the stream there would never end.
+  // Whether the caller runs on this stream's thread. There a wait for the stream would never end.
   bool is_own_thread();
-  // Waits for what is queued and ends the thread. Once, by the owner.
+  // Waits for the queued work and ends the thread. The owner calls it once.
   void close();
 
   const Device device;
@@ -62,7 +64,7 @@ class HostStream {
     Task *next = nullptr;
     void *destination = nullptr;
     const void *source = nullptr;
-    uint64_t size = 0;  // kWait: the position; kPass, kWaitShared: the number of the record
+    uint64_t size = 0;  // kWait: the position; kPass and kWaitShared: the number of the record
     void (*fn)(void *) = nullptr;
     void *user = nullptr;
     HostStream *other = nullptr;
@@ -72,7 +74,7 @@ class HostStream {
 
   Status enqueue(const Task &task);
   Status enqueue_shared(TaskKind kind, HostSharedEvent *event, uint64_t number);
-  Status start();  // with the lock held
+  Status start();  // the caller holds the lock
   static void *thread_main(void *stream);
   void work();
   void run(const Task &task);
@@ -80,7 +82,7 @@ class HostStream {
   const HostAllocator allocator_;
   const Log log_;
   std::atomic<uint32_t> references_{1};
-  std::atomic<uint64_t> completed_{0};  // written under the lock
+  std::atomic<uint64_t> completed_{0};  // written with the lock held
 
   Mutex mutex_;
   Condition queued_;
@@ -91,26 +93,6 @@ class HostStream {
   bool started_ = false;
   bool closed_ = false;
   pthread_t thread_ = {};
-};
-
-// A remembered position. May be destroyed at any time: waits carry the position itself.
-class HostEvent {
- public:
-  // Takes over a reference; NULL: of this process alone.
-  explicit HostEvent(HostSharedEvent *shared = nullptr) : shared_(shared) {}
-  // Fails for shared events only.
-  Status record(HostStream *stream);
-  // The stream with a reference for the caller; NULL when never recorded.
-  HostStream *get(uint64_t *position);
-  // Set for events that other processes see, or that they made.
-  HostSharedEvent *shared() const { return shared_; }
-  ~HostEvent();
-
- private:
-  HostSharedEvent *const shared_;
-  Mutex mutex_;
-  HostStream *stream_ = nullptr;
-  uint64_t position_ = 0;
 };
 
 }  // namespace gmm

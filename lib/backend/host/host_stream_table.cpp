@@ -4,17 +4,17 @@
 namespace gmm {
 namespace {
 
-constexpr uint32_t kHandleShift = 4;  // keeps handles away from the three special values
+constexpr uint32_t kHandleShift = 4;  // keeps handles distinct from the three special values
 
 gmm_stream handle_of(uint64_t id) { return reinterpret_cast<gmm_stream>(id << kHandleShift); }
 
 Status no_memory() {
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making a stream: no memory for its description; free memory.");
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating a stream: the host has no memory for it; free memory.");
 }
 
 Status no_such_stream(gmm_stream handle) {
   return fail(GMM_ERROR_INVALID_HANDLE,
-              "Stream %p: not a stream of this context, or destroyed before; pass one that lives, or a special value.",
+              "Stream %p is not a stream of this context, or was destroyed; pass a live one, or a special value.",
               static_cast<void *>(handle));
 }
 
@@ -89,8 +89,9 @@ Status HostStreamTable::remove(gmm_stream handle, HostStream **out) {
   if (index == streams_.size()) return no_such_stream(handle);
   HostStream *stream = streams_[index].stream;
   if (stream->is_own_thread())
-    return fail(GMM_ERROR_BUSY,
-                "Destroying a stream from a call that runs on it: it would wait for itself; destroy it elsewhere.");
+    return fail(
+        GMM_ERROR_BUSY,
+        "Destroying a stream in a call that runs on it: the wait would never end; destroy it on another thread.");
   streams_.erase(index);
   *out = stream;
   return Status();
@@ -107,7 +108,8 @@ HostStream *HostStreamTable::next(Device device, uint64_t after) {
 }
 
 void HostStreamTable::close() {
-  // In any order: what a wait names is queued already, and each thread works its queue off before it ends.
+  // The order does not matter: a wait names work that is queued already, and each thread finishes its queue before it
+  // ends.
   for (const Entry &entry : streams_) {
     entry.stream->close();
     entry.stream->release();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which streams of the host backend live, and which one a handle means.
+// The live streams of the host backend, and the stream that a handle means.
 #ifndef GMM_BACKEND_HOST_HOST_STREAM_TABLE_H
 #define GMM_BACKEND_HOST_HOST_STREAM_TABLE_H
 
@@ -11,18 +11,20 @@ namespace gmm {
 
 inline constexpr uint32_t kMaxHostDevices = 16;
 
-// A handle is a number that is never used twice, not an address: one that was destroyed is recognised for good.
+// A handle is a number that is never used again, not an address. So the handle of a destroyed stream is always
+// recognised. Locks: `mutex_` guards the table; a stream's lock may be taken under it.
 class HostStreamTable {
  public:
   HostStreamTable(const HostAllocator &allocator, const Log &log)
       : allocator_(allocator), log_(log), streams_(allocator), by_thread_(allocator) {}
 
   Status create(Device device, gmm_stream *out);
-  // The stream that a handle means, with a reference for the caller; the special values mean those of `device`.
+  // Returns the stream of a handle with a reference for the caller. The special values mean the default streams of
+  // `device`.
   Status acquire(Device device, gmm_stream handle, HostStream **out);
-  // Takes a created stream out; the caller gets the table's reference.
+  // Removes a created stream. The caller gets the table's reference.
   Status remove(gmm_stream handle, HostStream **out);
-  // The first open stream of the device with an id above `after`, with a reference; NULL at the end.
+  // Returns the first open stream of the device whose id is above `after`, with a reference. NULL: there is none.
   HostStream *next(Device device, uint64_t after);
   // Ends all streams.
   void close();
@@ -30,13 +32,13 @@ class HostStreamTable {
  private:
   struct Entry {
     HostStream *stream;
-    bool created;  // by create(), and so known by a handle
+    bool created;  // made by create(), so a handle names it
   };
 
   Status add(Device device, bool created, HostStream **out);
   Status acquire_default(Device device, HostStream **out);
   Status acquire_of_thread(Device device, HostStream **out);
-  uint64_t find(gmm_stream handle) const;  // the index, or streams_.size()
+  uint64_t find(gmm_stream handle) const;  // the index, or streams_.size() if there is none
 
   const HostAllocator allocator_;
   const Log log_;

@@ -12,9 +12,9 @@ namespace {
 
 constexpr const char *kLibrary = "libDPCTLSyclInterface.so";
 
-// The process that opened the library first: its threads, and so the runtime, do not survive fork().
+// The process that first opened the library. The runtime has threads, so it does not survive fork().
 std::atomic<int> g_opened_by{0};
-// dpctl's handlers get a number and nothing that would tell the queue.
+// dpctl's handlers receive a number and nothing that identifies the queue.
 std::atomic<int> g_device_error{0};
 
 }  // namespace
@@ -22,11 +22,11 @@ std::atomic<int> g_device_error{0};
 void Interface::device_failed(int code) { g_device_error.store(code == 0 ? -1 : code, std::memory_order_release); }
 
 Status Interface::failed(const char *function) const {
-  return fail(
-      GMM_ERROR_DRIVER,
-      "%s failed and does not tell why; look at SYCL_UR_TRACE=1 in the environment, and that the memory belongs to "
-      "this context.",
-      function);
+  return fail(GMM_ERROR_DRIVER,
+              "%s failed without a reason; set SYCL_UR_TRACE=1 in the environment to see it, and check that the memory "
+              "belongs to "
+              "this context.",
+              function);
 }
 
 Status Interface::wait(EventRef event) const {
@@ -35,20 +35,22 @@ Status Interface::wait(EventRef event) const {
   if (code == 0) return Status();
   return fail_native(
       GMM_ERROR_DRIVER, code,
-      "Work that was queued on a SYCL device has failed (code %d); look at the kernels and copies before.", code);
+      "Work that was queued on a SYCL device has failed (code %d); check the kernels and copies before this call.",
+      code);
 }
 
 Status Interface::open() {
   const int self = getpid();
   const int opener = g_opened_by.load(std::memory_order_relaxed);
   if (opener != 0 && opener != self)
-    return fail(GMM_ERROR_NO_BACKEND,
-                "SYCL was started in process %d before this process was forked from it, and cannot be used here; start "
-                "the child by exec or spawn, or create the first SYCL context after the fork.",
-                opener);
+    return fail(
+        GMM_ERROR_NO_BACKEND,
+        "SYCL was started in process %d before this process was forked from it, so it cannot be used here; start "
+        "the child by exec or spawn, or create the first SYCL context after the fork.",
+        opener);
   const char *path = std::getenv("GMM_SYCL_LIBRARY");
   if (path == nullptr || path[0] == '\0') path = kLibrary;
-  // Never closed: the runtime has threads and exit handlers of its own.
+  // The library stays open, because the runtime has threads and exit handlers of its own.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char *reason = dlerror();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dpctl's C interface to SYCL, libDPCTLSyclInterface.so: opened at run time.
+// dpctl's C interface to SYCL, libDPCTLSyclInterface.so. gmm opens it at run time.
 #ifndef GMM_BACKEND_SYCL_INTERFACE_H
 #define GMM_BACKEND_SYCL_INTERFACE_H
 
@@ -10,21 +10,22 @@ namespace gmm::sycl {
 
 class Interface {
  public:
-  // GMM_ERROR_NO_BACKEND with the reason when there is none.
+  // Fails with NO_BACKEND and the reason.
   Status open();
 
-  // A function gave no event, or no object: dpctl keeps the reason to itself.
+  // The failure of a function that returned no event or no object. dpctl does not report the reason.
   Status failed(const char *function) const;
-  // Takes over what a submission gave; NULL is a failure of `function`.
+  // Deletes the event of a submission. NULL means that `function` failed.
   Status check(EventRef event, const char *function) const {
     if (event == nullptr) return failed(function);
     DPCTLEvent_Delete(event);
     return Status();
   }
-  // Waits, and tells of work that failed on the device since anybody asked: SYCL hands that to a handler of the queue.
+  // Waits for an event, and reports work that failed on the device since the last report. SYCL passes such failures to
+  // a handler of the queue.
   Status wait(EventRef event) const;
   bool passed(EventRef event) const { return DPCTLEvent_GetCommandExecutionStatus(event) == kComplete; }
-  // The handler, for queues that are made here.
+  // The handler of queues that gmm creates.
   static void device_failed(int code);
 
 #define GMM_SYCL_DECLARE(name, result, parameters) result(*name) parameters = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of dpctl's C interface that the backend uses, as the headers of dpctl 0.20 to 0.22 declare them
-// (dpctl/include/syclinterface). They are written out here, so that a build needs no dpctl.
+// (dpctl/include/syclinterface). They are written out here, so a build needs no dpctl.
 #ifndef GMM_BACKEND_SYCL_INTERFACE_TABLE_H
 #define GMM_BACKEND_SYCL_INTERFACE_TABLE_H
 
@@ -9,7 +9,7 @@
 
 namespace gmm::sycl {
 
-// Opaque pointers to a sycl::context, sycl::device and so on; each is given back by the _Delete of its kind.
+// Opaque pointers to a sycl::context, sycl::device and so on. The _Delete function of its kind frees each.
 using ContextRef = struct OpaqueContext *;
 using DeviceRef = struct OpaqueDevice *;
 using EventRef = struct OpaqueEvent *;

@@ -12,7 +12,7 @@ namespace gmm::sycl {
 namespace {
 
 Status no_memory() {
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: no memory for its description; free memory.");
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: the host has no memory for it; free memory.");
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ Status SyclStream::prefetch(void *base, uint64_t size) {
   return enqueue(task);
 }
 
-// Advice is of the memory and not of the stream's work: it is given at once.
+// Advice concerns the memory and not the stream's work, so it takes effect at once.
 Status SyclStream::advise(void *base, uint64_t size, int advice) {
   EventRef event = api_.DPCTLQueue_MemAdvise(queue, base, size, advice);
   if (event == nullptr) return api_.failed("DPCTLQueue_MemAdvise");
@@ -146,7 +146,7 @@ Status SyclStream::record(Mark **out) {
 Status SyclStream::synchronize() {
   if (is_own_thread())
     return fail(GMM_ERROR_BUSY,
-                "Waiting for a stream in a call that runs on it: it would never end; wait on another thread.");
+                "Waiting for a stream in a call that runs on it: the wait would never end; wait on another thread.");
   Mark *mark = nullptr;
   uint64_t before = 0;
   {
@@ -157,24 +157,25 @@ Status SyclStream::synchronize() {
   const Status status = mark->wait();
   mark->release();
   LockGuard lock(mutex_);
-  settled_ = status.ok() && first_ == nullptr && submissions_ == before;
+  is_drained_ = status.ok() && first_ == nullptr && submissions_ == before;
   return status;
 }
 
 Status SyclStream::query(bool *idle) {
-  bool settled;
+  bool is_drained;
   {
     LockGuard lock(mutex_);
     *idle = false;
     if (working_) return Status();
-    settled = settled_;
+    is_drained = is_drained_;
   }
-  // The program may have put work on the queue itself, so a barrier is asked. On an idle queue it passes soon, but not always at once.
-  constexpr uint64_t kPatience = 20;  // ms
+  // The program may have queued work itself, so a barrier tells whether the queue is idle. On an idle queue the barrier
+  // passes soon, but not always at once.
+  constexpr uint64_t kPatience = 20;  // milliseconds
   Mark *mark = nullptr;
   GMM_TRY(record(&mark));
   *idle = mark->passed();
-  for (const uint64_t begin = monotonic_ms(); settled && !*idle && monotonic_ms() - begin < kPatience;) {
+  for (const uint64_t begin = monotonic_ms(); is_drained && !*idle && monotonic_ms() - begin < kPatience;) {
     sched_yield();
     *idle = mark->passed();
   }
@@ -186,7 +187,7 @@ Status SyclStream::enqueue(const Task &task) {
   const bool for_thread = task.kind == Task::Kind::kCall || task.kind == Task::Kind::kTouch;
   LockGuard lock(mutex_);
   if (task.kind != Task::Kind::kMark) {
-    settled_ = false;
+    is_drained_ = false;
     ++submissions_;
   }
   if (!working_ && !for_thread && (task.kind != Task::Kind::kWait || task.mark->is_reached())) {
@@ -222,7 +223,7 @@ Status SyclStream::start() {
     char buffer[128];
     return fail_native(
         GMM_ERROR_SYSTEM, error,
-        "Starting the thread of a stream: the system refuses (%s); raise the limit of threads (ulimit -u), or use "
+        "Starting the thread of a stream: the system refused (%s); raise the limit of threads (ulimit -u), or use "
         "fewer streams.",
         system_error_text(error, buffer, sizeof buffer));
   }
@@ -235,7 +236,7 @@ void *SyclStream::thread_main(void *self) {
   SyclStream *stream = static_cast<SyclStream *>(self);
   SyclStreamTable &table = stream->table_;
   stream->work();
-  table.worker_ends(stream);  // nothing of the backend is touched from here on
+  table.worker_ends(stream);  // from here on the thread touches nothing of the backend
   return nullptr;
 }
 
@@ -247,7 +248,7 @@ void SyclStream::work() {
     if (first_ == nullptr) last_ = nullptr;
     mutex_.unlock();
     if (!submit(*task).ok()) {
-      log_.write(LogLevel::kError, "Work that was queued behind a call could not be handed over: %s", last_message());
+      log_.write(LogLevel::kError, "The queue refused work that had waited behind a call: %s", last_message());
       if (task->kind == Task::Kind::kMark) task->mark->reached(nullptr);
     }
     if (task->mark != nullptr) task->mark->release();
@@ -271,7 +272,7 @@ Status SyclStream::submit(const Task &task) {
       EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
       Status status = event == nullptr ? api_.failed("DPCTLQueue_SubmitBarrier") : api_.wait(event);
       if (event != nullptr) api_.DPCTLEvent_Delete(event);
-      // The call is made all the same: whoever queued it waits for it.
+      // The function is called in any case, because whoever queued it waits for it.
       if (task.kind == Task::Kind::kCall) {
         task.fn(task.user);
       } else {
@@ -284,7 +285,7 @@ Status SyclStream::submit(const Task &task) {
       break;
   }
   if (in_order_) return submit_command(task);
-  // A queue of the program that runs its work in any order: a barrier on either side makes it a stream for this work.
+  // The program's queue may run its work in any order. A barrier on either side orders this work as in a stream.
   GMM_TRY(api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier"));
   GMM_TRY(submit_command(task));
   return api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of the SYCL backend: a SYCL queue, and a thread for what the queue cannot do.
+// A stream of the SYCL backend: a SYCL queue, and a thread for the work that the queue cannot do.
 #ifndef GMM_BACKEND_SYCL_SYCL_STREAM_H
 #define GMM_BACKEND_SYCL_SYCL_STREAM_H
 
@@ -16,7 +16,7 @@
 
 namespace gmm::sycl {
 
-// A point in a stream's order: a SYCL event, once it is there. Counted references.
+// A point in a stream's order: a SYCL event, once the stream has come that far. Its lifetime is by reference counts.
 class Mark {
  public:
   Mark(const Interface &api, const HostAllocator &allocator) : api_(api), allocator_(allocator) {}
@@ -25,9 +25,9 @@ class Mark {
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release();
 
-  void reached(EventRef event);  // takes it over; NULL: the queue refused, and nothing will be waited for
+  void reached(EventRef event);  // owns `event` from now on; NULL: the queue refused, and nothing will be waited for
   bool is_reached();
-  EventRef wait_reached();  // the mark's; may be NULL
+  EventRef wait_reached();  // the event stays the mark's and may be NULL
   bool passed();
   Status wait();
 
@@ -59,9 +59,11 @@ struct Task {
 
 class SyclStreamTable;
 
-// Work goes straight to the queue. SYCL runs functions of the host in command groups, which need a C++ compiler of its own and are not
-// in dpctl's C interface. So a call goes to a list that a thread works off: it waits for the queue, calls, and hands over what
-// came after the call meanwhile. The thread ends with the list.
+// Work goes straight to the queue, with one exception. SYCL runs functions of the host in command groups, which need a
+// SYCL compiler and are not in dpctl's C interface. So a call goes to a list, and a thread works through that list: it
+// waits for the queue, makes the call, and queues the work that came after it. The thread ends when the list is empty.
+//
+// Locks: `mutex_` guards the list. The table's lock may be taken under it.
 class SyclStream {
  public:
   SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
@@ -73,19 +75,19 @@ class SyclStream {
   Status touch(void *base, uint64_t size);  // brings pages to the host by reading them
   Status copy(void *destination, const void *source, uint64_t size);
   Status fill(void *destination, uint8_t value, uint64_t size);
-  Status prefetch(void *base, uint64_t size);  // to the queue's device
+  Status prefetch(void *base, uint64_t size);  // moves pages to the queue's device
   Status advise(void *base, uint64_t size, int advice);
   Status wait_for(Mark *mark);
-  // A new mark with one reference, behind what is queued so far.
+  // Returns a new mark with one reference, behind the work that is queued so far.
   Status record(Mark **out);
   Status synchronize();
   Status query(bool *idle);
 
-  OpaqueQueue *const queue;  // a reference of this object
+  OpaqueQueue *const queue;  // the object holds a reference
   const Device device;
   const uint64_t id;
-  const bool owned;  // made here; else the program's
-  // The table's, under its lock.
+  const bool owned;  // gmm created the queue; otherwise the program did
+  // The table changes these with its lock held.
   gmm_stream handle = nullptr;
   uint32_t references = 1;
 
@@ -94,10 +96,10 @@ class SyclStream {
   ~SyclStream();
 
   Status enqueue(const Task &task);
-  Status start();  // with the lock held
+  Status start();  // the caller holds the lock
   static void *thread_main(void *stream);
   void work();
-  // Puts the task on the queue; kCall and kTouch are done by the calling thread.
+  // Puts a task on the queue. The calling thread itself does kCall and kTouch.
   Status submit(const Task &task);
   Status submit_command(const Task &task);
   bool is_own_thread();
@@ -110,9 +112,9 @@ class SyclStream {
   Mutex mutex_;
   Task *first_ = nullptr;
   Task *last_ = nullptr;
-  bool working_ = false;      // a thread works the list off: everything goes there
-  uint64_t submissions_ = 0;  // but marks
-  bool settled_ = false;      // all that gmm put on the queue was waited for
+  bool working_ = false;      // a thread works through the list, so all work goes there
+  uint64_t submissions_ = 0;  // number of submissions other than marks
+  bool is_drained_ = false;   // gmm has waited for all that it put on the queue
   pthread_t thread_ = {};
 };
 

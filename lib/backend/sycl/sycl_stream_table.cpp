@@ -5,7 +5,7 @@ namespace gmm::sycl {
 namespace {
 
 Status no_memory() {
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Making a stream: no memory for its description; free memory.");
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating a stream: the host has no memory for it; free memory.");
 }
 
 }  // namespace
@@ -43,11 +43,11 @@ Status SyclStreamTable::create(Device device, gmm_stream *out) {
   return Status();
 }
 
-// A queue of the program. The reference that the stream holds keeps the queue itself alive, whatever the program does.
+// Adopts a queue of the program. The stream's reference keeps the queue alive, whatever the program does.
 Status SyclStreamTable::adopt(gmm_stream handle, SyclStream **out) {
   QueueRef queue = api_.DPCTLQueue_Copy(reinterpret_cast<QueueRef>(handle));
   if (queue == nullptr)
-    return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p is no SYCL queue; pass a DPCTLSyclQueueRef that lives.",
+    return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p is no SYCL queue; pass a live DPCTLSyclQueueRef.",
                 static_cast<void *>(handle));
   ContextRef context = api_.DPCTLQueue_GetContext(queue);
   DeviceRef device = api_.DPCTLQueue_GetDevice(queue);
@@ -121,13 +121,13 @@ Status SyclStreamTable::remove(gmm_stream handle, SyclStream **out) {
   LockGuard lock(mutex_);
   for (SyclStream *each : streams_)
     if (each->handle == handle && handle != nullptr && each->owned) {
-      // Its address may be another queue's soon.
+      // Another queue may soon have this address.
       each->handle = nullptr;
       *out = each;
       return Status();
     }
   return fail(GMM_ERROR_INVALID_HANDLE,
-              "Stream %p: not a stream that this context made, or destroyed before; pass one that lives.",
+              "Stream %p is not a stream that this context created, or was destroyed; pass a live one.",
               static_cast<void *>(handle));
 }
 
@@ -152,8 +152,7 @@ void SyclStreamTable::close() {
       ++stream->references;
       last = stream->id;
     }
-    if (!stream->synchronize().ok())
-      log_.write(LogLevel::kWarning, "A stream could not be waited for: %s", last_message());
+    if (!stream->synchronize().ok()) log_.write(LogLevel::kWarning, "The wait for a stream failed: %s", last_message());
     release(stream);
   }
   LockGuard lock(mutex_);

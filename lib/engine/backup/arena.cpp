@@ -13,9 +13,9 @@
 namespace gmm {
 namespace {
 
-constexpr uint64_t kMostAddresses = uint64_t{8} << 40;
+constexpr uint64_t kMaxAddresses = uint64_t{8} << 40;
 
-// mbind(2) without libnuma. A hint: memory from elsewhere is only slower.
+// mbind(2) without libnuma. A hint: copies to memory of another node are slower.
 void prefer_node(void *base, uint64_t size, int32_t node) {
 #if defined(SYS_mbind)
   constexpr int kPreferred = 1;  // MPOL_PREFERRED
@@ -27,6 +27,7 @@ void prefer_node(void *base, uint64_t size, int32_t node) {
 #endif
 }
 
+// Returns 0 or an errno.
 int touch_pages(char *base, uint64_t size) {
 #if defined(MADV_POPULATE_WRITE)
   for (;;) {
@@ -43,106 +44,131 @@ int touch_pages(char *base, uint64_t size) {
 
 }  // namespace
 
-void BackupArena::touch(BackupTask *self) {
-  TouchTask *task = static_cast<TouchTask *>(self);
-  task->error = touch_pages(task->base, task->size);
-}
+// --- Allocation ---------------------------------------------------------------------------------------------------
 
-// With the lock held.
-bool BackupArena::reserve_addresses() {
+bool BackupArena::reserve_addresses_locked() {
   if (base_ != nullptr) return true;
-  MessageGuard keep;
+  MessageGuard message;
   os::MemoryInfo info;
   if (!os::memory_info(&info).ok()) return false;
   uint64_t size = (info.total + kSegment - 1) / kSegment * kSegment;
-  if (size > kMostAddresses) size = kMostAddresses;
+  if (size > kMaxAddresses) size = kMaxAddresses;
   const uint64_t count = size / kSegment;
   void *base = nullptr;
   if (!segments_.reserve(count) || !os::reserve(size, os::kHugePage, &base).ok()) return false;
   segments_.clear();
   for (uint64_t i = 0; i < count; ++i) segments_.push_back_reserved(Segment());
   base_ = static_cast<char *>(base);
-  reserved_ = size;
   return true;
 }
 
-// The first absent segment, with the lock held.
-bool BackupArena::plan_segment(uint64_t limit) {
-  if (!reserve_addresses()) return false;
-  const uint64_t all = bytes_ + planned_;
+// Plans the first absent segment.
+bool BackupArena::plan_segment_locked(uint64_t limit) {
+  if (!reserve_addresses_locked()) return false;
+  const uint64_t all = bytes_ + planned_bytes_;
   uint64_t size = limit > all ? limit - all : 0;
   if (size > kSegment) size = kSegment;
   size &= ~(os::kHugePage - 1);
   if (size == 0) return false;
   for (uint64_t i = first_absent_; i < segments_.size(); ++i) {
     if (segments_[i].state != State::kAbsent) continue;
-    if (!room_.add(i * kSegment, size)) return false;
+    if (!ranges_.add(i * kSegment, size)) return false;
     first_absent_ = i + 1;
     segments_[i] = Segment{State::kPlanned, size};
-    planned_ += size;
+    planned_bytes_ += size;
     return true;
   }
   return false;
 }
 
-bool BackupArena::take(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *where) {
+bool BackupArena::allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset) {
   LockGuard guard(mutex_);
   for (;;) {
-    if (room_.take(size, hint, where)) return true;
-    if (!plan_segment(limit)) return false;
+    if (ranges_.allocate(size, hint, offset)) return true;
+    if (!plan_segment_locked(limit)) return false;
   }
 }
 
-void BackupArena::give(uint64_t where, uint64_t size) {
+void BackupArena::free(uint64_t offset, uint64_t size) {
   LockGuard guard(mutex_);
-  room_.give(where, size);
+  ranges_.free(offset, size);
 }
 
 bool BackupArena::plan_free(uint64_t bytes, uint64_t limit) {
   LockGuard guard(mutex_);
   if (bytes > limit) return false;
-  while (room_.free_bytes() < bytes)
-    if (!plan_segment(limit)) return false;
+  while (ranges_.free_bytes() < bytes)
+    if (!plan_segment_locked(limit)) return false;
   return true;
 }
 
-bool BackupArena::is_ready(uint64_t where, uint64_t size) {
+bool BackupArena::is_ready(uint64_t offset, uint64_t size) {
   LockGuard guard(mutex_);
-  for (uint64_t i = where / kSegment; i * kSegment < where + size; ++i)
+  for (uint64_t i = offset / kSegment; i * kSegment < offset + size; ++i)
     if (segments_[i].state != State::kReady) return false;
   return true;
 }
 
-// Starts to touch planned segments from this one on, a few ahead of what is needed now.
+uint64_t BackupArena::bytes() {
+  LockGuard guard(mutex_);
+  return bytes_;
+}
+
+// --- Backing planned segments -------------------------------------------------------------------------------------
+
+void BackupArena::run_touch(CopyTask *self) {
+  TouchTask *task = static_cast<TouchTask *>(self);
+  task->error = touch_pages(task->base, task->size);
+}
+
+BackupArena::Touch *BackupArena::find_touch(uint64_t segment) {
+  for (Touch &touch : touches_)
+    if (touch.segment == segment) return &touch;
+  return nullptr;
+}
+
+// Waits for the tasks. Returns 0 or the errno of one of them.
+int BackupArena::end_touch(Touch &touch) {
+  int error = 0;
+  for (TouchTask &task : touch.tasks) {
+    threads_.wait(&task);
+    if (task.error != 0) error = task.error;
+  }
+  touch.segment = kNoSegment;
+  return error;
+}
+
+// The first planned segment among the next ones that no task touches; kNoSegment: none.
+uint64_t BackupArena::next_untouched(uint64_t from, uint64_t *size) {
+  LockGuard guard(mutex_);
+  for (uint64_t i = from; i < segments_.size() && i < from + 2 * kAhead; ++i) {
+    if (segments_[i].state != State::kPlanned || find_touch(i) != nullptr) continue;
+    *size = segments_[i].size;
+    return i;
+  }
+  return kNoSegment;
+}
+
+// Lets copy threads touch planned segments from this one on, in all places that are unused.
 void BackupArena::touch_ahead(Device device, uint64_t from) {
   for (Touch &touch : touches_) {
-    if (touch.segment != UINT64_MAX) continue;
-    uint64_t segment = UINT64_MAX, size = 0;
-    {
-      LockGuard guard(mutex_);
-      for (uint64_t i = from; i < segments_.size() && i < from + 2 * kAhead; ++i) {
-        bool taken = segments_[i].state != State::kPlanned;
-        for (const Touch &other : touches_) taken = taken || other.segment == i;
-        if (taken) continue;
-        segment = i;
-        size = segments_[i].size;
-        break;
-      }
-    }
-    if (segment == UINT64_MAX) return;
+    if (touch.segment != kNoSegment) continue;
+    uint64_t size = 0;
+    const uint64_t segment = next_untouched(from, &size);
+    if (segment == kNoSegment) return;
     char *base = base_of(segment);
-    MessageGuard keep;
+    MessageGuard message;
     int error = 0;
     if (!os::set_access(base, size, os::Access::kReadWrite).ok()) error = last_native() != 0 ? last_native() : ENOMEM;
     madvise(base, size, MADV_HUGEPAGE);  // a hint
-    madvise(base, size, MADV_DONTFORK);  // a hint: a fork need not copy locked pages
+    madvise(base, size, MADV_DONTFORK);  // a hint: a fork need not copy page-locked pages
     prefer_node(base, size, core_.backend->host_numa_node(device));
     touch.segment = segment;
     const uint64_t pages = size / os::kHugePage;
     for (uint64_t i = 0; i < kTouchTasks; ++i) {
       TouchTask &task = touch.tasks[i];
       const uint64_t begin = pages * i / kTouchTasks, end = pages * (i + 1) / kTouchTasks;
-      task.run = &BackupArena::touch;
+      task.run = &BackupArena::run_touch;
       task.base = base + begin * os::kHugePage;
       task.size = (end - begin) * os::kHugePage;
       task.error = error;
@@ -151,23 +177,31 @@ void BackupArena::touch_ahead(Device device, uint64_t from) {
   }
 }
 
-// Waits until the segment is touched.
+// Ends touches of earlier segments; when all places are still in use, also one of a later segment. What they touched
+// stays planned, and is touched again when a range in it is needed.
+void BackupArena::make_place_for_touch(uint64_t segment) {
+  if (find_touch(segment) != nullptr) return;
+  for (Touch &touch : touches_)
+    if (touch.segment != kNoSegment && touch.segment < segment) end_touch(touch);
+  if (find_touch(kNoSegment) == nullptr) end_touch(touches_[0]);
+}
+
 Status BackupArena::finish_touch(uint64_t segment) {
-  for (Touch &touch : touches_) {
-    if (touch.segment != segment) continue;
-    int error = 0;
-    for (TouchTask &task : touch.tasks) {
-      threads_.wait(&task);
-      if (task.error != 0) error = task.error;
-    }
-    touch.segment = UINT64_MAX;
-    if (error == 0) return Status();
-    char text[96];
-    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
-                       "Taking the pages of %" PRIu64 " bytes for contents: %s; free memory, or set a lower limit.",
-                       kSegment, system_error_text(error, text, sizeof text));
-  }
-  return fail(GMM_ERROR_SYSTEM, "A segment of the arena was not touched.");
+  Touch *touch = find_touch(segment);
+  if (touch == nullptr)
+    return fail(GMM_ERROR_SYSTEM,
+                "Segment %" PRIu64
+                " of the page-locked arena was not touched before it is locked; report this to the "
+                "developers of gmm.",
+                segment);
+  const int error = end_touch(*touch);
+  if (error == 0) return Status();
+  char text[96];
+  return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
+                     "Taking the pages of %" PRIu64
+                     " bytes for the page-locked arena: %s; free host memory, or set a lower limit by "
+                     "gmm_set_backup() or GMM_BACKUP_ARENA_LIMIT.",
+                     kSegment, system_error_text(error, text, sizeof text));
 }
 
 Status BackupArena::make_segment_ready(Device device, uint64_t segment) {
@@ -177,36 +211,21 @@ Status BackupArena::make_segment_ready(Device device, uint64_t segment) {
     if (segments_[segment].state == State::kReady) return Status();
     size = segments_[segment].size;
   }
-  bool is_touching = false;
-  for (Touch &touch : touches_) is_touching = is_touching || touch.segment == segment;
-  if (!is_touching) {
-    // Those of other stretches make way.
-    for (Touch &touch : touches_)
-      if (touch.segment != UINT64_MAX && touch.segment < segment) {
-        for (TouchTask &task : touch.tasks) threads_.wait(&task);
-        touch.segment = UINT64_MAX;
-      }
-    bool full = true;
-    for (Touch &touch : touches_) full = full && touch.segment != UINT64_MAX;
-    if (full) {
-      for (TouchTask &task : touches_[0].tasks) threads_.wait(&task);
-      touches_[0].segment = UINT64_MAX;
-    }
-  }
+  make_place_for_touch(segment);
   touch_ahead(device, segment);
   GMM_TRY(finish_touch(segment));
   touch_ahead(device, segment + 1);
   void *device_pointer = nullptr;
-  if (locks()) GMM_TRY(core_.backend->pin(base_of(segment), size, 0, device, &device_pointer));
+  if (is_page_locked()) GMM_TRY(core_.backend->pin(base_of(segment), size, 0, device, &device_pointer));
   LockGuard guard(mutex_);
   segments_[segment].state = State::kReady;
   bytes_ += size;
-  planned_ -= size;
+  planned_bytes_ -= size;
   return Status();
 }
 
-Status BackupArena::make_ready(Device device, uint64_t where, uint64_t size) {
-  for (uint64_t i = where / kSegment; i * kSegment < where + size; ++i) GMM_TRY(make_segment_ready(device, i));
+Status BackupArena::make_ready(Device device, uint64_t offset, uint64_t size) {
+  for (uint64_t i = offset / kSegment; i * kSegment < offset + size; ++i) GMM_TRY(make_segment_ready(device, i));
   return Status();
 }
 
@@ -222,52 +241,48 @@ Status BackupArena::make_all_ready(Device device) {
 }
 
 void BackupArena::cancel_planned() {
-  for (Touch &touch : touches_) {
-    if (touch.segment == UINT64_MAX) continue;
-    for (TouchTask &task : touch.tasks) threads_.wait(&task);
-    touch.segment = UINT64_MAX;
-  }
+  for (Touch &touch : touches_)
+    if (touch.segment != kNoSegment) end_touch(touch);
   LockGuard guard(mutex_);
-  for (uint64_t i = 0; i < segments_.size() && planned_ != 0; ++i) {
+  for (uint64_t i = 0; i < segments_.size() && planned_bytes_ != 0; ++i) {
     Segment &segment = segments_[i];
-    if (segment.state != State::kPlanned || !room_.is_free(i * kSegment, segment.size)) continue;
-    if (!room_.remove(i * kSegment, segment.size)) continue;  // stays planned, which costs nothing
-    MessageGuard keep;
-    os::reserve_at(base_of(i), segment.size).ignore();  // else the pages stay until the addresses go
-    planned_ -= segment.size;
+    if (segment.state != State::kPlanned || !ranges_.is_free(i * kSegment, segment.size)) continue;
+    if (!ranges_.remove(i * kSegment, segment.size)) continue;  // without host memory it stays planned, which is safe
+    MessageGuard message;
+    os::reserve_at(base_of(i), segment.size).ignore();  // on a failure the pages stay until the addresses go
+    planned_bytes_ -= segment.size;
     segment = Segment();
     if (i < first_absent_) first_absent_ = i;
   }
 }
 
-uint64_t BackupArena::bytes() {
-  LockGuard guard(mutex_);
-  return bytes_;
-}
+// --- Returning memory to the system -------------------------------------------------------------------------------
 
 uint64_t BackupArena::trim() {
-  uint64_t gone = 0;
+  uint64_t trimmed = 0;
   for (uint64_t i = 0;; ++i) {
     uint64_t size = 0;
     {
       LockGuard guard(mutex_);
-      while (i < segments_.size() &&
-             (segments_[i].state != State::kReady || abandoned_ || !room_.is_free(i * kSegment, segments_[i].size)))
+      while (i < segments_.size() && (segments_[i].state != State::kReady || is_abandoned_ ||
+                                      !ranges_.is_free(i * kSegment, segments_[i].size)))
         ++i;
-      if (i >= segments_.size()) return gone;
+      if (i >= segments_.size()) return trimmed;
       size = segments_[i].size;
-      if (!room_.remove(i * kSegment, size)) return gone;
+      if (!ranges_.remove(i * kSegment, size)) return trimmed;
       segments_[i].state = State::kLeaving;
     }
-    MessageGuard keep;
-    bool left = !locks() || core_.backend->unpin(base_of(i), size).ok();
-    if (!left) core_.log.write(LogLevel::kWarning, "Page-locked memory stays: %s", last_message());
-    const bool dropped = left && os::reserve_at(base_of(i), size).ok();
+    MessageGuard message;
+    bool is_leaving = !is_page_locked() || core_.backend->unpin(base_of(i), size).ok();
+    if (!is_leaving)
+      core_.log.write(LogLevel::kWarning, "%" PRIu64 " bytes of the arena stay page-locked: %s", size, last_message());
+    const bool is_unmapped = is_leaving && os::reserve_at(base_of(i), size).ok();
     LockGuard guard(mutex_);
-    if (!left) left = !room_.add(i * kSegment, size);  // without host memory to note it the room is lost
-    if (left) {
+    // A segment that stays locked is free again. Without host memory to note that, its addresses are lost.
+    if (!is_leaving) is_leaving = !ranges_.add(i * kSegment, size);
+    if (is_leaving) {
       bytes_ -= size;
-      if (dropped) gone += size;
+      if (is_unmapped) trimmed += size;
       segments_[i] = Segment();
       if (i < first_absent_) first_absent_ = i;
     } else {
@@ -279,21 +294,21 @@ uint64_t BackupArena::trim() {
 void BackupArena::clear() {
   cancel_planned();
   LockGuard guard(mutex_);
-  if (base_ != nullptr && !abandoned_) {
+  if (base_ != nullptr && !is_abandoned_) {
     for (uint64_t i = 0; i < segments_.size(); ++i) {
-      // What the driver will not let go keeps its pages and addresses, and is offered again.
-      if (segments_[i].state == State::kReady && locks())
+      // What the driver refuses to unlock keeps its pages and addresses, and is offered to the driver again.
+      if (segments_[i].state == State::kReady && is_page_locked())
         core_.deferred_release.unpin_pages(*core_.backend, base_of(i), segments_[i].size);
       else
         munmap(base_of(i), kSegment);
-      if (segments_[i].state == State::kReady && locks() && segments_[i].size < kSegment)
+      if (segments_[i].state == State::kReady && is_page_locked() && segments_[i].size < kSegment)
         munmap(base_of(i) + segments_[i].size, kSegment - segments_[i].size);
     }
   }
   base_ = nullptr;
   segments_.clear();
-  room_.clear();
-  bytes_ = planned_ = first_absent_ = 0;
+  ranges_.clear();
+  bytes_ = planned_bytes_ = first_absent_ = 0;
 }
 
 }  // namespace gmm

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page-locked arena: where contents lie that are copied at the full speed of the bus.
+// The page-locked arena: the tier that the device copies to and from at the full speed of the bus.
 //
-// Addresses for all of the machine's memory are reserved once. They are filled segment by segment: huge pages near the device,
-// touched by several threads, then locked. Locking touched pages costs a tenth of what cuMemHostAlloc() costs, and is paid once.
-// Room can be planned in segments that are not there yet; make_ready() brings them while others are touched ahead and earlier
-// ones are copied into. On the host backend nothing is locked.
+// The arena reserves addresses for the machine's memory once (8 TiB at most), and backs them segment by segment: huge
+// pages near the device, touched by several copy threads, then page-locked by the backend. To page-lock touched pages
+// costs a tenth of what cuMemHostAlloc() costs. A segment stays until trim(), so only the first pause pays.
+//
+// A save allocates from planned segments before they have memory. make_ready() backs them, while copy threads touch the
+// next kAhead segments and the device copies to earlier ones. The host backend copies with the CPU: there nothing is
+// page-locked.
 #ifndef GMM_ENGINE_BACKUP_ARENA_H
 #define GMM_ENGINE_BACKUP_ARENA_H
 
@@ -12,86 +15,94 @@
 #include "base/vector.h"
 #include "engine/backup/copy_threads.h"
 #include "engine/backup/range_allocator.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 
-// take(), give(), trim() and the questions: any thread. The rest: one thread at a time, which saves or prepares.
+// Any thread may call allocate(), free(), trim(), is_ready() and bytes(). The other functions belong to the one thread
+// that holds the store's work lock.
 class BackupArena {
  public:
-  // Small enough that little is locked for little, large enough that the driver is called seldom. A copy
-  // must not cross from one registration into another, so this is also the largest copy.
+  // 32 MiB: a small backup locks little memory, and a large one calls the driver seldom. A copy must not cross two
+  // registrations, so this is also the largest copy.
   static constexpr uint64_t kSegment = uint64_t{32} << 20;
 
-  BackupArena(Core &core, BackupThreads &threads)
-      : core_(core), threads_(threads), segments_(core.allocator), room_(core.allocator) {}
+  BackupArena(Core &core, CopyThreads &threads)
+      : core_(core), threads_(threads), segments_(core.allocator), ranges_(core.allocator) {}
   ~BackupArena() { clear(); }
   BackupArena(const BackupArena &) = delete;
   BackupArena &operator=(const BackupArena &) = delete;
 
-  // Room, also in segments that must be made ready, as long as all segments have no more than `limit` bytes.
-  [[nodiscard]] bool take(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *where);
-  void give(uint64_t where, uint64_t size);
-  // More planned segments until this much is free. False: the limit, or no addresses.
+  // Allocates a range, in planned segments too. Plans more segments while all of them have at most `limit` bytes.
+  [[nodiscard]] bool allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset);
+  void free(uint64_t offset, uint64_t size);
+  // Plans segments until `bytes` are free. False: the limit is reached, or the system gives no addresses.
   [[nodiscard]] bool plan_free(uint64_t bytes, uint64_t limit);
 
-  // Brings the memory of planned room. OUT_OF_HOST_MEMORY, DRIVER or SYSTEM when it cannot be had.
-  Status make_ready(Device device, uint64_t where, uint64_t size);
+  // Backs the planned segments of the range. OUT_OF_HOST_MEMORY, DRIVER or SYSTEM when the memory cannot be had.
+  Status make_ready(Device device, uint64_t offset, uint64_t size);
   Status make_all_ready(Device device);
-  bool is_ready(uint64_t where, uint64_t size);
-  // Planned segments that hold nothing are planned no more.
+  bool is_ready(uint64_t offset, uint64_t size);
+  // Planned segments without an allocated range become absent.
   void cancel_planned();
 
-  char *address(uint64_t where) const { return base_ + where; }
-  static uint64_t left_in_segment(uint64_t where) { return kSegment - where % kSegment; }
+  char *address(uint64_t offset) const { return base_ + offset; }
+  static uint64_t left_in_segment(uint64_t offset) { return kSegment - offset % kSegment; }
 
-  uint64_t bytes();  // locked
-  // Segments that hold nothing go back to the system; bytes of them.
+  // Bytes of ready segments.
+  uint64_t bytes();
+  // Returns ready segments without an allocated range to the system, and the number of their bytes.
   uint64_t trim();
-  // All of them go, and the addresses.
+  // Returns all segments and the addresses to the system.
   void clear();
-  // Copies may still touch it: clear() leaves it where it is.
-  void abandon() { abandoned_ = true; }
+  // The device may still copy to or from the arena: trim() and clear() leave its memory and addresses alone for good.
+  void abandon() { is_abandoned_ = true; }
 
  private:
-  enum class State : uint8_t { kAbsent, kPlanned, kTouched, kReady, kLeaving };
+  // absent -> planned -> ready -> leaving -> absent. kLeaving: trim() is unlocking the segment.
+  enum class State : uint8_t { kAbsent, kPlanned, kReady, kLeaving };
   struct Segment {
     State state = State::kAbsent;
     uint64_t size = 0;
   };
-  struct TouchTask : BackupTask {
+  struct TouchTask : CopyTask {
     char *base = nullptr;
     uint64_t size = 0;
     int error = 0;
   };
+  // Segments that copy threads touch at the same time, and the tasks of each.
   static constexpr uint64_t kAhead = 8, kTouchTasks = 4;
+  static constexpr uint64_t kNoSegment = UINT64_MAX;
   struct Touch {
-    uint64_t segment = UINT64_MAX;
+    uint64_t segment = kNoSegment;
     TouchTask tasks[kTouchTasks];
   };
 
-  bool reserve_addresses();
-  bool plan_segment(uint64_t limit);
+  bool reserve_addresses_locked();
+  bool plan_segment_locked(uint64_t limit);
+  uint64_t next_untouched(uint64_t from, uint64_t *size);
   void touch_ahead(Device device, uint64_t from);
+  Touch *find_touch(uint64_t segment);
+  int end_touch(Touch &touch);
+  void make_place_for_touch(uint64_t segment);
   Status finish_touch(uint64_t segment);
   Status make_segment_ready(Device device, uint64_t segment);
-  static void touch(BackupTask *task);
+  static void run_touch(CopyTask *task);
   char *base_of(uint64_t segment) const { return base_ + segment * kSegment; }
-  bool locks() const { return core_.backend->id() != GMM_BACKEND_HOST; }
+  bool is_page_locked() const { return core_.backend->id() != GMM_BACKEND_HOST; }
 
   Core &core_;
-  BackupThreads &threads_;
+  CopyThreads &threads_;
   char *base_ = nullptr;
-  uint64_t reserved_ = 0;
-  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> is_abandoned_{false};
   Touch touches_[kAhead];
 
-  Mutex mutex_;  // what follows; nothing is waited for under it
+  Mutex mutex_;  // guards what follows; nothing is waited for under it
   Vector<Segment> segments_;
-  BackupRoom room_;     // of ready and planned segments
-  uint64_t bytes_ = 0;  // of ready segments
-  uint64_t planned_ = 0;
-  uint64_t first_absent_ = 0;  // none of the segments before it is absent
+  RangeAllocator ranges_;       // of planned and ready segments
+  uint64_t bytes_ = 0;          // of ready segments
+  uint64_t planned_bytes_ = 0;  // of planned segments
+  uint64_t first_absent_ = 0;   // no segment before this one is absent
 };
 
 }  // namespace gmm

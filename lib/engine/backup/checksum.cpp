@@ -3,18 +3,18 @@
 
 #if defined(GMM_WITH_XXHASH)
 #define XXH_INLINE_ALL
-#define XXH_NO_STREAM  // the streaming half asks for memory, which is not needed
+#define XXH_NO_STREAM  // the streaming functions would call malloc(); nothing here uses them
 #include <xxhash.h>
 #endif
 
 namespace gmm {
 
 #if defined(GMM_WITH_XXHASH)
-bool has_backup_checksum() { return true; }
-uint64_t backup_checksum(const void *data, uint64_t size) { return XXH3_64bits(data, size); }
+bool has_chunk_checksum() { return true; }
+uint64_t chunk_checksum(const void *bytes, uint64_t size) { return XXH3_64bits(bytes, size); }
 #else
-bool has_backup_checksum() { return false; }
-uint64_t backup_checksum(const void *, uint64_t) { return 0; }
+bool has_chunk_checksum() { return false; }
+uint64_t chunk_checksum(const void *, uint64_t) { return 0; }
 #endif
 
 }  // namespace gmm

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checksum of kept contents: XXH3, 64 bits, by the header of the xxhash library.
+// The checksum of a backup chunk: XXH3, 64 bits, of the chunk's bytes. It comes from the header of the xxhash library.
+//
+// A save with GMM_TAG_CHECKSUM computes it on a copy thread while later batches are copied (transfer.cpp). A restore
+// compares it on a copy thread before the device gets the bytes, and BackupStore::read() compares it before it copies.
+// Chunk::checksum (tiers.h) keeps it.
 #ifndef GMM_ENGINE_BACKUP_CHECKSUM_H
 #define GMM_ENGINE_BACKUP_CHECKSUM_H
 
@@ -7,9 +11,9 @@
 
 namespace gmm {
 
-// Whether the library was built with that header.
-bool has_backup_checksum();
-uint64_t backup_checksum(const void *data, uint64_t size);
+// False when the library was built without xxhash.h. chunk_checksum() is 0 then.
+bool has_chunk_checksum();
+uint64_t chunk_checksum(const void *bytes, uint64_t size);
 
 }  // namespace gmm
 #endif

@@ -11,34 +11,31 @@ namespace gmm {
 namespace {
 
 constexpr size_t kStackSize = size_t{256} << 10;
-constexpr uint32_t kMostByDefault = 16;  // more copy no faster: the memory's bandwidth is the bound
+constexpr uint32_t kDefaultMaxThreads = 16;  // 16 threads reach the bandwidth of the host memory; more copy no faster
 
-uint32_t cores() {
+uint32_t default_count() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   const int count = CPU_COUNT(&set);
-  return count < 1 ? 1 : static_cast<uint32_t>(count);
+  if (count < 1) return 1;
+  return static_cast<uint32_t>(count) > kDefaultMaxThreads ? kDefaultMaxThreads : static_cast<uint32_t>(count);
 }
 
 }  // namespace
 
-void BackupThreads::set_count(uint32_t count) {
+void CopyThreads::set_count(uint32_t count) {
   stop();
-  if (count == 0) {
-    count = cores();
-    if (count > kMostByDefault) count = kMostByDefault;
-  }
+  if (count == 0) count = default_count();
   LockGuard guard(mutex_);
-  wanted_ = count > kMost ? kMost : count;
+  wanted_ = count > kMaxThreads ? kMaxThreads : count;
 }
 
-// One more thread, with the lock held.
-bool BackupThreads::start() {
+bool CopyThreads::start_thread_locked() {
   pthread_attr_t attributes;
   int error = pthread_attr_init(&attributes);
   if (error == 0) {
-    pthread_attr_setstacksize(&attributes, kStackSize);  // only refused when below the system's minimum
+    pthread_attr_setstacksize(&attributes, kStackSize);  // fails only below the system's minimum
     error = start_thread(&threads_[running_], &attributes, ThreadSignals::kNone, thread_main, this);
     pthread_attr_destroy(&attributes);
   }
@@ -46,88 +43,85 @@ bool BackupThreads::start() {
     ++running_;
     return true;
   }
-  if (!complained_) {
-    complained_ = true;
+  if (!has_warned_) {
+    has_warned_ = true;
     char text[96];
-    log_.write(LogLevel::kWarning, "A thread for backups could not be started: %s; they go on with %u.",
+    log_.write(LogLevel::kWarning, "A thread for backups could not be started: %s; backups continue with %u threads.",
                system_error_text(error, text, sizeof text), running_);
   }
   return false;
 }
 
-void BackupThreads::submit(BackupTask *task) {
+void CopyThreads::submit(CopyTask *task) {
   task->next = nullptr;
   {
     LockGuard guard(mutex_);
-    if (wanted_ == 0) {
-      const uint32_t count = cores();
-      wanted_ = count > kMostByDefault ? kMostByDefault : count;
-    }
-    if (idle_ <= pending_ && running_ < wanted_) start();
+    if (wanted_ == 0) wanted_ = default_count();
+    if (idle_ <= pending_ && running_ < wanted_) start_thread_locked();
     if (running_ != 0) {
-      task->done = false;
+      task->is_done = false;
       if (last_ == nullptr)
         first_ = task;
       else
         last_->next = task;
       last_ = task;
       ++pending_;
-      queued_.notify_one();
+      submitted_.notify_one();
       return;
     }
   }
   task->run(task);
-  task->done = true;
+  task->is_done = true;
 }
 
-void BackupThreads::wait(BackupTask *task) {
+void CopyThreads::wait(CopyTask *task) {
   LockGuard guard(mutex_);
-  while (!task->done) finished_.wait(mutex_);
+  while (!task->is_done) finished_.wait(mutex_);
 }
 
-bool BackupThreads::is_done(BackupTask *task) {
+bool CopyThreads::is_done(CopyTask *task) {
   LockGuard guard(mutex_);
-  return task->done;
+  return task->is_done;
 }
 
-void *BackupThreads::thread_main(void *self) {
+void *CopyThreads::thread_main(void *self) {
   name_thread("gmm backup");
-  static_cast<BackupThreads *>(self)->work();
+  static_cast<CopyThreads *>(self)->work();
   return nullptr;
 }
 
-void BackupThreads::work() {
+void CopyThreads::work() {
   mutex_.lock();
   for (;;) {
-    while (first_ == nullptr && !stopping_) {
+    while (first_ == nullptr && !is_stopping_) {
       ++idle_;
-      queued_.wait(mutex_);
+      submitted_.wait(mutex_);
       --idle_;
     }
     if (first_ == nullptr) break;
-    BackupTask *task = first_;
+    CopyTask *task = first_;
     first_ = task->next;
     if (first_ == nullptr) last_ = nullptr;
     --pending_;
     mutex_.unlock();
     task->run(task);
     mutex_.lock();
-    task->done = true;
+    task->is_done = true;
     finished_.notify_all();
   }
   mutex_.unlock();
 }
 
-void BackupThreads::stop() {
+void CopyThreads::stop() {
   {
     LockGuard guard(mutex_);
-    stopping_ = true;
-    queued_.notify_all();
+    is_stopping_ = true;
+    submitted_.notify_all();
   }
   for (uint32_t i = 0; i < running_; ++i) pthread_join(threads_[i], nullptr);
   LockGuard guard(mutex_);
   running_ = 0;
-  stopping_ = false;
+  is_stopping_ = false;
 }
 
 }  // namespace gmm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that copy, touch and check host memory, and read and write files, for backups.
+// The threads of a backup. They copy and touch host memory, compute checksums, and read and write the backup file.
 #ifndef GMM_ENGINE_BACKUP_COPY_THREADS_H
 #define GMM_ENGINE_BACKUP_COPY_THREADS_H
 
@@ -12,48 +12,49 @@
 
 namespace gmm {
 
-// A piece of work. It belongs to who submits it, and stays until it is done.
-struct BackupTask {
-  void (*run)(BackupTask *self) = nullptr;  // may neither fail() nor take locks that its owner holds
-  BackupTask *next = nullptr;
-  bool done = true;
+// A piece of work. The submitter owns it and keeps it until it is done.
+struct CopyTask {
+  void (*run)(CopyTask *self) = nullptr;  // must not call fail(), and must not take a lock that the submitter holds
+  CopyTask *next = nullptr;
+  bool is_done = true;
 };
 
-// They start when first needed, and end with stop(). Where none can be started, the caller does the work.
-// A child of fork() has no such threads and must not come here; the gate keeps it out.
-class BackupThreads {
+// Threads start when work needs them, and end in stop(). When no thread can be started, the submitter does the work.
+// A child of fork() has none of these threads; the context's gate keeps it out of here.
+class CopyThreads {
  public:
-  static constexpr uint32_t kMost = 64;
+  static constexpr uint32_t kMaxThreads = 64;
 
-  // `count` as for set_count().
-  BackupThreads(const Log &log, uint32_t count) : log_(log), wanted_(count) {}
-  ~BackupThreads() { stop(); }
-  BackupThreads(const BackupThreads &) = delete;
-  BackupThreads &operator=(const BackupThreads &) = delete;
+  // `count`: as for set_count().
+  CopyThreads(const Log &log, uint32_t count) : log_(log), wanted_(count) {}
+  ~CopyThreads() { stop(); }
+  CopyThreads(const CopyThreads &) = delete;
+  CopyThreads &operator=(const CopyThreads &) = delete;
 
-  // 0: one for each core that the process may use, 16 at most. No work is under way.
+  // At most `count` threads. 0: one for each core that the process may use, at most 16. The caller has waited for all
+  // its tasks.
   void set_count(uint32_t count);
-  // In the order of the calls; they end in any order.
-  void submit(BackupTask *task);
-  void wait(BackupTask *task);
-  bool is_done(BackupTask *task);
-  // Waits for the work.
+  // Tasks start in the order of the calls, and end in any order.
+  void submit(CopyTask *task);
+  void wait(CopyTask *task);
+  bool is_done(CopyTask *task);
+  // Finishes what was submitted, then ends the threads.
   void stop();
 
  private:
   static void *thread_main(void *self);
   void work();
-  bool start();
+  bool start_thread_locked();
 
   const Log log_;
-  Mutex mutex_;
-  Condition queued_, finished_;
-  BackupTask *first_ = nullptr, *last_ = nullptr;
-  pthread_t threads_[kMost] = {};
-  uint32_t wanted_;  // 0: not asked yet
+  Mutex mutex_;  // guards what follows; last in the lock order
+  Condition submitted_, finished_;
+  CopyTask *first_ = nullptr, *last_ = nullptr;
+  pthread_t threads_[kMaxThreads] = {};
+  uint32_t wanted_;  // 0: the default, which the first task asks for
   uint32_t running_ = 0, idle_ = 0;
-  uint64_t pending_ = 0;  // submitted and not begun
-  bool stopping_ = false, complained_ = false;
+  uint64_t pending_ = 0;  // tasks that no thread has begun
+  bool is_stopping_ = false, has_warned_ = false;
 };
 
 }  // namespace gmm

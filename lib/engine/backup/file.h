@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for contents: without a name, past the system's cache where it can be, with room reserved before it is used.
+// The file tier: one backup file for each folder, without a name, past the system's page cache where the file system
+// allows that.
+//
+// reserve() takes blocks of the disk before a save changes anything, so a full disk is an error and not a lost backup.
+// Freed ranges stay reserved for the next save: on ext4, to free gigabytes of a file and to write new ones costs about
+// as much as the writing itself. close_unused() closes the current file once it keeps nothing. A file of an earlier
+// folder closes with its last range.
+//
+// Some file systems cannot make a file without a name. There the name exists between open() and unlink() only, and the
+// first save to a folder deletes the names of processes that ended in between.
 #ifndef GMM_ENGINE_BACKUP_FILE_H
 #define GMM_ENGINE_BACKUP_FILE_H
 
 #include "base/lock.h"
 #include "engine/backup/range_allocator.h"
 #include "engine/backup/settings.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 
-// Room, buffers and sizes are multiples of this, as direct reads and writes want it.
-inline constexpr uint64_t kBackupBlock = 4096;
-
-// One file a folder. Room in it that is free again stays reserved: to free gigabytes of a file and to write to new ones costs about as much
-// as the writing itself (ext4). The current file goes by close_unused(), or with its folder; one in an earlier folder when nothing is kept in it.
-// Any thread, but one that reserves, takes, syncs and closes.
+// Any thread may call free(), read(), write(), error_status() and bytes(). The other functions belong to the one thread
+// that holds the store's work lock.
+//
+// A location names a file and an offset in it. Offsets and sizes are multiples of the block of direct I/O, 4096 bytes.
 class BackupFile {
  public:
   explicit BackupFile(Core &core) : core_(core) {}
@@ -23,52 +30,53 @@ class BackupFile {
   BackupFile(const BackupFile &) = delete;
   BackupFile &operator=(const BackupFile &) = delete;
 
-  // From here on room comes from a file in this folder, and this much is free and reserved on the disk. IO when not.
+  // Makes the file of this folder the current one, with at least `bytes` that are free and reserved on the disk.
+  // IO when that fails.
   Status reserve(const char *directory, uint64_t bytes);
-  // Of the current file; reserves more where it must.
-  Status take(uint64_t size, uint64_t hint, uint64_t *where);
-  void give(uint64_t where, uint64_t size);
-  // Closes the current file where nothing was taken of it.
+  // Allocates from the current file. Reserves more of the disk when no free range is large enough.
+  Status allocate(uint64_t size, uint64_t hint, uint64_t *location);
+  void free(uint64_t location, uint64_t size);
+  // Closes the current file when no range of it is allocated.
   void close_unused();
-  // What was written to the current file is on the disk.
+  // Returns once the current file's data is on the disk.
   Status sync();
 
-  // All of it, over short transfers and signals. 0, an errno, or kEnded when the file is shorter than it was.
-  static constexpr int kEnded = -1;
-  int write(uint64_t where, const char *data, uint64_t size) {
-    return transfer(where, const_cast<char *>(data), size, true);
+  // Each transfers all bytes, through short transfers and signals. They return 0, an errno, or kTruncated: the file is
+  // shorter than the range. Copy threads call them, so they do not set the thread's message.
+  static constexpr int kTruncated = -1;
+  int write(uint64_t location, const char *data, uint64_t size) {
+    return transfer(location, const_cast<char *>(data), size, true);
   }
-  int read(uint64_t where, char *data, uint64_t size) { return transfer(where, data, size, false); }
-  // The Status of such an answer.
-  Status failed(int error, bool writing);
+  int read(uint64_t location, char *data, uint64_t size) { return transfer(location, data, size, false); }
+  // The Status for an error of write() or read().
+  Status error_status(int error, bool is_writing);
 
+  // Bytes of allocated ranges.
   uint64_t bytes();
   void clear();
 
  private:
-  static constexpr uint32_t kMostFiles = 64, kFileShift = 48;
+  static constexpr uint32_t kMaxFiles = 64, kFileShift = 48;
+  static constexpr uint64_t kOffsetMask = (uint64_t{1} << kFileShift) - 1;
   struct File {
     std::atomic<int> descriptor{-1};
-    BackupRoom *room = nullptr;
-    uint64_t end = 0;  // reserved so far
+    RangeAllocator *ranges = nullptr;  // NULL: this place is unused
+    uint64_t end = 0;                  // bytes of the file, all reserved
   };
 
-  Status open_current(const char *directory);
-  Status extend(File &file, uint64_t bytes);
-  void close_file(File &file);
-  int transfer(uint64_t where, char *data, uint64_t size, bool writing);
-  File &file_of(uint64_t where) { return files_[where >> kFileShift]; }
+  Status open_current_locked(const char *directory);
+  Status extend_locked(File &file, uint64_t bytes);
+  void close_locked(File &file);
+  int transfer(uint64_t location, char *data, uint64_t size, bool is_writing);
+  File &file_of(uint64_t location) { return files_[location >> kFileShift]; }
 
   Core &core_;
-  Mutex mutex_;
-  File files_[kMostFiles];
+  Mutex mutex_;  // guards what follows; last in the lock order
+  File files_[kMaxFiles];
   int32_t current_ = -1;
-  char directory_[BackupSettings::kMostPath] = {};
-  bool reaped_ = false;  // this folder
+  char directory_[BackupSettings::kMaxDirectory] = {};  // of the current file
+  bool has_deleted_orphans_ = false;                    // in this folder
 };
-
-// Deletes what processes left in the folder that are no more. They leave something only when they die between two system calls.
-void reap_backup_files(const char *directory);
 
 }  // namespace gmm
 #endif

@@ -9,59 +9,58 @@ namespace gmm {
 namespace {
 
 constexpr uint64_t kStep = uint64_t{64} << 20;
-constexpr uint64_t kMostAddresses = uint64_t{8} << 40;
+constexpr uint64_t kMaxAddresses = uint64_t{8} << 40;
 
 }  // namespace
 
-// With the lock held.
-bool BackupPageable::open_more(uint64_t size) {
-  MessageGuard keep;
+bool BackupPageable::open_more_locked(uint64_t size) {
+  MessageGuard message;
   if (base_ == nullptr) {
     os::MemoryInfo info;
     if (!os::memory_info(&info).ok()) return false;
     uint64_t wanted = (info.total + kStep - 1) / kStep * kStep;
-    if (wanted > kMostAddresses) wanted = kMostAddresses;
+    if (wanted > kMaxAddresses) wanted = kMaxAddresses;
     void *base = nullptr;
     if (!os::reserve(wanted, os::kHugePage, &base).ok()) return false;
     base_ = static_cast<char *>(base);
-    reserved_ = wanted;
-    madvise(base, wanted, MADV_DONTFORK);  // a hint: a child has no use for it
+    reserved_bytes_ = wanted;
+    madvise(base, wanted, MADV_DONTFORK);  // a hint: a child of fork() never reads it
   }
   const uint64_t step = size > kStep ? (size + os::kHugePage - 1) & ~(os::kHugePage - 1) : kStep;
-  if (step > reserved_ - opened_) return false;
-  char *base = base_ + opened_;
+  if (step > reserved_bytes_ - opened_bytes_) return false;
+  char *base = base_ + opened_bytes_;
   if (!os::set_access(base, step, os::Access::kReadWrite).ok()) return false;
   madvise(base, step, MADV_HUGEPAGE);  // a hint
-  if (!room_.add(opened_, step)) return false;
-  opened_ += step;
+  if (!ranges_.add(opened_bytes_, step)) return false;
+  opened_bytes_ += step;
   return true;
 }
 
-bool BackupPageable::take(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *where) {
+bool BackupPageable::allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset) {
   LockGuard guard(mutex_);
-  if (room_.taken_bytes() > limit || size > limit - room_.taken_bytes()) return false;
-  while (!room_.take(size, hint, where))
-    if (!open_more(size)) return false;
+  if (ranges_.allocated_bytes() > limit || size > limit - ranges_.allocated_bytes()) return false;
+  while (!ranges_.allocate(size, hint, offset))
+    if (!open_more_locked(size)) return false;
   return true;
 }
 
-void BackupPageable::give(uint64_t where, uint64_t size) {
+void BackupPageable::free(uint64_t offset, uint64_t size) {
   LockGuard guard(mutex_);
-  madvise(base_ + where, size, MADV_DONTNEED);  // else the pages stay until they are used again
-  room_.give(where, size);
+  madvise(base_ + offset, size, MADV_DONTNEED);  // on a failure the pages stay until they are written again
+  ranges_.free(offset, size);
 }
 
 uint64_t BackupPageable::bytes() {
   LockGuard guard(mutex_);
-  return room_.taken_bytes();
+  return ranges_.allocated_bytes();
 }
 
 void BackupPageable::clear() {
   LockGuard guard(mutex_);
-  if (base_ != nullptr && !abandoned_.load(std::memory_order_relaxed)) munmap(base_, reserved_);
+  if (base_ != nullptr && !is_abandoned_.load(std::memory_order_relaxed)) munmap(base_, reserved_bytes_);
   base_ = nullptr;
-  reserved_ = opened_ = 0;
-  room_.clear();
+  reserved_bytes_ = opened_bytes_ = 0;
+  ranges_.clear();
 }
 
 }  // namespace gmm

@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordinary host memory for contents that the arena has no room for.
+// The pageable tier: ordinary host memory, for contents that the arena cannot take.
+//
+// The tier reserves addresses once (8 TiB at most). The system gives pages at the first write and takes them back when
+// their range is freed. A CUDA device reaches this memory through a staging buffer (tiers.h).
 #ifndef GMM_ENGINE_BACKUP_PAGEABLE_H
 #define GMM_ENGINE_BACKUP_PAGEABLE_H
 
 #include "base/lock.h"
 #include "engine/backup/range_allocator.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 
-// Addresses are reserved once; pages come with the first write and go when room is given back. Any thread.
+// Thread-safe.
 class BackupPageable {
  public:
-  explicit BackupPageable(Core &core) : room_(core.allocator) {}
+  explicit BackupPageable(Core &core) : ranges_(core.allocator) {}
   ~BackupPageable() { clear(); }
   BackupPageable(const BackupPageable &) = delete;
   BackupPageable &operator=(const BackupPageable &) = delete;
 
-  // False past `limit` bytes in all, and where the system gives no addresses.
-  [[nodiscard]] bool take(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *where);
-  void give(uint64_t where, uint64_t size);
-  char *address(uint64_t where) const { return base_ + where; }
+  // False when all ranges would exceed `limit` bytes, and when the system gives no addresses.
+  [[nodiscard]] bool allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset);
+  void free(uint64_t offset, uint64_t size);
+  char *address(uint64_t offset) const { return base_ + offset; }
+  // Bytes of allocated ranges.
   uint64_t bytes();
+  // Returns all pages and addresses to the system.
   void clear();
-  // Copies may still touch it: clear() leaves it where it is.
-  void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+  // The device may still copy to or from this memory: clear() leaves it alone for good.
+  void abandon() { is_abandoned_.store(true, std::memory_order_relaxed); }
 
  private:
-  bool open_more(uint64_t size);
+  bool open_more_locked(uint64_t size);
 
   char *base_ = nullptr;
-  std::atomic<bool> abandoned_{false};
-  Mutex mutex_;
-  BackupRoom room_;
-  uint64_t reserved_ = 0, opened_ = 0;
+  std::atomic<bool> is_abandoned_{false};
+  Mutex mutex_;  // guards what follows; last in the lock order
+  RangeAllocator ranges_;
+  uint64_t reserved_bytes_ = 0, opened_bytes_ = 0;  // of addresses; of those that may be written
 };
 
 }  // namespace gmm

@@ -3,11 +3,11 @@
 
 namespace gmm {
 
-uint64_t BackupRoom::after(uint64_t offset) const {
-  uint64_t low = 0, high = runs_.size();
+uint64_t RangeAllocator::first_behind(uint64_t offset) const {
+  uint64_t low = 0, high = free_ranges_.size();
   while (low < high) {
     const uint64_t middle = (low + high) / 2;
-    if (runs_[middle].offset > offset)
+    if (free_ranges_[middle].offset > offset)
       high = middle;
     else
       low = middle + 1;
@@ -15,86 +15,86 @@ uint64_t BackupRoom::after(uint64_t offset) const {
   return low;
 }
 
-// Takes a stretch out of a run. There is place for the second run that may come of it.
-bool BackupRoom::cut(uint64_t index, uint64_t offset, uint64_t size) {
-  Run &run = runs_[index];
-  const Run rest{offset + size, run.end() - (offset + size)};
-  run.size = offset - run.offset;
-  free_ -= size;
-  if (run.size == 0) {
+// Takes bytes out of one free range. The caller has reserved a place for the second range that may remain.
+bool RangeAllocator::cut(uint64_t index, uint64_t offset, uint64_t size) {
+  Range &range = free_ranges_[index];
+  const Range rest{offset + size, range.end() - (offset + size)};
+  range.size = offset - range.offset;
+  free_bytes_ -= size;
+  if (range.size == 0) {
     if (rest.size != 0)
-      run = rest;
+      range = rest;
     else
-      runs_.erase(index);
+      free_ranges_.erase(index);
     return true;
   }
-  return rest.size == 0 || runs_.insert(index + 1, rest);
+  return rest.size == 0 || free_ranges_.insert(index + 1, rest);
 }
 
-// There is place for the run that may come of it.
-void BackupRoom::join(uint64_t offset, uint64_t size) {
-  free_ += size;
-  const uint64_t next = after(offset);
-  const bool before = next != 0 && runs_[next - 1].end() == offset;
-  const bool behind = next != runs_.size() && runs_[next].offset == offset + size;
-  if (before && behind) {
-    runs_[next - 1].size += size + runs_[next].size;
-    runs_.erase(next);
-  } else if (before) {
-    runs_[next - 1].size += size;
-  } else if (behind) {
-    runs_[next].offset = offset;
-    runs_[next].size += size;
+// Adds bytes to the free ranges. The list has a place for the range that they may make.
+void RangeAllocator::join(uint64_t offset, uint64_t size) {
+  free_bytes_ += size;
+  const uint64_t next = first_behind(offset);
+  const bool touches_previous = next != 0 && free_ranges_[next - 1].end() == offset;
+  const bool touches_next = next != free_ranges_.size() && free_ranges_[next].offset == offset + size;
+  if (touches_previous && touches_next) {
+    free_ranges_[next - 1].size += size + free_ranges_[next].size;
+    free_ranges_.erase(next);
+  } else if (touches_previous) {
+    free_ranges_[next - 1].size += size;
+  } else if (touches_next) {
+    free_ranges_[next].offset = offset;
+    free_ranges_[next].size += size;
   } else {
-    (void)runs_.insert(next, Run{offset, size});  // place was reserved
+    (void)free_ranges_.insert(next, Range{offset, size});  // its place was reserved
   }
 }
 
-bool BackupRoom::add(uint64_t offset, uint64_t size) {
-  if (!runs_.reserve(runs_.size() + stretches_ + 1)) return false;
+bool RangeAllocator::add(uint64_t offset, uint64_t size) {
+  if (!free_ranges_.reserve(free_ranges_.size() + allocated_ranges_ + 1)) return false;
   join(offset, size);
   return true;
 }
 
-bool BackupRoom::take(uint64_t size, uint64_t hint, uint64_t *offset) {
-  if (!runs_.reserve(runs_.size() + stretches_ + 2)) return false;
-  uint64_t index = runs_.size();
-  if (const uint64_t next = after(hint); next != 0 && runs_[next - 1].end() >= hint + size) {
+bool RangeAllocator::remove(uint64_t offset, uint64_t size) {
+  if (!free_ranges_.reserve(free_ranges_.size() + allocated_ranges_ + 1)) return false;
+  return cut(first_behind(offset) - 1, offset, size);
+}
+
+bool RangeAllocator::allocate(uint64_t size, uint64_t hint, uint64_t *offset) {
+  if (!free_ranges_.reserve(free_ranges_.size() + allocated_ranges_ + 2)) return false;
+  uint64_t index = free_ranges_.size();
+  if (const uint64_t next = first_behind(hint); next != 0 && free_ranges_[next - 1].end() >= hint + size) {
     index = next - 1;
     *offset = hint;
   } else {
-    for (uint64_t i = 0; i < runs_.size(); ++i) {
-      if (runs_[i].size < size) continue;
+    for (uint64_t i = 0; i < free_ranges_.size(); ++i) {
+      if (free_ranges_[i].size < size) continue;
       index = i;
-      *offset = runs_[i].offset;
+      *offset = free_ranges_[i].offset;
       break;
     }
   }
-  if (index == runs_.size() || !cut(index, *offset, size)) return false;
-  ++stretches_;
-  taken_ += size;
+  if (index == free_ranges_.size() || !cut(index, *offset, size)) return false;
+  ++allocated_ranges_;
+  allocated_bytes_ += size;
   return true;
 }
 
-void BackupRoom::give(uint64_t offset, uint64_t size) {
-  --stretches_;
-  taken_ -= size;
+void RangeAllocator::free(uint64_t offset, uint64_t size) {
+  --allocated_ranges_;
+  allocated_bytes_ -= size;
   join(offset, size);
 }
 
-bool BackupRoom::is_free(uint64_t offset, uint64_t size) const {
-  const uint64_t next = after(offset);
-  return next != 0 && runs_[next - 1].end() >= offset + size;
+bool RangeAllocator::is_free(uint64_t offset, uint64_t size) const {
+  const uint64_t next = first_behind(offset);
+  return next != 0 && free_ranges_[next - 1].end() >= offset + size;
 }
 
-bool BackupRoom::remove(uint64_t offset, uint64_t size) {
-  if (!runs_.reserve(runs_.size() + stretches_ + 1)) return false;
-  return cut(after(offset) - 1, offset, size);
-}
-
-void BackupRoom::clear() {
-  runs_.clear();
-  stretches_ = free_ = taken_ = 0;
+void RangeAllocator::clear() {
+  free_ranges_.clear();
+  allocated_ranges_ = free_bytes_ = allocated_bytes_ = 0;
 }
 
 }  // namespace gmm

@@ -1,5 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0
-// Which stretches of a tier are free. Only numbers: the tier knows what lies behind them.
+// SPDX-License-Identifier: Apache-2.0 Which ranges of a tier are free. The allocator knows offsets only: the tier knows
+// which memory or file lies behind them.
+//
+// Invariants: free ranges ascend by offset and never touch each other. The list always has a place for every allocated
+// range, so free() needs no memory and cannot fail.
 #ifndef GMM_ENGINE_BACKUP_RANGE_ALLOCATOR_H
 #define GMM_ENGINE_BACKUP_RANGE_ALLOCATOR_H
 
@@ -7,37 +10,38 @@
 
 namespace gmm {
 
-// Not thread-safe. There is always place to note what comes back, so that giving back cannot fail.
-class BackupRoom {
+// Not thread-safe: the tier's lock guards it.
+class RangeAllocator {
  public:
-  explicit BackupRoom(const HostAllocator &allocator) : runs_(allocator) {}
+  explicit RangeAllocator(const HostAllocator &allocator) : free_ranges_(allocator) {}
 
-  // New room, which is free. False without host memory.
+  // Adds a free range. False without host memory.
   [[nodiscard]] bool add(uint64_t offset, uint64_t size);
-  // Takes `size` bytes at `hint` where they are free there, so that what belongs together lies together; else the first
-  // run that is large enough. False when there is none.
-  [[nodiscard]] bool take(uint64_t size, uint64_t hint, uint64_t *offset);
-  // A stretch that one take() gave.
-  void give(uint64_t offset, uint64_t size);
-  bool is_free(uint64_t offset, uint64_t size) const;
-  // Room that is free goes. False without host memory.
+  // Takes a free range out, for good. False without host memory.
   [[nodiscard]] bool remove(uint64_t offset, uint64_t size);
-  uint64_t free_bytes() const { return free_; }
-  uint64_t taken_bytes() const { return taken_; }
+  // Allocates at `hint` when `size` bytes are free there, so that neighbours in memory are neighbours in the tier; else
+  // at the start of the first free range that is large enough. False when there is none, and without host memory.
+  [[nodiscard]] bool allocate(uint64_t size, uint64_t hint, uint64_t *offset);
+  // The range is one that allocate() returned.
+  void free(uint64_t offset, uint64_t size);
+
+  bool is_free(uint64_t offset, uint64_t size) const;
+  uint64_t free_bytes() const { return free_bytes_; }
+  uint64_t allocated_bytes() const { return allocated_bytes_; }
   void clear();
 
  private:
-  struct Run {
+  struct Range {
     uint64_t offset, size;
     uint64_t end() const { return offset + size; }
   };
-  uint64_t after(uint64_t offset) const;  // the index of the first run that begins behind it
+  uint64_t first_behind(uint64_t offset) const;  // index of the first free range that begins behind the offset
   bool cut(uint64_t index, uint64_t offset, uint64_t size);
   void join(uint64_t offset, uint64_t size);
 
-  Vector<Run> runs_;  // ascending, never touching each other; place for one more for each stretch that is taken
-  uint64_t stretches_ = 0;
-  uint64_t free_ = 0, taken_ = 0;
+  Vector<Range> free_ranges_;
+  uint64_t allocated_ranges_ = 0;
+  uint64_t free_bytes_ = 0, allocated_bytes_ = 0;
 };
 
 }  // namespace gmm

@@ -14,7 +14,7 @@
 namespace gmm {
 namespace {
 
-// 0 when it is not set.
+// 0 when the variable is not set.
 Status bytes_of_environment(const char *name, uint64_t *out) {
   *out = 0;
   const char *text = std::getenv(name);
@@ -23,7 +23,8 @@ Status bytes_of_environment(const char *name, uint64_t *out) {
   errno = 0;
   const unsigned long long value = std::strtoull(text, &end, 10);
   if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value == 0)
-    return fail(GMM_ERROR_INVALID_VALUE, "%s=%.64s is no number of bytes; set it to a number from 1.", name, text);
+    return fail(GMM_ERROR_INVALID_VALUE, "%s=%.64s is not a number of bytes; unset it, or set it to 1 or more.", name,
+                text);
   *out = value;
   return Status();
 }
@@ -32,9 +33,10 @@ Status bytes_of_environment(const char *name, uint64_t *out) {
 
 Status BackupSettings::set(const gmm_backup_desc &desc) {
   if (desc.directory != nullptr && *desc.directory != '\0') {
-    if (std::strlen(desc.directory) >= kMostPath)
-      return fail(GMM_ERROR_INVALID_VALUE, "The folder for backups has a name of %zu bytes; %d are the most.",
-                  std::strlen(desc.directory), static_cast<int>(kMostPath) - 1);
+    if (std::strlen(desc.directory) >= kMaxDirectory)
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "gmm_set_backup(): the directory has a name of %zu bytes; use one of at most %d bytes.",
+                  std::strlen(desc.directory), static_cast<int>(kMaxDirectory) - 1);
     struct stat state;
     int error = 0;
     if (stat(desc.directory, &state) != 0)
@@ -46,7 +48,8 @@ Status BackupSettings::set(const gmm_backup_desc &desc) {
     char text[96];
     if (error != 0)
       return fail_native(GMM_ERROR_IO, error,
-                         "The folder for backups, %.200s, cannot be used: %s; name one that exists and is writable.",
+                         "gmm_set_backup(): the directory %.200s cannot be used: %s; name one that exists and is "
+                         "writable.",
                          desc.directory, system_error_text(error, text, sizeof text));
   }
   LockGuard guard(mutex_);
@@ -56,7 +59,7 @@ Status BackupSettings::set(const gmm_backup_desc &desc) {
   return Status();
 }
 
-Status BackupSettings::limits(uint64_t arena, uint64_t pageable, BackupLimits *out) {
+Status BackupSettings::limits(uint64_t arena_bytes, uint64_t pageable_bytes, BackupLimits *out) {
   LockGuard guard(mutex_);
   BackupLimits limits;
   limits.arena = desc_.arena_limit;
@@ -66,11 +69,12 @@ Status BackupSettings::limits(uint64_t arena, uint64_t pageable, BackupLimits *o
   if (limits.arena == 0 || limits.pageable == 0) {
     os::MemoryInfo info;
     GMM_TRY(os::memory_info(&info));
-    // Page-locked memory cannot be swapped, so half of what is there stays. A sixteenth of the machine stays in any case.
-    const uint64_t kept_back = info.total / 16;
-    if (limits.arena == 0) limits.arena = arena + info.available / 2;
+    // The system cannot swap page-locked memory, so the arena takes at most half of what is available. Pageable memory
+    // leaves 1/16 of the machine's memory to others.
+    const uint64_t reserve = info.total / 16;
+    if (limits.arena == 0) limits.arena = arena_bytes + info.available / 2;
     if (limits.pageable == 0)
-      limits.pageable = pageable + (info.available > kept_back ? info.available - kept_back : 0);
+      limits.pageable = pageable_bytes + (info.available > reserve ? info.available - reserve : 0);
   }
   if ((desc_.flags & GMM_BACKUP_NO_ARENA) != 0) limits.arena = 0;
   if ((desc_.flags & GMM_BACKUP_NO_PAGEABLE) != 0) limits.pageable = 0;
@@ -83,7 +87,7 @@ void BackupSettings::directory(char *out) {
   const char *name = directory_;
   if (*name == '\0') name = std::getenv("GMM_BACKUP_DIR");
   if (name == nullptr || *name == '\0') name = "/tmp";
-  std::snprintf(out, kMostPath, "%s", name);
+  std::snprintf(out, kMaxDirectory, "%s", name);
 }
 
 uint32_t BackupSettings::threads() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gmm_set_backup() and the environment say about where contents are kept.
+// The settings of gmm_set_backup(), with the environment variables and defaults that stand in for what it leaves out.
 #ifndef GMM_ENGINE_BACKUP_SETTINGS_H
 #define GMM_ENGINE_BACKUP_SETTINGS_H
 
@@ -10,28 +10,31 @@
 
 namespace gmm {
 
-// As they hold for one save.
+// The limits of one save.
 struct BackupLimits {
   uint64_t arena = 0;     // bytes of page-locked memory in all
-  uint64_t pageable = 0;  // bytes of other memory in all
+  uint64_t pageable = 0;  // bytes of other host memory in all
 };
 
+// Thread-safe.
 class BackupSettings {
  public:
-  static constexpr uint64_t kMostPath = 3072;  // leaves place for a file's name below PATH_MAX
+  static constexpr uint64_t kMaxDirectory = 3072;  // bytes of the name; leaves place for a file's name below PATH_MAX
 
-  // Checks all of it first: a failure changes nothing.
+  // Checks all fields before it changes any.
   Status set(const gmm_backup_desc &desc);
-  // `arena` and `pageable`: bytes that these tiers have now, which count as spare. INVALID_VALUE: the environment is wrong.
-  Status limits(uint64_t arena, uint64_t pageable, BackupLimits *out);
-  // Writes the folder for files, kMostPath bytes at most.
+  // A limit that is not set: what the tier has now (`arena_bytes`, `pageable_bytes`) plus what the host can spare.
+  // INVALID_VALUE: an environment variable is not a number of bytes.
+  Status limits(uint64_t arena_bytes, uint64_t pageable_bytes, BackupLimits *out);
+  // Writes the name of the folder for backup files, at most kMaxDirectory bytes.
   void directory(char *out);
+  // As CopyThreads::set_count() takes it.
   uint32_t threads();
 
  private:
   Mutex mutex_;
   gmm_backup_desc desc_ = {};
-  char directory_[kMostPath] = {};  // empty: the environment's, or /tmp
+  char directory_[kMaxDirectory] = {};  // empty: GMM_BACKUP_DIR, or /tmp
 };
 
 }  // namespace gmm

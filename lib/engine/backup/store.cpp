@@ -2,75 +2,138 @@
 #include "engine/backup/store.h"
 
 #include <cinttypes>
+#include <cstring>
 
+#include "base/os_memory.h"
 #include "engine/backup/checksum.h"
-#include "engine/backup/plan.h"
-#include "engine/backup/restore.h"
-#include "engine/backup/save.h"
 
 namespace gmm {
 
-bool BackupStore::can_checksum() { return has_backup_checksum(); }
+bool BackupStore::can_checksum() { return has_chunk_checksum(); }
+
+// --- Settings, and memory for later saves -------------------------------------------------------------------------
 
 Status BackupStore::configure(const gmm_backup_desc &desc) { return tiers_.settings.set(desc); }
 
-// With the lock held.
-Status BackupStore::begin() {
-  if (const uint32_t wanted = tiers_.settings.threads(); wanted != threads_) {
-    tiers_.threads.set_count(wanted);
-    threads_ = wanted;
-  }
-  return Status();
+// With the work lock held, as no task may be running.
+void BackupStore::apply_thread_count() {
+  const uint32_t wanted = tiers_.settings.threads();
+  if (wanted == thread_count_) return;
+  tiers_.threads.set_count(wanted);
+  thread_count_ = wanted;
 }
 
 Status BackupStore::prepare(Device device, uint64_t bytes) {
   LockGuard guard(work_mutex_);
-  GMM_TRY(begin());
+  apply_thread_count();
   BackupLimits limits;
   GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits));
   Status status;
   if (!tiers_.arena.plan_free(bytes, limits.arena))
-    status =
-        fail(GMM_ERROR_LIMIT_EXCEEDED,
-             "%" PRIu64 " bytes of page-locked memory for contents: the limit is %" PRIu64 " with %" PRIu64
-             " in use; raise it by gmm_set_backup() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
-             bytes, limits.arena, tiers_.held[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
+    status = fail(GMM_ERROR_LIMIT_EXCEEDED,
+                  "gmm_backup_prepare(): %" PRIu64 " bytes of page-locked memory: the limit is %" PRIu64
+                  " bytes, of which %" PRIu64
+                  " are in use; raise it by gmm_set_backup() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
+                  bytes, limits.arena,
+                  tiers_.kept_bytes[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
   if (status.ok()) status = tiers_.arena.make_all_ready(device);
-  MessageGuard keep;
+  MessageGuard message;
   if (!status.ok()) tiers_.arena.cancel_planned();
   return status;
 }
+
+// --- Contents -----------------------------------------------------------------------------------------------------
 
 Status BackupStore::save(Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts, uint64_t count,
                          const BackupSteps &steps) {
   if ((flags & GMM_TAG_CHECKSUM) != 0 && !can_checksum())
     return fail(GMM_ERROR_NOT_SUPPORTED,
-                "Checksums of contents: gmm was built without xxhash.h; build it with the xxhash library, or leave out "
-                "GMM_TAG_CHECKSUM.");
+                "GMM_TAG_CHECKSUM: gmm was built without xxhash.h; build it with the xxhash library, or leave out the "
+                "flag.");
   LockGuard guard(work_mutex_);
-  GMM_TRY(begin());
-  return BackupSave(tiers_, device, steps, contents, flags).run(parts, count);
+  apply_thread_count();
+  return save_contents(tiers_, device, contents, flags, parts, count, steps);
 }
 
 Status BackupStore::restore(Device device, const BackupPart *parts, uint64_t count, const BackupSteps &steps) {
   LockGuard guard(work_mutex_);
-  GMM_TRY(begin());
-  return BackupRestore(tiers_, device, steps).run(parts, count);
+  apply_thread_count();
+  return restore_contents(tiers_, device, parts, count, steps);
+}
+
+namespace {
+
+Status check_covered(const KeptContents &kept, ByteRange range) {
+  uintptr_t at = range.base;
+  for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size() && at < range.end(); ++i) {
+    if (kept.chunks[i].base > at) break;
+    at = kept.chunks[i].end();
+  }
+  if (at >= range.end()) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE,
+              "Reading kept contents of %#" PRIxPTR " to %#" PRIxPTR ": none are kept from %#" PRIxPTR
+              " on; read memory that was live when it was paused.",
+              range.base, range.end(), at);
+}
+
+}  // namespace
+
+// `part` lies in the chunk. `buffer` holds a chunk of a file; the first one makes it.
+Status BackupStore::read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer) {
+  const uint64_t offset = part.base - chunk.base;
+  if (chunk.tier == Tier::kZero) {
+    std::memset(out, 0, part.size);
+    return Status();
+  }
+  const char *bytes = nullptr;
+  if (chunk.tier == Tier::kFile) {
+    if (*buffer == nullptr) {
+      void *memory = nullptr;
+      GMM_TRY(os::map_anonymous(kMaxChunk, os::kHugePage, &memory));
+      *buffer = static_cast<char *>(memory);
+    }
+    if (const int error = tiers_.file.read(chunk.location, *buffer, size_in_tier(chunk.size)); error != 0)
+      return name_chunk(tiers_.file.error_status(error, false), chunk);
+    bytes = *buffer;
+  } else {
+    bytes = tiers_.address(chunk);
+  }
+  if (!chunk.matches_checksum(bytes)) return corrupt_chunk(chunk);
+  std::memcpy(out, bytes + offset, part.size);
+  return Status();
+}
+
+Status BackupStore::read(const KeptContents &kept, ByteRange range, void *out) {
+  GMM_TRY(check_covered(kept, range));
+  char *buffer = nullptr;
+  Status status;
+  for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size() && status.ok(); ++i) {
+    const Chunk &chunk = kept.chunks[i];
+    if (chunk.base >= range.end()) break;
+    const uintptr_t begin = chunk.base > range.base ? chunk.base : range.base;
+    const uintptr_t end = chunk.end() < range.end() ? chunk.end() : range.end();
+    status = read_chunk(chunk, ByteRange{begin, end - begin}, static_cast<char *>(out) + (begin - range.base), &buffer);
+  }
+  MessageGuard message;
+  if (buffer != nullptr) os::unmap(buffer, kMaxChunk).ignore();  // a whole mapping of this function cannot be refused
+  return status;
 }
 
 void BackupStore::drop(KeptContents &kept, ByteRange range) {
-  uint64_t stay = first_chunk_behind(kept, range.base);
-  uint64_t i = stay;
-  for (; i < kept.chunks.size() && kept.chunks[i].base < range.end(); ++i) tiers_.give(kept.chunks[i], true);
-  if (i == stay) return;
-  while (i < kept.chunks.size()) kept.chunks[stay++] = kept.chunks[i++];
-  kept.chunks.truncate(stay);
+  uint64_t remaining = kept.first_chunk_behind(range.base);
+  uint64_t i = remaining;
+  for (; i < kept.chunks.size() && kept.chunks[i].base < range.end(); ++i) tiers_.drop_kept(kept.chunks[i]);
+  if (i == remaining) return;
+  while (i < kept.chunks.size()) kept.chunks[remaining++] = kept.chunks[i++];
+  kept.chunks.truncate(remaining);
 }
 
 void BackupStore::drop_all(KeptContents &kept) {
-  for (const Chunk &chunk : kept.chunks) tiers_.give(chunk, true);
+  for (const Chunk &chunk : kept.chunks) tiers_.drop_kept(chunk);
   kept.chunks.clear();
 }
+
+// --- Totals, and memory that keeps nothing ------------------------------------------------------------------------
 
 BackupTotals BackupStore::totals(const KeptContents &kept) {
   BackupTotals totals;
@@ -95,29 +158,29 @@ BackupTotals BackupStore::totals(const KeptContents &kept) {
 
 uint64_t BackupStore::trim() {
   uint64_t bytes = tiers_.arena.trim();
-  // A save under way may be using them.
+  // A transfer under way uses the rest.
   if (work_mutex_.try_lock()) {
     tiers_.file.close_unused();
-    bytes += tiers_.ring.close() + tiers_.probes.close();
+    bytes += tiers_.slots.close() + tiers_.zero_ranges.close();
     work_mutex_.unlock();
   }
   return bytes;
 }
 
 void BackupStore::query(gmm_backup_info *out) {
-  const auto held = [this](Tier tier) {
-    return tiers_.held[static_cast<uint32_t>(tier)].load(std::memory_order_relaxed);
+  const auto kept = [this](Tier tier) {
+    return tiers_.kept_bytes[static_cast<uint32_t>(tier)].load(std::memory_order_relaxed);
   };
   out->arena_bytes = tiers_.arena.bytes();
-  out->arena_used = held(Tier::kArena);
-  out->pageable_bytes = held(Tier::kPageable);
-  out->file_bytes = held(Tier::kFile);
-  out->zero_bytes = held(Tier::kZero);
-  out->copied_bytes = tiers_.copied.load(std::memory_order_relaxed);
-  out->skipped_bytes = tiers_.skipped.load(std::memory_order_relaxed);
+  out->arena_used = kept(Tier::kArena);
+  out->pageable_bytes = kept(Tier::kPageable);
+  out->file_bytes = kept(Tier::kFile);
+  out->zero_bytes = kept(Tier::kZero);
+  out->copied_bytes = tiers_.copied_bytes.load(std::memory_order_relaxed);
+  out->skipped_bytes = tiers_.skipped_bytes.load(std::memory_order_relaxed);
   BackupLimits limits;
-  MessageGuard keep;
-  // A wrong environment is the next save's to tell; there is no limit that holds then.
+  MessageGuard message;
+  // With a wrong environment variable there is no limit to report: the next save fails and names the variable.
   tiers_.settings.limits(out->arena_bytes, tiers_.pageable.bytes(), &limits).ignore();
   out->arena_limit = limits.arena;
 }
@@ -127,12 +190,46 @@ void BackupStore::clear() {
   tiers_.arena.clear();
   tiers_.pageable.clear();
   tiers_.file.clear();
-  tiers_.ring.close();
-  tiers_.probes.close();
+  tiers_.slots.close();
+  tiers_.zero_ranges.close();
   tiers_.threads.stop();
-  tiers_.requests.stop();
-  threads_ = UINT32_MAX;
-  for (std::atomic<uint64_t> &held : tiers_.held) held.store(0, std::memory_order_relaxed);
+  tiers_.file_threads.stop();
+  thread_count_ = UINT32_MAX;
+  for (std::atomic<uint64_t> &kept : tiers_.kept_bytes) kept.store(0, std::memory_order_relaxed);
+}
+
+void BackupStore::forget(Extent &extent) {
+  if (extent.kept == nullptr) return;
+  views.end(ByteRange{base_of(extent), size_of(extent)});
+  drop_all(*extent.kept);
+  allocator_.destroy(extent.kept);
+  extent.kept = nullptr;
+}
+
+void BackupStore::forget(Extent &extent, ByteRange range) {
+  if (extent.kept == nullptr) return;
+  KeptContents &kept = *extent.kept;
+  if (!is_paused(extent)) return drop(kept, range);
+  views.end(range);
+  for (uint64_t i = kept.chunks.size(); i-- > 0;) {
+    const Chunk chunk = kept.chunks[i];
+    if (chunk.base >= range.base && chunk.base + chunk.size <= range.end())
+      drop(kept, ByteRange{chunk.base, chunk.size});
+  }
+}
+
+bool BackupStore::merge(Extent &into, Extent &from) {
+  if (from.kept == nullptr) return true;
+  if (into.kept != nullptr) {
+    Vector<Chunk> &chunks = into.kept->chunks;
+    if (!chunks.reserve(chunks.size() + from.kept->chunks.size())) return false;
+    for (const Chunk &chunk : from.kept->chunks) chunks.push_back_reserved(chunk);
+    allocator_.destroy(from.kept);
+  } else {
+    into.kept = from.kept;
+  }
+  from.kept = nullptr;
+  return true;
 }
 
 }  // namespace gmm

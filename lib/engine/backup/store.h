@@ -1,116 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the contents of paused memory wait, and how they get there and back.
+// The backup of a context: it keeps the contents of paused memory until a resume, and copies them out and in.
 //
-// What is kept of one extent is a list of chunks, by address, of 4 MiB at most. A chunk lies in one of the tiers: the page-locked arena,
-// pageable memory, a file, or nowhere when it is all zero. A save takes the first tier that has room: arena, pageable, file.
-// Chunks of an earlier save that are still true are not copied again.
+// What the room owns. Kept contents are chunks of at most 4 MiB, each in one tier. A save puts a chunk into the first
+// tier that can take it:
+//   1. the arena (arena.h): page-locked host memory, up to `arena_limit` or until the driver or RLIMIT_MEMLOCK refuses
+//      more, which may happen in the middle of a save;
+//   2. pageable host memory (pageable.h), up to `pageable_limit`;
+//   3. a backup file (file.h), which reserves its blocks before the save changes anything.
+// A chunk that is all zero lies in no tier: the device finds zeros (Backend::find_zeros(), a kernel in PTX on CUDA),
+// and a chunk is copied where it cannot. A chunk that an earlier save kept and that is still valid is not copied again.
 //
-// backup_plan cuts ranges into chunks; backup_save and backup_restore are one operation each, over the window of copies of
-// backup_transfer; backup_arena, backup_pageable and backup_file are the tiers, whose room backup_room counts; backup_threads
-// copy, touch, check, read and write.
+// Files.
+// - transfer.h: a save or a restore, with its window of 24 in-flight batches.
+// - tiers.h: kept contents, their chunks, and the three tiers together.
+// - checksum.h: a chunk's checksum.
+// - copy_threads.h: the threads that do the host's part of a transfer.
+// - staging.h: page-locked slots, for tiers that the device does not copy to itself.
+// - range_allocator.h: the free ranges of a tier.
+// - settings.h: the limits, the folder and the number of threads.
+//
+// Invariants.
+// - The chunks of KeptContents ascend by address and do not overlap. Each owns its range in its tier until it is
+//   dropped.
+// - A transfer is all or nothing for KeptContents: save() commits after the last copy, in steps that cannot fail.
+// - A file has blocks for all its chunks, and the data is on the disk when save() returns.
+// - The device never copies to host memory that was freed. When the driver refuses to wait for a failed transfer, that
+//   memory is abandoned.
+//
+// Locks, in their order: the caller's (Pauser's, of heaps); work_mutex_, which save(), restore() and prepare() hold to
+// their end and trim() only tries; then one lock of a tier, of settings or of copy threads. No lock follows these but
+// DeferredRelease's in BackupArena::clear(), and nothing waits for a copy thread or for the device under them. Kept
+// contents belong to the caller, who lets one thread at a time use those of an extent.
+//
+// Callers: pause/ saves, restores, reads and drops; api/backup.cpp configures, prepares and queries; gmm_trim() trims.
 #ifndef GMM_ENGINE_BACKUP_STORE_H
 #define GMM_ENGINE_BACKUP_STORE_H
 
 #include <gmm/pause.h>
 
 #include "base/lock.h"
-#include "base/vector.h"
 #include "engine/backup/tiers.h"
-#include "engine/heap/core.h"
+#include "engine/backup/transfer.h"
+#include "engine/backup/views.h"
 
 namespace gmm {
 
-struct ByteRange {
-  uintptr_t base = 0;
-  uint64_t size = 0;
-  uintptr_t end() const { return base + size; }
-};
-
-enum class Tier : uint32_t { kZero, kArena, kPageable, kFile };
-
-struct Chunk {
-  uintptr_t base = 0;
-  uint64_t size = 0;
-  Tier tier = Tier::kZero;
-  bool checked = false;   // `checksum` is of its bytes
-  uint64_t where = 0;     // in the tier
-  uint64_t checksum = 0;  // XXH3, 64 bits
-};
-
-// What is kept of one extent: chunks by address, without overlaps. The store that filled it empties it.
-struct KeptContents {
-  explicit KeptContents(const HostAllocator &allocator) : chunks(allocator) {}
-  Vector<Chunk> chunks;
-};
-
-// One extent on its way out or in.
-struct BackupPart {
-  const ByteRange *ranges = nullptr;  // live contents, by address, without overlaps; not NULL when count is not 0
-  uint64_t range_count = 0;
-  KeptContents *kept = nullptr;  // of a restore, NULL when count is 0
-};
-
-// What the store asks and tells during a save or restore, on the calling thread.
-struct BackupSteps {
-  void *user = nullptr;
-  // Restore: before the first copy into the part, and before its after(); once for each part, in order, also for one without contents. A
-  // failure ends it. Never called for a part after one that failed. May be NULL. A save does not call it.
-  Status (*before)(void *user, uint64_t part) = nullptr;
-  // All of the part's contents are out (or in), in the order of the parts; also for a part without ranges. May be NULL.
-  Status (*after)(void *user, uint64_t part) = nullptr;
-  // At least every 64 MiB, and once before the first copy: not OK (CANCELLED) ends it. All bytes of the ranges so far in this call, also those that need no copy; of a restore, those that are kept. May be NULL.
-  Status (*progress)(void *user, uint64_t bytes) = nullptr;
-};
-
+// Bytes of kept contents by tier.
 struct BackupTotals {
-  uint64_t arena = 0, pageable = 0, file = 0, zero = 0;  // bytes of contents
+  uint64_t arena = 0, pageable = 0, file = 0, zero = 0;
 };
 
-// One for a context. Any thread; one save or restore at a time is the caller's to see to.
+// A context has one. Thread-safe; save() and restore() run one at a time.
 class BackupStore {
  public:
-  explicit BackupStore(Core &core) : core_(core), tiers_(core) {}
+  explicit BackupStore(Core &core) : views(core.allocator), allocator_(core.allocator), tiers_(core) {}
   ~BackupStore() { clear(); }
   BackupStore(const BackupStore &) = delete;
   BackupStore &operator=(const BackupStore &) = delete;
 
-  // Whether GMM_TAG_CHECKSUM can be had; else save() refuses it with NOT_SUPPORTED.
+  // False: save() refuses GMM_TAG_CHECKSUM with NOT_SUPPORTED.
   static bool can_checksum();
-  // From the next save on; what is kept stays where it is. IO: no such folder. INVALID_VALUE: its name is too long.
+  // Sets limits, folder and threads from the next save on. Kept contents stay where they are. IO: the folder cannot be
+  // used. INVALID_VALUE: its name is too long.
   Status configure(const gmm_backup_desc &desc);
-  // gmm_backup_prepare(): the arena has this much room that is unused.
+  // gmm_backup_prepare(): makes `bytes` of the arena ready and free.
   Status prepare(Device device, uint64_t bytes);
 
-  // Copies out what the parts name and adds chunks to what is kept of them. `contents` is HOST or FILE; flags are GMM_TAG_*.
-  // The device is idle. A failure (or a step's) leaves `kept` as it was, and no copy under way.
+  // As save_contents() and restore_contents() do it (transfer.h). No work is queued on the device.
   Status save(Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts, uint64_t count,
               const BackupSteps &steps);
-  // Copies in what the ranges name, as far as it is kept; keeps the chunks. Addresses that no chunk covers stay as they are. Contents that
-  // are all zero are written too. CORRUPT and IO name the range. After a failure no copy is under way.
   Status restore(Device device, const BackupPart *parts, uint64_t count, const BackupSteps &steps);
-  // Kept contents of the range, all of which chunks cover, to host memory; no device is touched. INVALID_VALUE when they do not.
+  // Copies kept contents of the range to host memory, without the device. INVALID_VALUE: chunks do not cover all of it.
+  // CORRUPT and IO name the range of the chunk.
   Status read(const KeptContents &kept, ByteRange range, void *out);
 
-  // The chunks go that overlap the range, and their room is free.
+  // Drops the chunks that overlap the range.
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
   static BackupTotals totals(const KeptContents &kept);
+  // What is kept of the extent is wrong or wanted no more, and its views end. Nothing may be kept. The caller holds the lock of
+  // the extent's heap.
+  void forget(Extent &extent);
+  // The same for a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its neighbours'.
+  void forget(Extent &extent, ByteRange range);
 
-  // Page-locked memory that holds nothing goes back to the system, and a file that holds nothing. For gmm_trim(); does not wait for a save under way.
+  // Returns page-locked memory and a backup file that keep nothing to the system. Returns the bytes of memory. Does not
+  // wait for a transfer under way, and leaves its slots alone.
   uint64_t trim();
   void query(gmm_backup_info *out);
-  // Everything goes; nothing is kept any more. The context ends.
+  // The context ends: everything goes back to the system, and no KeptContents is valid any more.
   void clear();
 
+  // What is kept of `from`, which follows `into`, is kept of `into`. False without host memory: nothing changed.
+  [[nodiscard]] bool merge(Extent &into, Extent &from);
+
+  BackupViews views;
+
  private:
-  Status begin();
-  Status check_covered(const KeptContents &kept, ByteRange range) const;
+  void apply_thread_count();
   Status read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer);
 
-  Core &core_;
-  // A save, restore or prepare under way. Before the locks of the tiers and threads, which stand alone.
+  const HostAllocator allocator_;
   Mutex work_mutex_;
-  uint32_t threads_ = UINT32_MAX;  // as set in tiers_.threads
+  uint32_t thread_count_ = UINT32_MAX;  // the setting that tiers_.threads has
   BackupTiers tiers_;
 };
 

@@ -1,40 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/tiers.h"
 
-#include "engine/backup/plan.h"
+#include <cinttypes>
+
+#include "engine/backup/checksum.h"
 
 namespace gmm {
+
+bool Chunk::matches_checksum(const char *bytes) const {
+  return !has_checksum || chunk_checksum(bytes, size) == checksum;
+}
+
+uint64_t KeptContents::first_chunk_behind(uintptr_t address) const {
+  uint64_t low = 0, high = chunks.size();
+  while (low < high) {
+    const uint64_t middle = (low + high) / 2;
+    if (chunks[middle].end() > address)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+Status corrupt_chunk(const Chunk &chunk) {
+  return name_chunk(fail(GMM_ERROR_CORRUPT, "the kept bytes differ from their checksum; do not trust them."), chunk);
+}
+
+Status name_chunk(Status status, const Chunk &chunk) {
+  return prefix(status, "Contents of %#" PRIxPTR " to %#" PRIxPTR ": ", chunk.base, chunk.end());
+}
 
 bool BackupTiers::is_direct(Tier tier) const {
   return tier == Tier::kArena || (tier == Tier::kPageable && core.backend->id() == GMM_BACKEND_HOST);
 }
 
-BackupThreads &BackupTiers::threads_of(Tier tier) { return tier == Tier::kFile ? requests : threads; }
+CopyThreads &BackupTiers::threads_of(Tier tier) { return tier == Tier::kFile ? file_threads : threads; }
 
 char *BackupTiers::address(const Chunk &chunk) const {
-  return chunk.tier == Tier::kArena ? arena.address(chunk.where) : pageable.address(chunk.where);
+  return chunk.tier == Tier::kArena ? arena.address(chunk.location) : pageable.address(chunk.location);
 }
 
-void BackupTiers::give(const Chunk &chunk, bool counted) {
-  if (counted) held[static_cast<uint32_t>(chunk.tier)].fetch_sub(chunk.size, std::memory_order_relaxed);
-  const uint64_t room = backup_room_of(chunk.size);
+bool BackupTiers::allocate_in_host_memory(const BackupLimits &limits, bool may_use_arena, const Chunk *previous,
+                                          Chunk *chunk) {
+  const uint64_t size = size_in_tier(chunk->size);
+  const auto hint = [&](Tier tier) {
+    return previous != nullptr && previous->tier == tier ? previous->location + size_in_tier(previous->size) : 0;
+  };
+  chunk->tier = Tier::kArena;
+  if (may_use_arena && arena.allocate(size, hint(chunk->tier), limits.arena, &chunk->location)) return true;
+  chunk->tier = Tier::kPageable;
+  return pageable.allocate(size, hint(chunk->tier), limits.pageable, &chunk->location);
+}
+
+void BackupTiers::free(const Chunk &chunk) {
+  const uint64_t size = size_in_tier(chunk.size);
   switch (chunk.tier) {
     case Tier::kZero:
       break;
     case Tier::kArena:
-      arena.give(chunk.where, room);
+      arena.free(chunk.location, size);
       break;
     case Tier::kPageable:
-      pageable.give(chunk.where, room);
+      pageable.free(chunk.location, size);
       break;
     case Tier::kFile:
-      file.give(chunk.where, room);
+      file.free(chunk.location, size);
       break;
   }
 }
 
-void BackupTiers::count(const Chunk &chunk) {
-  held[static_cast<uint32_t>(chunk.tier)].fetch_add(chunk.size, std::memory_order_relaxed);
+void BackupTiers::count_kept(const Chunk &chunk) {
+  kept_bytes[static_cast<uint32_t>(chunk.tier)].fetch_add(chunk.size, std::memory_order_relaxed);
+}
+
+void BackupTiers::drop_kept(const Chunk &chunk) {
+  kept_bytes[static_cast<uint32_t>(chunk.tier)].fetch_sub(chunk.size, std::memory_order_relaxed);
+  free(chunk);
+}
+
+void BackupTiers::abandon_host_memory() {
+  slots.abandon();
+  arena.abandon();
+  pageable.abandon();
 }
 
 }  // namespace gmm

@@ -7,58 +7,108 @@
 #include "engine/backup/checksum.h"
 
 namespace gmm {
+namespace {
 
-Status BackupTransfer::open() {
-  Backend &backend = *tiers_.core.backend;
-  GMM_TRY(backend.stream_create(device_, &stream_));
-  for (Flight &flight : flights_) {
-    flight.transfer = this;
-    flight.run = out_ ? &BackupTransfer::run_save : &BackupTransfer::run_restore;
-    GMM_TRY(backend.event_create(device_, &flight.event));
+constexpr uint64_t kWindow = 24;                      // in-flight batches, and staging slots
+constexpr uint64_t kMaxDirect = uint64_t{32} << 20;   // bytes of a batch without a task
+constexpr uint64_t kMaxSkipped = uint64_t{64} << 20;  // bytes of a batch without a copy: progress is due then
+constexpr uint64_t kMaxZeroRanges = 8192;             // ranges of one question to the device about zeros
+constexpr uint32_t kTries =
+    3;  // of a call that must not fail: one refusal must not leave copies to memory that is freed
+
+Status no_host_memory() {
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan the copies of contents; free host memory.");
+}
+
+// --- Plan ---------------------------------------------------------------------------------------------------------
+
+// A chunk, or a part of it, that a transfer is to copy.
+struct ChunkCopy {
+  Chunk chunk;
+  uintptr_t base = 0;  // of the bytes to copy; a save copies whole chunks
+  uint64_t size = 0;
+  bool is_kept = false;    // save: a chunk of an earlier save, which needs no copy
+  bool is_placed = false;  // save: the chunk has a range in its tier
+};
+
+struct CopyPlan {
+  explicit CopyPlan(const HostAllocator &allocator) : copies(allocator), part_ends(allocator) {}
+  // Cuts the ranges at the borders of kept chunks that lie wholly in one of them. The rest becomes new chunks.
+  Status plan_save(const BackupPart *parts, uint64_t count);
+  // The kept chunks of the ranges, as far as they lie in a range.
+  Status plan_restore(const BackupPart *parts, uint64_t count);
+  uint64_t part_of(uint64_t copy) const;
+
+  Vector<ChunkCopy> copies;    // by part, then by address
+  Vector<uint64_t> part_ends;  // for each part, the index behind its last copy
+
+ private:
+  bool add_new_chunks(uintptr_t begin, uintptr_t end);
+};
+
+bool CopyPlan::add_new_chunks(uintptr_t begin, uintptr_t end) {
+  while (begin < end) {
+    ChunkCopy copy;
+    copy.base = begin;
+    copy.size = end - begin < kMaxChunk ? end - begin : kMaxChunk;
+    copy.chunk.base = copy.base;
+    copy.chunk.size = copy.size;
+    if (!copies.push_back(copy)) return false;
+    begin += copy.size;
+  }
+  return true;
+}
+
+Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count) {
+  for (uint64_t p = 0; p < count; ++p) {
+    const KeptContents &kept = *parts[p].kept;
+    for (uint64_t r = 0; r < parts[p].range_count; ++r) {
+      const ByteRange range = parts[p].ranges[r];
+      uintptr_t at = range.base;
+      for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
+        const Chunk &chunk = kept.chunks[i];
+        if (chunk.base >= range.end()) break;
+        if (chunk.base < range.base || chunk.end() > range.end()) continue;
+        ChunkCopy copy;
+        copy.chunk = chunk;
+        copy.base = chunk.base;
+        copy.size = chunk.size;
+        copy.is_kept = true;
+        if (!add_new_chunks(at, chunk.base) || !copies.push_back(copy)) return no_host_memory();
+        at = chunk.end();
+      }
+      if (!add_new_chunks(at, range.end())) return no_host_memory();
+    }
+    if (!part_ends.push_back(copies.size())) return no_host_memory();
   }
   return Status();
 }
 
-Status BackupTransfer::open_ring() {
-  GMM_TRY(tiers_.ring.open(device_, kWindow * kBackupChunk));
-  for (uint64_t i = 0; i < kWindow; ++i) flights_[i].slot = tiers_.ring.data() + i * kBackupChunk;
-  staged_ = true;
+Status CopyPlan::plan_restore(const BackupPart *parts, uint64_t count) {
+  for (uint64_t p = 0; p < count; ++p) {
+    for (uint64_t r = 0; r < parts[p].range_count; ++r) {
+      const KeptContents &kept = *parts[p].kept;
+      const ByteRange range = parts[p].ranges[r];
+      for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
+        const Chunk &chunk = kept.chunks[i];
+        if (chunk.base >= range.end()) break;
+        ChunkCopy copy;
+        copy.chunk = chunk;
+        copy.base = chunk.base > range.base ? chunk.base : range.base;
+        copy.size = (chunk.end() < range.end() ? chunk.end() : range.end()) - copy.base;
+        if (!copies.push_back(copy)) return no_host_memory();
+      }
+    }
+    if (!part_ends.push_back(copies.size())) return no_host_memory();
+  }
   return Status();
 }
 
-bool BackupTransfer::close(bool failed) {
-  constexpr uint32_t kTries = 3;  // one refusal of the driver must not leave copies to memory that goes
-  Backend &backend = *tiers_.core.backend;
-  MessageGuard keep;
-  for (Flight &flight : flights_)
-    if (flight.submitted) tiers_.threads_of(flight.tier).wait(&flight);
-  if (stream_ == nullptr) return true;
-  bool settled = false;
-  for (uint32_t i = 0; i < kTries && !settled; ++i)
-    settled = backend.stream_synchronize(device_, stream_).ok() || (failed && backend.synchronize(device_).ok());
-  if (!settled)
-    tiers_.core.log.write(LogLevel::kError,
-                          "Copies of contents could not be waited for; their host memory is not used again: %s",
-                          last_message());
-  Status ended;
-  for (Flight &flight : flights_) {
-    if (flight.event == nullptr) continue;
-    for (uint32_t i = 0; i < kTries; ++i)
-      if (ended = backend.event_destroy(flight.event); ended.ok()) break;
-    if (!ended.ok()) tiers_.core.log.write(LogLevel::kWarning, "An event is left over: %s", last_message());
-  }
-  for (uint32_t i = 0; i < kTries; ++i)
-    if (ended = backend.stream_destroy(stream_); ended.ok()) break;
-  if (!ended.ok()) tiers_.core.log.write(LogLevel::kWarning, "A stream is left over: %s", last_message());
-  stream_ = nullptr;
-  return settled;
-}
-
-uint64_t BackupTransfer::part_of(uint64_t move) const {
-  uint64_t low = 0, high = plan_.part_ends.size();
+uint64_t CopyPlan::part_of(uint64_t copy) const {
+  uint64_t low = 0, high = part_ends.size();
   while (low < high) {
     const uint64_t middle = (low + high) / 2;
-    if (plan_.part_ends[middle] > move)
+    if (part_ends[middle] > copy)
       high = middle;
     else
       low = middle + 1;
@@ -66,60 +116,172 @@ uint64_t BackupTransfer::part_of(uint64_t move) const {
   return low;
 }
 
-// Whether one more move goes with those of the flight, which take so many bytes of its slot.
-bool BackupTransfer::fits(const Flight &flight, uint64_t move, uint64_t taken) const {
-  const BackupMove &next = plan_.moves[move], &last = plan_.moves[move - 1];
-  const bool idle = out_ && (next.kept || next.chunk.tier == Tier::kZero);
-  if (idle != flight.idle) return false;
-  if (idle) return flight.bytes + next.size <= kMostSkipped;
-  if (next.chunk.tier != flight.tier) return false;
-  if (flight.tier == Tier::kZero) return flight.bytes + next.size <= kMostSkipped;
-  if (next.chunk.checked != last.chunk.checked) return false;
-  if (flight.direct) return flight.bytes + next.size <= (flight.has_task ? kBackupChunk : kMostDirect);
-  if (taken + backup_room_of(next.chunk.size) > kBackupChunk) return false;
-  // One request to the file.
-  return flight.tier != Tier::kFile || next.chunk.where == last.chunk.where + backup_room_of(last.chunk.size);
-}
+// --- The window of in-flight batches ------------------------------------------------------------------------------
 
-BackupTransfer::Flight &BackupTransfer::make_flight(uint64_t index) {
-  Flight &flight = flights_[index % kWindow];
-  const BackupMove &move = plan_.moves[next_];
-  flight.first = next_;
-  flight.part = part_of(next_);
-  flight.tier = move.chunk.tier;
-  flight.idle = out_ && (move.kept || move.chunk.tier == Tier::kZero);
-  flight.direct = tiers_.is_direct(flight.tier);
-  flight.has_task = !flight.idle && flight.tier != Tier::kZero && (!flight.direct || move.chunk.checked);
-  flight.submitted = false;
-  flight.fault = Fault::kNone;
-  flight.bytes = move.size;
-  uint64_t taken = backup_room_of(move.chunk.size);
-  const uint64_t end = plan_.part_ends[flight.part];
-  for (++next_; next_ < end && fits(flight, next_, taken); ++next_) {
-    flight.bytes += plan_.moves[next_].size;
-    taken += backup_room_of(plan_.moves[next_].chunk.size);
+enum class Direction { kSave, kRestore };
+
+class Transfer {
+ protected:
+  Transfer(BackupTiers &tiers, Device device, const BackupSteps &steps, Direction direction)
+      : tiers_(tiers), device_(device), steps_(steps), direction_(direction), plan_(tiers.core.allocator) {}
+
+  enum class Fault { kNone, kCorrupt, kWrite, kRead };
+  struct Batch : CopyTask {
+    Transfer *transfer = nullptr;
+    uint64_t first = 0, end = 0;  // copies of the plan
+    uint64_t part = 0;
+    uint64_t bytes = 0;
+    Tier tier = Tier::kZero;
+    bool is_skipped = false;  // save: nothing to copy, as the contents are zero or kept by an earlier save
+    bool is_direct = false;   // the device copies between its memory and the tier
+    bool has_task = false, is_submitted = false;
+    char *slot = nullptr;
+    NativeEvent event = nullptr;  // made when this place of the window first needs one
+    Fault fault = Fault::kNone;
+    int error = 0;
+    uint64_t fault_copy = 0;
+  };
+
+  Status open_stream();
+  Status open_slots();
+  // Waits for copy threads and device, and destroys stream and events. False: the device may still copy.
+  [[nodiscard]] bool close(bool has_failed);
+
+  // Batches that the device has at the same time. With staging most batches are with the copy threads, so that a disk
+  // has all of its requests and the next ones are ready.
+  uint64_t device_window() const { return is_staged_ ? 4 : 12; }
+  Batch &batch_at(uint64_t index) { return batches_[index % kWindow]; }
+  // Makes the next batch from copies at next_copy_ on, in the window's place for `index`. A batch has copies of one
+  // part.
+  Batch &make_batch(uint64_t index);
+  // Queues the device's copies and an event behind them.
+  Status issue(Batch &batch);
+  void submit_task(Batch &batch);
+  Status finish_task(Batch &batch);
+  // The batch is done: progress is due, and its part may be complete.
+  Status finish(Batch &batch);
+  Status begin_parts(uint64_t end);
+  Status finish_parts();
+  Status report_progress(uint64_t bytes);
+
+  BackupTiers &tiers_;
+  const Device device_;
+  const BackupSteps &steps_;
+  const Direction direction_;
+  CopyPlan plan_;
+  gmm_stream stream_ = nullptr;
+  uint64_t next_copy_ = 0;  // the first copy that is in no batch yet
+
+ private:
+  static void run_save_task(CopyTask *task);
+  static void run_restore_task(CopyTask *task);
+  bool can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const;
+  char *host_address(const Batch &batch, const ChunkCopy &copy, uint64_t slot_offset) const;
+  Status copy_bytes(const Batch &batch, char *host, uintptr_t device, uint64_t size);
+  Status fault_status(const Batch &batch);
+
+  Batch batches_[kWindow];
+  bool is_staged_ = false;
+  uint64_t finished_copies_ = 0, finished_bytes_ = 0;
+  uint64_t begun_parts_ = 0, finished_parts_ = 0;
+};
+
+Status Transfer::open_stream() {
+  for (Batch &batch : batches_) {
+    batch.transfer = this;
+    batch.run = direction_ == Direction::kSave ? &Transfer::run_save_task : &Transfer::run_restore_task;
   }
-  flight.end = next_;
-  return flight;
+  return tiers_.core.backend->stream_create(device_, &stream_);
 }
 
-char *BackupTransfer::host_address(const Flight &flight, const BackupMove &move, uint64_t slot_offset) const {
-  char *chunk = flight.direct ? tiers_.address(move.chunk) : flight.slot + slot_offset;
-  return chunk + (move.base - move.chunk.base);
+Status Transfer::open_slots() {
+  GMM_TRY(tiers_.slots.open(device_, kWindow * kMaxChunk));
+  for (uint64_t i = 0; i < kWindow; ++i) batches_[i].slot = tiers_.slots.data() + i * kMaxChunk;
+  is_staged_ = true;
+  return Status();
 }
 
-// Copies what lies in one piece on both sides.
-Status BackupTransfer::copy_run(const Flight &flight, char *host, uintptr_t device, uint64_t size) {
+bool Transfer::close(bool has_failed) {
+  Backend &backend = *tiers_.core.backend;
+  MessageGuard message;
+  for (Batch &batch : batches_)
+    if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
+  if (stream_ == nullptr) return true;
+  bool is_idle = false;
+  for (uint32_t i = 0; i < kTries && !is_idle; ++i)
+    is_idle = backend.stream_synchronize(device_, stream_).ok() || (has_failed && backend.synchronize(device_).ok());
+  if (!is_idle)
+    tiers_.core.log.write(LogLevel::kError,
+                          "Waiting for copies of contents failed; their host memory is not used again: %s",
+                          last_message());
+  Status status;
+  for (Batch &batch : batches_) {
+    if (batch.event == nullptr) continue;
+    for (uint32_t i = 0; i < kTries; ++i)
+      if (status = backend.event_destroy(batch.event); status.ok()) break;
+    if (!status.ok()) tiers_.core.log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
+  }
+  for (uint32_t i = 0; i < kTries; ++i)
+    if (status = backend.stream_destroy(stream_); status.ok()) break;
+  if (!status.ok()) tiers_.core.log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
+  stream_ = nullptr;
+  return is_idle;
+}
+
+// `slot_bytes`: what the batch's chunks take of its slot.
+bool Transfer::can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const {
+  const ChunkCopy &next = plan_.copies[copy], &last = plan_.copies[copy - 1];
+  const bool is_skipped = direction_ == Direction::kSave && (next.is_kept || next.chunk.tier == Tier::kZero);
+  if (is_skipped != batch.is_skipped) return false;
+  if (is_skipped) return batch.bytes + next.size <= kMaxSkipped;
+  if (next.chunk.tier != batch.tier) return false;
+  if (batch.tier == Tier::kZero) return batch.bytes + next.size <= kMaxSkipped;
+  if (next.chunk.has_checksum != last.chunk.has_checksum) return false;
+  if (batch.is_direct) return batch.bytes + next.size <= (batch.has_task ? kMaxChunk : kMaxDirect);
+  if (slot_bytes + size_in_tier(next.chunk.size) > kMaxChunk) return false;
+  // A batch is one request to the file.
+  return batch.tier != Tier::kFile || next.chunk.location == last.chunk.location + size_in_tier(last.chunk.size);
+}
+
+Transfer::Batch &Transfer::make_batch(uint64_t index) {
+  Batch &made = batch_at(index);
+  const ChunkCopy &copy = plan_.copies[next_copy_];
+  made.first = next_copy_;
+  made.part = plan_.part_of(next_copy_);
+  made.tier = copy.chunk.tier;
+  made.is_skipped = direction_ == Direction::kSave && (copy.is_kept || copy.chunk.tier == Tier::kZero);
+  made.is_direct = tiers_.is_direct(made.tier);
+  made.has_task = !made.is_skipped && made.tier != Tier::kZero && (!made.is_direct || copy.chunk.has_checksum);
+  made.is_submitted = false;
+  made.fault = Fault::kNone;
+  made.bytes = copy.size;
+  uint64_t slot_bytes = size_in_tier(copy.chunk.size);
+  const uint64_t end = plan_.part_ends[made.part];
+  for (++next_copy_; next_copy_ < end && can_append(made, next_copy_, slot_bytes); ++next_copy_) {
+    made.bytes += plan_.copies[next_copy_].size;
+    slot_bytes += size_in_tier(plan_.copies[next_copy_].chunk.size);
+  }
+  made.end = next_copy_;
+  return made;
+}
+
+char *Transfer::host_address(const Batch &batch, const ChunkCopy &copy, uint64_t slot_offset) const {
+  char *chunk = batch.is_direct ? tiers_.address(copy.chunk) : batch.slot + slot_offset;
+  return chunk + (copy.base - copy.chunk.base);
+}
+
+// Copies bytes that are contiguous on both sides, in one call for each segment of the arena.
+Status Transfer::copy_bytes(const Batch &batch, char *host, uintptr_t device, uint64_t size) {
   Backend &backend = *tiers_.core.backend;
   while (size != 0) {
     uint64_t step = size;
-    if (flight.tier == Tier::kArena) {
+    if (batch.tier == Tier::kArena) {
       const uint64_t left = BackupArena::left_in_segment(static_cast<uint64_t>(host - tiers_.arena.address(0)));
       if (step > left) step = left;
     }
     void *memory = reinterpret_cast<void *>(device);
-    GMM_TRY(out_ ? backend.copy(device_, stream_, host, memory, step)
-                 : backend.copy(device_, stream_, memory, host, step));
+    GMM_TRY(direction_ == Direction::kSave ? backend.copy(device_, stream_, host, memory, step)
+                                           : backend.copy(device_, stream_, memory, host, step));
     host += step;
     device += step;
     size -= step;
@@ -127,125 +289,440 @@ Status BackupTransfer::copy_run(const Flight &flight, char *host, uintptr_t devi
   return Status();
 }
 
-Status BackupTransfer::issue(Flight &flight) {
-  if (flight.idle) return Status();
+Status Transfer::issue(Batch &batch) {
+  if (batch.is_skipped) return Status();
   Backend &backend = *tiers_.core.backend;
-  const bool zero = flight.tier == Tier::kZero;
+  if (batch.event == nullptr) GMM_TRY(backend.event_create(device_, &batch.event));
+  const bool is_zero = batch.tier == Tier::kZero;
   uint64_t slot_offset = 0, size = 0;
   uintptr_t device = 0;
   char *host = nullptr;
-  for (uint64_t i = flight.first; i < flight.end; ++i) {
-    const BackupMove &move = plan_.moves[i];
-    char *from = zero ? nullptr : host_address(flight, move, slot_offset);
-    if (size != 0 && device + size == move.base && (zero || host + size == from)) {
-      size += move.size;
+  const auto copy_or_fill = [&] {
+    return is_zero ? backend.fill(device_, stream_, reinterpret_cast<void *>(device), 0, size)
+                   : copy_bytes(batch, host, device, size);
+  };
+  for (uint64_t i = batch.first; i < batch.end; ++i) {
+    const ChunkCopy &copy = plan_.copies[i];
+    char *from = is_zero ? nullptr : host_address(batch, copy, slot_offset);
+    if (size != 0 && device + size == copy.base && (is_zero || host + size == from)) {
+      size += copy.size;
     } else {
-      if (size != 0)
-        GMM_TRY(zero ? backend.fill(device_, stream_, reinterpret_cast<void *>(device), 0, size)
-                     : copy_run(flight, host, device, size));
-      device = move.base;
+      if (size != 0) GMM_TRY(copy_or_fill());
+      device = copy.base;
       host = from;
-      size = move.size;
+      size = copy.size;
     }
-    slot_offset += backup_room_of(move.chunk.size);
+    slot_offset += size_in_tier(copy.chunk.size);
   }
-  GMM_TRY(zero ? backend.fill(device_, stream_, reinterpret_cast<void *>(device), 0, size)
-               : copy_run(flight, host, device, size));
-  return backend.event_record(flight.event, device_, stream_);
+  GMM_TRY(copy_or_fill());
+  return backend.event_record(batch.event, device_, stream_);
 }
 
-void BackupTransfer::submit(Flight &flight) {
-  if (!flight.has_task) return;
-  flight.submitted = true;
-  tiers_.threads_of(flight.tier).submit(&flight);
+void Transfer::submit_task(Batch &batch) {
+  if (!batch.has_task) return;
+  batch.is_submitted = true;
+  tiers_.threads_of(batch.tier).submit(&batch);
 }
 
-Status BackupTransfer::finish_task(Flight &flight) {
-  if (!flight.submitted) return Status();
-  tiers_.threads_of(flight.tier).wait(&flight);
-  flight.submitted = false;
-  return flight.fault == Fault::kNone ? Status() : fault_of(flight);
+Status Transfer::finish_task(Batch &batch) {
+  if (!batch.is_submitted) return Status();
+  tiers_.threads_of(batch.tier).wait(&batch);
+  batch.is_submitted = false;
+  return batch.fault == Fault::kNone ? Status() : fault_status(batch);
 }
 
-Status BackupTransfer::fault_of(const Flight &flight) {
-  const Chunk &chunk = plan_.moves[flight.fault_move].chunk;
-  Status status;
-  if (flight.fault == Fault::kCorrupt)
-    status = fail(GMM_ERROR_CORRUPT, "the bytes that were kept differ from their checksum; they cannot be trusted.");
-  else
-    status = tiers_.file.failed(flight.error, flight.fault == Fault::kWrite);
-  return prefix(status, "Contents of %#" PRIxPTR " to %#" PRIxPTR ": ", chunk.base, chunk.base + chunk.size);
+Status Transfer::fault_status(const Batch &batch) {
+  const Chunk &chunk = plan_.copies[batch.fault_copy].chunk;
+  if (batch.fault == Fault::kCorrupt) return corrupt_chunk(chunk);
+  return name_chunk(tiers_.file.error_status(batch.error, batch.fault == Fault::kWrite), chunk);
 }
 
-void BackupTransfer::run_save(BackupTask *task) {
-  Flight &flight = *static_cast<Flight *>(task);
-  BackupTransfer &self = *flight.transfer;
+// Device copies of the batch are done: computes checksums, and moves bytes from the slot to the tier.
+void Transfer::run_save_task(CopyTask *task) {
+  Batch &batch = *static_cast<Batch *>(task);
+  Transfer &self = *batch.transfer;
   uint64_t slot_offset = 0;
-  for (uint64_t i = flight.first; i < flight.end; ++i) {
-    Chunk &chunk = self.plan_.moves[i].chunk;
-    char *bytes = flight.direct ? self.tiers_.address(chunk) : flight.slot + slot_offset;
-    if (chunk.checked) chunk.checksum = backup_checksum(bytes, chunk.size);
-    if (flight.tier == Tier::kPageable && !flight.direct) std::memcpy(self.tiers_.address(chunk), bytes, chunk.size);
-    slot_offset += backup_room_of(chunk.size);
+  for (uint64_t i = batch.first; i < batch.end; ++i) {
+    Chunk &chunk = self.plan_.copies[i].chunk;
+    char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
+    if (chunk.has_checksum) chunk.checksum = chunk_checksum(bytes, chunk.size);
+    if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(self.tiers_.address(chunk), bytes, chunk.size);
+    slot_offset += size_in_tier(chunk.size);
   }
-  if (flight.tier != Tier::kFile) return;
-  flight.error = self.tiers_.file.write(self.plan_.moves[flight.first].chunk.where, flight.slot, slot_offset);
-  flight.fault_move = flight.first;
-  if (flight.error != 0) flight.fault = Fault::kWrite;
+  if (batch.tier != Tier::kFile) return;
+  batch.error = self.tiers_.file.write(self.plan_.copies[batch.first].chunk.location, batch.slot, slot_offset);
+  batch.fault_copy = batch.first;
+  if (batch.error != 0) batch.fault = Fault::kWrite;
 }
 
-void BackupTransfer::run_restore(BackupTask *task) {
-  Flight &flight = *static_cast<Flight *>(task);
-  BackupTransfer &self = *flight.transfer;
+// Moves bytes from the tier to the slot, and compares checksums, before the device copies.
+void Transfer::run_restore_task(CopyTask *task) {
+  Batch &batch = *static_cast<Batch *>(task);
+  Transfer &self = *batch.transfer;
   uint64_t slot_offset = 0;
-  if (flight.tier == Tier::kFile) {
+  if (batch.tier == Tier::kFile) {
     uint64_t size = 0;
-    for (uint64_t i = flight.first; i < flight.end; ++i) size += backup_room_of(self.plan_.moves[i].chunk.size);
-    flight.error = self.tiers_.file.read(self.plan_.moves[flight.first].chunk.where, flight.slot, size);
-    flight.fault_move = flight.first;
-    if (flight.error != 0) {
-      flight.fault = Fault::kRead;
+    for (uint64_t i = batch.first; i < batch.end; ++i) size += size_in_tier(self.plan_.copies[i].chunk.size);
+    batch.error = self.tiers_.file.read(self.plan_.copies[batch.first].chunk.location, batch.slot, size);
+    batch.fault_copy = batch.first;
+    if (batch.error != 0) {
+      batch.fault = Fault::kRead;
       return;
     }
   }
-  for (uint64_t i = flight.first; i < flight.end; ++i) {
-    const Chunk &chunk = self.plan_.moves[i].chunk;
-    char *bytes = flight.direct ? self.tiers_.address(chunk) : flight.slot + slot_offset;
-    if (flight.tier == Tier::kPageable && !flight.direct) std::memcpy(bytes, self.tiers_.address(chunk), chunk.size);
-    if (chunk.checked && backup_checksum(bytes, chunk.size) != chunk.checksum) {
-      flight.fault = Fault::kCorrupt;
-      flight.fault_move = i;
+  for (uint64_t i = batch.first; i < batch.end; ++i) {
+    const Chunk &chunk = self.plan_.copies[i].chunk;
+    char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
+    if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(bytes, self.tiers_.address(chunk), chunk.size);
+    if (!chunk.matches_checksum(bytes)) {
+      batch.fault = Fault::kCorrupt;
+      batch.fault_copy = i;
       return;
     }
-    slot_offset += backup_room_of(chunk.size);
+    slot_offset += size_in_tier(chunk.size);
   }
 }
 
-Status BackupTransfer::tell(uint64_t bytes) {
+Status Transfer::finish(Batch &batch) {
+  finished_copies_ = batch.end;
+  finished_bytes_ += batch.bytes;
+  (batch.is_skipped || batch.tier == Tier::kZero ? tiers_.skipped_bytes : tiers_.copied_bytes)
+      .fetch_add(batch.bytes, std::memory_order_relaxed);
+  GMM_TRY(report_progress(finished_bytes_));
+  return finish_parts();
+}
+
+Status Transfer::report_progress(uint64_t bytes) {
   return steps_.progress == nullptr ? Status() : steps_.progress(steps_.user, bytes);
 }
 
-Status BackupTransfer::begin_parts(uint64_t upto) {
-  for (; begun_parts_ < upto; ++begun_parts_)
+Status Transfer::begin_parts(uint64_t end) {
+  for (; begun_parts_ < end; ++begun_parts_)
     if (steps_.before != nullptr) GMM_TRY(steps_.before(steps_.user, begun_parts_));
   return Status();
 }
 
-Status BackupTransfer::end_parts() {
-  for (; ended_parts_ < plan_.part_ends.size() && plan_.part_ends[ended_parts_] <= done_moves_; ++ended_parts_) {
-    if (!out_) GMM_TRY(begin_parts(ended_parts_ + 1));
-    if (steps_.after != nullptr) GMM_TRY(steps_.after(steps_.user, ended_parts_));
+Status Transfer::finish_parts() {
+  for (; finished_parts_ < plan_.part_ends.size() && plan_.part_ends[finished_parts_] <= finished_copies_;
+       ++finished_parts_) {
+    if (direction_ == Direction::kRestore) GMM_TRY(begin_parts(finished_parts_ + 1));
+    if (steps_.after != nullptr) GMM_TRY(steps_.after(steps_.user, finished_parts_));
   }
   return Status();
 }
 
-Status BackupTransfer::finish(Flight &flight) {
-  done_moves_ = flight.end;
-  done_bytes_ += flight.bytes;
-  (flight.idle || flight.tier == Tier::kZero ? tiers_.skipped : tiers_.copied)
-      .fetch_add(flight.bytes, std::memory_order_relaxed);
-  GMM_TRY(tell(done_bytes_));
-  return end_parts();
+// --- Save ---------------------------------------------------------------------------------------------------------
+
+class Save : private Transfer {
+ public:
+  Save(BackupTiers &tiers, Device device, const BackupSteps &steps, gmm_contents contents, uint32_t flags)
+      : Transfer(tiers, device, steps, Direction::kSave), contents_(contents), flags_(flags) {}
+  Status run(const BackupPart *parts, uint64_t count);
+
+ private:
+  void find_zeros();
+  void find_next_zeros(uint64_t *next);
+  Status place_chunks(uint64_t from);
+  Status place_in_file(uint64_t from, uint64_t bytes);
+  Status replace_unready_chunks();
+  Status start_batch(uint64_t index);
+  Status copy_all();
+  void commit(const BackupPart *parts, uint64_t count);
+  void abort(bool is_idle);
+
+  const gmm_contents contents_;
+  const uint32_t flags_;
+  BackupLimits limits_;
+  bool is_arena_refused_ = false, uses_file_ = false;
+};
+
+Status Save::run(const BackupPart *parts, uint64_t count) {
+  GMM_TRY(plan_.plan_save(parts, count));
+  GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits_));
+  // commit() must not fail, so its memory comes first.
+  for (uint64_t p = 0, first = 0; p < count; first = plan_.part_ends[p++])
+    if (!parts[p].kept->chunks.reserve(parts[p].kept->chunks.size() + plan_.part_ends[p] - first))
+      return no_host_memory();
+  GMM_TRY(report_progress(0));
+  bool has_new_chunks = false;
+  for (const ChunkCopy &copy : plan_.copies) has_new_chunks = has_new_chunks || !copy.is_kept;
+  Status status;
+  if (has_new_chunks) status = open_stream();
+  if (has_new_chunks && status.ok()) {
+    find_zeros();
+    status = place_chunks(0);
+  }
+  if (status.ok()) status = copy_all();
+  if (status.ok() && uses_file_) status = tiers_.file.sync();
+  const bool is_idle = close(!status.ok());
+  if (status.ok() && !is_idle)
+    status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+  if (status.ok())
+    commit(parts, count);
+  else
+    abort(is_idle);
+  MessageGuard message;
+  tiers_.arena.cancel_planned();
+  return status;
+}
+
+// Asks the device about new chunks from *next on, as many as one question takes.
+void Save::find_next_zeros(uint64_t *next) {
+  Backend &backend = *tiers_.core.backend;
+  ZeroRange *host = reinterpret_cast<ZeroRange *>(tiers_.zero_ranges.data());
+  uint64_t count = 0;
+  const uint64_t first = *next;
+  for (; *next < plan_.copies.size() && count < kMaxZeroRanges; ++*next) {
+    const ChunkCopy &copy = plan_.copies[*next];
+    if (copy.is_kept) continue;
+    host[count++] = ZeroRange{copy.base, copy.size, 0, 0};
+  }
+  if (count == 0) return;
+  Status status =
+      backend.find_zeros(device_, stream_, static_cast<ZeroRange *>(tiers_.zero_ranges.device_data()), count);
+  if (status.ok()) status = backend.stream_synchronize(device_, stream_);
+  if (!status.ok()) {
+    // The kernel may still write to the buffer.
+    bool is_idle = false;
+    for (uint32_t i = 0; i < kTries && !is_idle; ++i)
+      is_idle = backend.stream_synchronize(device_, stream_).ok() || backend.synchronize(device_).ok();
+    if (!is_idle) tiers_.zero_ranges.abandon();
+    if (!tiers_.has_warned_of_zeros.exchange(true, std::memory_order_relaxed))
+      tiers_.core.log.write(LogLevel::kWarning, "The device cannot find zeros; contents that are zero are copied: %s",
+                            last_message());
+    *next = plan_.copies.size();
+    return;
+  }
+  count = 0;
+  for (uint64_t i = first; i < *next; ++i) {
+    ChunkCopy &copy = plan_.copies[i];
+    if (!copy.is_kept) copy.chunk.tier = host[count++].nonzero != 0 ? Tier::kArena : Tier::kZero;
+  }
+}
+
+// Finds new chunks that are all zero: they get Tier::kZero, the others Tier::kArena until place_chunks(). A chunk
+// counts as not zero when the device cannot be asked.
+void Save::find_zeros() {
+  for (ChunkCopy &copy : plan_.copies)
+    if (!copy.is_kept) copy.chunk.tier = Tier::kArena;
+  MessageGuard message;
+  if (!tiers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
+      tiers_.zero_ranges.device_data() == nullptr)
+    return;
+  for (uint64_t next = 0; next < plan_.copies.size();) find_next_zeros(&next);
+}
+
+// Allocates ranges for new chunks from this copy on.
+Status Save::place_chunks(uint64_t from) {
+  uint64_t file_bytes = 0;
+  bool needs_slots = false;
+  const Chunk *previous = nullptr;
+  for (uint64_t i = from; i < plan_.copies.size(); ++i) {
+    ChunkCopy &copy = plan_.copies[i];
+    Chunk &chunk = copy.chunk;
+    if (copy.is_kept || copy.is_placed || chunk.tier == Tier::kZero) continue;
+    chunk.has_checksum = (flags_ & GMM_TAG_CHECKSUM) != 0;
+    copy.is_placed =
+        contents_ != GMM_CONTENTS_FILE && tiers_.allocate_in_host_memory(limits_, !is_arena_refused_, previous, &chunk);
+    if (!copy.is_placed) {
+      chunk.tier = Tier::kFile;
+      file_bytes += size_in_tier(chunk.size);
+    }
+    needs_slots = needs_slots || !tiers_.is_direct(chunk.tier);
+    previous = &chunk;
+  }
+  if (needs_slots) GMM_TRY(open_slots());
+  return file_bytes == 0 ? Status() : place_in_file(from, file_bytes);
+}
+
+// The file reserves all bytes before it gives out the first range.
+Status Save::place_in_file(uint64_t from, uint64_t bytes) {
+  uses_file_ = true;
+  char directory[BackupSettings::kMaxDirectory];
+  tiers_.settings.directory(directory);
+  GMM_TRY(tiers_.file.reserve(directory, bytes));
+  uint64_t hint = 0;
+  for (uint64_t i = from; i < plan_.copies.size(); ++i) {
+    ChunkCopy &copy = plan_.copies[i];
+    if (copy.is_kept || copy.is_placed || copy.chunk.tier != Tier::kFile) continue;
+    const uint64_t size = size_in_tier(copy.chunk.size);
+    GMM_TRY(tiers_.file.allocate(size, hint, &copy.chunk.location));
+    hint = copy.chunk.location + size;
+    copy.is_placed = true;
+  }
+  return Status();
+}
+
+// The arena cannot grow to its limit after all: chunks in segments that are not ready go to the next tiers.
+Status Save::replace_unready_chunks() {
+  is_arena_refused_ = true;
+  for (uint64_t i = next_copy_; i < plan_.copies.size(); ++i) {
+    ChunkCopy &copy = plan_.copies[i];
+    if (!copy.is_placed || copy.chunk.tier != Tier::kArena) continue;
+    if (tiers_.arena.is_ready(copy.chunk.location, size_in_tier(copy.chunk.size))) continue;
+    tiers_.free(copy.chunk);
+    copy.is_placed = false;
+  }
+  tiers_.arena.cancel_planned();
+  return place_chunks(next_copy_);
+}
+
+Status Save::start_batch(uint64_t index) {
+  Batch *next = &make_batch(index);
+  if (!next->is_skipped && next->tier == Tier::kArena) {
+    Status status;
+    for (uint64_t i = next->first; i < next->end && status.ok(); ++i) {
+      const Chunk &chunk = plan_.copies[i].chunk;
+      status = tiers_.arena.make_ready(device_, chunk.location, size_in_tier(chunk.size));
+    }
+    if (!status.ok()) {
+      tiers_.core.log.write(LogLevel::kWarning, "The page-locked arena stays at %" PRIu64 " bytes: %s",
+                            tiers_.arena.bytes(), last_message());
+      next_copy_ = next->first;
+      GMM_TRY(replace_unready_chunks());
+      next = &make_batch(index);
+    }
+  }
+  return issue(*next);
+}
+
+// Batch indexes: finished <= copied <= issued.
+Status Save::copy_all() {
+  Backend &backend = *tiers_.core.backend;
+  uint64_t issued = 0, copied = 0, finished = 0;
+  GMM_TRY(finish_parts());  // parts without ranges
+  for (;;) {
+    while (finished < copied && (!batch_at(finished).is_submitted ||
+                                 tiers_.threads_of(batch_at(finished).tier).is_done(&batch_at(finished)))) {
+      GMM_TRY(finish_task(batch_at(finished)));
+      GMM_TRY(finish(batch_at(finished)));
+      ++finished;
+    }
+    if (next_copy_ < plan_.copies.size() && issued - finished < kWindow && issued - copied < device_window()) {
+      GMM_TRY(start_batch(issued));
+      ++issued;
+    } else if (copied < issued) {
+      // Tasks are submitted when the window is full, too: the disk has its next requests queued then.
+      Batch &next = batch_at(copied);
+      if (!next.is_skipped) GMM_TRY(backend.event_synchronize(next.event));
+      submit_task(next);
+      ++copied;
+    } else if (finished < issued) {
+      GMM_TRY(finish_task(batch_at(finished)));
+      GMM_TRY(finish(batch_at(finished)));
+      ++finished;
+    } else {
+      return Status();
+    }
+  }
+}
+
+// Merges the new chunks with the kept ones by address, and drops kept chunks that new ones overlap. Cannot fail.
+void Save::commit(const BackupPart *parts, uint64_t count) {
+  for (uint64_t p = 0, first = 0; p < count; first = plan_.part_ends[p++]) {
+    const uint64_t end = plan_.part_ends[p];
+    Vector<Chunk> &chunks = parts[p].kept->chunks;
+    uint64_t remaining = 0, at = first;
+    for (uint64_t i = 0; i < chunks.size(); ++i) {
+      const Chunk &chunk = chunks[i];
+      while (at < end && plan_.copies[at].base + plan_.copies[at].size <= chunk.base) ++at;
+      bool is_replaced = false;
+      for (uint64_t c = at; c < end && plan_.copies[c].base < chunk.end(); ++c)
+        is_replaced = is_replaced || !plan_.copies[c].is_kept;
+      if (is_replaced)
+        tiers_.drop_kept(chunk);
+      else
+        chunks[remaining++] = chunk;
+    }
+    chunks.truncate(remaining);
+    // From the back, so that each chunk moves once.
+    uint64_t added = 0;
+    for (uint64_t c = first; c < end; ++c) added += plan_.copies[c].is_kept ? 0 : 1;
+    uint64_t to = remaining + added, old = remaining;
+    for (uint64_t i = 0; i < added; ++i) chunks.push_back_reserved(Chunk());
+    for (uint64_t c = end; c-- > first;) {
+      const ChunkCopy &next = plan_.copies[c];
+      if (next.is_kept) continue;
+      while (old != 0 && chunks[old - 1].base > next.base) chunks[--to] = chunks[--old];
+      chunks[--to] = next.chunk;
+      tiers_.count_kept(next.chunk);
+    }
+  }
+}
+
+// Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).
+void Save::abort(bool is_idle) {
+  MessageGuard message;
+  if (!is_idle) tiers_.abandon_host_memory();
+  for (const ChunkCopy &copy : plan_.copies)
+    if (copy.is_placed && (is_idle || !tiers_.is_direct(copy.chunk.tier))) tiers_.free(copy.chunk);
+  if (uses_file_) tiers_.file.close_unused();  // a full disk gets its blocks back
+}
+
+// --- Restore ------------------------------------------------------------------------------------------------------
+
+class Restore : private Transfer {
+ public:
+  Restore(BackupTiers &tiers, Device device, const BackupSteps &steps)
+      : Transfer(tiers, device, steps, Direction::kRestore) {}
+  Status run(const BackupPart *parts, uint64_t count);
+
+ private:
+  Status copy_all();
+};
+
+Status Restore::run(const BackupPart *parts, uint64_t count) {
+  GMM_TRY(plan_.plan_restore(parts, count));
+  bool needs_slots = false;
+  for (const ChunkCopy &copy : plan_.copies)
+    needs_slots = needs_slots || (copy.chunk.tier != Tier::kZero && !tiers_.is_direct(copy.chunk.tier));
+  GMM_TRY(report_progress(0));
+  Status status;
+  if (!plan_.copies.empty()) status = open_stream();
+  if (status.ok() && needs_slots) status = open_slots();
+  if (status.ok()) status = copy_all();
+  if (!close(!status.ok())) {
+    tiers_.abandon_host_memory();
+    if (status.ok())
+      status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+  }
+  return status;
+}
+
+// Batch indexes: finished <= issued <= read.
+Status Restore::copy_all() {
+  Backend &backend = *tiers_.core.backend;
+  uint64_t read = 0, issued = 0, finished = 0;
+  GMM_TRY(finish_parts());  // parts without contents
+  for (;;) {
+    if (next_copy_ < plan_.copies.size() && read - finished < kWindow) {
+      submit_task(make_batch(read++));
+    } else if (issued < read && issued - finished < device_window()) {
+      Batch &next = batch_at(issued);
+      GMM_TRY(begin_parts(next.part + 1));  // the caller maps the part's memory while copy threads read
+      GMM_TRY(finish_task(next));
+      GMM_TRY(issue(next));
+      ++issued;
+    } else if (finished < issued) {
+      GMM_TRY(backend.event_synchronize(batch_at(finished).event));
+      GMM_TRY(finish(batch_at(finished)));
+      ++finished;
+    } else {
+      return Status();
+    }
+  }
+}
+
+}  // namespace
+
+Status save_contents(BackupTiers &tiers, Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts,
+                     uint64_t count, const BackupSteps &steps) {
+  return Save(tiers, device, steps, contents, flags).run(parts, count);
+}
+
+Status restore_contents(BackupTiers &tiers, Device device, const BackupPart *parts, uint64_t count,
+                        const BackupSteps &steps) {
+  return Restore(tiers, device, steps).run(parts, count);
 }
 
 }  // namespace gmm

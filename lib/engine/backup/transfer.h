@@ -1,89 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a save and a restore have in common: a stream of the device and a window of copies under way.
+// One save or one restore: the copies between a device and the tiers.
 //
-// A flight is a batch of chunks of one tier and part. It is copied by the device, and a task of the copy threads does the rest: between a
-// slot of the staging ring and its place (pageable memory, a file), and checksums. Flights end in their order.
+// A transfer plans its copies chunk by chunk, then runs them through a window of kWindow in-flight batches on one
+// stream of the device. A batch is a run of chunks of one extent and one tier. The device copies a batch, with an event
+// behind it. A task on the copy threads does the rest: it moves bytes between a staging slot and the tier, and computes
+// or compares checksums. Batches finish in their order. The caller of a save unmaps one extent while the next are
+// copied, the caller of a restore maps one extent while those before it are filled.
+//
+//   save:     find zeros -> allocate in tiers -> device copies -> task -> sync file -> commit
+//   restore:  task -> device copies or fills
+//
+// A failed transfer first waits for copy threads and device. When the driver refuses even that wait, host memory that
+// the device may still copy to is abandoned: nobody uses or frees it again, and the log says so.
 #ifndef GMM_ENGINE_BACKUP_TRANSFER_H
 #define GMM_ENGINE_BACKUP_TRANSFER_H
 
-#include "engine/backup/plan.h"
-#include "engine/backup/store.h"
+#include "engine/backup/tiers.h"
 
 namespace gmm {
 
-class BackupTransfer {
- public:
-  BackupTransfer(BackupTiers &tiers, Device device, const BackupSteps &steps, bool out)
-      : tiers_(tiers), device_(device), steps_(steps), out_(out), plan_(tiers.core.allocator) {}
-
- protected:
-  static constexpr uint64_t kWindow = 24;  // flights under way, and slots of the ring
-  // Of them with the device: where there is staging, most are with the threads, so that a disk has all of its requests and the next
-  // ones wait for it.
-  uint64_t device_ahead() const { return staged_ ? 4 : 12; }
-  static constexpr uint64_t kMostDirect = uint64_t{32} << 20;   // bytes of a flight without a task
-  static constexpr uint64_t kMostSkipped = uint64_t{64} << 20;  // progress comes at least so often
-
-  enum class Fault { kNone, kCorrupt, kWrite, kRead };
-  struct Flight : BackupTask {
-    BackupTransfer *transfer = nullptr;
-    uint64_t first = 0, end = 0;  // moves
-    uint64_t part = 0;
-    uint64_t bytes = 0;
-    Tier tier = Tier::kZero;
-    bool idle = false;    // nothing to copy: contents that are zero, or kept already
-    bool direct = false;  // between the device and its place
-    bool has_task = false, submitted = false;
-    char *slot = nullptr;
-    NativeEvent event = nullptr;
-    Fault fault = Fault::kNone;
-    int error = 0;
-    uint64_t fault_move = 0;
-  };
-
-  Status open();
-  Status open_ring();
-  // Waits for the threads and the device, and ends the stream. False: the device may still copy.
-  bool close(bool failed);
-
-  // The next flight of moves from next_ on, in the window's place for `index`. It does not cross parts.
-  Flight &make_flight(uint64_t index);
-  Flight &flight(uint64_t index) { return flights_[index % kWindow]; }
-  // Queues what the device does for it, and an event behind it.
-  Status issue(Flight &flight);
-  void submit(Flight &flight);
-  Status finish_task(Flight &flight);
-  // The flight is over: progress, and parts that are complete.
-  Status finish(Flight &flight);
-  Status begin_parts(uint64_t upto);
-  Status end_parts();
-  Status tell(uint64_t bytes);
-
-  BackupTiers &tiers_;
-  const Device device_;
-  const BackupSteps &steps_;
-  const bool out_;
-  BackupPlan plan_;
-  bool staged_ = false;
-  uint64_t next_ = 0;  // the first move that is in no flight yet
-
- private:
-  static void run_save(BackupTask *task);
-  static void run_restore(BackupTask *task);
-  uint64_t part_of(uint64_t move) const;
-  bool fits(const Flight &flight, uint64_t move, uint64_t taken) const;
-  char *host_address(const Flight &flight, const BackupMove &move, uint64_t slot_offset) const;
-  Status copy_run(const Flight &flight, char *host, uintptr_t device, uint64_t size);
-  Status fault_of(const Flight &flight);
-
-  Flight flights_[kWindow];
-  gmm_stream stream_ = nullptr;
-  uint64_t done_moves_ = 0, done_bytes_ = 0;
-  uint64_t begun_parts_ = 0, ended_parts_ = 0;
-
- protected:
-  gmm_stream stream() const { return stream_; }
+// One extent of a transfer.
+struct BackupPart {
+  const ByteRange *ranges = nullptr;  // live contents, by address, which do not overlap; NULL only when there are none
+  uint64_t range_count = 0;
+  KeptContents *kept = nullptr;  // a restore takes NULL when there are no ranges
 };
+
+// The caller's steps of a transfer. The transfer calls them on the thread that started it. Each may be NULL.
+struct BackupSteps {
+  void *user = nullptr;
+  // A restore calls it once for each part, in the order of the parts, before the first copy to the part and before its
+  // after(); also for a part without ranges. A failure ends the restore, which then calls it for no later part.
+  // A save does not call it.
+  Status (*before)(void *user, uint64_t part) = nullptr;
+  // Called once for each part, in the order of the parts, when all contents of the part are copied; also for a part
+  // without ranges. A failure ends the transfer.
+  Status (*after)(void *user, uint64_t part) = nullptr;
+  // Called once before the first copy, then at least every 64 MiB. `bytes` counts what the transfer is done with so
+  // far: of a save, all bytes of the ranges; of a restore, those that are kept; both with bytes that need no copy. A
+  // failure (CANCELLED) ends the transfer.
+  Status (*progress)(void *user, uint64_t bytes) = nullptr;
+};
+
+// Both functions need the store's work lock.
+//
+// Copies the ranges of the parts out and commits the new chunks to KeptContents. Chunks of an earlier save that lie in
+// a range are not copied again. `contents`: GMM_CONTENTS_HOST or GMM_CONTENTS_FILE; `flags`: GMM_TAG_*. After a failure
+// KeptContents is as before and no copy is in flight.
+Status save_contents(BackupTiers &tiers, Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts,
+                     uint64_t count, const BackupSteps &steps);
+// Copies kept chunks of the ranges in, and keeps them. Bytes that no chunk covers stay as they are. After a failure no
+// copy is in flight. CORRUPT and IO name the range of the chunk.
+Status restore_contents(BackupTiers &tiers, Device device, const BackupPart *parts, uint64_t count,
+                        const BackupSteps &steps);
 
 }  // namespace gmm
 #endif

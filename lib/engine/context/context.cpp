@@ -31,13 +31,14 @@ Gate *make_gate() {
 
 Context::Context(const HostAllocator &allocator, const Log &log)
     : core(allocator, log),
+      backups(core),
       tags(allocator),
       heaps(allocator),
       captures(allocator),
       pins(core),
       trace(core),
-      pauser(core, heaps, tags),
-      sharing(core, heaps),
+      pauser(core, backups, heaps, tags),
+      ipc(core, heaps),
       decommit(core, heaps) {}
 
 Status Context::check(const Context *context) {
@@ -131,7 +132,7 @@ void Context::end() {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
         core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
-    sharing.clear();
+    ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
     for (gmm_heap *heap : captures.heaps) heap->graph->release();
@@ -201,7 +202,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 Status Context::make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out) {
   if (memory == nullptr) memory = core.allocator.allocate(sizeof(gmm_heap), alignof(gmm_heap));
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
-  gmm_heap *heap = ::new (memory) gmm_heap(core, options, this);
+  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, options, this);
   heap->heap.own_quota().set_limit(limit);
   const Status status = add_heap(heap->heap, options.tag);
   if (!status.ok()) {
@@ -354,7 +355,7 @@ Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
 Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
   GMM_TRY(trim(scope, bytes));
   // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
-  if (scope.flags == 0) *bytes += pauser.backups.trim();
+  if (scope.flags == 0) *bytes += backups.trim();
   return Status();
 }
 

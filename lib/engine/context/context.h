@@ -8,7 +8,6 @@
 #include <gmm/stream.h>
 
 #include "engine/heap/block.h"
-#include "engine/heap/core.h"
 #include "engine/heap/decommit.h"
 #include "engine/heap/heap.h"
 #include "engine/heap/heap_set.h"
@@ -18,6 +17,7 @@
 #include "engine/limits/tag.h"
 #include "engine/pause/pause.h"
 #include "engine/range/pin.h"
+#include "engine/space/core.h"
 #include "engine/trace/snapshot.h"
 #include "engine/trace/trace.h"
 
@@ -29,8 +29,8 @@ class GraphLife;
 // A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
 struct gmm_heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
-  gmm_heap(gmm::Core &core, const gmm::HeapOptions &options, gmm::Context *owner)
-      : heap(core, options), context(owner) {}
+  gmm_heap(gmm::Core &core, gmm::BackupStore &backups, const gmm::HeapOptions &options, gmm::Context *owner)
+      : heap(core, backups, options), context(owner) {}
   uint64_t magic = kMagic;
   gmm::Heap heap;
   gmm::Context *context;
@@ -106,6 +106,7 @@ class Context {
   uint64_t magic = kMagic;
   Core core;
   uint32_t device_count = 0;
+  BackupStore backups;
   TagTable tags;
   HeapSet heaps;
   CaptureHeaps captures;
@@ -115,7 +116,7 @@ class Context {
   Limits limits;
   Trace trace;
   Pauser pauser;
-  Sharing sharing;
+  Ipc ipc;
   Decommit decommit;
 
  private:

@@ -2,6 +2,7 @@
 #include "engine/context/query.h"
 
 #include "engine/heap/block.h"
+#include "engine/ipc/descriptor.h"
 
 namespace gmm {
 namespace {
@@ -23,7 +24,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   out->reserved_size = block.reserved;
   out->tag = options.tag;
   out->state = block.partly ? GMM_STATE_PARTLY_PAUSED : block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
-  out->ipc_routes = context.sharing.routes(block);
+  out->ipc_routes = ipc_routes(context.core, block);
   out->allocation_base = reinterpret_cast<void *>(block.extent->base.load(std::memory_order_relaxed));
   out->allocation_size = block.extent->size.load(std::memory_order_relaxed);
   out->device_pointer = const_cast<void *>(address);
@@ -64,9 +65,9 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
     out->device_pointer = reinterpret_cast<void *>(reinterpret_cast<uint64_t>(address) + range.value);
     return;
   }
-  if (context.sharing.find(address, &range)) {
-    fill_access(context, Sharing::import_kind(range), Sharing::import_device(range).ordinal, out);
-    const PeerState state = Sharing::import_state(range);
+  if (context.ipc.imports.find(address, &range)) {
+    fill_access(context, IpcImports::kind(range), IpcImports::device(range).ordinal, out);
+    const PeerState state = IpcImports::state(range);
     out->state = state == PeerState::kRevoked ? GMM_STATE_REVOKED : GMM_STATE_IMPORTED;
     if (state == PeerState::kGone) out->flags |= GMM_POINTER_PEER_GONE;
     out->base = out->allocation_base = reinterpret_cast<void *>(range.base);

@@ -10,7 +10,7 @@ namespace gmm {
 
 Status pause(Context &context, const PauseRequest &request, uint64_t *bytes) {
   const Status status = context.pauser.pause(request, bytes);
-  if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) context.sharing.revoke_paused();
+  if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) context.ipc.exports.revoke_paused();
   if (status.ok() && context.trace.running()) context.trace.paused(request.tags, request.count, *bytes);
   return status;
 }

@@ -30,13 +30,13 @@ bool find_block(const Core &core, const void *address, Block *out) {
   out->extent = core.page_map.find_extent(reinterpret_cast<void *>(out->base));
   if (out->extent == nullptr || out->heap == nullptr) return false;
   out->paused = out->partly = false;
-  // Only while something is paused are there extents that are away.
+  // The counter spares the walk while nothing of the heap is paused.
   if (out->heap->fast.has_paused.load(std::memory_order_acquire) == 0) return true;
   bool active = false;
   for (uintptr_t next = out->base, end = next + out->reserved; next < end;) {
     const Extent *extent = core.page_map.find_extent(reinterpret_cast<void *>(next));
     if (extent == nullptr) break;
-    (extent->away.load(std::memory_order_acquire) ? out->paused : active) = true;
+    (is_paused(*extent) ? out->paused : active) = true;
     next = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
   }
   out->partly = out->paused && active;

@@ -3,8 +3,8 @@
 #ifndef GMM_ENGINE_HEAP_BLOCK_H
 #define GMM_ENGINE_HEAP_BLOCK_H
 
-#include "engine/heap/core.h"
 #include "engine/heap/heap.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

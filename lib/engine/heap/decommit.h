@@ -13,8 +13,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "engine/heap/core.h"
 #include "engine/heap/heap_set.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

@@ -17,8 +17,9 @@ Span *span_of_large(std::atomic<uint64_t> *slot) {
 
 }  // namespace
 
-Heap::Heap(Core &core, const HeapOptions &options)
+Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
     : core_(core),
+      backups_(backups),
       options_(options),
       free_(options.kind != Kind::kVmm),
       streams_(core.backend, options.device, core.allocator),

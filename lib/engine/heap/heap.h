@@ -13,13 +13,14 @@
 #include <cstdint>
 
 #include "base/lock.h"
+#include "engine/backup/store.h"
 #include "engine/heap/cache_entry.h"
-#include "engine/heap/core.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/low_water.h"
 #include "engine/heap/stream_order.h"
 #include "engine/heap/transfer_cache.h"
 #include "engine/limits/quota.h"
+#include "engine/space/core.h"
 #include "engine/space/free_runs.h"
 
 namespace gmm {
@@ -46,7 +47,7 @@ struct HeapTotals {
 
 class Heap {
  public:
-  Heap(Core &core, const HeapOptions &options);
+  Heap(Core &core, BackupStore &backups, const HeapOptions &options);
   ~Heap();
   Heap(const Heap &) = delete;
   Heap &operator=(const Heap &) = delete;
@@ -159,8 +160,8 @@ class Heap {
   // Paused extents without a live block are given up. False when the region was dedicated and ended with them.
   bool drop_paused(Region &region);
   // Neighbours of a region that are paused without a handle become one, which the driver maps faster. Their blocks and what
-  // is kept stay; append(user, into, from) moves what is kept, and may refuse.
-  void merge_paused(Region &region, bool (*append)(void *user, Extent &into, Extent &from), void *user);
+  // is kept stay.
+  void merge_paused(Region &region);
   // While read-only contents are kept of active memory every free must look (FastFields::has_paused).
   void set_retaining(bool retaining);
   void end_empty_regions();
@@ -276,6 +277,7 @@ class Heap {
   void forget_region(Region *region, Span *span);
 
   Core &core_;
+  BackupStore &backups_;  // forgets what it keeps of blocks and extents that end
   const HeapOptions options_;
   Quotas quotas_;
   Quota own_quota_;

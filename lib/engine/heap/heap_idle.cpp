@@ -61,10 +61,11 @@ void Heap::stamp_free_extents(uint64_t since) {
       const uintptr_t base = extent->base.load(std::memory_order_relaxed);
       at = base + extent->size.load(std::memory_order_relaxed);
       if (base < begin || at > end) continue;
+      IdleMark &mark = extent->idle;
       // An extent's bookkeeping serves another one later: the id tells.
-      if (extent->seen_id != extent->id || extent->seen_look + 1 < look_) extent->free_since = since;
-      extent->seen_id = extent->id;
-      extent->seen_look = look_;
+      if (mark.extent_id != extent->id || mark.look + 1 < look_) mark.free_since = since;
+      mark.extent_id = extent->id;
+      mark.look = look_;
     }
   });
 }

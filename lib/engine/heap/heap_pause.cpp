@@ -3,12 +3,6 @@
 #include "engine/heap/heap.h"
 
 namespace gmm {
-namespace {
-
-bool is_away(const Extent &extent) { return extent.away.load(std::memory_order_relaxed); }
-
-}  // namespace
-
 void Heap::detach(Region &region) {
   region.paused.store(1, std::memory_order_relaxed);
   fast.has_paused.fetch_add(1, std::memory_order_seq_cst);
@@ -41,12 +35,11 @@ void Heap::attach(Region &region) {
 
 // The extent is in no list, and nothing is mapped. Its object starts anew.
 void Heap::end_extent(Extent *extent) {
-  if (extent->kept != nullptr) core_.forget_contents(core_.forget_contents_user, *extent, 0, 0);
+  backups_.forget(*extent);
   extent->region.store(nullptr, std::memory_order_relaxed);
   extent->handle = PhysicalHandle{};
-  extent->away.store(false, std::memory_order_relaxed);
-  extent->mapped = extent->holds = true;
-  extent->fresh = extent->told = false;
+  extent->state.store(ExtentState::kActive, std::memory_order_relaxed);
+  extent->mapped = true;
   core_.extents.put(extent);
   --extent_count_;
 }
@@ -57,7 +50,7 @@ void Heap::forget_freed(const Span &span) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     if (extent == nullptr) return;
     const uintptr_t extent_end = base_of(*extent) + size_of(*extent), stop = extent_end < end ? extent_end : end;
-    if (extent->kept != nullptr) core_.forget_contents(core_.forget_contents_user, *extent, at, stop - at);
+    backups_.forget(*extent, ByteRange{at, stop - at});
     at = stop;
   }
 }
@@ -78,7 +71,8 @@ void Heap::drop_paused_in(Span *run) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     const uintptr_t base = base_of(*extent);
     at = base + size_of(*extent);
-    if (base < run->begin() || at > end || !is_away(*extent) || extent->importers.load(std::memory_order_relaxed) != 0)
+    if (base < run->begin() || at > end || !is_paused(*extent) ||
+        extent->importers.load(std::memory_order_relaxed) != 0)
       continue;
     if (!release_extent(extent, run, &run).ok()) break;  // what stays is only kept longer
   }
@@ -89,7 +83,7 @@ bool Heap::drop_paused(Region &region) {
   if (kept_for_graph_) return true;
   bool wholly = true;
   for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
-    wholly = wholly && is_away(*extent);
+    wholly = wholly && is_paused(*extent);
   if (wholly) {
     // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
     for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
@@ -111,11 +105,11 @@ bool Heap::drop_paused(Region &region) {
   return false;
 }
 
-void Heap::merge_paused(Region &region, bool (*append)(void *user, Extent &into, Extent &from), void *user) {
+void Heap::merge_paused(Region &region) {
   // Handles of a block's own size are freed with it; else they stay small enough for single ones to go or to be moved.
   constexpr uint64_t kShared = uint64_t{128} << 20, kOwn = uint64_t{1} << 30;
   const auto may_merge = [](const Extent &extent) {
-    return is_away(extent) && extent.handle.value == 0 && !extent.mapped &&
+    return is_paused(extent) && extent.handle.value == 0 && !extent.mapped &&
            extent.importers.load(std::memory_order_relaxed) == 0;
   };
   const auto one_block = [&](uintptr_t first, uintptr_t last) {
@@ -139,7 +133,7 @@ void Heap::merge_paused(Region &region, bool (*append)(void *user, Extent &into,
     if (from == nullptr || !may_merge(*from) || !(from->location.load() == into->location.load())) continue;
     const uint64_t size = size_of(*into) + size_of(*from);
     if (size > (one_block(base_of(*into), middle + size_of(*from)) ? kOwn : kShared)) continue;
-    if (!append(user, *into, *from)) continue;
+    if (!backups_.merge(*into, *from)) continue;
     List<Extent, RegionExtents>::remove(from);
     into->size.store(size, std::memory_order_relaxed);
     into->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);

@@ -12,7 +12,7 @@ struct Heap::IdleRule {
   uint64_t at_most;  // bytes in all
   uint64_t look;
   bool allows(const Extent &extent, uint64_t released) const {
-    return extent.seen_look == look && extent.seen_id == extent.id && now - extent.free_since >= age &&
+    return extent.idle.look == look && extent.idle.extent_id == extent.id && now - extent.idle.free_since >= age &&
            released + extent.size.load(std::memory_order_relaxed) <= at_most;
   }
 };

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting and stopping; what is said to importers is in ipc_broker_loop.cpp.
 #include "engine/ipc/broker.h"
 
 #include <errno.h>
@@ -10,17 +9,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
 #include <new>
 
 #include "base/bytes.h"
 #include "base/process.h"
 #include "base/thread.h"
-#include "engine/ipc/directory.h"
 
 namespace gmm {
 namespace {
 
-// Several contexts of a process, each with a broker.
+constexpr int kEvents = 64;
+constexpr int kAcceptsPerRound = 64;  // then the connections that exist have their turn
+constexpr uint64_t kListenAgainMs = 100;
+constexpr uint32_t kComplaintsPerSecond = 20;
+
+// The brokers of one process, one for each context, have different serials.
 std::atomic<uint32_t> g_serial{1};
 
 Status system_failure(int error, const char *what) {
@@ -29,7 +36,7 @@ Status system_failure(int error, const char *what) {
                      system_error_text(error, text, sizeof text));
 }
 
-void close_one(int *fd) {
+void close_fd(int *fd) {
   const int old = *fd;
   *fd = -1;
   if (old >= 0) ::close(old);
@@ -44,12 +51,12 @@ bool ipc_token_equal(const uint8_t a[kIpcTokenSize], const uint8_t b[kIpcTokenSi
 Status IpcBroker::start(IpcEndpoint *out) {
   if (forked())
     return fail(GMM_ERROR_FORKED,
-                "start of the thread that answers importers: the context belongs to process %d; make one of your own "
-                "after fork",
+                "start of the thread that answers importers: the context belongs to process %d; make a new context "
+                "after fork()",
                 owner_pid_.load(std::memory_order_relaxed));
   LockGuard guard(mutex_);
-  if (!running_) {
-    const Status status = start_locked();
+  if (!running_.load(std::memory_order_relaxed)) {
+    const Status status = start_thread_and_socket();
     if (!status.ok()) {
       MessageGuard message;
       close_files();
@@ -60,7 +67,7 @@ Status IpcBroker::start(IpcEndpoint *out) {
   return Status();
 }
 
-Status IpcBroker::start_locked() {
+Status IpcBroker::start_thread_and_socket() {
   GMM_TRY(open_socket());
   slots_ = static_cast<Slot *>(allocator_.allocate(sizeof(Slot) * kSlots, alignof(Slot)));
   free_ = static_cast<Slot **>(allocator_.allocate(sizeof(Slot *) * kSlots, alignof(Slot *)));
@@ -68,7 +75,7 @@ Status IpcBroker::start_locked() {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "start of the thread that answers importers: no host memory for %u connections", kSlots);
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
-  // The first slot is taken first.
+  // In reverse order, since free_ is a stack and the first slots shall be used first.
   for (free_count_ = 0; free_count_ < kSlots; ++free_count_) free_[free_count_] = slots_ + (kSlots - 1 - free_count_);
   pending_ = idle_ = 0;
   listen_again_ = complaints_since_ = 0;
@@ -77,13 +84,13 @@ Status IpcBroker::start_locked() {
 
   const int error = start_thread(&thread_, nullptr, ThreadSignals::kNone, thread_main, this);
   if (error != 0) return system_failure(error, "pthread_create");
-  running_ = true;
+  running_.store(true, std::memory_order_release);
   return Status();
 }
 
 Status IpcBroker::open_socket() {
   char path[kIpcPathSize];
-  GMM_TRY(ipc_directory_open_own(&directory_, path, &fell_through_, policy_));
+  GMM_TRY(ipc_directory_open_own(&directory_, path, &runtime_directory_failed_, policy_));
 
   const int32_t pid = ::getpid();
   endpoint_.pid = static_cast<uint32_t>(pid);
@@ -98,7 +105,7 @@ Status IpcBroker::open_socket() {
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener_ < 0) return system_failure(errno, "socket");
   char name[kIpcNameSize];
-  // Another copy of the library in this process counts from 1 too.
+  // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
     ipc_socket_name(endpoint_, name);
@@ -112,7 +119,7 @@ Status IpcBroker::open_socket() {
                          name, system_error_text(error, text, sizeof text));
     }
   }
-  // From here on the file exists; close_files() removes it.
+  // The socket's file exists from here on. close_files() removes it.
   owner_pid_.store(pid, std::memory_order_relaxed);
   if (::fchmodat(directory_, name, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
     return system_failure(errno, "chmod of the socket");
@@ -137,7 +144,7 @@ void IpcBroker::close_files() {
     ipc_socket_name(endpoint_, name);
     ::unlinkat(directory_, name, 0);
   }
-  // First, so that revoke() writes to no descriptor that is closed.
+  // Before the descriptors are closed, so that end_importers() never writes to a closed one.
   Slot *slots;
   {
     LockGuard guard(slot_mutex_);
@@ -147,42 +154,41 @@ void IpcBroker::close_files() {
   allocator_.deallocate(slots, sizeof(Slot) * kSlots);
   allocator_.deallocate(free_, sizeof(Slot *) * kSlots);
   free_ = nullptr;
-  close_one(&listener_);
-  close_one(&epoll_);
-  close_one(&wake_);
-  close_one(&directory_);
+  close_fd(&listener_);
+  close_fd(&epoll_);
+  close_fd(&wake_);
+  close_fd(&directory_);
   owner_pid_.store(0, std::memory_order_relaxed);
 }
 
 void IpcBroker::stop() {
-  // In a child the mutex may be held by a thread that does not exist, and the thread's descriptors may have been
-  // given out anew: leave all as it is.
+  // In a child the holder of the mutex may not exist, and the thread's descriptors may mean other files by now.
   if (forked()) return;
   LockGuard guard(mutex_);
-  if (!running_) return;
-  // First of all, so that a late importer sees at once that nobody is there.
+  if (!running_.load(std::memory_order_relaxed)) return;
+  // The name goes first: an importer that connects later sees at once that there is no exporter.
   char name[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
   ::unlinkat(directory_, name, 0);
   stopping_.store(true, std::memory_order_release);
   wake();
   pthread_join(thread_, nullptr);
-  running_ = false;
+  running_.store(false, std::memory_order_relaxed);
   close_files();
 }
 
-void IpcBroker::revoke(uint64_t allocation, uint64_t mask, bool tell) {
+void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
   if (forked()) return;
   LockGuard guard(slot_mutex_);
   if (slots_ == nullptr) return;
   bool any = false;
   for (uint32_t i = 0; i < kSlots; ++i) {
-    if (!slots_[i].has_allocation || (slots_[i].allocation & mask) != allocation) continue;
-    slots_[i].revoked = any = true;
-    slots_[i].tell = tell;
+    if (slots_[i].allocation == 0 || ipc_export_id(slots_[i].allocation) != export_id) continue;
+    slots_[i].ending = ending;
+    any = true;
   }
   if (!any) return;
-  any_revoked_.store(true, std::memory_order_release);
+  any_ending_.store(true, std::memory_order_release);
   wake();
 }
 
@@ -193,8 +199,383 @@ bool IpcBroker::forked() const {
 
 void IpcBroker::wake() {
   const uint64_t one = 1;
-  // Can only fail when the counter is full, and then the thread wakes anyway.
+  // The write fails only when the counter is full, and then the thread wakes in any case.
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+}
+
+// --- The thread -------------------------------------------------------------------------------------------------
+
+void *IpcBroker::thread_main(void *self) {
+  name_thread("gmm-ipc");
+  static_cast<IpcBroker *>(self)->run();
+  return nullptr;
+}
+
+void IpcBroker::run() {
+  // start() cannot write these messages: it holds a lock, and the log's callback is the program's.
+  if (runtime_directory_failed_)
+    log_.write(LogLevel::kWarning, "ipc: $XDG_RUNTIME_DIR/gmm is unusable for sockets; the socket is in /tmp");
+  ipc_directory_remove_stale(directory_, log_);
+  epoll_event events[kEvents];
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const int count = ::epoll_wait(epoll_, events, kEvents, milliseconds_to_next_deadline());
+    bool may_accept = false;
+    for (int i = 0; i < count; ++i) {
+      void *what = events[i].data.ptr;
+      if (what == &wake_) {
+        uint64_t value;
+        // This only empties the counter. stopping_ and any_ending_ say what it is about.
+        [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof value);
+      } else if (what == &listener_) {
+        may_accept = true;
+      } else if (auto *slot = static_cast<Slot *>(what); slot->state != State::kFree) {
+        receive(slot);
+      }
+    }
+    close_ended();
+    close_late_pending();
+    resume_listening();
+    // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
+    // this round may be used again.
+    if (may_accept) accept_connections();
+  }
+  for (uint32_t i = 0; i < kSlots; ++i)
+    if (slots_[i].state != State::kFree) drop(&slots_[i]);
+}
+
+// The time until a pending connection is late or accept() is tried again; -1: there is no deadline.
+int IpcBroker::milliseconds_to_next_deadline() {
+  uint64_t until = UINT64_MAX;
+  if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
+  if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
+  if (until == UINT64_MAX) return -1;
+  const uint64_t now = monotonic_ms();
+  return until <= now ? 0 : static_cast<int>(until - now) + 1;
+}
+
+void IpcBroker::accept_connections() {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
+    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      admit(fd);
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN) return;
+    // The process is out of descriptors or memory. The connection stays in the queue and would wake the thread again
+    // and again, so the thread listens no more for a while.
+    const int error = errno;
+    char text[128];
+    complain("importers have to wait: accept: %s", system_error_text(error, text, sizeof text));
+    epoll_event event = {};
+    event.data.ptr = &listener_;
+    if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event) == 0) listen_again_ = monotonic_ms() + kListenAgainMs;
+    return;
+  }
+}
+
+void IpcBroker::admit(int fd) {
+  // The user is checked before a byte of the connection is read.
+  PeerUser peer;
+  IpcReply reply;
+  if (check_peer_user(fd, policy_, &peer) != 0 || !peer.is_allowed) {
+    complain("refused process %d of user %u: only user %u may import%s", peer.process, peer.user, ::geteuid(),
+             policy_.user_count == 0 ? "" : ", and those that gmm_ipc_configure() named");
+    reply.result = GMM_ERROR_IPC_REFUSED;
+    send_reply(fd, reply, -1);
+    ::close(fd);
+    return;
+  }
+  if (pending_ == kMaxPending) {
+    // The library's client sends its request as soon as it is connected. So the connection that has been silent for
+    // longest is the least likely to come from one.
+    Slot *oldest = oldest_pending();
+    complain("dropped process %d: %u handshakes are under way", oldest->pid, kMaxPending);
+    refuse(oldest, GMM_ERROR_BUSY);
+  }
+  // A slot is free: fewer than kMaxPending are pending, and at most kMaxLive are live or idle.
+  Slot *slot = free_[free_count_ - 1];
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.ptr = slot;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error = errno;
+    char text[128];
+    complain("refused process %d: epoll_ctl: %s", peer.process, system_error_text(error, text, sizeof text));
+    reply.result = GMM_ERROR_BUSY;
+    send_reply(fd, reply, -1);
+    ::close(fd);
+    return;
+  }
+  --free_count_;
+  slot->fd = fd;
+  slot->state = State::kPending;
+  slot->received = 0;
+  slot->pid = peer.process;
+  slot->since = monotonic_ms();
+  pending_list_[pending_++] = slot;
+  receive(slot);
+}
+
+// Each message after the first request comes whole, since a Unix socket does not divide what was sent in one call.
+void IpcBroker::receive(Slot *slot) {
+  if (slot->state == State::kPending) return receive_first_request(slot);
+  const ssize_t got = ::recv(slot->fd, slot->request, kIpcRequestSize, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return drop(slot);
+  if (got == static_cast<ssize_t>(kIpcRequestSize)) {
+    if (slot->state == State::kIdle) return answer(slot);
+    IpcRequest request;
+    request.decode(slot->request);
+    if (is_release(request, *slot)) return release(slot);
+  }
+  complain("dropped process %d: it spoke again after its request", slot->pid);
+  drop(slot);
+}
+
+// The first request may come in parts. The kernel closes descriptors that a peer sends along, since recv() has no place
+// for them.
+void IpcBroker::receive_first_request(Slot *slot) {
+  while (slot->received < sizeof slot->request) {
+    const ssize_t got =
+        ::recv(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) break;
+    if (got <= 0) {
+      // A connection without a byte comes from another broker, which looks for stale sockets. A whole request whose
+      // sender does not wait for the answer needs none.
+      if (slot->received != 0 && slot->received < kIpcRequestSize)
+        complain("dropped process %d: its request ended after %u of %u bytes", slot->pid, slot->received,
+                 static_cast<unsigned>(kIpcRequestSize));
+      return drop(slot);
+    }
+    slot->received += static_cast<uint32_t>(got);
+  }
+  if (slot->received > kIpcRequestSize) {
+    complain("refused process %d: its request is longer than %u bytes", slot->pid,
+             static_cast<unsigned>(kIpcRequestSize));
+    return refuse(slot, GMM_ERROR_IPC_REFUSED);
+  }
+  if (slot->received == kIpcRequestSize) answer(slot);
+}
+
+bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
+  if (request.magic != kIpcRequestMagic) {
+    complain("refused process %d: what it sent is not a request (magic %08x)", slot.pid, request.magic);
+  } else if (request.version != kIpcProtocolVersion) {
+    complain("refused process %d: it speaks version %u, this library version %u", slot.pid, request.version,
+             kIpcProtocolVersion);
+  } else if (request.reserved != 0 || (request.want != static_cast<uint16_t>(IpcWant::kDescriptor) &&
+                                       request.want != static_cast<uint16_t>(IpcWant::kCount))) {
+    complain("refused process %d: its request has unknown fields", slot.pid);
+  } else if (request.start_time != endpoint_.start_time || request.serial != endpoint_.serial) {
+    complain("refused process %d: it means another exporter", slot.pid);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+void IpcBroker::answer(Slot *slot) {
+  IpcRequest request;
+  request.decode(slot->request);
+  if (!check(request, *slot)) return refuse(slot, GMM_ERROR_IPC_REFUSED);
+  const uint32_t live = live_.load(std::memory_order_relaxed);
+  if (slot->state == State::kPending && live != kMaxLive && live + idle_ == kMaxLive) drop_oldest_idle();
+  if (live == kMaxLive) {
+    complain("refused process %d: %u importers are connected, which is the most", slot->pid, kMaxLive);
+    return refuse(slot, GMM_ERROR_BUSY);
+  }
+  {
+    // Before the resolver runs, so that a revoke() during resolve() finds the slot.
+    LockGuard guard(slot_mutex_);
+    slot->allocation = request.allocation;
+    slot->ending = Ending::kNone;
+  }
+  if (!grant(slot, request)) drop(slot);
+}
+
+// False: the connection must be closed.
+bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
+  IpcGrant grant;
+  grant.wants_fd = request.want == static_cast<uint16_t>(IpcWant::kDescriptor);
+  const Status status = resolver_.resolve(resolver_.user, request.allocation, request.token, &grant);
+  IpcReply reply;
+  if (!status.ok()) {
+    complain("refused process %d the allocation %" PRIu64 ": %s", slot->pid, request.allocation, last_message());
+    close_fd(&grant.fd);
+    reply.result = status.code();
+    send_reply(slot->fd, reply, -1);
+    return false;
+  }
+  if (slot->state == State::kPending) remove_from_pending(slot);
+  if (slot->state == State::kIdle) --idle_;
+  slot->state = State::kLive;
+  live_.fetch_add(1, std::memory_order_relaxed);
+  if (grant.wants_fd && grant.fd < 0) {
+    complain("refused process %d the allocation %" PRIu64 ": it has no file descriptor", slot->pid, request.allocation);
+    reply.result = GMM_ERROR_NOT_SUPPORTED;
+    send_reply(slot->fd, reply, -1);
+    return false;
+  }
+  reply.allocation_size = grant.allocation_size;
+  reply.generation = grant.generation;
+  reply.descriptors = grant.wants_fd ? 1 : 0;
+  const bool sent = send_reply(slot->fd, reply, grant.wants_fd ? grant.fd : -1);
+  close_fd(&grant.fd);
+  return sent;
+}
+
+// The send neither waits nor is partial: the peer has received every earlier reply, so this one fits into the buffer.
+bool IpcBroker::send_reply(int fd, const IpcReply &reply, int descriptor) {
+  uint8_t bytes[kIpcReplySize];
+  reply.encode(bytes);
+  iovec part = {bytes, sizeof bytes};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent == static_cast<ssize_t>(sizeof bytes)) return true;
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) {
+    const int error = errno;
+    char text[128];
+    complain("cannot send an answer to an importer: %s", system_error_text(error, text, sizeof text));
+  }
+  return false;
+}
+
+bool IpcBroker::is_release(const IpcRequest &request, const Slot &slot) const {
+  // Only this thread writes a slot's allocation, so it reads it without the lock.
+  return request.magic == kIpcRequestMagic && request.version == kIpcProtocolVersion &&
+         request.want == static_cast<uint16_t>(IpcWant::kRelease) && request.reserved == 0 &&
+         request.start_time == endpoint_.start_time && request.serial == endpoint_.serial &&
+         request.allocation == slot.allocation;
+}
+
+void IpcBroker::release(Slot *slot) {
+  const uint64_t allocation = clear_allocation(slot);
+  slot->state = State::kIdle;
+  slot->since = monotonic_ms();
+  ++idle_;
+  live_.fetch_sub(1, std::memory_order_relaxed);
+  resolver_.importer_gone(resolver_.user, allocation);
+}
+
+uint64_t IpcBroker::clear_allocation(Slot *slot) {
+  LockGuard guard(slot_mutex_);
+  const uint64_t allocation = slot->allocation;
+  slot->allocation = 0;
+  slot->ending = Ending::kNone;
+  return allocation;
+}
+
+void IpcBroker::refuse(Slot *slot, gmm_result result) {
+  IpcReply reply;
+  reply.result = result;
+  send_reply(slot->fd, reply, -1);  // the connection is closed whether or not the reply arrives
+  drop(slot);
+}
+
+void IpcBroker::drop(Slot *slot) {
+  // close() removes a descriptor from the epoll set only when no other descriptor refers to the connection. A child
+  // after fork() may have one.
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, slot->fd, nullptr);
+  close_fd(&slot->fd);
+  const uint64_t allocation = clear_allocation(slot);
+  const State state = slot->state;
+  if (state == State::kPending) remove_from_pending(slot);
+  if (state == State::kIdle) --idle_;
+  if (state == State::kLive) live_.fetch_sub(1, std::memory_order_relaxed);
+  slot->state = State::kFree;
+  free_[free_count_++] = slot;
+  if (state == State::kLive) resolver_.importer_gone(resolver_.user, allocation);
+}
+
+void IpcBroker::close_late_pending() {
+  const uint64_t now = monotonic_ms();
+  for (Slot *slot = oldest_pending(); slot != nullptr && now - slot->since >= handshake_ms_; slot = oldest_pending()) {
+    complain("dropped process %d: it sent %u of %u bytes of a request in %u ms", slot->pid, slot->received,
+             static_cast<unsigned>(kIpcRequestSize), static_cast<unsigned>(handshake_ms_));
+    drop(slot);
+  }
+}
+
+void IpcBroker::resume_listening() {
+  if (listen_again_ == 0) return;
+  const uint64_t now = monotonic_ms();
+  if (now < listen_again_) return;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.ptr = &listener_;
+  listen_again_ = ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event) == 0 ? 0 : now + kListenAgainMs;
+}
+
+void IpcBroker::close_ended() {
+  if (!any_ending_.exchange(false, std::memory_order_acquire)) return;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    Slot &slot = slots_[i];
+    Ending ending;
+    {
+      LockGuard guard(slot_mutex_);
+      ending = slot.ending;
+    }
+    if (ending == Ending::kNone) continue;
+    // The only byte after a reply. It stays in the importer's socket after this side is closed (Peer::state()).
+    if (ending == Ending::kRevoked && slot.state == State::kLive &&
+        ::send(slot.fd, "R", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+      complain("cannot notify process %d that its memory was revoked", slot.pid);
+    drop(&slot);
+  }
+}
+
+// Makes way for a request. The client whose idle connection ends connects again at its next import. The search through
+// all slots runs only when all places are taken.
+void IpcBroker::drop_oldest_idle() {
+  Slot *oldest = nullptr;
+  for (uint32_t i = 0; i < kSlots; ++i)
+    if (slots_[i].state == State::kIdle && (oldest == nullptr || slots_[i].since < oldest->since)) oldest = &slots_[i];
+  if (oldest != nullptr) drop(oldest);
+}
+
+IpcBroker::Slot *IpcBroker::oldest_pending() { return pending_ == 0 ? nullptr : pending_list_[0]; }
+
+void IpcBroker::remove_from_pending(const Slot *slot) {
+  for (uint32_t i = 0; i < pending_; ++i) {
+    if (pending_list_[i] != slot) continue;
+    --pending_;
+    std::memmove(pending_list_ + i, pending_list_ + i + 1, (pending_ - i) * sizeof *pending_list_);
+    return;
+  }
+}
+
+void IpcBroker::complain(const char *format, ...) {
+  const uint64_t now = monotonic_ms();
+  if (now - complaints_since_ >= 1000) {
+    if (complaints_ > kComplaintsPerSecond)
+      log_.write(LogLevel::kWarning, "ipc: %u more messages were left out", complaints_ - kComplaintsPerSecond);
+    complaints_since_ = now;
+    complaints_ = 0;
+  }
+  if (++complaints_ > kComplaintsPerSecond) return;
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  log_.write(LogLevel::kWarning, "ipc: %s", text);
 }
 
 }  // namespace gmm

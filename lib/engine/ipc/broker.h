@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exporter's side of sharing: one thread that answers importers on a Unix socket.
+// The broker: one thread of the exporter, which answers importers on a Unix socket.
 //
-// It knows nothing of spans: a resolver says which allocation an id and a token mean. Everything is bounded: the
-// connections, the handshakes under way, their time, their bytes, the log. A peer that is slow, silent or wrong is
-// dropped and holds up nobody else.
+// The broker knows nothing of memory: an IpcResolver says what an id and a token name. A connection is
+//   pending  from its start until its first request is complete,
+//   live     while it holds what it was granted,
+//   idle     after a release, until its next request; then it is live again.
+// Any other message, a refusal, a revocation or the end of the peer closes it.
+//
+// Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
+// `handshake_ms`; at most kMaxLive live and idle ones together; 48 bytes of one request; 20 log messages a second.
+// Where a place is missing, the oldest pending connection makes way for a new one, and the oldest idle one for a
+// request.
 #ifndef GMM_ENGINE_IPC_BROKER_H
 #define GMM_ENGINE_IPC_BROKER_H
 
@@ -18,27 +25,29 @@
 #include "base/status.h"
 #include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
+#include "engine/ipc/peer_user.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {
 
 struct IpcGrant {
   bool wants_fd = false;         // from the broker: false for importers that want to be counted only
-  int32_t fd = -1;               // from the resolver; the broker closes it after sending, or after failing to
+  int32_t fd = -1;               // from the resolver; the broker closes it
   uint64_t allocation_size = 0;  // from the resolver
   uint64_t generation = 0;       // from the resolver
 };
 
-// Both are called on the broker's thread, with no lock of the broker held. After each resolve() that succeeds there is
-// exactly one importer_gone(), at the latest in stop().
+// The broker calls both functions on its thread, with none of its locks held. After each resolve() that succeeds there
+// is exactly one importer_gone(), at the latest in stop().
 struct IpcResolver {
-  // Compares the token with ipc_token_equal(). The code of a failure goes to the importer: IPC_REFUSED, IPC_PEER_GONE,
-  // PAUSED and so on.
+  // Ids are never 0. Compares the token with ipc_token_equal(). The importer gets the code of a failure: IPC_REFUSED,
+  // IPC_PEER_GONE, PAUSED and so on.
   Status (*resolve)(void *user, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) = nullptr;
   void (*importer_gone)(void *user, uint64_t id) = nullptr;
   void *user = nullptr;
 };
 
+// Takes the same time for every content.
 bool ipc_token_equal(const uint8_t a[kIpcTokenSize], const uint8_t b[kIpcTokenSize]);
 
 class IpcBroker {
@@ -47,7 +56,7 @@ class IpcBroker {
   static constexpr uint32_t kMaxLive = kIpcMaxImporters;
   static constexpr uint64_t kHandshakeMs = 2000;
 
-  // The policy stays as it is from start() on. Peers may take `handshake_ms` to say what they want.
+  // The policy must not change after start(). A peer has `handshake_ms` to complete its first request.
   IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver,
             const IpcPolicy &policy = kIpcDefaultPolicy, uint64_t handshake_ms = kHandshakeMs)
       : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy), handshake_ms_(handshake_ms) {}
@@ -55,59 +64,83 @@ class IpcBroker {
   IpcBroker(const IpcBroker &) = delete;
   IpcBroker &operator=(const IpcBroker &) = delete;
 
-  // Starts the thread unless it runs; gives where it answers. After stop() it may be started again.
+  // Starts the thread unless it runs, and returns the address at which it answers. The broker may start again after
+  // stop().
   Status start(IpcEndpoint *out);
-  // Removes the socket, ends all connections and the thread. The caller holds no lock that the resolver takes, and does not run on the broker's thread.
-  // In a child after fork() it does nothing: thread, socket and connections are the parent's.
+  // The same for every export: neither lock nor system call while the thread runs. Not for a child after fork(), which
+  // Context::check() stops before.
+  Status ensure_running(IpcEndpoint *out) {
+    if (!running_.load(std::memory_order_acquire)) return start(out);
+    *out = endpoint_;
+    return Status();
+  }
+  // Removes the socket, closes all connections and ends the thread. The caller holds no lock that the resolver takes,
+  // and does not run on the broker's thread. In a child after fork() it does nothing: the thread, the socket and the
+  // connections are the parent's.
   void stop();
-  // Ends the connections of all importers of an allocation, under its id with all other bits than those of `mask`. They see why
-  // when `tell` is set, else that the exporter is done with it; importer_gone() follows for each of them. Does not wait.
-  void revoke(uint64_t allocation, uint64_t mask = ~uint64_t{0}, bool tell = true);
-  // Importers that have been granted memory and not gone.
+  // Whether this broker runs and answers at that address. No lock.
+  bool answers_at(const IpcEndpoint &endpoint) const {
+    return running_.load(std::memory_order_acquire) && endpoint_ == endpoint;
+  }
+  // Closes the connections of all importers of an export or event, of every piece. The importers see
+  // PeerState::kRevoked. importer_gone() follows for each of them. Does not wait.
+  void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
+  // The same, but the importers see PeerState::kGone: the exporter is done with the memory or event.
+  void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
+  // The number of live connections.
   uint32_t live() const { return live_.load(std::memory_order_relaxed); }
 
  private:
   enum class State : uint8_t { kFree, kPending, kLive, kIdle };
+  enum class Ending : uint8_t { kNone, kClosed, kRevoked };
   struct Slot {
     int32_t fd = -1;
     State state = State::kFree;
-    bool granted = false;  // importer_gone() is owed
-    bool revoked = false;  // guarded by slot_mutex_
-    bool tell = false;     // guarded by slot_mutex_
+    Ending ending = Ending::kNone;  // guarded by slot_mutex_: what another thread requested
     uint32_t received = 0;
     int32_t pid = 0;
-    uint64_t since = 0;
-    uint64_t allocation = 0;               // guarded by slot_mutex_; 0 before the request
-    bool has_allocation = false;           // guarded by slot_mutex_
-    uint8_t request[kIpcRequestSize + 1];  // one more, to see what is too long
+    uint64_t since = 0;                    // when it became pending or idle
+    uint64_t allocation = 0;               // guarded by slot_mutex_: what it requested; 0 before a request
+    uint8_t request[kIpcRequestSize + 1];  // one byte more shows a request that is too long
   };
   static constexpr uint32_t kSlots = kMaxPending + kMaxLive;
 
+  // Start and stop, with mutex_ held.
+  Status start_thread_and_socket();
   Status open_socket();
-  Status start_locked();
   void close_files();
+
+  // From any thread.
+  void end_importers(uint64_t export_id, Ending ending);
   bool forked() const;
   void wake();
+
+  // On the broker's thread: the loop.
   static void *thread_main(void *self);
   void run();
-  int wait_ms();
-  void accept_clients();
+  int milliseconds_to_next_deadline();
+  void close_late_pending();
+  void resume_listening();
+  void close_ended();
+
+  // A connection from accept to close.
+  void accept_connections();
   void admit(int fd);
   void receive(Slot *slot);
-  void receive_more(Slot *slot);
-  bool is_release(const IpcRequest &request, const Slot &slot) const;
-  void release(Slot *slot);
+  void receive_first_request(Slot *slot);
   void answer(Slot *slot);
   bool check(const IpcRequest &request, const Slot &slot);
   bool grant(Slot *slot, const IpcRequest &request);
   bool send_reply(int fd, const IpcReply &reply, int descriptor);
+  bool is_release(const IpcRequest &request, const Slot &slot) const;
+  void release(Slot *slot);
+  uint64_t clear_allocation(Slot *slot);
   void refuse(Slot *slot, gmm_result result);
   void drop(Slot *slot);
-  void drop_late();
-  void drop_revoked();
   void drop_oldest_idle();
   Slot *oldest_pending();
-  void forget_pending(const Slot *slot);
+  void remove_from_pending(const Slot *slot);
+  // Writes to the log, at most 20 messages a second.
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...);
 
   const HostAllocator allocator_;
@@ -116,31 +149,30 @@ class IpcBroker {
   const IpcPolicy &policy_;
   const uint64_t handshake_ms_;
 
-  Mutex mutex_;  // start and stop
-  bool running_ = false;
-  std::atomic<int32_t> owner_pid_{0};  // the process whose thread, socket and connections these are
-  IpcEndpoint endpoint_;
+  Mutex mutex_;                        // of start() and stop(), before slot_mutex_
+  std::atomic<bool> running_{false};   // written with mutex_ held
+  std::atomic<int32_t> owner_pid_{0};  // the process that started the thread
+  IpcEndpoint endpoint_;               // constant while running_
   pthread_t thread_ = {};
   int directory_ = -1;
-  bool fell_through_ = false;
+  bool runtime_directory_failed_ = false;
   int listener_ = -1;
   int epoll_ = -1;
   int wake_ = -1;
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> live_{0};
-  std::atomic<bool> any_revoked_{false};
+  std::atomic<bool> any_ending_{false};
 
-  Mutex slot_mutex_;  // what revoke() shares with the thread; never held over a call out
+  Mutex slot_mutex_;  // what end_importers() shares with the thread; no other lock is taken while it is held
   Slot *slots_ = nullptr;
 
-  // The thread's own.
-  // Which slots are free, and which pending ones came first: a list of 1,088 is not searched for each importer.
+  // The thread's own. Two lists, since a search through 1,088 slots for each importer would cost more than the answer.
   Slot **free_ = nullptr;
   uint32_t free_count_ = 0;
   Slot *pending_list_[kMaxPending] = {};  // oldest first
   uint32_t pending_ = 0;
-  uint32_t idle_ = 0;          // connections that released what they were granted: with the live ones at most kMaxLive
-  uint64_t listen_again_ = 0;  // when to listen again after running out of descriptors; 0: listening
+  uint32_t idle_ = 0;
+  uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;
 };

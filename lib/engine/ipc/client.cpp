@@ -12,16 +12,15 @@
 
 #include "base/process.h"
 #include "engine/ipc/directory.h"
-#include "engine/ipc/idle.h"
 
 namespace gmm {
 namespace {
 
-// More than the one that is expected, so that the rest can be closed rather than lost.
+// More than the one that is expected, so that surplus descriptors arrive and can be closed.
 constexpr unsigned kMaxDescriptors = 8;
 constexpr uint64_t kRetryMs = 10;
-// How often an answer is looked for before this thread sleeps: some 20 us. An exporter answers in less, and a processor that is put to sleep takes
-// as long again to wake.
+// Reads before this thread sleeps, about 20 us together. An exporter usually answers in less, and a sleeping processor
+// takes as long again to wake.
 constexpr uint32_t kSpins = 64;
 
 class OwnedFd {
@@ -51,27 +50,27 @@ Status system_failure(uint32_t pid, int error, const char *what) {
                      system_error_text(error, text, sizeof text));
 }
 
-bool exporter_lives(const IpcEndpoint &exporter) {
+bool seems_alive(const IpcEndpoint &exporter) {
   uint64_t start_time = 0;
   const int error = process_start_time(static_cast<int32_t>(exporter.pid), &start_time);
-  // When it cannot be told, for want of descriptors for one, the connection itself shows what is wrong.
+  // Other errors, such as a lack of descriptors, say nothing about the exporter; the connection shows its end.
   return error == 0 ? start_time == exporter.start_time : error != ESRCH;
 }
 
-// Whether the exporter's number means the same process here. Otherwise it runs in another container, and only the connection
-// tells about it.
+// Whether the exporter's process number means the same process here. Otherwise the exporter runs in another container,
+// and only the connection shows its end.
 bool is_visible(const IpcEndpoint &exporter) {
   return exporter.pid_namespace != 0 && exporter.pid_namespace == pid_namespace();
 }
 
-bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !exporter_lives(exporter); }
+bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !seems_alive(exporter); }
 
 Status gone(uint32_t pid) {
-  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended; the memory ended with it",
+  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended, and its memory with it",
               pid);
 }
 
-// One attempt to import: everything of it ends with the object, whatever came in between.
+// One request over one connection. The destructor closes every descriptor that run() did not hand out.
 class Attempt {
  public:
   Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch,
@@ -84,20 +83,20 @@ class Attempt {
         watch_(watch),
         meanwhile_(meanwhile) {}
 
-  // Uses a connection that was checked when it was made.
-  void use(IpcConnection &&idle) {
+  // For an idle connection. Its peer was checked when it was made.
+  void use_connection(IpcConnection &&idle) {
     const Peer peer = idle.take();
     socket_.reset(peer.connection);
     process_.reset(peer.process);
-    used_before_ = true;
+    is_reused_ = true;
   }
-  // Whether it failed because the exporter had ended the connection that was used before: nothing is granted on it then.
-  bool was_ended() const { return ended_; }
+  // Whether run() failed because the exporter had closed the idle connection. Then it has granted nothing.
+  bool found_connection_closed() const { return found_connection_closed_; }
 
-  // GMM_ERROR_BUSY: to be tried again.
+  // GMM_ERROR_BUSY: the caller tries again, over a new connection.
   Status run(IpcImport *out) {
-    if (!used_before_) GMM_TRY(connect());
-    if (!used_before_ || (watch_ && process_.get() < 0)) GMM_TRY(check_peer());
+    if (!is_reused_) GMM_TRY(connect());
+    if (!is_reused_ || (watch_ && process_.get() < 0)) GMM_TRY(check_peer());
     GMM_TRY(send_request());
     if (meanwhile_->call != nullptr) meanwhile_->call(meanwhile_->self);
     meanwhile_->call = nullptr;
@@ -116,7 +115,7 @@ class Attempt {
                 "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
   }
 
-  // Tries the directories in which the exporter may have its socket.
+  // Tries each directory in which the exporter's socket may be.
   Status connect() {
     char name[kIpcNameSize], path[kIpcPathSize];
     ipc_socket_name(handle_.exporter, name);
@@ -129,7 +128,7 @@ class Attempt {
       if (!opened.ok()) {
         if (error == EMFILE || error == ENFILE) return opened;
         if (error == ENOENT || n == 1) continue;
-        // The message of the directory's failure stays; the code becomes the importer's.
+        // The message stays that of the directory. The code becomes one of imports.
         return prefix(Status(GMM_ERROR_IPC_REFUSED), "import from process %" PRIu32 ": ", pid_);
       }
       sockaddr_un address;
@@ -145,17 +144,17 @@ class Attempt {
     if (seems_gone(handle_.exporter)) return gone(pid_);
     return fail(GMM_ERROR_IPC_PEER_GONE,
                 "import from process %" PRIu32
-                ": it has no socket %s in a directory that this process looks into; its "
-                "context was destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
+                ": there is no socket %s in the directories that this process searches; the "
+                "exporter's context was destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
                 pid_, name);
   }
 
-  // The errno, 0 for success.
+  // Returns the errno; 0 for success.
   int connect_to(const sockaddr_un &address) {
     for (;;) {
       if (::connect(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0) return 0;
       if (errno == EINTR) continue;
-      // A Unix socket whose queue is full says EAGAIN and cannot be waited for.
+      // EAGAIN: the queue of the socket is full, and poll() cannot wait for a place in it.
       if (errno != EAGAIN) return errno;
       if (monotonic_ms() >= deadline_) return ETIMEDOUT;
       const timespec pause = {0, 5000000};
@@ -163,27 +162,25 @@ class Attempt {
     }
   }
 
-  // Before the token is sent: the credentials of the process that called listen().
+  // The user of the process that called listen(), before the token is sent to it.
   Status check_peer() {
-    ucred peer = {};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-      return system_failure(pid_, errno, "getsockopt(SO_PEERCRED)");
-    if (!policy_.allows(peer.uid))
+    PeerUser peer;
+    if (const int error = check_peer_user(socket_.get(), policy_, &peer); error != 0)
+      return system_failure(pid_, error, "getsockopt(SO_PEERCRED)");
+    if (!peer.is_allowed)
       return fail(
           GMM_ERROR_IPC_REFUSED,
           "import from process %" PRIu32
           ": its socket belongs to user %u, this process to user %u; only the same user may import, and those that "
           "gmm_ipc_configure() names on both sides",
-          pid_, peer.uid, ::geteuid());
-    const bool visible = is_visible(handle_.exporter);
-    if (visible && static_cast<uint32_t>(peer.pid) != pid_)
+          pid_, peer.user, ::geteuid());
+    if (is_visible(handle_.exporter) && static_cast<uint32_t>(peer.process) != pid_)
       return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to process %d", pid_,
-                  static_cast<int>(peer.pid));
-    // 0: the kernel has no number for it in this pid namespace.
-    if (watch_ && peer.pid > 0) process_.reset(open_process(peer.pid));
-    // The number may have been used again meanwhile; but whoever answers with the token's memory lived on after this, and only the
-    // process that listens answers: a child after fork() has no broker.
+                  peer.process);
+    // The system may have given the number to another process by now. But only the process that listens can answer with
+    // the memory of the token, so an answer proves that it was alive after this call. A child after fork() has no
+    // broker.
+    if (watch_ && peer.process > 0) process_.reset(open_process(peer.process));
     return Status();
   }
 
@@ -201,7 +198,7 @@ class Attempt {
       sent = ::send(socket_.get(), bytes, sizeof bytes, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent == static_cast<ssize_t>(sizeof bytes)) return Status();
-    // An exporter that refuses closes at once, but says why before: see what it said.
+    // An exporter that refuses sends its reason and closes. receive_reply() reads the reason.
     if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return Status();
     return system_failure(pid_, sent < 0 ? errno : EMSGSIZE, "send");
   }
@@ -223,13 +220,13 @@ class Attempt {
     return Status();
   }
 
-  // Until there is something to receive, or it is time to look whether the exporter lives.
+  // Waits until bytes arrive, or until the next check whether the exporter lives.
   Status wait_for_more() {
     const uint64_t now = monotonic_ms();
     if (now >= deadline_) return timeout("did not answer");
     pollfd wait = {socket_.get(), POLLIN, 0};
     const uint64_t left = deadline_ - now;
-    // In pieces, so that the death of an exporter whose child holds the socket open is noticed.
+    // At most 200 ms, since no byte and no hang-up shows the death of an exporter whose child holds the socket.
     const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
     if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
     if (ready <= 0 && (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
@@ -237,20 +234,20 @@ class Attempt {
     return Status();
   }
 
-  // The exporter has ended the connection instead of an answer.
+  // The exporter closed the connection instead of an answer.
   Status closed() {
-    if (used_before_) {
-      ended_ = true;
-      return Status(GMM_ERROR_IPC_PEER_GONE);  // ipc_connect() connects anew, and says what is wrong then
+    if (is_reused_) {
+      found_connection_closed_ = true;
+      return Status(GMM_ERROR_IPC_PEER_GONE);  // without a message: the next attempt, over a new connection, has one
     }
     if (seems_gone(handle_.exporter)) return gone(pid_);
     return fail(GMM_ERROR_IPC_PEER_GONE,
                 "import from process %" PRIu32
-                ": the exporter closed the connection without an answer; its context may just be destroyed",
+                ": the exporter closed the connection without an answer; its context is probably being destroyed",
                 pid_);
   }
 
-  // *got: bytes, 0 at the end, -1 for nothing yet.
+  // *got: the number of bytes; 0 at the end of the connection; -1 when there are none yet.
   Status receive_some(uint8_t *to, uint64_t size, ssize_t *got) {
     iovec part = {to, size};
     alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
@@ -277,7 +274,7 @@ class Attempt {
       }
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0)
-      // The kernel also says so when this process may not open another descriptor.
+      // The kernel also sets the flag when this process may open no further descriptor.
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32
                   ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
@@ -307,20 +304,20 @@ class Attempt {
                   "import from process %" PRIu32
                   ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
                   pid_);
-    // A file that is shorter than the mapping would kill this process at the first access behind its end.
+    // An access to a mapping beyond the end of its file ends the process with SIGBUS.
     struct stat status;
     if (wanted != 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
         static_cast<uint64_t>(status.st_size) < reply_.allocation_size)
       return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where %" PRIu64 " are promised",
-                  pid_, static_cast<uint64_t>(status.st_size), reply_.allocation_size);
+                  "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where it promised %" PRIu64, pid_,
+                  static_cast<uint64_t>(status.st_size), reply_.allocation_size);
     return Status();
   }
 
   Status refused() {
     switch (reply_.result) {
       case GMM_ERROR_BUSY:
-        return Status(GMM_ERROR_BUSY);  // ipc_connect() tries again, and says so in the end
+        return Status(GMM_ERROR_BUSY);  // without a message: the caller tries again
       case GMM_ERROR_IPC_PEER_GONE:
         return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory",
                     pid_);
@@ -331,12 +328,13 @@ class Attempt {
         return fail(
             GMM_ERROR_IPC_REFUSED,
             "import from process %" PRIu32
-            ": the exporter refused: the handle's token is wrong, or it runs as another user; its log says which",
+            ": the exporter refused: the handle's token is wrong, or this process runs as another user; the exporter's "
+            "log says which",
             pid_);
       default:
         return fail(GMM_ERROR_IPC_REFUSED,
                     "import from process %" PRIu32
-                    ": the exporter could not share the memory: result %d; its log says why",
+                    ": the exporter could not share the memory (result %d); its log says why",
                     pid_, reply_.result);
     }
   }
@@ -348,14 +346,38 @@ class Attempt {
   const IpcPolicy &policy_;
   const bool watch_;
   IpcMeanwhile *const meanwhile_;
-  bool used_before_ = false;
-  bool ended_ = false;
+  bool is_reused_ = false;
+  bool found_connection_closed_ = false;
   OwnedFd socket_;
   OwnedFd process_;
   OwnedFd descriptor_;
   unsigned descriptors_ = 0;
   IpcReply reply_;
 };
+
+// Attempts over new connections until the deadline, while the exporter has no place for another importer.
+Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint32_t timeout_ms, IpcImport *out,
+                     const IpcPolicy &policy, bool watch, IpcMeanwhile *meanwhile) {
+  bool busy = false;
+  for (;;) {
+    const Status status = Attempt(handle, want, deadline, policy, watch, meanwhile).run(out);
+    if (status.code() == GMM_ERROR_BUSY) {
+      busy = true;
+    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
+      return status;
+    }
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline)
+      return fail(GMM_ERROR_IPC_TIMEOUT,
+                  "import from process %" PRIu32
+                  ": the exporter serves as many importers as it can (%u), and none of them ended within %" PRIu32
+                  " ms",
+                  handle.exporter.pid, kIpcMaxImporters, timeout_ms);
+    const uint64_t left = deadline - now;
+    const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
 
 }  // namespace
 
@@ -391,42 +413,58 @@ void IpcConnection::close() {
 
 PeerState IpcConnection::state() const {
   const PeerState state = peer_.state();
-  // Without a descriptor of the process its entry in /proc tells.
+  // Without a descriptor of the process its entry in /proc shows its end.
   if (state == PeerState::kAlive && open() && peer_.process < 0 && seems_gone(exporter_)) return PeerState::kGone;
   return state;
 }
 
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
-                   bool watch, IpcIdleConnections *idle, IpcMeanwhile meanwhile) {
+                   bool watch, IpcMeanwhile meanwhile) {
+  return connect_until(handle, want, monotonic_ms() + timeout_ms, timeout_ms, out, policy, watch, &meanwhile);
+}
+
+Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, bool watch,
+                          IpcMeanwhile meanwhile) {
   const uint64_t deadline = monotonic_ms() + timeout_ms;
-  IpcConnection kept;
-  while (idle != nullptr && idle->take(handle.exporter, &kept)) {
-    Attempt attempt(handle, want, deadline, policy, watch, &meanwhile);
-    attempt.use(static_cast<IpcConnection &&>(kept));
+  IpcConnection idle;
+  while (take_idle(handle.exporter, &idle)) {
+    Attempt attempt(handle, want, deadline, policy_, watch, &meanwhile);
+    attempt.use_connection(static_cast<IpcConnection &&>(idle));
     const Status status = attempt.run(out);
-    if (attempt.was_ended()) continue;
+    if (attempt.found_connection_closed()) continue;
     if (status.code() != GMM_ERROR_BUSY) return status;
     break;
   }
-  bool busy = false;
-  for (;;) {
-    const Status status = Attempt(handle, want, deadline, policy, watch, &meanwhile).run(out);
-    if (status.code() == GMM_ERROR_BUSY) {
-      busy = true;
-    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
-      return status;
-    }
-    const uint64_t now = monotonic_ms();
-    if (now >= deadline)
-      return fail(GMM_ERROR_IPC_TIMEOUT,
-                  "import from process %" PRIu32
-                  ": the exporter serves as many importers as it can (%u); none left in "
-                  "%" PRIu32 " ms",
-                  handle.exporter.pid, kIpcMaxImporters, timeout_ms);
-    const uint64_t left = deadline - now;
-    const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
-    ::nanosleep(&pause, nullptr);
+  return connect_until(handle, want, deadline, timeout_ms, out, policy_, watch, &meanwhile);
+}
+
+void IpcClient::release(IpcConnection &&connection) {
+  IpcConnection idle = static_cast<IpcConnection &&>(connection);
+  if (!idle.release()) return;
+  LockGuard guard(mutex_);
+  if (idle_count_ == kMaxIdle) {
+    for (uint32_t i = 1; i < kMaxIdle; ++i) idle_[i - 1] = static_cast<IpcConnection &&>(idle_[i]);
+    --idle_count_;
   }
+  idle_[idle_count_++] = static_cast<IpcConnection &&>(idle);
+}
+
+// False: there is no idle connection to this exporter. The exporter may have closed the one that it finds.
+bool IpcClient::take_idle(const IpcEndpoint &exporter, IpcConnection *out) {
+  LockGuard guard(mutex_);
+  // The newest first, since an exporter that needs places closes the oldest first.
+  for (uint32_t i = idle_count_; i-- > 0;) {
+    if (!(idle_[i].exporter() == exporter)) continue;
+    *out = static_cast<IpcConnection &&>(idle_[i]);
+    for (--idle_count_; i < idle_count_; ++i) idle_[i] = static_cast<IpcConnection &&>(idle_[i + 1]);
+    return true;
+  }
+  return false;
+}
+
+void IpcClient::close_idle() {
+  LockGuard guard(mutex_);
+  while (idle_count_ != 0) idle_[--idle_count_].close();
 }
 
 }  // namespace gmm

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The importer's side of sharing: asks an exporter's broker for an allocation.
+// The importer's connections: one request to an exporter's broker, and the connection that counts this process as an
+// importer from then on.
 #ifndef GMM_ENGINE_IPC_CLIENT_H
 #define GMM_ENGINE_IPC_CLIENT_H
 
 #include <cstdint>
 
+#include "base/lock.h"
 #include "base/peer.h"
 #include "base/status.h"
-#include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
+#include "engine/ipc/peer_user.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {
 
-// The open connection that makes this process count as an importer. It ends with either process, and when the exporter
+// The open connection that counts this process as an importer. It ends when either process ends, and when the exporter
 // revokes the allocation.
 class IpcConnection {
  public:
   IpcConnection() = default;
-  // Takes both descriptors over. `process` may be -1. `allocation`: what it was granted.
+  // Owns both descriptors from now on. `process` may be -1. `allocation`: the id that the connection was granted.
   IpcConnection(int fd, int process, const IpcEndpoint &exporter, uint64_t allocation)
       : peer_{fd, process}, exporter_(exporter), allocation_(allocation) {}
   ~IpcConnection() { close(); }
@@ -29,18 +31,19 @@ class IpcConnection {
   IpcConnection &operator=(IpcConnection &&other) noexcept;
 
   bool open() const { return peer_.connection >= 0; }
-  // Whether the exporter still lives and still grants the memory. Does not wait.
+  // Whether the exporter lives and has revoked nothing. Does not wait.
   PeerState state() const;
   bool alive() const { return open() && state() == PeerState::kAlive; }
-  // For poll(): readable or hung up when the exporter is gone. Stays the connection's.
+  // For poll(): readable or hung up when the exporter ended or revoked. The connection owns it.
   int fd() const { return peer_.connection; }
   const Peer &peer() const { return peer_; }
   const IpcEndpoint &exporter() const { return exporter_; }
-  // Tells the exporter that this importer is done with the memory; false: it could not be told, so that the connection must be closed.
+  // Sends a release; the connection is idle after it. False: the exporter did not get it, and the caller must close the
+  // connection.
   bool release();
-  // Tells the same by ending the connection.
+  // Ends the connection, which releases too.
   void close();
-  // Both descriptors, the caller's from now on.
+  // Both descriptors; the caller owns them.
   Peer take() {
     const Peer old = peer_;
     peer_ = Peer();
@@ -53,27 +56,54 @@ class IpcConnection {
   uint64_t allocation_ = 0;
 };
 
-class IpcIdleConnections;
-
-// What the caller can do while the exporter answers: called once at most, when a request has gone out.
+// Work that the caller can do while the exporter prepares its answer. It runs at most once, after the request was sent.
 struct IpcMeanwhile {
   void (*call)(void *self) = nullptr;
   void *self = nullptr;
 };
 
 struct IpcImport {
-  int fd = -1;                   // the caller's to close; -1 for IpcWant::kCount
-  uint64_t allocation_size = 0;  // as the exporter says: at most the handle's, of which this may be one piece
+  int fd = -1;                   // the caller closes it; -1 for IpcWant::kCount
+  uint64_t allocation_size = 0;  // of the piece, as the exporter says: at most the handle's
   IpcConnection connection;
 };
 
-// Errors: IPC_PEER_GONE (no such process or socket, it ended, or the memory was freed or replaced since), IPC_REFUSED,
-// IPC_TIMEOUT, SYSTEM (this process is out of descriptors). `out` is written only on success.
-// Without `watch` the death of the process itself is not looked at: for further connections to one exporter.
-// A connection of `idle` to the same exporter is used if there is one.
+// One request over a new connection. `out` is written only on success.
+// `watch`: also opens a descriptor of the exporter's process, which shows its end even while a child of it holds the
+// socket. Further connections to the same exporter do without.
+// Errors: IPC_PEER_GONE (no such process or socket, the exporter ended, or the memory was freed or replaced),
+// IPC_REFUSED, IPC_TIMEOUT, SYSTEM (this process is out of descriptors).
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out,
-                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true, IpcIdleConnections *idle = nullptr,
+                   const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true,
                    IpcMeanwhile meanwhile = IpcMeanwhile());
+
+// ipc_connect() with a cache of idle connections. A cached connection saves the search for the socket, the connect()
+// and the check of the peer.
+class IpcClient {
+ public:
+  static constexpr uint32_t kMaxIdle = 4;  // each is two descriptors here and one in the exporter
+
+  // The policy must not change after the first connect().
+  explicit IpcClient(const IpcPolicy &policy = kIpcDefaultPolicy) : policy_(policy) {}
+  IpcClient(const IpcClient &) = delete;
+  IpcClient &operator=(const IpcClient &) = delete;
+
+  // As ipc_connect(), over an idle connection to the same exporter where there is one.
+  Status connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, bool watch = true,
+                 IpcMeanwhile meanwhile = IpcMeanwhile());
+  // Releases what the connection was granted and caches the connection. The oldest idle connection is closed when there
+  // are more than kMaxIdle. A connection that cannot be released is closed.
+  void release(IpcConnection &&connection);
+  void close_idle();
+
+ private:
+  bool take_idle(const IpcEndpoint &exporter, IpcConnection *out);
+
+  const IpcPolicy &policy_;
+  Mutex mutex_;                   // no other lock is taken while it is held
+  IpcConnection idle_[kMaxIdle];  // oldest first
+  uint32_t idle_count_ = 0;
+};
 
 }  // namespace gmm
 #endif

@@ -18,13 +18,13 @@
 namespace gmm {
 namespace {
 
-// A directory that someone filled must not keep the first export busy.
-constexpr int kReapEntries = 4096;
+// A directory that somebody filled must not delay the first export.
+constexpr int kMaxEntriesRead = 4096;
 
 bool print_path(char path[kIpcPathSize], const char *format, const char *a, unsigned b = 0) {
   const int length = std::snprintf(path, kIpcPathSize, format, a, b);
   if (length <= 0 || static_cast<uint64_t>(length) >= kIpcPathSize) return false;
-  // With a slash at the end O_NOFOLLOW would follow a link.
+  // With a slash at the end of the path, open() follows a link in spite of O_NOFOLLOW.
   for (char *last = path + length - 1; last > path && *last == '/'; --last) *last = '\0';
   return true;
 }
@@ -42,16 +42,9 @@ bool nobody_listens(int directory, const char *name) {
 
 }  // namespace
 
-bool IpcPolicy::allows(uint32_t user) const {
-  if (user == ::geteuid()) return true;
-  for (uint32_t i = 0; i < user_count; ++i)
-    if (users[i] == user) return true;
-  return false;
-}
-
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && print_path(path, "%s", policy.directory);
-  // secure_getenv: a set-user-id program must not be told where to put its sockets.
+  // secure_getenv(): the caller of a set-user-id program must not choose where its sockets are.
   if (n == 0) {
     const char *own = secure_getenv("GMM_IPC_DIR");
     return own != nullptr && own[0] != '\0' && print_path(path, "%s", own);
@@ -59,7 +52,7 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolic
   if (n == 1) {
     const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
     if (runtime == nullptr || runtime[0] != '/') return false;
-    // Left over from another user after su or sudo.
+    // su and sudo leave the variable of another user.
     struct stat status;
     if (::stat(runtime, &status) != 0 || status.st_uid != ::geteuid()) return false;
     return print_path(path, "%s/gmm", runtime);
@@ -70,29 +63,28 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolic
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error, const IpcPolicy &policy) {
   char text[128];
   *error = 0;
-  // Others have to find the socket, and only that: they cannot list the directory.
+  // Further users need to reach the socket by its name. They cannot list the directory.
   if (create && ::mkdir(path, policy.user_count == 0 ? 0700 : 0711) != 0 && errno != EEXIST) {
     *error = errno;
-    return fail_native(
-        GMM_ERROR_SYSTEM, *error,
-        "asked for the directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
-        path, system_error_text(*error, text, sizeof text));
+    return fail_native(GMM_ERROR_SYSTEM, *error,
+                       "directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
+                       path, system_error_text(*error, text, sizeof text));
   }
-  // O_PATH is enough to reach a socket, and all that is allowed where only the owner may list.
+  // O_PATH is enough to reach a socket, and is permitted where only the owner may list the directory.
   int opened = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0 && errno == EACCES && policy.user_count != 0)
     opened = ::open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0) {
     *error = errno;
     return fail_native(GMM_ERROR_SYSTEM, *error,
-                       "asked for the directory %s of the IPC sockets: %s; it must be a directory, not a link", path,
+                       "directory %s of the IPC sockets: %s; it must be a directory, not a link", path,
                        system_error_text(*error, text, sizeof text));
   }
   struct stat status;
   if (::fstat(opened, &status) != 0) {
     *error = errno;
     ::close(opened);
-    return fail_native(GMM_ERROR_SYSTEM, *error, "asked for the directory %s of the IPC sockets: %s", path,
+    return fail_native(GMM_ERROR_SYSTEM, *error, "directory %s of the IPC sockets: %s", path,
                        system_error_text(*error, text, sizeof text));
   }
   const unsigned mode = static_cast<unsigned>(status.st_mode) & 07777;
@@ -102,34 +94,36 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error, co
       return Status();
     }
     ::close(opened);
-    return fail(GMM_ERROR_SYSTEM,
-                "asked for the directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong "
-                "to root or "
-                "one of the users that share, and be writable by its owner only, or be sticky",
-                path, static_cast<unsigned>(status.st_uid), mode);
+    return fail(
+        GMM_ERROR_SYSTEM,
+        "directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong to root or one of "
+        "the users that share, and be writable by its owner only or have the sticky bit",
+        path, static_cast<unsigned>(status.st_uid), mode);
   }
   if (status.st_uid != ::geteuid() || (mode & 077) != 0) {
     ::close(opened);
     return fail(GMM_ERROR_SYSTEM,
-                "asked for the directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong "
-                "to user %u with mode 0700",
+                "directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong to user %u with "
+                "mode 0700",
                 path, static_cast<unsigned>(status.st_uid), mode, static_cast<unsigned>(::geteuid()));
   }
   *fd = opened;
   return Status();
 }
 
-Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *fell_through, const IpcPolicy &policy) {
-  *fell_through = false;
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_directory_failed,
+                              const IpcPolicy &policy) {
+  *runtime_directory_failed = false;
   for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
     if (!ipc_directory_candidate(n, path, policy)) continue;
     int error;
     const Status status = ipc_directory_open(path, true, fd, &error, policy);
-    // What the user named is used or refused; the runtime directory is only the better of two defaults.
+    // A directory that the user named is used or refused. The runtime directory and /tmp are both defaults, so the
+    // second may replace the first.
     if (status.ok() || n != 1) return status;
-    *fell_through = true;
+    *runtime_directory_failed = true;
   }
-  return fail(GMM_ERROR_SYSTEM, "asked for a directory of the IPC sockets: no usable path");
+  return fail(GMM_ERROR_SYSTEM, "directory of the IPC sockets: no usable path; set GMM_IPC_DIR to a private directory");
 }
 
 void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
@@ -154,8 +148,8 @@ void ipc_socket_address(int directory, const char *name, sockaddr_un *out) {
   std::snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", directory, name);
 }
 
-void ipc_directory_reap(int directory, const Log &log) {
-  // A second open, since fdopendir() takes its descriptor and moves its position.
+void ipc_directory_remove_stale(int directory, const Log &log) {
+  // A second descriptor, since fdopendir() owns its descriptor and moves the position.
   const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (own < 0) return;
   DIR *listing = ::fdopendir(own);
@@ -163,7 +157,7 @@ void ipc_directory_reap(int directory, const Log &log) {
     ::close(own);
     return;
   }
-  for (int i = 0; i < kReapEntries; ++i) {
+  for (int i = 0; i < kMaxEntriesRead; ++i) {
     const dirent *entry = ::readdir(listing);
     if (entry == nullptr) break;
     IpcEndpoint endpoint;
@@ -171,10 +165,10 @@ void ipc_directory_reap(int directory, const Log &log) {
     uint64_t start_time = 0;
     const int error = process_start_time(static_cast<int32_t>(endpoint.pid), &start_time);
     if (error == 0 ? start_time == endpoint.start_time : error != ESRCH) continue;
-    // A process of another pid namespace cannot be seen but may live: its socket then still takes connections.
+    // A process of another pid namespace is invisible here but may live. Then its socket accepts connections.
     if (!nobody_listens(directory, entry->d_name)) continue;
     if (::unlinkat(directory, entry->d_name, 0) == 0)
-      log.write(LogLevel::kInfo, "removed the IPC socket %s of a process that is gone", entry->d_name);
+      log.write(LogLevel::kInfo, "ipc: removed the socket %s of a process that has ended", entry->d_name);
   }
   ::closedir(listing);
 }

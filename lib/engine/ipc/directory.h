@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The private directory in which brokers have their sockets.
+// The directory in which brokers have their sockets.
 //
-// $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>. It must belong to the user, be closed to everybody
-// else, and not be a symbolic link; with a policy that names further users, nobody but its owner may write into it, or it has the sticky
-// bit. Sockets are bound and reached through the open directory (/proc/self/fd/N/name),
-// so that nobody can swap it between the check and the use, and a long path does not matter.
+// The candidates are $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>; a directory of the policy replaces
+// all three. The directory must not be a symbolic link. Without further users in the policy it must belong to the user
+// and have mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only
+// or have the sticky bit.
+//
+// Sockets are bound and reached through the open directory (/proc/self/fd/N/name). So nobody can replace the directory
+// between the check and the use, and its path may be longer than the address of a Unix socket.
 #ifndef GMM_ENGINE_IPC_DIRECTORY_H
 #define GMM_ENGINE_IPC_DIRECTORY_H
 
@@ -15,34 +18,25 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/ipc/handle.h"
+#include "engine/ipc/peer_user.h"
 
 namespace gmm {
 
 inline constexpr unsigned kIpcDirectoryCandidates = 3;
 inline constexpr uint64_t kIpcNameSize = 64;
-inline constexpr uint64_t kIpcPathSize = 1024;
 
-// What gmm_ipc_configure() set. All zero: the defaults.
-struct IpcPolicy {
-  static constexpr uint32_t kMaxUsers = 64;
-  char directory[kIpcPathSize] = {};  // empty: the usual places
-  uint32_t users[kMaxUsers] = {};     // beside this process's own
-  uint32_t user_count = 0;
-
-  bool allows(uint32_t user) const;
-};
-inline constexpr IpcPolicy kIpcDefaultPolicy;
-
-// The n-th place to look at, without slash at the end. False when it does not apply (variable not set).
+// The n-th candidate, without a slash at its end. False when it does not apply, for example when its variable is not
+// set.
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy = kIpcDefaultPolicy);
 
-// Opens a directory and checks it. `create`: makes it when it is missing. `*error` is the errno of what the system
-// refused; 0 when the check failed.
+// Opens a directory and checks it. `create`: makes it when it is missing. `*error` is the errno of a system call that
+// failed; 0 when the check failed.
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error,
                           const IpcPolicy &policy = kIpcDefaultPolicy);
 
-// For the exporter: the first candidate; a runtime directory that cannot be used falls through to /tmp (`*fell_through`).
-Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *fell_through,
+// For the exporter: opens the first candidate. When the runtime directory is unusable, /tmp is next
+// (`*runtime_directory_failed`).
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_directory_failed,
                               const IpcPolicy &policy = kIpcDefaultPolicy);
 
 // "<pid>-<start time>-<serial>.sock"
@@ -50,8 +44,8 @@ void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out);
 void ipc_socket_address(int directory, const char *name, sockaddr_un *out);
 
-// Removes the sockets of processes that are gone.
-void ipc_directory_reap(int directory, const Log &log);
+// Removes the sockets of processes that have ended.
+void ipc_directory_remove_stale(int directory, const Log &log);
 
 }  // namespace gmm
 #endif

@@ -56,9 +56,9 @@ Status check_origin(const IpcHandle &handle) {
     return fail(kInvalid, "import of a handle: its route is the driver's legacy one, but its driver handle is empty");
   if (handle.device.ordinal < GMM_DEVICE_HOST ||
       ((handle.event || handle.kind == Kind::kDevice) && handle.device.is_host()))
-    return fail(kInvalid, "import of a handle: its device %d is not one", handle.device.ordinal);
+    return fail(kInvalid, "import of a handle: its device %d is not valid for its kind", handle.device.ordinal);
   if (handle.exporter.pid == 0 || handle.exporter.pid > INT32_MAX)
-    return fail(kInvalid, "import of a handle: its process id %" PRIu32 " is not one", handle.exporter.pid);
+    return fail(kInvalid, "import of a handle: its process id %" PRIu32 " is not valid", handle.exporter.pid);
   if (all_zero(handle.token, sizeof handle.token)) return fail(kInvalid, "import of a handle: its token is empty");
   return Status();
 }
@@ -105,7 +105,7 @@ Status ipc_handle_decode(const gmm_ipc_handle &in, IpcHandle *out) {
   const uint32_t computed = crc32c(bytes, kAtChecksum);
   if (checksum != computed)
     return fail(kInvalid,
-                "import of a handle: its checksum is %08x where its bytes give %08x; it was damaged on the way",
+                "import of a handle: its checksum is %08x, but its bytes give %08x; it was damaged in transit",
                 checksum, computed);
   if (!all_zero(bytes + kAtReserved1, 4) || !all_zero(bytes + kAtReserved2, kAtChecksum - kAtReserved2))
     return fail(kInvalid, "import of a handle: its reserved bytes are not zero");

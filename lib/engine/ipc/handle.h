@@ -12,9 +12,9 @@
 //       16   16  UUID of the device; zero: none
 //       32    4  pid of the exporter
 //       36    4  reserved, zero
-//       40    8  start time of the exporter, in clock ticks since boot: a reused pid is told apart
-//       48   16  random token of the allocation: who has it may ask for the memory; never zero
-//       64    8  id of the allocation
+//       40    8  start time of the exporter, in clock ticks since boot; differs where the pid was used again
+//       48   16  random token of the allocation, without which the exporter refuses a request; never zero
+//       64    8  id of the export or event
 //       72    8  size of the allocation
 //       80    8  offset of the pointer in the allocation
 //       88    8  size of the block that the pointer lies in
@@ -23,7 +23,9 @@
 //      168    8  offset of the block in the allocation
 //      176    8  number of the exporter's pid namespace; 0: unknown
 //      184    4  reserved, zero
-//      188    4  CRC-32C of bytes 0 to 187: finds damage; proves nothing about who wrote it
+//      188    4  CRC-32C of bytes 0 to 187; finds damage, proves no origin
+//
+// The allocation is what the importer maps: all extents of the block, or the driver's allocation on the legacy route.
 #ifndef GMM_ENGINE_IPC_HANDLE_H
 #define GMM_ENGINE_IPC_HANDLE_H
 
@@ -40,10 +42,10 @@ inline constexpr uint64_t kIpcTokenSize = 16;
 
 enum class IpcRoute : uint8_t {
   kBroker = 1,  // the exporter's broker sends a file descriptor
-  kLegacy = 2,  // the driver opens the 64 bytes; the broker only keeps count
+  kLegacy = 2,  // the driver opens the 64 bytes of its handle; the broker only counts the importer
 };
 
-// Where a broker answers.
+// The address of a broker.
 struct IpcEndpoint {
   uint32_t pid = 0;
   uint32_t serial = 0;
@@ -54,7 +56,7 @@ struct IpcEndpoint {
 
 struct IpcHandle {
   IpcRoute route = IpcRoute::kBroker;
-  bool event = false;  // of an event: no kind, and sizes that mean nothing
+  bool event = false;  // of an event: it has no kind, and its sizes mean nothing
   Kind kind = Kind::kUnspecified;
   Device device;
   uint8_t device_uuid[16] = {};
@@ -71,8 +73,8 @@ struct IpcHandle {
 
 void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out);
 
-// IPC_INVALID_HANDLE, with what is wrong, for everything that ipc_handle_encode() does not make from sound fields.
-// `out` is written only on success.
+// Fails with IPC_INVALID_HANDLE, and a message that names the wrong field, for bytes that ipc_handle_encode() never
+// makes from valid fields. `out` is written only on success.
 Status ipc_handle_decode(const gmm_ipc_handle &bytes, IpcHandle *out);
 
 }  // namespace gmm

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What importer and broker say to each other: one request, one reply, then the open connection is the importer's
-// life sign until it closes it, or gives the memory back by a release, which has no reply; then the connection is idle and takes the next request.
-// Little-endian, of fixed size, both ways. The first twelve bytes keep their meaning in every version.
+// The messages between an importer and a broker.
+//
+// The importer sends one request and gets one reply. The open connection then counts as the importer, until the
+// importer closes it or sends a release. A release has no reply; the connection is idle after it and may carry the next
+// request. The broker sends one byte on a live connection, and only when it revokes the memory.
+//
+// Requests and replies are little-endian and of fixed size. Their first twelve bytes have the same meaning in every
+// version.
 #ifndef GMM_ENGINE_IPC_PROTOCOL_H
 #define GMM_ENGINE_IPC_PROTOCOL_H
 
@@ -18,10 +23,20 @@ inline constexpr uint32_t kIpcReplyMagic = 0x526d6d67;    // "gmmR"
 inline constexpr uint16_t kIpcProtocolVersion = 1;
 inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 
+// A VMM block may lie over several extents. Each is a piece of the export, and each needs a connection of its own,
+// since a reply carries one descriptor. Piece k is requested under the export's id with k in the top 16 bits.
+inline constexpr uint32_t kIpcMaxPieces = 16;
+inline constexpr unsigned kIpcPieceShift = 48;
+constexpr uint64_t ipc_piece_id(uint64_t export_id, uint32_t piece) {
+  return export_id | static_cast<uint64_t>(piece) << kIpcPieceShift;
+}
+constexpr uint64_t ipc_export_id(uint64_t piece_id) { return piece_id & ((uint64_t{1} << kIpcPieceShift) - 1); }
+constexpr uint32_t ipc_piece_index(uint64_t piece_id) { return static_cast<uint32_t>(piece_id >> kIpcPieceShift); }
+
 enum class IpcWant : uint16_t {
-  kDescriptor = 1,  // the allocation's file descriptor, and be counted
-  kCount = 2,       // be counted only: the legacy route
-  kRelease = 3,     // be counted no more; names what the connection was granted, with a token of zeros
+  kDescriptor = 1,  // the piece's file descriptor, and to be counted as an importer
+  kCount = 2,       // to be counted only: the legacy route
+  kRelease = 3,     // to be counted no more; names what the connection was granted, with a token of zeros
 };
 
 inline constexpr uint64_t kIpcRequestSize = 48;
@@ -29,10 +44,10 @@ struct IpcRequest {
   uint32_t magic = kIpcRequestMagic;       //  0
   uint16_t version = kIpcProtocolVersion;  //  4
   uint16_t want = 0;                       //  6  IpcWant
-  uint64_t allocation = 0;                 //  8
+  uint64_t allocation = 0;                 //  8  the id of a piece
   uint8_t token[kIpcTokenSize] = {};       // 16
-  uint64_t start_time = 0;                 // 32  of the exporter that is meant
-  uint32_t serial = 0;                     // 40  of the broker that is meant
+  uint64_t start_time = 0;                 // 32  of the exporter's process
+  uint32_t serial = 0;                     // 40  of the exporter's broker
   uint32_t reserved = 0;                   // 44
 
   void encode(uint8_t out[kIpcRequestSize]) const {
@@ -61,7 +76,7 @@ inline constexpr uint64_t kIpcReplySize = 32;
 struct IpcReply {
   uint32_t magic = kIpcReplyMagic;         //  0
   uint16_t version = kIpcProtocolVersion;  //  4
-  uint16_t descriptors = 0;                //  6  how many come with it: 0 or 1
+  uint16_t descriptors = 0;                //  6  that come with the reply: 0 or 1
   int32_t result = 0;                      //  8  gmm_result; GMM_ERROR_BUSY: try again
   uint32_t reserved = 0;                   // 12
   uint64_t allocation_size = 0;            // 16

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of paused memory: questions about it, and its end.
+// The kept contents of a tag's extents (engine/backup/store.h): query, read, map, discard and drop.
 #include <cinttypes>
 
 #include "engine/heap/block.h"
@@ -11,50 +11,6 @@ namespace gmm {
 bool Pauser::keep(Extent &extent) {
   if (extent.kept == nullptr) extent.kept = core_.allocator.create<KeptContents>(core_.allocator);
   return extent.kept != nullptr;
-}
-
-// With the heap's lock held.
-void Pauser::forget_contents(Extent &extent, uintptr_t base, uint64_t size) {
-  KeptContents &kept = *extent.kept;
-  if (size == 0) {
-    free_views(base_of(extent), size_of(extent));
-    backups.drop_all(kept);
-    core_.allocator.destroy(&kept);
-    extent.kept = nullptr;
-    return;
-  }
-  if (!is_away(extent)) return backups.drop(kept, ByteRange{base, size});
-  // Of paused memory only what is the freed block's alone: the rest of a chunk is its neighbours'.
-  free_views(base, size);
-  for (uint64_t i = kept.chunks.size(); i-- > 0;) {
-    const Chunk chunk = kept.chunks[i];
-    if (chunk.base >= base && chunk.base + chunk.size <= base + size)
-      backups.drop(kept, ByteRange{chunk.base, chunk.size});
-  }
-}
-
-bool Pauser::append_kept(void *self, Extent &into, Extent &from) {
-  if (from.kept == nullptr) return true;
-  if (into.kept != nullptr) {
-    Vector<Chunk> &chunks = into.kept->chunks;
-    if (!chunks.reserve(chunks.size() + from.kept->chunks.size())) return false;
-    for (const Chunk &chunk : from.kept->chunks) chunks.push_back_reserved(chunk);
-    static_cast<Pauser *>(self)->core_.allocator.destroy(from.kept);
-  } else {
-    into.kept = from.kept;
-  }
-  from.kept = nullptr;
-  return true;
-}
-
-void Pauser::free_views(uintptr_t base, uint64_t size) {
-  LockGuard guard(views_mutex_);
-  for (uint64_t i = views_.size(); i-- > 0;) {
-    const View view = views_[i];
-    if (view.block.base >= base + size || view.block.end() <= base) continue;
-    core_.allocator.deallocate(view.memory, view.block.size);
-    views_.erase_unordered(i);
-  }
 }
 
 void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
@@ -69,7 +25,7 @@ void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
     for_each_extent(*heap, [&](Extent &extent) {
       if (extent.kept == nullptr) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
-      if (!is_away(extent)) {
+      if (!is_paused(extent)) {
         out->retained_bytes += kept.arena + kept.pageable + kept.file + kept.zero;
         return;
       }
@@ -94,11 +50,12 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
   for (uintptr_t at = begin; at < end;) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (!is_away(*extent) || extent->holds)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it itself.", operation, address);
+    if (extent->state != ExtentState::kPaused)
+      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);
     if (extent->kept == nullptr)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): nothing is kept of it: its contents were dropped.", operation,
-                  address);
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "%s(%p): its contents were dropped; set the contents of its tag to HOST or FILE to keep them.",
+                  operation, address);
     const uintptr_t stop = end_of(*extent) < end ? end_of(*extent) : end;
     GMM_TRY(fn(*extent, ByteRange{at, stop - at}));
     at = stop;
@@ -110,7 +67,7 @@ Status Pauser::read(const void *address, uint64_t size, void *out) {
   LockGuard guard(mutex_);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
   return for_kept("gmm_backup_read", address, size, [&](Extent &extent, ByteRange range) {
-    return backups.read(*extent.kept, range, static_cast<char *>(out) + (range.base - begin));
+    return backups_.read(*extent.kept, range, static_cast<char *>(out) + (range.base - begin));
   });
 }
 
@@ -120,31 +77,25 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
   GMM_TRY(find_block(core_, address, "gmm_backup_map", &block));
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
   GMM_TRY(check_range(block, address, "gmm_backup_map", &size));
-  {
-    LockGuard views_guard(views_mutex_);
-    for (const View &view : views_)
-      if (view.block.base == block.base) {
-        *out = view.memory + (at - block.base);
-        return Status();
-      }
-    if (!views_.reserve(views_.size() + 1)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
+  if (const char *view = backups_.views.find(block.base)) {
+    *out = view + (at - block.base);
+    return Status();
   }
-  const View view{ByteRange{block.base, block.requested},
-                  static_cast<char *>(core_.allocator.allocate(block.requested, kGranule))};
-  if (view.memory == nullptr)
+  char *view = static_cast<char *>(core_.allocator.allocate(block.requested, kGranule));
+  if (view == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
                 block.requested);
   Status status = for_kept("gmm_backup_map", reinterpret_cast<void *>(block.base), block.requested,
                            [&](Extent &extent, ByteRange range) {
-                             return backups.read(*extent.kept, range, view.memory + (range.base - block.base));
+                             return backups_.read(*extent.kept, range, view + (range.base - block.base));
                            });
-  LockGuard views_guard(views_mutex_);
-  if (status.ok() && !views_.push_back(view)) status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
+  if (status.ok() && !backups_.views.add(ByteRange{block.base, block.requested}, view))
+    status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
   if (!status.ok()) {
-    core_.allocator.deallocate(view.memory, view.block.size);
+    core_.allocator.deallocate(view, block.requested);
     return status;
   }
-  *out = view.memory + (at - block.base);
+  *out = view + (at - block.base);
   return Status();
 }
 
@@ -157,22 +108,20 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
   for (HeapShare *share : shares) {
     LockGuard heap_guard(share->heap->mutex);
     for_each_extent(*share->heap, [&](Extent &extent) {
-      if (extent.kept == nullptr || !is_away(extent)) return;
+      if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       *bytes += kept.arena + kept.pageable + kept.file + kept.zero;
-      forget_contents(extent, 0, 0);
+      backups_.forget(extent);
     });
   }
-  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): nothing was kept of these tags.");
+  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
   return Status();
 }
 
 void Pauser::forget(Heap &heap) {
   LockGuard guard(mutex_);
   LockGuard heap_guard(heap.mutex);
-  for_each_extent(heap, [&](Extent &extent) {
-    if (extent.kept != nullptr) forget_contents(extent, 0, 0);
-  });
+  for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
   heap.set_retaining(false);
   for_each_region(heap, [&](Region &region) {
     if (is_detached(region) && heap.drop_paused(region) && region.extents.empty()) heap.attach(region);
@@ -186,7 +135,7 @@ void Pauser::forget_retained(gmm_tag tag) {
     if (heap->options().tag != tag || heap->options().kind != Kind::kVmm) continue;
     LockGuard heap_guard(heap->mutex);
     for_each_extent(*heap, [&](Extent &extent) {
-      if (extent.kept != nullptr && !is_away(extent)) forget_contents(extent, 0, 0);
+      if (!is_paused(extent)) backups_.forget(extent);
     });
     heap->set_retaining(false);
   }
@@ -197,13 +146,9 @@ void Pauser::clear() {
   LockGuard set_guard(heaps_.mutex);
   for (Heap *heap : heaps_.heaps) {
     LockGuard heap_guard(heap->mutex);
-    for_each_extent(*heap, [&](Extent &extent) {
-      if (extent.kept != nullptr) forget_contents(extent, 0, 0);
-    });
+    for_each_extent(*heap, [&](Extent &extent) { backups_.forget(extent); });
   }
-  backups.clear();
+  backups_.clear();
 }
-
-Pauser::~Pauser() { free_views(0, UINTPTR_MAX); }
 
 }  // namespace gmm

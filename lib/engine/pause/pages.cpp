@@ -30,7 +30,8 @@ Status Pauser::plan_ranges(HeapShare &share) {
   planned = planned && share.ranges.reserve(live.size() + share.extents.size());
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
   uint64_t at = 0;
-  for (Extent *extent : share.extents) {
+  for (const HeapShare::Planned &planned_extent : share.extents) {
+    const Extent *extent = planned_extent.extent;
     const uintptr_t begin = base_of(*extent), end = end_of(*extent);
     const uint64_t first = share.ranges.size();
     while (at < live.size() && live[at].end() <= begin) ++at;
@@ -47,15 +48,18 @@ Status Pauser::plan_ranges(HeapShare &share) {
 // Neighbours by one call. On a failure those before it stay unmapped.
 Status Pauser::unmap(HeapShare &share, uint64_t first, uint64_t count) {
   for (uint64_t i = first, end = first + count, next; i < end; i = next) {
-    uint64_t bytes = size_of(*share.extents[i]);
-    for (next = i + 1; next < end && base_of(*share.extents[next]) == base_of(*share.extents[i]) + bytes; ++next)
-      bytes += size_of(*share.extents[next]);
-    for (uint64_t k = i; k < next; ++k) share.extents[k]->away.store(true, std::memory_order_release);
-    if (Status status = core_.backend->unmap(address_of(*share.extents[i]), bytes); !status.ok()) {
-      for (uint64_t k = i; k < next; ++k) share.extents[k]->away.store(false, std::memory_order_release);
+    uint64_t bytes = size_of(*share.extents[i].extent);
+    for (next = i + 1; next < end && base_of(*share.extents[next].extent) == base_of(*share.extents[i].extent) + bytes;
+         ++next)
+      bytes += size_of(*share.extents[next].extent);
+    for (uint64_t k = i; k < next; ++k)
+      share.extents[k].extent->state.store(ExtentState::kUnmapped, std::memory_order_release);
+    if (Status status = core_.backend->unmap(address_of(*share.extents[i].extent), bytes); !status.ok()) {
+      for (uint64_t k = i; k < next; ++k)
+        share.extents[k].extent->state.store(ExtentState::kActive, std::memory_order_release);
       return status;
     }
-    for (uint64_t k = i; k < next; ++k) share.extents[k]->mapped = false;
+    for (uint64_t k = i; k < next; ++k) share.extents[k].extent->mapped = false;
   }
   return Status();
 }
@@ -70,12 +74,12 @@ Status Pauser::map_group(HeapShare &share, uint64_t first, uint64_t count) {
   Status status;
   uint64_t end = first + count, next = first;
   for (uint64_t i = first; i < end && status.ok(); i = next) {
-    Extent &start = *share.extents[i];
+    Extent &start = *share.extents[i].extent;
     next = i + 1;
     if (start.mapped) continue;
     uint64_t bytes = 0;
     for (next = i; next < end; ++next) {
-      Extent &extent = *share.extents[next];
+      Extent &extent = *share.extents[next].extent;
       if (extent.mapped || base_of(extent) != base_of(start) + bytes || !(owner_of(extent) == owner_of(start))) break;
       status = backend.map(address_of(extent), size_of(extent), extent.handle);
       if (!status.ok()) break;
@@ -84,7 +88,7 @@ Status Pauser::map_group(HeapShare &share, uint64_t first, uint64_t count) {
     if (status.ok())
       status = backend.set_access(address_of(start), bytes, owner_of(start), share.heap->options().peers);
     if (status.ok()) {
-      for (uint64_t k = i; k < next; ++k) share.extents[k]->mapped = true;
+      for (uint64_t k = i; k < next; ++k) share.extents[k].extent->mapped = true;
     } else if (bytes != 0) {
       core_.deferred_release.unmap(backend, address_of(start), bytes);
     }

@@ -19,13 +19,8 @@ bool wanted(const PauseRequest &request, gmm_tag tag) {
 
 }  // namespace
 
-Pauser::Pauser(Core &core, HeapSet &heaps, TagTable &tags)
-    : backups(core), core_(core), heaps_(heaps), tags_(tags), views_(core.allocator) {
-  core.forget_contents = [](void *self, Extent &extent, uintptr_t base, uint64_t size) {
-    static_cast<Pauser *>(self)->forget_contents(extent, base, size);
-  };
-  core.forget_contents_user = this;
-}
+Pauser::Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags)
+    : core_(core), backups_(backups), heaps_(heaps), tags_(tags) {}
 
 // The VMM heaps of the tags, higher priority first. With HeapSet::mutex held.
 Status Pauser::select(const PauseRequest &request, Shares *shares) {
@@ -48,9 +43,9 @@ Status Pauser::check(Heap &heap, uint32_t flags, bool *active) {
   uint32_t importers = 0;
   *active = false;
   for_each_extent(heap, [&](Extent &extent) {
-    unsaved = unsaved || (is_away(extent) && extent.holds);
-    *active = *active || !is_away(extent) || extent.handle.value != 0;
-    if (!is_away(extent)) importers += extent.importers.load(std::memory_order_acquire);
+    unsaved = unsaved || extent.state == ExtentState::kUnmapped;
+    *active = *active || !is_paused(extent) || extent.handle.value != 0;
+    if (!is_paused(extent)) importers += extent.importers.load(std::memory_order_acquire);
   });
   const char *name = tags_.get(heap.options().tag)->name;
   if (unsaved)
@@ -90,7 +85,7 @@ Status Pauser::save(HeapShare &share, Progress &progress) {
     Progress &at = *static_cast<Progress *>(user);
     HeapShare &all = *at.share;
     uint64_t bytes = 0;
-    for (uint64_t i = all.done; i <= part; ++i) bytes += size_of(*all.extents[i]);
+    for (uint64_t i = all.done; i <= part; ++i) bytes += size_of(*all.extents[i].extent);
     if (bytes < kUnmapGroup && part + 1 != all.extents.size()) return Status();
     const uint64_t first = all.done;
     all.done = part + 1;
@@ -99,8 +94,8 @@ Status Pauser::save(HeapShare &share, Progress &progress) {
   steps.progress = [](void *user, uint64_t bytes) { return static_cast<Progress *>(user)->report(bytes); };
   const HeapOptions &options = share.heap->options();
   const Status status =
-      backups.save(options.device, share.contents, tags_.get(options.tag)->flags.load(std::memory_order_relaxed),
-                   share.parts.data(), share.parts.size(), steps);
+      backups_.save(options.device, share.contents, tags_.get(options.tag)->flags.load(std::memory_order_relaxed),
+                    share.parts.data(), share.parts.size(), steps);
   share.saved = status.ok();
   return status;
 }
@@ -110,8 +105,8 @@ uint64_t Pauser::commit_pause(HeapShare &share) {
   Heap &heap = *share.heap;
   uint64_t bytes = 0;
   for_each_extent(heap, [&](Extent &extent) {
-    if (!is_away(extent)) return;
-    extent.holds = false;
+    if (!is_paused(extent)) return;
+    extent.state.store(ExtentState::kPaused, std::memory_order_release);
     if (extent.mapped) {  // a failed resume could not unmap it
       if (!core_.backend->unmap(address_of(extent), size_of(extent)).ok()) return;
       extent.mapped = false;
@@ -125,10 +120,11 @@ uint64_t Pauser::commit_pause(HeapShare &share) {
     extent.handle = PhysicalHandle{};
     bytes += size_of(extent);
   });
-  for (Extent *extent : share.extents) {
+  for (const HeapShare::Planned &planned : share.extents) {
+    Extent *extent = planned.extent;
     extent->region.load(std::memory_order_relaxed)->generation.fetch_add(1, std::memory_order_relaxed);
     if (extent->kept != nullptr && (share.contents == GMM_CONTENTS_DROP || extent->kept->chunks.empty()))
-      forget_contents(*extent, 0, 0);
+      backups_.forget(*extent);
   }
   heap.quotas().refund(bytes);
   heap.count_paused(static_cast<int64_t>(bytes));
@@ -140,26 +136,27 @@ uint64_t Pauser::commit_pause(HeapShare &share) {
 void Pauser::undo_pause(HeapShare &share) {
   MessageGuard keep;
   for (uint64_t i = 0; i < share.extents.size(); ++i) {
-    Extent &extent = *share.extents[i];
+    Extent &extent = *share.extents[i].extent;
     if (!extent.mapped && !map_group(share, i, 1).ok())
       core_.log.write(LogLevel::kError, "A failed pause could not map memory again; a resume does: %s", last_message());
-    extent.away.store(!extent.mapped, std::memory_order_release);
-    if (extent.kept != nullptr && share.saved) forget_contents(extent, 0, 0);
+    extent.state.store(extent.mapped ? ExtentState::kActive : ExtentState::kUnmapped, std::memory_order_release);
+    if (share.saved) backups_.forget(extent);
   }
   for_each_extent(*share.heap, [&](Extent &extent) {
-    if (extent.kept != nullptr && extent.kept->chunks.empty()) forget_contents(extent, 0, 0);
+    if (extent.kept != nullptr && extent.kept->chunks.empty()) backups_.forget(extent);
   });
 }
 
 // Regions of which everything is active are the heap's again.
 void Pauser::attach_active(Heap &heap) {
   bool retaining = false;
-  for_each_extent(heap, [&](Extent &extent) { retaining = retaining || (!is_away(extent) && extent.kept != nullptr); });
+  for_each_extent(heap,
+                  [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
   heap.set_retaining(retaining);
   for_each_region(heap, [&](Region &region) {
-    bool away = false;
-    for_each_extent(region, [&](Extent &extent) { away = away || is_away(extent); });
-    if (is_detached(region) && !away) heap.attach(region);
+    bool paused = false;
+    for_each_extent(region, [&](Extent &extent) { paused = paused || is_paused(extent); });
+    if (is_detached(region) && !paused) heap.attach(region);
   });
 }
 
@@ -222,12 +219,14 @@ Status Pauser::plan_pause(HeapShare &share, uint32_t flags) {
   for_each_region(*share.heap, [&](Region &region) {
     if (!is_detached(region)) return;
     for_each_extent(region, [&](Extent &extent) {
-      planned = planned && (is_away(extent) || ((drops || keep(extent)) && share.extents.push_back(&extent)));
+      planned = planned && (is_paused(extent) || ((drops || keep(extent)) && share.extents.push_back(HeapShare::Planned{
+                                                                                 &extent, ExtentState::kActive})));
     });
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause.");
-  std::sort(share.extents.begin(), share.extents.end(),
-            [](const Extent *a, const Extent *b) { return base_of(*a) < base_of(*b); });
+  std::sort(share.extents.begin(), share.extents.end(), [](const HeapShare::Planned &a, const HeapShare::Planned &b) {
+    return base_of(*a.extent) < base_of(*b.extent);
+  });
   return drops ? Status() : plan_ranges(share);
 }
 

@@ -7,9 +7,8 @@
 // Resume: limits are charged for all of it, then extent after extent gets memory and mappings while those before it are filled. A failure
 // gives all of it back and leaves what is kept, but for extents that gmm_resume_wait() told somebody are ready.
 //
-// States of an extent (span.h): active (mapped, holds); away with what is kept, or dropped; away with a handle that the driver would not
-// release, or with mappings it would not take back: the next call, whichever it is, goes on from there. Away and holding: a failed pause could not map
-// it again; a resume does, and another pause is refused until then.
+// An extent may be paused and still have a handle or a mapping that the driver would not take back: the next call, whichever it is, goes on
+// from there. An extent that a failed pause left unmapped (ExtentState::kUnmapped) is mapped by a resume; another pause is refused until then.
 #ifndef GMM_ENGINE_PAUSE_PAUSE_H
 #define GMM_ENGINE_PAUSE_PAUSE_H
 
@@ -42,7 +41,12 @@ struct HeapShare {
   HeapShare(Heap &of, const HostAllocator &allocator)
       : heap(&of), extents(allocator), ranges(allocator), parts(allocator) {}
   Heap *heap;
-  Vector<Extent *> extents;
+  struct Planned {
+    Extent *extent;
+    ExtentState before;
+    bool charged = false;  // resume: the quotas were charged for it
+  };
+  Vector<Planned> extents;
   Vector<ByteRange> ranges;                   // live memory in them
   Vector<BackupPart> parts;                   // one an extent, once the ranges are there
   uint64_t bytes = 0;                         // of the ranges
@@ -54,8 +58,7 @@ struct HeapShare {
 
 class Pauser {
  public:
-  Pauser(Core &core, HeapSet &heaps, TagTable &tags);
-  ~Pauser();
+  Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags);
 
   // GMM_UNCHANGED when nothing was active (or paused).
   Status pause(const PauseRequest &request, uint64_t *bytes);
@@ -74,8 +77,6 @@ class Pauser {
   void forget_retained(gmm_tag tag);
   // What is kept of every heap goes. The context ends.
   void clear();
-
-  BackupStore backups;
 
  private:
   class Shares;
@@ -108,28 +109,18 @@ class Pauser {
   Status map_group(HeapShare &share, uint64_t first, uint64_t count);
   // pause_contents.cpp
   [[nodiscard]] bool keep(Extent &extent);  // has an object for what is kept
-  void forget_contents(Extent &extent, uintptr_t base, uint64_t size);
-  void free_views(uintptr_t base, uint64_t size);
-  static bool append_kept(void *self, Extent &into, Extent &from);
   // fn(Extent &, ByteRange) -> Status for every extent of a range, with the lock of its heap.
   template <typename Fn>
   Status for_kept(const char *operation, const void *address, uint64_t size, Fn fn);
 
-  // A block's kept contents in one piece, from gmm_backup_map().
-  struct View {
-    ByteRange block;
-    char *memory;
-  };
-
   Core &core_;
+  BackupStore &backups_;
   HeapSet &heaps_;
   TagTable &tags_;
   Mutex mutex_;  // one transition at a time; before HeapSet::mutex
-  // After a heap's lock: Extent::told, changes of Extent::away while a resume runs, and ends of paused extents.
+  // After a heap's lock: changes of Extent::state while a resume runs, and ends of paused extents.
   Mutex ready_mutex_;
   Condition ready_;
-  Mutex views_mutex_;  // after all of them
-  Vector<View> views_;
 };
 
 }  // namespace gmm

@@ -37,31 +37,33 @@ Status Pauser::select_range(const ByteRange &range, Shares *shares) {
 Status Pauser::plan_resume(HeapShare &share, const ByteRange *range) {
   Heap &heap = *share.heap;
   GMM_TRY(check_capture(heap, "gmm_resume()"));
-  {
+  if (range == nullptr) {
     // Who waits must not take an extent that ends here for one that is ready.
     LockGuard ready_guard(ready_mutex_);
-    for_each_extent(heap, [](Extent &extent) { extent.told = false; });
-    if (range == nullptr)
-      for_each_region(heap, [&](Region &region) {
-        if (is_detached(region) && heap.drop_paused(region)) heap.merge_paused(region, append_kept, this);
-      });
+    for_each_region(heap, [&](Region &region) {
+      if (is_detached(region) && heap.drop_paused(region)) heap.merge_paused(region);
+    });
   }
   bool planned = true;
   for_each_extent(heap, [&](Extent &extent) {
-    if (!is_away(extent) || (range != nullptr && (end_of(extent) <= range->base || base_of(extent) >= range->end())))
+    if (!is_paused(extent) || (range != nullptr && (end_of(extent) <= range->base || base_of(extent) >= range->end())))
       return;
-    planned = planned && share.extents.push_back(&extent);
+    planned =
+        planned && share.extents.push_back(HeapShare::Planned{&extent, extent.state.load(std::memory_order_relaxed)});
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
-  std::sort(share.extents.begin(), share.extents.end(),
-            [](const Extent *a, const Extent *b) { return base_of(*a) < base_of(*b); });
+  std::sort(share.extents.begin(), share.extents.end(), [](const HeapShare::Planned &a, const HeapShare::Planned &b) {
+    return base_of(*a.extent) < base_of(*b.extent);
+  });
   bool kept = false;
-  for (Extent *extent : share.extents) kept = kept || (extent->kept != nullptr && !extent->holds);
+  const auto has_kept = [](const HeapShare::Planned &planned_extent) {
+    return planned_extent.extent->kept != nullptr && planned_extent.before == ExtentState::kPaused;
+  };
+  for (const HeapShare::Planned &each : share.extents) kept = kept || has_kept(each);
   if (!kept) return Status();
   GMM_TRY(plan_ranges(share));
   for (uint64_t i = 0; i < share.parts.size(); ++i) {
-    const Extent &extent = *share.extents[i];
-    if (extent.kept != nullptr && !extent.holds) continue;
+    if (has_kept(share.extents[i])) continue;
     for (uint64_t k = 0; k < share.parts[i].range_count; ++k) share.bytes -= share.parts[i].ranges[k].size;
     share.parts[i].range_count = 0;
   }
@@ -70,15 +72,15 @@ Status Pauser::plan_resume(HeapShare &share, const ByteRange *range) {
 
 // Limits are asked for all of it before anything is made.
 Status Pauser::charge(HeapShare &share) {
-  for (Extent *extent : share.extents) {
-    if (extent->handle.value != 0) continue;
-    const uint64_t size = size_of(*extent);
+  for (HeapShare::Planned &planned : share.extents) {
+    if (planned.extent->handle.value != 0) continue;
+    const uint64_t size = size_of(*planned.extent);
     if (Quota *full = share.heap->quotas().charge(size))
       return fail(GMM_ERROR_LIMIT_EXCEEDED,
                   "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
                   " are held.",
                   size, full->limit(), full->held());
-    extent->fresh = true;
+    planned.charged = true;
   }
   return Status();
 }
@@ -90,7 +92,7 @@ Status Pauser::back_up_to(HeapShare &share, uint64_t part) {
   const uint64_t first = share.backed;
   uint64_t bytes = 0;
   while (share.backed < share.extents.size() && (share.backed <= part || bytes < kMapGroup)) {
-    Extent &extent = *share.extents[share.backed++];
+    Extent &extent = *share.extents[share.backed++].extent;
     bytes += size_of(extent);
     if (extent.handle.value != 0) continue;
     PhysicalHandle handle;
@@ -103,7 +105,7 @@ Status Pauser::back_up_to(HeapShare &share, uint64_t part) {
 // Its contents are there: who waits may use it.
 void Pauser::ready(Extent &extent) {
   LockGuard guard(ready_mutex_);
-  extent.away.store(false, std::memory_order_release);
+  extent.state.store(ExtentState::kRestored, std::memory_order_release);
   ready_.notify_all();
 }
 
@@ -112,7 +114,7 @@ Status Pauser::bring_back(HeapShare &share, Progress &progress) {
   if (share.parts.empty()) {
     GMM_TRY(progress.report(0));
     for (uint64_t i = 0; i < share.extents.size(); ++i) GMM_TRY(back_up_to(share, i));
-    for (Extent *extent : share.extents) ready(*extent);
+    for (const HeapShare::Planned &planned : share.extents) ready(*planned.extent);
     return Status();
   }
   BackupSteps steps;
@@ -123,11 +125,11 @@ Status Pauser::bring_back(HeapShare &share, Progress &progress) {
   };
   steps.after = [](void *user, uint64_t part) {
     Progress &at = *static_cast<Progress *>(user);
-    at.self->ready(*at.share->extents[part]);
+    at.self->ready(*at.share->extents[part].extent);
     return Status();
   };
   steps.progress = [](void *user, uint64_t bytes) { return static_cast<Progress *>(user)->report(bytes); };
-  return backups.restore(share.heap->options().device, share.parts.data(), share.parts.size(), steps);
+  return backups_.restore(share.heap->options().device, share.parts.data(), share.parts.size(), steps);
 }
 
 // What was kept goes, but for whole large blocks of a read-only tag: other memory may have got other contents before the next pause.
@@ -141,52 +143,54 @@ void Pauser::settle_kept(HeapShare &share) {
           Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
           if (extent == nullptr) return;
           const uintptr_t stop = std::min(end_of(*extent), span.end());
-          if (extent->kept != nullptr && !is_away(*extent)) backups.drop(*extent->kept, ByteRange{at, stop - at});
+          if (extent->kept != nullptr && !is_paused(*extent)) backups_.drop(*extent->kept, ByteRange{at, stop - at});
           at = stop;
         }
       });
     });
-  for (Extent *extent : share.extents) {
-    free_views(base_of(*extent), size_of(*extent));
-    if (extent->kept == nullptr || is_away(*extent)) continue;
-    if ((flags & GMM_TAG_READ_ONLY) == 0 || extent->kept->chunks.empty()) forget_contents(*extent, 0, 0);
+  for (const HeapShare::Planned &planned : share.extents) {
+    Extent *extent = planned.extent;
+    backups_.views.end(ByteRange{base_of(*extent), size_of(*extent)});
+    if (extent->kept == nullptr || is_paused(*extent)) continue;
+    if ((flags & GMM_TAG_READ_ONLY) == 0 || extent->kept->chunks.empty()) backups_.forget(*extent);
   }
 }
 
 uint64_t Pauser::commit_resume(HeapShare &share) {
   uint64_t bytes = 0;
-  for (Extent *extent : share.extents) {
-    if (extent->fresh) bytes += size_of(*extent);
-    extent->holds = true;
-    extent->fresh = extent->told = false;
+  {
+    LockGuard guard(ready_mutex_);
+    for (const HeapShare::Planned &planned : share.extents) {
+      if (planned.charged) bytes += size_of(*planned.extent);
+      planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
+    }
   }
   share.heap->count_paused(-static_cast<int64_t>(bytes));
   settle_kept(share);
   return bytes;
 }
 
-// All goes away again, but for what somebody was told is ready.
+// Everything is paused again, but for what gmm_resume_wait() promised to a caller.
 void Pauser::undo_resume(HeapShare &share, uint64_t *bytes) {
   MessageGuard keep;
   Heap &heap = *share.heap;
-  bool told = false;
+  bool promised = false;
   {
     LockGuard guard(ready_mutex_);
-    for (Extent *extent : share.extents) {
-      extent->told = extent->told && !is_away(*extent);
-      told = told || extent->told;
-      if (!extent->told) extent->away.store(true, std::memory_order_release);
+    for (const HeapShare::Planned &planned : share.extents) {
+      const bool stays = planned.extent->state == ExtentState::kPromised;
+      promised = promised || stays;
+      planned.extent->state.store(stays ? ExtentState::kActive : planned.before, std::memory_order_release);
     }
   }
-  for (Extent *extent : share.extents) {
+  for (const HeapShare::Planned &planned : share.extents) {
+    Extent *extent = planned.extent;
     const uint64_t size = size_of(*extent);
-    if (extent->told) {
-      if (extent->fresh) {
+    if (!is_paused(*extent)) {
+      if (planned.charged) {
         heap.count_paused(-static_cast<int64_t>(size));
         *bytes += size;
       }
-      extent->holds = true;
-      extent->fresh = extent->told = false;
       continue;
     }
     if (extent->mapped) {
@@ -196,7 +200,7 @@ void Pauser::undo_resume(HeapShare &share, uint64_t *bytes) {
       else
         core_.log.write(LogLevel::kError, "A failed resume leaves memory mapped: %s", last_message());
     }
-    if (extent->fresh) {
+    if (planned.charged) {
       if (extent->handle.value == 0) {
         heap.quotas().refund(size);
       } else if (!extent->mapped && core_.backend->release(extent->handle).ok()) {
@@ -207,9 +211,8 @@ void Pauser::undo_resume(HeapShare &share, uint64_t *bytes) {
         heap.count_paused(-static_cast<int64_t>(size));
       }
     }
-    extent->fresh = false;
   }
-  if (told) settle_kept(share);
+  if (promised) settle_kept(share);
 }
 
 Status Pauser::resume(const PauseRequest &request, const ByteRange *range, uint64_t *bytes) {
@@ -222,11 +225,11 @@ Status Pauser::resume(const PauseRequest &request, const ByteRange *range, uint6
     GMM_TRY(range == nullptr ? select(request, &shares) : select_range(*range, &shares));
     Status captured;  // also of memory that came since: the tag is in use
     for (uint64_t i = shares.size(); i-- > 0;) {
-      bool away = false;
+      bool paused = false;
       LockGuard heap_guard(shares[i].heap->mutex);
-      for_each_extent(*shares[i].heap, [&](Extent &extent) { away = away || is_away(extent); });
+      for_each_extent(*shares[i].heap, [&](Extent &extent) { paused = paused || is_paused(extent); });
       if (captured.ok()) captured = check_capture(*shares[i].heap, "gmm_resume()");
-      if (!away) shares.erase(i);
+      if (!paused) shares.erase(i);
     }
     if (shares.size() != 0) GMM_TRY(captured);
     shares.lock();
@@ -283,13 +286,15 @@ Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_m
   const uint64_t start = monotonic_ms();
   LockGuard guard(ready_mutex_);
   for (;;) {
-    bool away = false;
-    if (!for_all([&](Extent &extent) { away = away || is_away(extent); }))
+    bool paused = false;
+    if (!for_all([&](Extent &extent) { paused = paused || is_paused(extent); }))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_wait(%p, %" PRIu64 "): the range is not memory of this context, or was freed.", address,
                   size);
-    if (!away) {
-      for_all([](Extent &extent) { extent.told = true; });
+    if (!paused) {
+      for_all([](Extent &extent) {
+        if (extent.state == ExtentState::kRestored) extent.state = ExtentState::kPromised;
+      });
       return Status();
     }
     const uint64_t past = monotonic_ms() - start;

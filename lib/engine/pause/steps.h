@@ -13,7 +13,6 @@ inline void *address_of(const Extent &extent) {
   return reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed));
 }
 inline uintptr_t end_of(const Extent &extent) { return base_of(extent) + size_of(extent); }
-inline bool is_away(const Extent &extent) { return extent.away.load(std::memory_order_relaxed); }
 inline bool is_detached(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
 
 template <typename Fn>

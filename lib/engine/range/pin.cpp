@@ -12,7 +12,7 @@ uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
-// Registers the pages of a range that no segment has, and counts the pin in every segment it touches.
+// Registers the pages of a range that no segment has, and counts the pin in every segment that it touches.
 Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device device) {
   uint64_t at = begin;
   uint64_t index = 0;
@@ -31,19 +31,22 @@ Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device devi
     const Segment segment{at, stop - at, reinterpret_cast<uint64_t>(device_pointer) - at, 1, flags, device};
     if (!segments_.insert(index, segment)) {
       core_.backend->unpin(reinterpret_cast<void *>(at), stop - at).ignore();
-      status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a pin.");
+      status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                    "gmm_pin(): the host has no memory for the bookkeeping of a pin; free memory.");
       break;
     }
     at = stop;
   }
   if (!status.ok()) {
     MessageGuard keep;
-    if (!uncover(begin, at).ok()) core_.log.write(LogLevel::kError, "Pages stay pinned: %s", last_message());
+    if (!uncover(begin, at).ok())
+      core_.log.write(LogLevel::kError, "A failed pin leaves pages registered with the driver: %s", last_message());
   }
   return status;
 }
 
-// Pages that only this pin holds are unregistered first: when the driver refuses, all of the pin stays and can be tried again.
+// First unregisters the pages that only this pin holds. If the driver refuses, the whole pin stays and the caller can
+// retry.
 Status PinTable::uncover(uint64_t begin, uint64_t end) {
   const auto touches = [&](const Segment &segment) {
     return segment.base < end && segment.base + segment.size > begin;
@@ -67,13 +70,14 @@ Status PinTable::uncover(uint64_t begin, uint64_t end) {
   return status;
 }
 
-// Registers the pages of a segment once more.
+// Registers the pages of a segment again after a refused unpin.
 bool PinTable::cover_again(Segment &segment) {
   void *device_pointer = nullptr;
   const Status status = core_.backend->pin(reinterpret_cast<void *>(segment.base), segment.size, segment.flags,
                                            segment.device, &device_pointer);
   if (!status.ok()) {
-    core_.log.write(LogLevel::kError, "A refused unpin leaves pages unregistered: %s", last_message());
+    core_.log.write(LogLevel::kError, "A refused unpin leaves pages unregistered that other pins use: %s",
+                    last_message());
     return false;
   }
   segment.delta = reinterpret_cast<uint64_t>(device_pointer) - segment.base;
@@ -81,7 +85,7 @@ bool PinTable::cover_again(Segment &segment) {
   return true;
 }
 
-// The outermost pins, for readers. False without memory; reserve in advance to be sure.
+// Gives readers the outermost pins. False: there is no host memory; a caller that must not fail reserves it first.
 bool PinTable::publish() {
   ranges_.clear();
   if (!ranges_.reserve(pins_.size()) || !table_.reserve(pins_.size())) return false;
@@ -104,13 +108,15 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
   const uint64_t page = page_size();
   if (size > kMaxSize || base + size < base)
-    return fail(GMM_ERROR_SIZE_OVERFLOW, "gmm_pin(%p): %" PRIu64 " bytes reach past the address space.", memory, size);
+    return fail(GMM_ERROR_SIZE_OVERFLOW,
+                "gmm_pin(%p): size = %" PRIu64 " reaches past the address space; pass the size of the memory.", memory,
+                size);
   const uint64_t begin = base & ~(page - 1);
   const uint64_t end = (base + size + page - 1) & ~(page - 1);
   for (uint64_t at = begin & ~(kExtentAlignment - 1); at < end; at += kExtentAlignment)
     if (core_.page_map.find_extent(reinterpret_cast<void *>(at)) != nullptr)
       return fail(GMM_ERROR_INVALID_KIND,
-                  "gmm_pin(%p): the memory belongs to gmm, which pins its HOST memory itself; pin only your own.",
+                  "gmm_pin(%p): gmm allocated the memory, and pins HOST memory itself; pin only memory of your own.",
                   memory);
   LockGuard guard(mutex_);
   uint64_t at = 0;
@@ -121,13 +127,13 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
     if (base >= known.base + known.size || base + size <= known.base) continue;
     if (base < known.base || base + size > known.base + known.size)
       return fail(GMM_ERROR_OVERLAP,
-                  "gmm_pin(%p, %" PRIu64 "): the range overlaps a pinned one of %" PRIu64
+                  "gmm_pin(%p, %" PRIu64 "): the range overlaps the pinned one of %" PRIu64
                   " bytes at %p without lying inside it; unpin that "
                   "first, or pin the rest.",
                   memory, size, known.size, reinterpret_cast<void *>(known.base));
     inside = true;
   }
-  // A page that a pin of ours registered is known to the driver, and is no foreign one.
+  // The driver knows a page that one of our pins registered. It is not foreign memory.
   for (const Segment &segment : segments_)
     inside = inside || (begin < segment.base + segment.size && segment.base < end);
   if (!inside) {
@@ -135,16 +141,17 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
     core_.backend->identify(memory, &foreign);
     if (foreign.known)
       return fail(GMM_ERROR_INVALID_KIND,
-                  "gmm_pin(%p): the driver allocated or registered this memory itself; pin only your own.", memory);
+                  "gmm_pin(%p): the driver allocated or registered this memory; pin only memory of your own.", memory);
   }
   if (!ranges_.reserve(pins_.size() + 1) || !table_.reserve(pins_.size() + 1) || !pins_.insert(at, Pin{base, size}))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a pin.");
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "gmm_pin(): the host has no memory for the bookkeeping of a pin; free memory.");
   const Status status = cover(begin, end, flags, device);
   if (!status.ok()) {
     pins_.erase(at);
     return status;
   }
-  (void)publish();  // reserved above
+  (void)publish();  // cannot fail: reserved above
   if (device_pointer != nullptr)
     for (const Segment &segment : segments_)
       if (segment.base <= base && base < segment.base + segment.size)
@@ -158,13 +165,14 @@ Status PinTable::unpin(void *memory) {
   LockGuard guard(mutex_);
   for (uint64_t i = pins_.size(); i-- > 0;) {
     if (pins_[i].base != base) continue;
-    const Pin pin = pins_[i];  // the smallest of this base: the innermost
+    const Pin pin = pins_[i];  // the smallest pin of this base, which is the innermost
     GMM_TRY(uncover(base & ~(page - 1), (base + pin.size + page - 1) & ~(page - 1)));
     pins_.erase(i);
     (void)publish();
     return Status();
   }
-  return fail(GMM_ERROR_NOT_PINNED, "gmm_unpin(%p): no pin starts at this address.", memory);
+  return fail(GMM_ERROR_NOT_PINNED,
+              "gmm_unpin(%p): no pin starts at this address; pass an address that gmm_pin() was given.", memory);
 }
 
 void PinTable::clear() {
@@ -172,7 +180,8 @@ void PinTable::clear() {
   pins_.clear();
   while (!segments_.empty()) {
     const Segment segment = segments_.pop_back();
-    core_.backend->unpin(reinterpret_cast<void *>(segment.base), segment.size).ignore();  // the context ends either way
+    // the context ends in any case
+    core_.backend->unpin(reinterpret_cast<void *>(segment.base), segment.size).ignore();
   }
   (void)publish();
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Page-locked ranges of the caller's own memory.
 //
-// The driver registers whole pages, and refuses pages that are registered already. So pins keep segments of pages with a count of the pins that
-// touch them: two pins that share a page but no byte both work, and the page stays until both are gone.
+// The driver registers whole pages and refuses pages that are already registered. So the table keeps segments of pages,
+// each with a count of the pins that touch it. Two pins may share a page but no byte: both work, and the page stays
+// registered until both are gone.
+//
+// Locks: `mutex_` guards pins and segments, and is held during the driver's calls. find() takes no lock. Called by:
+// api/pin.cpp, context/query.cpp.
 #ifndef GMM_ENGINE_RANGE_PIN_H
 #define GMM_ENGINE_RANGE_PIN_H
 
@@ -11,7 +15,7 @@
 #include "base/lock.h"
 #include "base/range_table.h"
 #include "base/vector.h"
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 
@@ -26,10 +30,10 @@ class PinTable {
 
   Status pin(void *memory, uint64_t size, uint32_t flags, Device device, void **device_pointer);
   Status unpin(void *memory);
-  // The outermost pin around an address; value is the device address minus the host address. No lock.
+  // Finds the outermost pin around an address, without a lock. `value` is the device address minus the host address.
   bool find(const void *address, Range *out) const { return table_.find(reinterpret_cast<uint64_t>(address), out); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  // Unregisters everything, at the context's end.
+  // Unregisters everything when the context ends.
   void clear();
 
  private:
@@ -50,7 +54,7 @@ class PinTable {
 
   Core &core_;
   Mutex mutex_;
-  Vector<Pin> pins_;          // sorted by base, then by size, larger first
+  Vector<Pin> pins_;          // sorted by base; of equal bases the larger size first
   Vector<Segment> segments_;  // sorted by base, disjoint
   RangeTable table_;
   Vector<Range> ranges_;

@@ -12,12 +12,14 @@ namespace {
 Status find_managed(Core &core, void *memory, const char *operation, uint64_t *size, Block *block) {
   GMM_TRY(find_block(core, memory, operation, block));
   if (block->heap->options().kind != Kind::kManaged)
-    return fail(GMM_ERROR_INVALID_KIND, "%s(%p): the block is %s memory; only MANAGED memory takes this.", operation,
-                memory, kind_name(block->heap->options().kind));
+    return fail(GMM_ERROR_INVALID_KIND,
+                "%s(%p): the block is %s memory, and only MANAGED memory has a residency; allocate it as MANAGED.",
+                operation, memory, kind_name(block->heap->options().kind));
   return check_range(*block, memory, operation, size);
 }
 
-// New pages at the location, the contents copied, mapped at the old address. The device is idle meanwhile.
+// Creates pages at the location, copies the contents and maps the pages at the old address. The device is idle
+// meanwhile.
 Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_stream stream) {
   Backend &backend = *core.backend;
   const Device device = heap.options().device;
@@ -25,7 +27,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   void *base = reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed));
   PhysicalHandle handle;
   GMM_TRY(backend.create(location, size, &handle));
-  void *window = nullptr;  // where both are mapped while the copy runs
+  void *window = nullptr;  // both are mapped here while the copy runs
   Status status = backend.reserve(size, &window);
   bool mapped = false;
   if (status.ok()) {
@@ -38,7 +40,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
       status = backend.stream_synchronize(device, stream);
       if (!status.ok()) {
         MessageGuard keep;
-        backend.synchronize(device).ignore();  // the window must not go under a copy that still runs
+        backend.synchronize(device).ignore();  // the window must stay until the copy has ended
       }
     }
   }
@@ -49,7 +51,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   if (status.ok()) status = backend.unmap(base, size);
   if (!status.ok()) {
     close_window();
-    core.deferred_release.release(backend, handle);  // the block is untouched
+    core.deferred_release.release(backend, handle);  // the block is unchanged
     return status;
   }
   const Device owner = location.is_host() ? location : device;
@@ -58,12 +60,12 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     status = backend.set_access(base, size, owner, heap.options().peers);
     if (!status.ok()) {
       MessageGuard keep;
-      backend.unmap(base, size).ignore();  // followed by the old pages below
+      backend.unmap(base, size).ignore();  // the old pages are mapped again below
     }
   }
   PhysicalHandle old = extent.handle;
   if (!status.ok()) {
-    // The old pages still hold everything: put them back.
+    // The old pages still hold the contents, so they are mapped again.
     MessageGuard keep;
     Status back = backend.map(base, size, extent.handle);
     if (back.ok())
@@ -118,7 +120,8 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   bool capturing = false;
   GMM_TRY(core.backend->stream_is_capturing(device, stream, &capturing));
   if (capturing)
-    return fail(GMM_ERROR_CAPTURING, "gmm_move(%p): VMM memory cannot move while the stream is captured.", memory);
+    return fail(GMM_ERROR_CAPTURING,
+                "gmm_move(%p): VMM memory cannot move while the stream is captured; end the capture first.", memory);
   LockGuard guard(block.heap->mutex);
   Block again;
   GMM_TRY(find_block(core, memory, "gmm_move", &again));
@@ -127,12 +130,13 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
   if (again.span->begin() != begin || again.span->bytes() != extent.size.load(std::memory_order_relaxed))
     return fail(GMM_ERROR_BUSY,
-                "gmm_move(%p): the block shares its extent with others; allocate it with GMM_ALLOC_DEDICATED.", memory);
+                "gmm_move(%p): the block shares its extent with other blocks; allocate it with GMM_ALLOC_DEDICATED.",
+                memory);
   if (extent.importers.load(std::memory_order_relaxed) != 0)
-    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory.", memory,
-                extent.importers.load(std::memory_order_relaxed));
+    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory; move it after they have closed it.",
+                memory, extent.importers.load(std::memory_order_relaxed));
   if (extent.location.load(std::memory_order_relaxed) == location)
-    return remark(GMM_UNCHANGED, "gmm_move(%p): the block is there already.", memory);
+    return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
   return move_extent(core, extent, *block.heap, location, stream);
 }
 

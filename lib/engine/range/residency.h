@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where pages live: advice, prefetch, moves.
+// Where the pages of a block lie: advice, prefetch and moves. The functions keep no state. A move of VMM memory holds
+// the heap's lock.
 #ifndef GMM_ENGINE_RANGE_RESIDENCY_H
 #define GMM_ENGINE_RANGE_RESIDENCY_H
 
 #include <gmm/residency.h>
 
-#include "engine/heap/core.h"
+#include "engine/space/core.h"
 
 namespace gmm {
 

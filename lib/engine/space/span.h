@@ -23,12 +23,39 @@ namespace gmm {
 class Heap;
 struct Region;
 
-struct KeptContents;  // engine/backup/store.h
+// Addresses [base, end()).
+struct ByteRange {
+  uintptr_t base = 0;
+  uint64_t size = 0;
+  uintptr_t end() const { return base + size; }
+};
+
+struct KeptContents;  // engine/backup/tiers.h
 struct RegionExtents;
 struct Span;
 struct HeapRegions;
 struct SpanOrder;  // free runs by size, slabs by class
 
+// Whether blocks of a VMM extent can be used. Extents of other kinds are active for as long as they live. The pauser changes
+// it with the heap's lock held, and during a resume with its ready lock held too.
+//
+//   kActive -- pause unmaps --> kUnmapped -- pause commits --> kPaused -- resume fills --> kRestored -- resume commits --> kActive
+//                                                         kRestored -- gmm_resume_wait() tells a caller --> kPromised --> kActive
+enum class ExtentState : uint32_t {
+  kActive,
+  kUnmapped,  // the pages have the contents: a pause is under way, or one that failed could not map them again
+  kPaused,    // the contents are kept by the backup, or were dropped
+  kRestored,  // blocks can be used; a resume that fails pauses it again
+  kPromised   // the same, but a resume that fails leaves it active
+};
+
+// For decommit: since when an extent has been free, the heap's look that saw it free last, and the extent's id then.
+struct IdleMark {
+  uint64_t free_since = 0, look = 0, extent_id = 0;
+};
+
+// The one record of physical memory, which several rooms share. heap/ writes all of it but `importers` and `id`, which exports
+// change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to (backup/).
 struct Extent : Link<RegionExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
@@ -37,16 +64,17 @@ struct Extent : Link<RegionExtents> {
   PhysicalHandle handle;                   // VMM; 0 when paused
   std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};
-  // Of VMM memory, for engine/pause/pause.h; under the heap's lock, but for readers of `away`.
-  std::atomic<bool> away{false};  // paused, or on the way there or back: blocks in it cannot be used
-  bool mapped = true;             // the handle is mapped at `base`
-  bool holds = true;              // the handle's pages have the contents
-  bool fresh = false;             // during a resume: the handle was made by it
-  std::atomic<bool> told{false};  // during a resume: somebody was told that it is ready; under the ready lock
-  KeptContents *kept = nullptr;   // contents of paused memory, or what a read-only tag keeps for the next pause
-  // For engine/heap/heap_idle.cpp: when it was first seen free, in which of the heap's looks it was last, and its id then.
-  uint64_t free_since = 0, seen_look = 0, seen_id = 0;
+  bool mapped = true;  // the handle is mapped at `base`
+  std::atomic<ExtentState> state{ExtentState::kActive};
+  KeptContents *kept = nullptr;  // contents of paused memory, or what a read-only tag keeps for the next pause
+  IdleMark idle;
 };
+
+// Blocks in it cannot be used. Threads without the heap's lock ask too.
+inline bool is_paused(const Extent &extent) {
+  const ExtentState state = extent.state.load(std::memory_order_acquire);
+  return state == ExtentState::kPaused || state == ExtentState::kUnmapped;
+}
 
 inline uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
 inline uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }

@@ -13,7 +13,8 @@
 namespace gmm {
 namespace {
 
-// Writing past RLIMIT_FSIZE or into a pipe that nobody reads sends the thread a signal that ends the program: a trace must not.
+// A write past RLIMIT_FSIZE, or into a pipe without a reader, sends a signal to the thread. Its default action ends the
+// program, which a trace must not do.
 class NoSignals {
  public:
   NoSignals() {
@@ -25,7 +26,7 @@ class NoSignals {
   ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   NoSignals(const NoSignals &) = delete;
   NoSignals &operator=(const NoSignals &) = delete;
-  // Takes the signal that the failed write sent.
+  // Consumes the signal of the failed write.
   void take() const {
     const timespec none = {};
     sigtimedwait(&set_, nullptr, &none);
@@ -42,13 +43,14 @@ Status TraceFile::open(const char *path) {
   char text[96];
   const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   struct stat about = {};
-  // The lock goes with the open file, which a forked child shares but does not open again: its own trace is another's here.
+  // The lock belongs to the open file. A forked child shares that file but does not open it again, so the child's own
+  // trace counts as another one here.
   bool good = fd >= 0 && fstat(fd, &about) == 0;
   if (good && S_ISREG(about.st_mode)) {
     good = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!good && errno == EWOULDBLOCK) {
       ::close(fd);
-      return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): another trace is writing this file; name another.",
+      return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): another trace writes this file; name another one.",
                   path);
     }
     good = good && ftruncate(fd, 0) == 0;
@@ -56,12 +58,12 @@ Status TraceFile::open(const char *path) {
   if (!good) {
     const int error = errno;
     if (fd >= 0) ::close(fd);
-    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): %s.", path,
+    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be opened: %s.", path,
                        system_error_text(error, text, sizeof text));
   }
   fd_ = fd;
   error_ = 0;
-  dead_ = false;
+  is_unwritable_ = false;
   size_ = 0;
   return Status();
 }
@@ -86,14 +88,14 @@ bool TraceFile::write_all(const char *bytes, uint64_t size) {
 
 bool TraceFile::write(const void *bytes, uint64_t size) {
   LockGuard guard(mutex_);
-  if (fd_ < 0 || dead_) return false;
+  if (fd_ < 0 || is_unwritable_) return false;
   if (write_all(static_cast<const char *>(bytes), size)) {
     size_ += size;
     return true;
   }
-  // A torn piece would hide all that follows.
+  // A reader could not find the chunks behind a torn piece.
   const off_t whole = static_cast<off_t>(size_);
-  dead_ = ftruncate(fd_, whole) != 0 || lseek(fd_, whole, SEEK_SET) != whole;
+  is_unwritable_ = ftruncate(fd_, whole) != 0 || lseek(fd_, whole, SEEK_SET) != whole;
   return false;
 }
 
@@ -104,7 +106,9 @@ Status TraceFile::close() {
   if (::close(fd) == 0) return Status();
   const int error = errno;
   char text[96];
-  return fail_native(GMM_ERROR_IO, error, "The file of the trace: %s.", system_error_text(error, text, sizeof text));
+  return fail_native(GMM_ERROR_IO, error,
+                     "gmm_trace_end(): the file of the trace cannot be closed: %s; the trace is incomplete.",
+                     system_error_text(error, text, sizeof text));
 }
 
 }  // namespace gmm

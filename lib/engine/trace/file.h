@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a trace: pieces that are written whole or not at all.
+// The file of a trace. It consists of pieces, each of which is in the file completely or not at all.
 #ifndef GMM_ENGINE_TRACE_FILE_H
 #define GMM_ENGINE_TRACE_FILE_H
 
@@ -12,12 +12,12 @@ namespace gmm {
 
 class TraceFile {
  public:
-  // BUSY when another trace, of this process or another, is writing the file.
+  // Fails with BUSY if another trace, of this process or another, writes the file.
   Status open(const char *path);
-  // From any thread. False when the piece is not in the file, and nothing of it: the disk is full, or a limit stands in the way.
-  // A file that cannot be put back to where it was takes nothing more.
+  // Any thread may call it. False: nothing of the piece is in the file, because the disk is full or a limit of the file
+  // size is reached. If the file cannot be cut back to its last whole piece, every later write fails.
   bool write(const void *bytes, uint64_t size);
-  // IO when the system could not keep what it took.
+  // Fails with IO if the system could not store what it had accepted.
   Status close();
   int error() const { return error_; }  // errno of the first failure
 
@@ -26,7 +26,7 @@ class TraceFile {
   Mutex mutex_;
   int fd_ = -1;
   int error_ = 0;
-  bool dead_ = false;
+  bool is_unwritable_ = false;
   uint64_t size_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a trace file, version 1. lib/engine/trace/FORMAT.md describes them for those who write a reader.
+// The bytes of a trace file, version 1. FORMAT.md in this folder describes them for those who write a reader.
 #ifndef GMM_ENGINE_TRACE_FORMAT_H
 #define GMM_ENGINE_TRACE_FORMAT_H
 
@@ -19,7 +19,7 @@ struct FileHeader {
   char magic[8];
   uint32_t version;
   uint32_t header_size;  // where the first chunk begins
-  uint64_t clock_hertz;  // of every time in the file
+  uint64_t clock_hertz;  // ticks a second of every time in the file
   uint64_t begin_time;   // when the trace began, by that clock
   uint64_t begin_epoch;  // the same moment in nanoseconds since 1970
   uint32_t process;
@@ -28,22 +28,23 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) == 64);
 
-// Records of one thread, written by one write(2). What a chunk's records refer to stands in the chunk.
+// The header of a chunk: records of one thread that one write(2) wrote. Everything that a chunk's records refer to is
+// in the chunk.
 struct ChunkHeader {
   uint32_t magic;
   uint32_t size;      // bytes of the records, a multiple of 8
-  uint32_t thread;    // from 1; 0: the trace's own chunk
-  uint32_t sequence;  // of the thread, from 0
-  uint64_t time;      // where the times of the records start
+  uint32_t thread;    // from 1; 0: the last chunk of the file
+  uint32_t sequence;  // number of the chunk among its thread's, from 0
+  uint64_t time;      // the base of the records' times
   uint32_t records;
   uint32_t reserved;
 };
 static_assert(sizeof(ChunkHeader) == 32);
 
-// A record is one to seven words of 8 bytes; the low three bits of its first byte say how many, so that an unknown one can
-// be passed over. The second byte is a place, the rest of the first word the record's value.
+// A record is one to seven words of 8 bytes. The low three bits of its first byte are the number of words, so a reader
+// can skip unknown records. The second byte is a place. The rest of the first word is the record's value.
 constexpr uint8_t type(uint8_t number, uint8_t words) { return static_cast<uint8_t>(number << 3 | words); }
-inline constexpr uint8_t kTime = type(1, 1);            // value: what the records after it add to the chunk's time
+inline constexpr uint8_t kTime = type(1, 1);            // value: the offset of the next records from the chunk's time
 inline constexpr uint8_t kStream = type(2, 2);          // place; the stream's handle
 inline constexpr uint8_t kHeap = type(3, 3);            // place; the heap's number; heap_word()
 inline constexpr uint8_t kAlloc = type(4, 2);           // place of the stream, value: address / 256; size_word()
@@ -56,11 +57,11 @@ inline constexpr uint8_t kReset = type(10, 1);          // every block is freed
 inline constexpr uint8_t kHeapCreated = type(11, 3);    // number; heap_word()
 inline constexpr uint8_t kHeapDestroyed = type(12, 2);  // number
 inline constexpr uint8_t kThreadEnded = type(13, 1);
-inline constexpr uint8_t kEnd = type(14, 2);  // how many events are not in the file
+inline constexpr uint8_t kEnd = type(14, 2);  // number of events that the file lacks
 
-inline constexpr uint32_t kPlaces = 32;  // for streams, and for heaps
+inline constexpr uint32_t kPlaces = 32;  // places for streams, and as many for heaps
 inline constexpr uint64_t kEveryTag = UINT64_MAX;
-inline constexpr uint64_t kAddressUnit = 256;  // every block starts at a multiple of it
+inline constexpr uint64_t kAddressUnit = 256;  // every block starts at a multiple of this
 inline constexpr uint32_t kValueBits = 48;
 
 constexpr uint64_t head(uint8_t type, uint32_t place, uint64_t value) {
@@ -69,7 +70,7 @@ constexpr uint64_t head(uint8_t type, uint32_t place, uint64_t value) {
 constexpr uint64_t heap_word(uint32_t kind, int32_t device, uint32_t tag) {
   return (kind & 0xffff) | uint64_t{static_cast<uint16_t>(device)} << 16 | uint64_t{tag} << 32;
 }
-// log2_alignment: 0 when none was asked for.
+// `log2_alignment` is 0 if the program requested no alignment.
 constexpr uint64_t size_word(uint64_t size, uint32_t heap_place, uint32_t log2_alignment, bool dedicated, bool zeroed) {
   return size | uint64_t{heap_place} << 48 | uint64_t{log2_alignment} << 53 | uint64_t{dedicated} << 58 |
          uint64_t{zeroed} << 59;

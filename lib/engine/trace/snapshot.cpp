@@ -8,7 +8,7 @@
 namespace gmm {
 namespace {
 
-// Collects text and hands it on in large pieces; remembers that the writer stopped.
+// Collects text and passes it on in large pieces. It remembers that the writer stopped.
 class Writer {
  public:
   Writer(gmm_write_fn write, void *user) : write_(write), user_(user) {}
@@ -20,7 +20,7 @@ class Writer {
     va_end(arguments);
     if (written > 0) used_ += static_cast<uint64_t>(written) < kLine ? static_cast<uint64_t>(written) : kLine - 1;
   }
-  // A JSON string, escaped.
+  // Writes a JSON string, escaped.
   void quote(const char *text) {
     print("\"");
     for (; *text != '\0'; ++text) {
@@ -85,7 +85,7 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
     heap.for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
-      write_span(writer, span, extent != nullptr && extent->away.load(std::memory_order_relaxed), &first);
+      write_span(writer, span, extent != nullptr && is_paused(*extent), &first);
     });
   }
   writer.print("]}");
@@ -106,7 +106,10 @@ Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn w
   }));
   writer.print("]}\n");
   writer.flush();
-  return writer.stopped() ? fail(GMM_ERROR_IO, "gmm_snapshot(): the writer stopped before the end.") : Status();
+  return writer.stopped()
+             ? fail(GMM_ERROR_IO,
+                    "gmm_snapshot(): the write function stopped before the end, so the snapshot is incomplete.")
+             : Status();
 }
 
 }  // namespace gmm

@@ -18,9 +18,9 @@ using namespace trace_format;
 
 namespace {
 
-// All traces of the process, for threads that end. It is held before every lock of a trace.
+// All traces of the process, for threads that end. This lock is taken before every lock of a trace.
 constinit Mutex g_traces_mutex;
-constinit Link<TraceList> g_traces;  // a ring; a List has a constructor that is not constexpr
+constinit Link<TraceList> g_traces;  // a ring, because the constructor of List is not constexpr
 constinit uint64_t g_serial = 0;
 
 uint64_t enlist(Trace &trace) {
@@ -70,9 +70,13 @@ Trace::~Trace() {
 
 Status Trace::begin(const char *path) {
   LockGuard guard(control_mutex_);
-  if (begun_) return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): a trace is running; end it first.", path);
+  if (begun_)
+    return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): the context records a trace already; end it first.",
+                path);
   void *memory = core_.allocator.allocate(kTouched * sizeof *touched_, 64);
-  if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_trace_begin(): no host memory for its tables.");
+  if (memory == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "gmm_trace_begin(): the host has no memory for the trace's tables; free memory.");
   const Status status = file_.open(path);
   if (!status.ok()) {
     core_.allocator.deallocate(memory, kTouched * sizeof *touched_);
@@ -93,11 +97,11 @@ Status Trace::begin(const char *path) {
   std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
   if (!file_.write(&header, sizeof header)) {
     const int error = file_.error();
-    file_.close().ignore();  // the write's failure is told
+    file_.close().ignore();  // the failure of the write is reported below
     core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
     touched_ = nullptr;
     char text[96];
-    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): %s.", path,
+    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be written: %s.", path,
                        system_error_text(error, text, sizeof text));
   }
   begun_ = true;
@@ -107,16 +111,16 @@ Status Trace::begin(const char *path) {
 
 Status Trace::end() {
   LockGuard guard(control_mutex_);
-  if (!begun_) return fail(GMM_ERROR_UNBALANCED, "gmm_trace_end(): no trace is running.");
+  if (!begun_) return fail(GMM_ERROR_UNBALANCED, "gmm_trace_end(): the context records no trace; begin one first.");
   begun_ = false;
   core_.gate->word.store(kGateOpen, std::memory_order_seq_cst);
   {
     LockGuard lanes_guard(lanes_mutex_);
     if (expedited_barriers())
       syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    else if constexpr (!kThreadSanitizer)  // there enter() exchanges, and the sanitizer knows no fences
+    else if constexpr (!kThreadSanitizer)  // enter() exchanges there, as the sanitizer does not know fences
       __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    // A log callback inside a free may be what calls this: nobody waits for itself.
+    // A log callback inside a free may call this function: the thread must not wait for itself.
     const uint64_t self = t_state == nullptr ? 0 : t_state->id;
     for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
       while (lane->thread_id != self && lane->busy.load(std::memory_order_acquire) != 0) sched_yield();
@@ -140,7 +144,7 @@ Status Trace::end() {
   if (whole && lost == 0) return Status();
   char text[96];
   return fail_native(GMM_ERROR_IO, error,
-                     "gmm_trace_end(): the trace is not whole: %" PRIu64 " events%s are missing (%s).", lost,
+                     "gmm_trace_end(): the trace is incomplete: %" PRIu64 " events%s are missing (%s).", lost,
                      whole ? "" : " and its end",
                      error == 0 ? "no host memory for the buffers" : system_error_text(error, text, sizeof text));
 }
@@ -180,7 +184,7 @@ void Trace::end_thread(uint64_t thread_id) {
 }
 
 void Trace::end_lane(uint64_t thread_id) {
-  // In a forked child the file is the parent's.
+  // In a forked child the file belongs to the parent.
   if (!core_.alive()) return;
   LockGuard guard(lanes_mutex_);
   TraceLane *lane = find_lane(thread_id);
@@ -208,7 +212,7 @@ inline TraceLane *Trace::enter() {
       return nullptr;
     }
   }
-  // A count, since a log callback inside a free may free.
+  // `busy` is a count, because a log callback inside a free may free.
   if constexpr (kThreadSanitizer) {
     lane->busy.exchange(lane->busy.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   } else {
@@ -272,7 +276,7 @@ bool Trace::next_chunk(TraceLane &lane) {
   if (lane.chunk != nullptr) {
     write_chunk(lane);
   } else {
-    if (!running()) return false;  // ended by what this thread did inside a free
+    if (!running()) return false;  // this thread ended the trace inside a free
     lane.chunk = static_cast<unsigned char *>(core_.allocator.allocate(kChunk, 64));
     if (lane.chunk == nullptr) {
       lose(1);
@@ -282,14 +286,14 @@ bool Trace::next_chunk(TraceLane &lane) {
     lane.end = reinterpret_cast<uint64_t *>(lane.chunk + kChunk);
     lane.records = lane.events = 0;
   }
-  // Every chunk can be read by itself.
+  // Every chunk is readable by itself.
   lane.start = lane.written = lane.now;
   std::memset(lane.streams, 0, sizeof lane.streams);
   std::memset(lane.heaps, 0, sizeof lane.heaps);
   return true;
 }
 
-// Before a record whose time is not that of the one before.
+// Precedes a record whose time differs from that of the last one.
 inline void Trace::put_time(TraceLane &lane) {
   if (__builtin_expect(lane.now == lane.written, 1)) return;
   lane.written = lane.now;
@@ -387,7 +391,7 @@ void Trace::note(uint8_t type, uint64_t first, uint64_t second) {
 
 void Trace::tags_changed(uint8_t type, const gmm_tag *tags, uint32_t count, uint64_t bytes) {
   if (count == 0) note(type, kEveryTag, bytes);
-  // The bytes are those of the whole call, and stand in its first record.
+  // The bytes are those of the whole call. They stand in its first record.
   for (uint32_t i = 0; i < count; ++i) note(type, tags[i], i == 0 ? bytes : 0);
 }
 
@@ -396,7 +400,7 @@ void Trace::was_reset() {
   if (lane == nullptr) return;
   read_clock(*lane);
   put_note(*lane, kReset, 0, 0);
-  // The next event on any address comes after this one, whichever thread it is.
+  // The next event on any address, on whichever thread, gets a later time than this one.
   for (uint32_t i = 0; i < kTouched; ++i) touched_[i].store(0, std::memory_order_relaxed);
   leave(*lane);
 }

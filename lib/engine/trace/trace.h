@@ -1,27 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record of every alloc, free and use, and of what changes much at once. The file: engine/trace/format.h.
+// A trace: a record of every alloc, free and use of a block, and of each operation that changes many blocks at once.
+// FORMAT.md in this folder describes the file.
 //
-// A thread writes into a buffer of its own: no lock, no atomic read-modify-write. A full buffer is written to the file by the
-// thread itself.
+// Each thread records into a buffer of its own, without a lock or an atomic read-modify-write. The thread itself writes
+// a full buffer to the file.
 //
-// Order. The reader merges the threads' records by time and keeps the order within a thread. What has to come out right: for each
-// block, the events on it, whoever made them. Reading a clock at each event would do it, and costs more than all the rest (20 ns in
-// the middle of an alloc of 12). So a thread reads the clock only when order is at stake: `touched_` holds, for an address, the thread
-// whose event there was the last.
-//  - It is the same thread: its own order says which came first; the event takes the time that the thread read last.
-//  - It is another one, or unknown: the thread reads the clock. The record before it carries a time read before it was written
-//    down, hence before the block was passed on; this one is read after the block was received. The clock is the same for all
-//    processors (CLOCK_MONOTONIC, whose read is ordered after earlier loads), so this time is the later one.
-// A free is written into `touched_` and timed before the block becomes free, an alloc after it was obtained. So each write of
-// `touched_` happens before the block reaches the next thread, by the locks of the heap or by those with which the program passes
-// pointers on: that thread finds this entry, a later one, or that of another address in the same place, never an older one.
-// Where the times of two threads are equal, the reader takes first what is possible: an alloc where nothing lives, a free where
-// something does.
-// Events of different blocks are in order as far as the times tell: a thread reads the clock anew when a tick of the kernel
-// (1 to 10 ms) has passed, and at least at each 32nd event.
+// Who calls: context/ and api/ report each operation after it succeeded. While a trace runs, the context's gate is
+// kGateWatched, which sends every alloc and free past the fast path.
 //
-// Ending. A thread marks itself busy while it records, and looks at the gate after that. end() closes the gate, makes all threads pass a
-// barrier and waits for the busy ones, as the thread caches do (engine/heap/thread_cache.h); then the buffers are its own.
+// Order of the records. A reader merges the threads' records by time and keeps the order within each thread. The result
+// must be right for each block: its events in the order in which they happened, on whichever threads. A clock read at
+// every event would suffice, but costs 20 ns inside an alloc of 12 ns. So a thread reads the clock only if the order is
+// at stake. `touched_` holds, for an address, the thread of its last event.
+//  - It is the same thread. Its own order tells which event came first, and the event takes the time that the thread
+//    read last.
+//  - It is another thread, or unknown. The thread reads the clock. The earlier record has a time that was read before
+//    the block was passed on, and this time is read after the block was received. All processors have the same clock
+//    (CLOCK_MONOTONIC, whose read is ordered after earlier loads), so this time is the later one.
+// A thread writes `touched_` and takes the time of a free before the block becomes free, and those of an alloc after it
+// has the block. So each write of `touched_` happens before the block reaches the next thread: the locks of the heap
+// order them, or those by which the program passes pointers. The next thread finds this entry, a later one, or one of
+// another address in the same slot. It never finds an older one. If the times of two threads are equal, the reader
+// first takes the event that is possible: an alloc where no block lives, a free where one does. For events of different
+// blocks the times are less exact: a thread reads the clock after each tick of the kernel (1 to 10 ms), and at least at
+// every 32nd event.
+//
+// End of a trace. A thread marks itself busy while it records, and reads the gate after that. end() closes the gate,
+// makes all threads pass a barrier and waits for the busy ones, as the thread caches do (engine/heap/thread_cache.h).
+// From then on end() owns the buffers.
+//
+// Locks, in their order: the list of traces or `control_mutex_`, then `lanes_mutex_`, then the file's. No other lock is
+// taken under them. A free takes only the file's.
 #ifndef GMM_ENGINE_TRACE_TRACE_H
 #define GMM_ENGINE_TRACE_TRACE_H
 
@@ -30,8 +39,8 @@
 
 #include "base/list.h"
 #include "base/lock.h"
-#include "engine/heap/core.h"
 #include "engine/heap/heap.h"
+#include "engine/space/core.h"
 #include "engine/trace/file.h"
 #include "engine/trace/format.h"
 
@@ -40,14 +49,15 @@ namespace gmm {
 struct ThreadState;
 struct TraceList;
 
-// What a thread records into: of one trace, kept until the context ends. A new thread takes over that of an ended one.
+// The buffer of one thread in one trace. It lives until the context ends. A new thread takes over the buffer of a
+// thread that has ended.
 struct TraceLane {
   std::atomic<uint32_t> busy{0};
   uint32_t number = 0;
-  uint64_t tag = 0;      // the number as `touched_` holds it; 0: does not fit
+  uint64_t tag = 0;      // the number as `touched_` holds it; 0: the number is too large for that
   uint64_t now = 0;      // the time read last
-  uint64_t written = 0;  // that of the last record
-  uint64_t start = 0;    // that of the chunk
+  uint64_t written = 0;  // time of the last record
+  uint64_t start = 0;    // time of the chunk
   uint64_t *at = nullptr, *end = nullptr;
   uint32_t unread = 0;  // events since the clock was read
   uint32_t records = 0;
@@ -57,7 +67,7 @@ struct TraceLane {
   gmm_stream streams[trace_format::kPlaces] = {};
   uint64_t heaps[trace_format::kPlaces] = {};
   unsigned char *chunk = nullptr;
-  uint64_t thread_id = 0;  // 0: nobody's
+  uint64_t thread_id = 0;  // 0: no thread has the buffer
   TraceLane *next = nullptr;
 };
 
@@ -66,14 +76,15 @@ class Trace : public Link<TraceList> {
   explicit Trace(Core &core);
   ~Trace();
   Status begin(const char *path);
-  // What all threads hold is in the file. IO when events are missing, and how many.
+  // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
+  // many.
   Status end();
   bool running() const { return core_.gate->word.load(std::memory_order_relaxed) == kGateWatched; }
 
   // --- Events, while running() ---------------------------------------------------------------------------------------
   void allocated(const Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
                  gmm_stream stream);
-  // cached_free(), recorded when it succeeds.
+  // Calls cached_free() and records the event if it succeeded.
   Status freed(Core &core, void *memory, gmm_stream stream);
   void used(const void *memory, gmm_stream stream);
   void paused(const gmm_tag *tags, uint32_t count, uint64_t bytes) {
@@ -87,7 +98,7 @@ class Trace : public Link<TraceList> {
   void heap_created(const Heap &heap);
   void heap_destroyed(uint64_t number) { note(trace_format::kHeapDestroyed, number, 0); }
 
-  // The thread ends: what it holds goes to the file. By thread_state.cpp, through ThreadState.
+  // Writes the records of an ending thread to the file. thread_state.cpp calls it through ThreadState.
   static void end_thread(uint64_t thread_id);
 
  private:
@@ -100,10 +111,10 @@ class Trace : public Link<TraceList> {
   TraceLane *join();
   TraceLane *find_lane(uint64_t thread_id);
   void lose(uint64_t events) { lost_.fetch_add(events, std::memory_order_relaxed); }
-  // Gives the lane's next record a time that is right for an event at the address.
+  // Gives the lane's next record a time that keeps the order of the events at the address.
   void stamp(TraceLane &lane, const void *memory);
   static void read_clock(TraceLane &lane);
-  // Room for a record of up to three words and what must stand before it: a stream, a heap, a time.
+  // Makes room for a record of up to three words and those that may precede it: a stream, a heap and a time.
   bool room(TraceLane &lane) { return __builtin_expect(lane.end - lane.at >= 9, 1) || next_chunk(lane); }
   bool next_chunk(TraceLane &lane);
   void write_chunk(TraceLane &lane);
@@ -121,9 +132,9 @@ class Trace : public Link<TraceList> {
   std::atomic<uint64_t> *touched_ = nullptr;
   bool fence_ = false;
   std::atomic<uint64_t> lost_{0};
-  Mutex control_mutex_;  // begin and end
+  Mutex control_mutex_;  // serialises begin() and end()
   bool begun_ = false;
-  Mutex lanes_mutex_;  // before the file's
+  Mutex lanes_mutex_;  // taken before the file's
   TraceLane *lanes_ = nullptr;
   uint32_t lane_count_ = 0;
   TraceFile file_;

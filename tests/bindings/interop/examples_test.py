@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the examples with other libraries, each with the Python of its environment in .deps/, in the Test Anything Protocol. An example that
-says "skipped: ..." and ends well is skipped, as one whose environment is not there."""
+"""Runs the examples with other libraries, each with the Python of its environment in .deps/. Writes TAP.
+
+An example that prints "skipped: ..." and ends with 0 is skipped. So is one whose environment is missing.
+"""
 import os
 import pathlib
 import re
@@ -17,7 +19,8 @@ ENVIRONMENTS = {"interop": {"cupy", "jax", "numba", "rmm"}, "torch": {"torch"}, 
 
 def environment_of(example):
     """The one that has most of what the example imports."""
-    imports = set(re.findall(r"^\s*(?:import|from)\s+(?:gmm\.)?(\w+)", example.read_text(encoding="utf-8"), re.MULTILINE))
+    text = example.read_text(encoding="utf-8")
+    imports = set(re.findall(r"^\s*(?:import|from)\s+(?:gmm\.)?(\w+)", text, re.MULTILINE))
     return max(ENVIRONMENTS, key=lambda name: len(ENVIRONMENTS[name] & imports))
 
 
@@ -31,7 +34,8 @@ def main():
             tap.skip(example.name, f"no environment .deps/{environment}")
             continue
         try:
-            done = subprocess.run([folder / "bin" / "python", example], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            done = subprocess.run([folder / "bin" / "python", example], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   timeout=300, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
         except subprocess.TimeoutExpired as expired:
             tap.check(False, f"{example.name}: no end after {expired.timeout} s")
@@ -40,7 +44,8 @@ def main():
         if done.returncode == 0 and lines and lines[-1].startswith("skipped: "):
             tap.skip(example.name, lines[-1].removeprefix("skipped: "))
         else:
-            tap.check(done.returncode == 0 and bool(lines), f"{example.name}: {lines[-1] if lines and done.returncode == 0 else f'exit {done.returncode}'}", lines[-30:])
+            ended = lines[-1] if lines and done.returncode == 0 else f"exit {done.returncode}"
+            tap.check(done.returncode == 0 and bool(lines), f"{example.name}: {ended}", lines[-30:])
     tap.finish()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a spawned process does with the handles that it is sent, for test_numba_plugin.py and tests/gpu/numba_check.py."""
+"""A spawned process that opens handles, for test_numba_plugin.py and tests/gpu/numba_check.py."""
 import time
 
 import numpy as np

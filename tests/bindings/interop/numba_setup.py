@@ -32,7 +32,8 @@ def count(*names):
 
 def run(code, **environment):
     """A program of its own; what it prints."""
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True,
+                          text=True, timeout=300,
                           cwd=pathlib.Path(__file__).parent)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests with one other library: run.py NAME runs test_NAME_*.py with the Python of its environment in .deps/, in the Test
-Anything Protocol. These environments are optional: setup_environments of tests/support/setup.sh makes them. Without it all is skipped."""
+"""Runs the tests with one other library and writes TAP: run.py NAME runs test_NAME_*.py.
+
+They run with the Python of the library's environment in .deps/, which setup_environments of tests/support/setup.sh
+makes. Without that environment all of them are skipped.
+"""
 import os
 import pathlib
 import subprocess
@@ -8,7 +11,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 DEPS = HERE.parents[2] / ".deps"
-ENVIRONMENTS = {"numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop", "torch": "torch", "sycl": "sycl"}
+ENVIRONMENTS = {"numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop", "torch": "torch",
+                "sycl": "sycl"}
 
 
 def main(name):

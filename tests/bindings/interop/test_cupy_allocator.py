@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.cupy with the real CuPy over the fake driver. CuPy's own CUDA runtime does not start there, so its two questions (the current device, the
-current stream) are answered by a stand-in; arrays, pointers, and the allocators that CuPy has set, are CuPy's. tests/gpu/cupy_check.py has the rest."""
+"""gmm.cupy with the real CuPy over the fake driver.
+
+CuPy's own CUDA runtime does not start there, so its two questions (the current device, the current stream) are answered
+by a stand-in; arrays, pointers, and the allocators that CuPy has set, are CuPy's. tests/gpu/cupy_check.py has the rest.
+"""
 import ctypes
 import gc
 import os
@@ -196,7 +199,7 @@ def test_the_tag_of_the_thread_counts_where_none_is_said(context, stand_in):
 
 
 def test_memory_is_of_the_stream_of_the_allocation(context, stand_in, driver):
-    """As in CuPy's own pool: whatever stream is current at the end, the block goes back to the stream that it came from."""
+    """As in CuPy's own pool: a block is freed on the stream of its allocation, whatever stream is current then."""
     first, second = stand_in.new_stream(), stand_in.new_stream()
     with gmm.cupy.use(context=context):
         stand_in.stream = first
@@ -237,7 +240,8 @@ def test_a_stream_stays_until_gmm_has_forgotten_it(context, stand_in):
 
 def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
     forgotten, forget = [], context.forget_stream
-    monkeypatch.setattr(context, "forget_stream", lambda stream: forgotten.append((stream, stream in stand_in.destroyed)) or forget(stream))
+    monkeypatch.setattr(context, "forget_stream",
+                        lambda stream: forgotten.append((stream, stream in stand_in.destroyed)) or forget(stream))
     with gmm.cupy.use(context=context):
         stand_in.stream = stand_in.new_stream()
         handle = stand_in.stream.ptr
@@ -274,7 +278,8 @@ def test_memory_of_the_threads_own_stream_may_end_in_another_thread(context, sta
         owner = arrays[0].data.mem._owner
         freed = []
         original = owner.buffer.free
-        owner.buffer = type("Watched", (), {"closed": False, "free": lambda self, stream: freed.append(stream) or original(stream)})()
+        owner.buffer = type("Watched", (), {"closed": False, "free": lambda self,
+                                            stream: freed.append(stream) or original(stream)})()
         del owner
         thread = threading.Thread(target=arrays.clear)
         thread.start()
@@ -353,7 +358,7 @@ def test_cupys_own_page_locked_memory_stays_where_it_is_not_asked_for(context, s
 
 
 def test_what_cannot_be_is_said(context, stand_in):
-    with pytest.raises(ValueError, match="VMM and MANAGED"):
+    with pytest.raises(ValueError, match="VMM or MANAGED"):
         gmm.cupy.use(gmm.Kind.HOST, context=context)
     with gmm.Context("host") as host, pytest.raises(RuntimeError, match="host backend"):
         gmm.cupy.use(context=host)
@@ -401,5 +406,6 @@ with gmm.Context("cuda") as context:
 
 
 def test_each_device_has_its_own_memory(driver):  # pylint: disable=unused-argument
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"},
+                          capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "[0, 1, 0] [0, 1, 0]\n"), done.stderr

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX on the CPU and gmm's host backend: arrays by DLPack both ways, over the same memory. tests/gpu/cupy_check.py does it on a GPU."""
+"""JAX on the CPU and gmm's host backend: arrays by DLPack both ways, over the same memory.
+
+tests/gpu/cupy_check.py does it on a GPU.
+"""
 import gc
 import time
 import weakref
@@ -123,7 +126,8 @@ def test_gmm_keeps_the_memory_of_jax():
     address, array = address_of(theirs), gmm.from_dlpack(theirs)
     del theirs
     gc.collect()
-    others = [jnp.full(size, value, dtype="int32").block_until_ready() for value in range(8)]  # one of them would get the memory
+    # One of them would get the memory.
+    others = [jnp.full(size, value, dtype="int32").block_until_ready() for value in range(8)]
     assert address not in map(address_of, others)
     assert array.address == address and set(array.tolist()) == {7}
 
@@ -132,7 +136,8 @@ def test_gmm_lets_go_of_the_memory_of_jax():
     theirs = jnp.full(1 << 20, 7, dtype="int32").block_until_ready()
     array = gmm.from_dlpack(theirs)
     before = resident()
-    kept = [gmm.from_dlpack(jnp.full(16 << 20, value, dtype="int32").block_until_ready()) for value in range(8)]  # 512 MiB
+    # 512 MiB.
+    kept = [gmm.from_dlpack(jnp.full(16 << 20, value, dtype="int32").block_until_ready()) for value in range(8)]
     assert resident() > before + (400 << 20)
     for one in kept:
         one.close()

@@ -41,7 +41,8 @@ def test_pooled_arrays_are_shared(child, context):
     np.testing.assert_equal(first, np.arange(100))
     np.testing.assert_equal(second, np.arange(1000, 1100))
     piece = arrays[1][17:40]
-    np.testing.assert_equal(child.submit(numba_child.read_array, piece.get_ipc_handle()).result(timeout=SECONDS), np.arange(1017, 1040))
+    np.testing.assert_equal(child.submit(numba_child.read_array, piece.get_ipc_handle()).result(timeout=SECONDS),
+                            np.arange(1017, 1040))
     child.submit(numba_child.add_one, arrays[0].get_ipc_handle()).result(timeout=SECONDS)
     np.testing.assert_equal(arrays[0].copy_to_host(), np.arange(1, 101))
 
@@ -52,7 +53,8 @@ def test_foreign_memory_is_shared(child, context):
         memory = numba_driver.MemoryPointer(context, pointer, 80)
         numba_driver.host_to_device(memory, np.arange(10), 80)
         handle = context.get_ipc_handle(memory.view(16))
-        np.testing.assert_equal(child.submit(numba_child.read_handle, handle, "int64").result(timeout=SECONDS), np.arange(2, 10))
+        np.testing.assert_equal(child.submit(numba_child.read_handle, handle, "int64").result(timeout=SECONDS),
+                                np.arange(2, 10))
     finally:
         driver.cuMemFree(pointer)
 
@@ -97,9 +99,11 @@ def test_host_only():
         import numpy as np, gmm.numba
         from numba import cuda
         manager = gmm.numba.use(host_only=True)
-        assert issubclass(manager, gmm.numba.HostOnlyMemoryManager) and issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
+        assert issubclass(manager, gmm.numba.HostOnlyMemoryManager)
+        assert issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
         context = cuda.current_context()
-        device, pinned, mapped, managed = cuda.to_device(np.arange(10)), cuda.pinned_array(10), cuda.mapped_array(10), cuda.managed_array(10)
+        device, pinned = cuda.to_device(np.arange(10)), cuda.pinned_array(10)
+        mapped, managed = cuda.mapped_array(10), cuda.managed_array(10)
         query = gmm.context().query
         assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
         assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}

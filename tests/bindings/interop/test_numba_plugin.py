@@ -15,7 +15,8 @@ import gmm
 import gmm.numba
 
 # What an allocator would rather not do: each of these waits, or costs a page table.
-EXPENSIVE = ("cuMemAlloc", "cuMemFree", "cuMemAllocManaged", "cuMemFreeHost", "cuMemHostRegister", "cuMemCreate", "cuMemUnmap", "cuMemRelease",
+EXPENSIVE = ("cuMemAlloc", "cuMemFree", "cuMemAllocManaged", "cuMemFreeHost", "cuMemHostRegister", "cuMemCreate",
+             "cuMemUnmap", "cuMemRelease",
              "cuCtxSynchronize", "cuEventSynchronize", "cuCtxRecordEvent", "cuEventRecord", "cuEventQuery")
 
 
@@ -94,7 +95,8 @@ def test_the_pool_asks_the_driver_for_nothing_in_steady_state(frees):
 
 
 def test_host_memory():
-    mapped, pinned, managed = cuda.mapped_array(100, dtype=np.int32), cuda.pinned_array(100, dtype=np.int32), cuda.managed_array(100, dtype=np.int32)
+    mapped, pinned = cuda.mapped_array(100, dtype=np.int32), cuda.pinned_array(100, dtype=np.int32)
+    managed = cuda.managed_array(100, dtype=np.int32)
     kinds = {}
     for name, array in (("mapped", mapped), ("pinned", pinned), ("managed", managed)):
         array[:] = np.arange(100)
@@ -153,7 +155,8 @@ def test_memory_info(context, monkeypatch):
     context.memory_manager._pool.frees.collect(wait=True)
     cached = sum(gmm.context().stats(kind=kind).cached_bytes for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM))
     assert cached >= 100 << 20
-    monkeypatch.setattr(gmm.numba, "driver", types.SimpleNamespace(cuMemGetInfo=lambda: (1 << 30, total)))  # others use the GPU too
+    # Others use the GPU too.
+    monkeypatch.setattr(gmm.numba, "driver", types.SimpleNamespace(cuMemGetInfo=lambda: (1 << 30, total)))
     assert context.get_memory_info().free == (1 << 30) + cached
 
 
@@ -185,7 +188,7 @@ def test_large_memory_comes_back_as_soon_as_it_is_done(frees):
 
 
 def test_memory_of_another_stream_is_waited_for(context):
-    """Another library frees on its own stream, which gmm then puts Numba's memory behind: as Numba's users know of no such order, it is waited for."""
+    """Numba's users know no stream order, so an allocation waits for the stream that another library freed it on."""
     size = 512 << 20
     gmm.context().trim()
     with gmm.context().stream() as stream:
@@ -225,7 +228,7 @@ def test_an_allocation_waits_rather_than_fails(context, frees):
 
 
 def test_what_is_on_its_way_back_has_a_bound(context):
-    """A host that runs ahead of the GPU waits before it has taken all memory: as with Numba's NUMBA_CUDA_DEALLOCS_RATIO."""
+    """A host that runs ahead of the GPU waits before it has taken all memory, as with NUMBA_CUDA_DEALLOCS_RATIO."""
     pool = context.memory_manager._pool
     context.memalloc(1)
     limit, pool._limit = pool._limit, 100 << 20

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba's own driver tests with its memory manager and with gmm's: what passes there passes here. On the fake driver, those that launch no kernel."""
+"""Numba's own driver tests with its memory manager and with gmm's: what passes there passes here.
+
+On the fake driver, those that launch no kernel.
+"""
 import importlib.util
 import os
 import pathlib
@@ -33,7 +36,8 @@ CLASSES = [
     "cudadrv.test_select_device",
     "cudadrv.test_streams",
     "cudapy.test_cuda_array_interface",
-    # Not TestIpcStaged: it closes memory while a copy from it is queued, and the fake driver does not wait where nobody promises it.
+    # Not TestIpcStaged: it closes memory while a copy from it is queued, and the fake driver does not wait where nobody
+    # promises it.
     "cudapy.test_ipc.TestIpcMemory",
 ]
 #: These skip themselves under any plugin: they look into Numba's own queue.
@@ -74,9 +78,11 @@ def start(folder, **settings):
     """The suite in a process of its own, whose children need the prelude too."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(PRELUDE)
-    environment = {**ENVIRONMENT, **settings, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])}
+    environment = {**ENVIRONMENT, **settings,
+                   "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])}
     with open(folder / "log", "w") as log:
-        return subprocess.Popen([sys.executable, "-c", PROGRAM, "-v", *(f"numba.cuda.tests.{name}" for name in CLASSES)],
+        classes = [f"numba.cuda.tests.{name}" for name in CLASSES]
+        return subprocess.Popen([sys.executable, "-c", PROGRAM, "-v", *classes],
                                 cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
@@ -95,7 +101,8 @@ def outcomes(folder, process):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    if subprocess.run([sys.executable, "-c", "from numba import cuda; assert cuda.is_available()"], env=ENVIRONMENT, capture_output=True, timeout=300).returncode:
+    if subprocess.run([sys.executable, "-c", "from numba import cuda; assert cuda.is_available()"], env=ENVIRONMENT,
+                      capture_output=True, timeout=300).returncode:
         pytest.skip("neither a GPU nor the fake driver")
     base = tmp_path_factory.mktemp("numba")
     settings = {
@@ -109,7 +116,8 @@ def results(tmp_path_factory):
 
 def differences(results, name):
     builtin, plugin = results["builtin"], results[name]
-    return {test: (builtin.get(test), plugin.get(test)) for test in builtin.keys() | plugin.keys() if builtin.get(test) != plugin.get(test)}
+    outcomes = {test: (builtin.get(test), plugin.get(test)) for test in builtin.keys() | plugin.keys()}
+    return {test: (before, after) for test, (before, after) in outcomes.items() if before != after}
 
 
 def test_enough_ran(results):
@@ -123,10 +131,12 @@ def test_pooled(results):
 
 
 def test_not_pooled(results):
-    assert {test: after for test, (_, after) in differences(results, "dedicated").items()} == dict.fromkeys(OWN, "skipped")
+    after = {test: outcome for test, (_, outcome) in differences(results, "dedicated").items()}
+    assert after == dict.fromkeys(OWN, "skipped")
 
 
-@pytest.mark.parametrize("test", ["test_ipc.TestIpcMemory.test_ipc_handle_serialization", "test_ipc.TestIpcMemory.test_ipc_array"])
+@pytest.mark.parametrize("test", ["test_ipc.TestIpcMemory.test_ipc_handle_serialization",
+                                  "test_ipc.TestIpcMemory.test_ipc_array"])
 def test_ipc_passes(results, test):
     found = {name: results["plugin"][name] for name in results["plugin"] if name.endswith(f"{test})")}
     assert set(found.values()) == {"ok"}

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.rmm with the real RMM, on every backend that answers here. RMM's resources run without a GPU; its DeviceBuffer asks the CUDA runtime for the current
-device, so those tests are in tests/gpu/cupy_check.py."""
+"""gmm.rmm with the real RMM, on every backend that answers here.
+
+RMM's resources run without a GPU; its DeviceBuffer asks the CUDA runtime for the current device, so those tests are in
+tests/gpu/cupy_check.py.
+"""
 import ctypes
 import gc
 import os
@@ -29,7 +32,8 @@ def _backends():
 
 @pytest.fixture(params=_backends())
 def context(request):
-    made = gmm.Context(request.param, **({"host_devices": 2, "host_memory": 1 << 30} if request.param == "host" else {}))
+    options = {"host_devices": 2, "host_memory": 1 << 30} if request.param == "host" else {}
+    made = gmm.Context(request.param, **options)
     yield made
     gc.collect()
     made.close()
@@ -63,7 +67,11 @@ def test_streams_are_those_of_rmm(context):
     """A block comes back at once on the stream that it was freed on, whichever that was."""
     resource = gmm.rmm.resource(context=context)
     first, second = context.stream(), context.stream()
-    streams = [rmm.pylibrmm.stream.Stream(type("Stream", (), {"__cuda_stream__": lambda self, handle=stream.handle: (0, handle)})()) for stream in (first, second)]
+    def of_rmm(stream):
+        handle = stream.handle
+        return rmm.pylibrmm.stream.Stream(type("Stream", (), {"__cuda_stream__": lambda self: (0, handle)})())
+
+    streams = [of_rmm(stream) for stream in (first, second)]
     blocks = [resource.allocate(SIZE, streams[0]) for _ in range(2)]
     resource.deallocate(blocks[0], SIZE, streams[1])
     assert resource.allocate(SIZE, streams[1]) == blocks[0]
@@ -121,7 +129,8 @@ def test_a_failed_free_is_told(context, monkeypatch):
 
 
 def test_adaptors_of_rmm(context):
-    counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.LimitingResourceAdaptor(gmm.rmm.resource(context=context), 1 << 20))
+    limited = rmm.mr.LimitingResourceAdaptor(gmm.rmm.resource(context=context), 1 << 20)
+    counted = rmm.mr.StatisticsResourceAdaptor(limited)
     address = counted.allocate(SIZE)
     assert counted.allocation_counts.current_bytes == SIZE and context.stats().live_bytes == SIZE
     with pytest.raises(MemoryError, match="(?i)limit"):
@@ -166,7 +175,8 @@ def test_what_cannot_be_is_said(context):
 TWO_DEVICES = """
 import gmm, rmm, gmm.rmm
 with gmm.Context("cuda") as context, gmm.rmm.use(context=context) as use:
-    blocks = [(resource, resource.allocate(3000)) for resource in (rmm.mr.get_per_device_resource(device) for device in (0, 1))]
+    resources = [rmm.mr.get_per_device_resource(device) for device in (0, 1)]
+    blocks = [(resource, resource.allocate(3000)) for resource in resources]
     print([context.query(address).device for _, address in blocks])
     for resource, address in blocks:
         resource.deallocate(address, 3000)
@@ -178,5 +188,6 @@ def test_each_device_has_its_own_resource():
         ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
     except (OSError, AttributeError):
         pytest.skip("the fake driver of the tests is not here")
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"},
+                          capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr

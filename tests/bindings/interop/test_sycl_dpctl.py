@@ -53,7 +53,8 @@ def test_dpctl_takes_gmm_memory(context, kind):
 def test_dpctl_takes_gmm_arrays(context, kind):
     array = context.array(np.arange(24, dtype="i4").reshape(4, 6), kind=kind)
     interface = array[1:, ::2].__sycl_usm_array_interface__
-    assert interface["shape"] == (3, 3) and interface["strides"] == (6, 2) and interface["data"][0] == array.address + 24
+    assert interface["shape"] == (3, 3) and interface["strides"] == (6, 2)
+    assert interface["data"][0] == array.address + 24
     # dpctl's meaning of the flag, whatever its documents say: writable.
     assert interface["data"][1] is True is dpctl.memory.MemoryUSMShared(8).__sycl_usm_array_interface__["data"][1]
     seen = dpctl.memory.as_usm_memory(array)
@@ -119,7 +120,8 @@ def test_queues_of_dpctl_are_streams(context, properties):
     last = context.alloc(1, Kind.HOST)
     for value in range(1, 20):
         whole.fill(value, stream=queue)
-        context.copy(last, whole.address + (8 << 20) - 1, 1, stream=queue)  # in order, also where the queue itself has none
+        # In order, also where the queue itself has none.
+        context.copy(last, whole.address + (8 << 20) - 1, 1, stream=queue)
         queue.wait()
         assert memoryview(last)[0] == value
     # A block that is freed on a queue and allocated on another comes behind its work.
@@ -169,6 +171,7 @@ def test_other_backends_have_no_sycl_object():
 def test_the_environment_chooses_it_and_auto_never_does():
     program = "import gmm; print(gmm.Context().info.backend_name)"
     for backend in ("sycl", "auto"):
-        done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "GMM_BACKEND": backend}, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "GMM_BACKEND": backend},
+                              capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert (done.stdout.strip() == "sycl") == (backend == "sycl")

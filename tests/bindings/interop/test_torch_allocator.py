@@ -17,11 +17,13 @@ import torch  # noqa: E402
 
 import gmm  # noqa: E402
 from gmm import _native as native  # noqa: E402
-from gmm import _torch_library, _torch_managed  # noqa: E402
+from gmm._torch import allocator as torch_allocator  # noqa: E402
+from gmm._torch import library as torch_library  # noqa: E402
 
 MIB = 1 << 20
 
-# How PyTorch holds and calls its functions: as std::function, with a pair and a std::function by value, and expecting C++ exceptions.
+# How PyTorch holds and calls its functions: as std::function, with a pair and a std::function by value, and expecting
+# C++ exceptions.
 CALLER = r"""
 #include <atomic>
 #include <cstdint>
@@ -82,7 +84,7 @@ int allocation_throws(uintptr_t address, size_t size) {
 
 @pytest.fixture(scope="module")
 def library():
-    return _torch_library.load()
+    return torch_library.load()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,8 @@ def caller(tmp_path_factory):
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("caller")
     (folder / "caller.cpp").write_text(CALLER)
-    subprocess.run([compiler, "-std=c++17", "-shared", "-fPIC", "-pthread", "-o", folder / "caller.so", folder / "caller.cpp"], check=True)
+    subprocess.run([compiler, "-std=c++17", "-shared", "-fPIC", "-pthread", "-o", folder / "caller.so",
+                    folder / "caller.cpp"], check=True)
     cdll = ctypes.CDLL(str(folder / "caller.so"))
     cdll.begin.argtypes = cdll.end.argtypes = [ctypes.c_size_t, ctypes.c_ulonglong, ctypes.c_ulonglong]
     cdll.hammer_begin.argtypes = cdll.started_by_two.argtypes = [ctypes.c_size_t]
@@ -173,11 +176,11 @@ def test_kinds(library, blocks):
 
 def test_pytorch_takes_every_hook(library):
     before = library.calls()
-    allocator = _torch_managed.make_allocator()
+    allocator = torch_allocator.make_allocator()
     assert isinstance(allocator.allocator(), torch._C._cuda_CUDAAllocator)
     assert library.calls() == before  # they are set, not called
     hooks = [name for name in dir(allocator.allocator()) if name.startswith("set_")]
-    source = pathlib.Path(_torch_managed.__file__).read_text()
+    source = pathlib.Path(torch_allocator.__file__).read_text()
     assert all(f"hooks.{name}(" in source for name in hooks) and len(hooks) == 8
 
 
@@ -241,13 +244,15 @@ def test_want_of_memory_is_thrown_through_c(library, caller):
         assert caller.allocation_throws(library.address("gmm_torch_alloc"), 1 << 60) == 1
     finally:
         context.set_limit(None, device=0)
-        _torch_managed.set_errors()
+        torch_allocator.set_errors()
 
 
 def run_code(code, *arguments):
     """Runs a program in a fresh interpreter, which has no PyTorch. What it does to the library stays there."""
-    head = "import ctypes, sys\nimport gmm\nfrom gmm import _torch_library\nlibrary = _torch_library.load()\ncdll, context, MIB = library.cdll, library.context, 1 << 20\n"
-    done = subprocess.run([sys.executable, "-c", head + code, *map(str, arguments)], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
+    head = ("import ctypes, sys\nimport gmm\nfrom gmm._torch import library\nlibrary = library.load()\n"
+            "cdll, context, MIB = library.cdll, library.context, 1 << 20\n")
+    done = subprocess.run([sys.executable, "-c", head + code, *map(str, arguments)],
+                          env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
                           text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
 
@@ -267,7 +272,8 @@ assert cdll.gmm_torch_host_collect(1) == 0
 context.set_limit(context.stats(device=0).reserved_bytes + 4 * MIB, device=0)
 assert cdll.gmm_torch_alloc(256 * MIB, 0, None) is None
 (message,) = said
-assert message.startswith(b"CUDA out of memory. gmm: allocation: ") and b"limit" in message and b"tream 0x" not in message, message
+assert message.startswith(b"CUDA out of memory. gmm: allocation: "), message
+assert b"limit" in message and b"tream 0x" not in message, message
 """)
 
 
@@ -318,11 +324,12 @@ def test_fraction_reset_and_base(library, blocks):
     context.alloc(64 * MIB, gmm.Kind.VMM).close()
     address, size = blocks.alloc(1000), ctypes.c_size_t()
     info = context.query(address)
-    assert cdll.gmm_torch_base_alloc(address + 5, ctypes.byref(size)) == info.allocation_base and size.value == info.allocation_size
+    assert cdll.gmm_torch_base_alloc(address + 5, ctypes.byref(size)) == info.allocation_base
+    assert size.value == info.allocation_size
 
 
 def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):
-    """A stream that is behind: memory that it was noted for is not given out again before it is done, as the host waits for no stream."""
+    """Memory with a note of a stream is reused only when that stream is done: the host waits for no stream."""
     context, cdll = gmm.context(), library.cdll
     library.check(cdll.gmm_torch_host_start(0))
     go = threading.Event()
@@ -343,7 +350,7 @@ def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):
 
 
 def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(library, blocks):
-    """The next user may have the memory at once, in the order of its own stream, which is put behind the recorded one."""
+    """The next user gets the memory at once, on its own stream, which is ordered behind the recorded one."""
     context = gmm.context()
     go = threading.Event()
     size = 3 * MIB
@@ -364,12 +371,15 @@ def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(library, blocks):
 
 
 @pytest.mark.skipif(os.environ["GMM_BACKEND"] == "cuda", reason="inside of this test")
-@pytest.mark.parametrize("file, leave_out", [("test_torch_allocator.py", "nothing"), ("test_torch_managed.py", "loader or fork or variable or compiler")])
+@pytest.mark.parametrize("file, leave_out", [
+    ("test_torch_allocator.py", "nothing"), ("test_torch_managed.py", "loader or fork or variable or compiler")])
 def test_the_same_on_the_fake_driver(file, leave_out):
     try:
         gmm.Context("cuda").close()
     except gmm.Error:
         pytest.skip("no driver, and no fake one")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not ({leave_out})", str(pathlib.Path(__file__).parent / file)],
-                          env={**os.environ, "GMM_TORCH_TEST_BACKEND": "cuda"}, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not ({leave_out})",
+                           str(pathlib.Path(__file__).parent / file)],
+                          env={**os.environ, "GMM_TORCH_TEST_BACKEND": "cuda"}, capture_output=True, text=True,
+                          timeout=200, check=False)
     assert done.returncode == 0 and "passed" in done.stdout, done.stdout[-6000:] + done.stderr[-2000:]

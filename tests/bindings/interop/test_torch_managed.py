@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.torch without a GPU: managed memory is host memory, and a second device is played by the host. tests/gpu/torch_check.py is the same with one."""
+"""gmm.torch without a GPU: managed memory is host memory, and a second device is played by the host.
+
+tests/gpu/torch_check.py is the same with one.
+"""
 import copy
 import gc
 import io
@@ -20,7 +23,8 @@ import torch  # noqa: E402
 
 import gmm  # noqa: E402
 import gmm.torch  # noqa: E402
-from gmm import _torch_extension, _torch_library, _torch_managed, _torch_workers  # noqa: E402
+from gmm._torch import extension, managed, workers  # noqa: E402
+from gmm._torch import library as torch_library  # noqa: E402
 
 GPU = torch.device("cuda", 0)
 MIB = 1 << 20
@@ -37,13 +41,14 @@ def enabled():
 @pytest.fixture
 def gpu(monkeypatch):
     """The host plays the GPU: what goes there is a tensor of its own over the same memory, on "cpu"."""
-    real = _torch_managed._empty
-    monkeypatch.setattr(_torch_managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
-    monkeypatch.setattr(_torch_managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
-    join = _torch_extension.Extension.join
-    monkeypatch.setattr(_torch_extension.Extension, "join", lambda self, storage, source, device: join(self, storage, source, -1))
-    monkeypatch.setattr(_torch_managed, "stream_of", lambda device: 0)
-    monkeypatch.setattr(_torch_managed, "capturing", lambda device: False)
+    real = managed._empty
+    monkeypatch.setattr(managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
+    monkeypatch.setattr(managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
+    join = extension.Extension.join
+    monkeypatch.setattr(extension.Extension, "join", lambda self, storage, source,
+                        device: join(self, storage, source, -1))
+    monkeypatch.setattr(managed, "stream_of", lambda device: 0)
+    monkeypatch.setattr(managed, "capturing", lambda device: False)
     return GPU
 
 
@@ -53,7 +58,7 @@ def kind_of(tensor):
 
 def live_bytes():
     gc.collect()
-    _torch_library.load().cdll.gmm_torch_host_collect(1)  # what a stream was noted for is free when that is done
+    torch_library.load().cdll.gmm_torch_host_collect(1)  # what a stream was noted for is free when that is done
     return gmm.context().stats(kind=gmm.Kind.MANAGED).live_bytes
 
 
@@ -61,7 +66,7 @@ def live_bytes():
 
 
 def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
-    real, inside, most = _torch_managed.library, [], []
+    real, inside, most = torch_library.load, [], []
 
     def library():
         inside.append(1)
@@ -70,7 +75,7 @@ def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
         inside.pop()
         return real()
 
-    monkeypatch.setattr(_torch_managed, "library", library)
+    monkeypatch.setattr(torch_library, "load", library)
     threads = [threading.Thread(target=gmm.torch.set_enabled_uvm) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -80,8 +85,10 @@ def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
 
 
 def test_new_tensors_are_managed_while_enabled():
-    made = [torch.empty(5), torch.zeros(2, 3), torch.randn(7), torch.tensor([1.0, 2.0]), torch.arange(10), torch.ones(3).half(), torch.eye(4)]
-    made += [made[2] + 1, made[1] @ made[1].T, torch.cat([made[0], made[0]]), made[2].clone(), torch.nn.Linear(3, 4).weight, torch.stack([made[0]])]
+    made = [torch.empty(5), torch.zeros(2, 3), torch.randn(7), torch.tensor([1.0, 2.0]), torch.arange(10),
+            torch.ones(3).half(), torch.eye(4)]
+    made += [made[2] + 1, made[1] @ made[1].T, torch.cat([made[0], made[0]]), made[2].clone(),
+             torch.nn.Linear(3, 4).weight, torch.stack([made[0]])]
     assert all(gmm.torch.is_managed(tensor) and kind_of(tensor) == gmm.Kind.MANAGED for tensor in made)
     assert gmm.torch.get_enabled_uvm() and torch.cuda.get_enabled_uvm()
     gmm.torch.set_enabled_uvm(False)
@@ -134,7 +141,8 @@ def test_a_tensor_from_before_is_freed_after():
 
 def test_manage_and_unmanage():
     gmm.torch.set_enabled_uvm(False)
-    for ordinary in (torch.randn(6, 5), torch.randn(6, 5).t(), torch.randn(20)[3:17:2], torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    for ordinary in (torch.randn(6, 5), torch.randn(6, 5).t(), torch.randn(20)[3:17:2],
+                     torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
                      torch.randn(3).expand(4, 3), torch.tensor(3.0), torch.randn(4, dtype=torch.complex64).conj()):
         managed = ordinary.manage_memory()
         assert managed is not ordinary and managed.is_managed() and not ordinary.is_managed()
@@ -146,7 +154,8 @@ def test_manage_and_unmanage():
     assert torch.empty(0).manage_memory().numel() == 0
     with pytest.raises(TypeError, match="plain strided tensor"):
         gmm.torch.manage_memory(torch.eye(3).to_sparse())
-    assert not gmm.torch.is_managed(torch.eye(3).to_sparse()) and not gmm.torch.is_managed(torch.empty(3, device="meta"))
+    assert not gmm.torch.is_managed(torch.eye(3).to_sparse())
+    assert not gmm.torch.is_managed(torch.empty(3, device="meta"))
 
 
 def test_manage_memory_is_differentiable():
@@ -191,7 +200,8 @@ def test_moving_keeps_the_memory(gpu):
 
 def test_views_keep_their_shape(gpu):
     a = torch.arange(60.0).reshape(3, 4, 5)
-    for view in (a[1], a[:, 2:], a.t() if a.dim() == 2 else a.transpose(0, 2), a[..., ::2], a.as_strided((2, 2), (20, 3), 7), a.expand(2, 3, 4, 5)):
+    for view in (a[1], a[:, 2:], a.t() if a.dim() == 2 else a.transpose(0, 2), a[..., ::2],
+                 a.as_strided((2, 2), (20, 3), 7), a.expand(2, 3, 4, 5)):
         moved = view.uvm_to(gpu)
         assert (moved.data_ptr(), moved.size(), moved.stride(), moved.storage_offset()) == (
             view.data_ptr(), view.size(), view.stride(), view.storage_offset())
@@ -229,7 +239,7 @@ def test_memory_lives_until_the_last_tensor_of_either_device(gpu, first):
 def test_resize_and_shared_memory_do_not_pull_the_memory_away(gpu):
     source = torch.full((1000,), 3.0)
     moved = source.to(gpu)
-    with pytest.raises(RuntimeError, match="shared with tensors on another device"):
+    with pytest.raises(RuntimeError, match="tensors on another device share"):
         source.share_memory_()
     source.untyped_storage().resize_(16000)  # leaves the other with the old memory
     torch.zeros(1000), torch.zeros(1000)
@@ -249,11 +259,12 @@ def test_what_copies(gpu):
         assert copied.data_ptr() != a.data_ptr() and torch.equal(copied, a)
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_torch_managed, "move", lambda *arguments: calls.append(arguments) or a)
+        patch.setattr(managed, "move", lambda *arguments: calls.append(arguments) or a)
         assert a.to(gpu) is a and len(calls) == 1
         assert a.to(gpu, torch.float32) is a and a.to(device=gpu, non_blocking=True) is a and calls[-1][2] is True
         assert a.to(a) is a and len(calls) == 3
-        for forms in ({"device": gpu, "dtype": torch.float64}, {"device": gpu, "copy": True}, {"device": gpu, "memory_format": torch.channels_last}):
+        for forms in ({"device": gpu, "dtype": torch.float64}, {"device": gpu, "copy": True},
+                      {"device": gpu, "memory_format": torch.channels_last}):
             with pytest.raises((RuntimeError, AssertionError)):  # PyTorch's own copy, which needs a GPU
                 a.to(**forms)
         gmm.torch.set_uvm_move_on_copy(False)
@@ -294,7 +305,8 @@ def test_gradients_flow_through_moves(gpu):
     (y * y).sum().backward()
     assert torch.allclose(x.grad, 2 * x.detach())
     assert torch.autograd.gradcheck(lambda v: v.to(gpu).pow(3), torch.randn(4, dtype=torch.float64, requires_grad=True))
-    assert torch.autograd.gradgradcheck(lambda v: v.to(gpu).pow(3), torch.randn(4, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradgradcheck(lambda v: v.to(gpu).pow(3),
+                                        torch.randn(4, dtype=torch.float64, requires_grad=True))
     with torch.no_grad():
         assert not x.to(gpu).requires_grad
 
@@ -389,14 +401,15 @@ def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
         info = Info
 
     inside = torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.arange(8.0)), [1, 2])
-    outside = torch.utils.data.Subset(torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(8.0))), [1, 2])
-    real = _torch_workers.managed_inside
-    monkeypatch.setattr(_torch_workers._torch_library, "loaded", lambda: type("L", (), {"context": Context}))
-    monkeypatch.setattr(_torch_workers, "managed_inside", lambda *roots: (monkeypatch.undo(), real(*roots))[1])
+    outside = torch.utils.data.Subset(torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(8.0))),
+                                      [1, 2])
+    real = workers.managed_inside
+    monkeypatch.setattr(workers.library, "loaded", lambda: type("L", (), {"context": Context}))
+    monkeypatch.setattr(workers, "managed_inside", lambda *roots: (monkeypatch.undo(), real(*roots))[1])
     with pytest.raises(RuntimeError, match="spawn"):
         iter(torch.utils.data.DataLoader(inside, num_workers=1, multiprocessing_context="fork"))
-    assert _torch_workers.managed_inside(outside) is None
-    assert _torch_workers.managed_inside(lambda: inside) is not None
+    assert workers.managed_inside(outside) is None
+    assert workers.managed_inside(lambda: inside) is not None
 
 
 def test_a_forked_child_goes_on_with_ordinary_memory():
@@ -427,9 +440,11 @@ def test_a_forked_child_goes_on_with_ordinary_memory():
 
 
 def test_the_environment_variable():
-    code = ("import gmm.torch, torch; print(gmm.torch.get_enabled_uvm(), gmm.torch.is_managed(torch.ones(3)), hasattr(torch.cuda, 'set_enabled_uvm'))")
+    code = ("import gmm.torch, torch; print(gmm.torch.get_enabled_uvm(), gmm.torch.is_managed(torch.ones(3)), "
+            "hasattr(torch.cuda, 'set_enabled_uvm'))")
     for value, printed in (("1", "True True False"), ("0", "False False False")):
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "PYTORCH_ENABLE_UNIFIED_MEMORY": value}, capture_output=True,
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code],
+                              env={**os.environ, "PYTORCH_ENABLE_UNIFIED_MEMORY": value}, capture_output=True,
                               text=True, timeout=300, check=False)
         assert done.stdout.strip() == printed, done.stdout + done.stderr
 
@@ -438,8 +453,10 @@ def test_without_a_compiler_it_says_what_is_missing(tmp_path):
     code = "import gmm.torch\ntry:\n    gmm.torch.set_enabled_uvm()\nexcept RuntimeError as error:\n    print(error)"
     environment = {**os.environ, "GMM_TORCH_CACHE": str(tmp_path), "PATH": str(tmp_path)}
     environment.pop("CXX", None)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True,
+                          timeout=300, check=False)
     assert "C++ compiler" in done.stdout, done.stdout + done.stderr
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**environment, "CXX": "/bin/false"}, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**environment, "CXX": "/bin/false"},
+                          capture_output=True, text=True, timeout=300, check=False)
     assert "did not compile" in done.stdout, done.stdout + done.stderr
     assert not list(tmp_path.iterdir())

@@ -18,7 +18,8 @@ import gmm.torch  # which is all it takes
 from gmm import Kind, State
 from gmm._context import contexts
 
-torch.multiprocessing.set_forkserver_preload(["gmm._torch_multiprocessing"])  # PyTorch is imported once for all processes
+# PyTorch is imported once for all processes.
+torch.multiprocessing.set_forkserver_preload(["gmm._multiprocessing.tensors"])
 PROCESSES = torch.multiprocessing.get_context("forkserver")
 SECONDS = 120
 
@@ -65,7 +66,8 @@ def add_one(tensor):
 def answer(queue, answers):
     """Tells of each tensor whether it lies in the sender's memory and its sum, and adds 1 to it."""
     while (tensor := queue.get()) is not None:
-        answers.put((is_shared(tensor), float(tensor.sum()), type(tensor).__name__, tensor.requires_grad, tuple(tensor.stride())))
+        answers.put((is_shared(tensor), float(tensor.sum()), type(tensor).__name__, tensor.requires_grad,
+                     tuple(tensor.stride())))
         with torch.no_grad():
             tensor += 1
         del tensor
@@ -110,7 +112,8 @@ def peer():
 # The tests.
 
 
-@pytest.mark.parametrize("imports, sent", [("gmm.torch, torch", 1), ("torch, gmm.torch", 1), ("torch, gmm.multiprocessing", 0)])
+@pytest.mark.parametrize("imports, sent",
+                         [("gmm.torch, torch", 1), ("torch, gmm.torch", 1), ("torch, gmm.multiprocessing", 0)])
 def test_importing_gmm_torch_is_enough(imports, sent):
     """In either order; without it a tensor goes PyTorch's way."""
     code = f"""
@@ -124,7 +127,8 @@ assert gmm.multiprocessing.in_transit() == {sent}
 assert not torch.cuda.is_initialized()
 gmm.multiprocessing.discard()
 """
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
+                          text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -150,7 +154,8 @@ def test_views_parameters_and_types(context, peer):
     assert peer(base.detach().requires_grad_())[3] is True
     words = base.view(torch.int32)
     assert peer(words)[0] is True
-    assert base[99].view(torch.int32) == torch.tensor(103.0).view(torch.int32) + 1  # four times as a float, once as a whole number
+    # Four times as a float, once as a whole number.
+    assert base[99].view(torch.int32) == torch.tensor(103.0).view(torch.int32) + 1
 
 
 def test_others_go_pytorchs_way(context, peer):

@@ -58,7 +58,8 @@ def need(context, capability, kind=None):
 
 def run_peer(*arguments, handle):
     """Runs peer.py, a real second process, with a handle on its stdin. Returns what it printed."""
-    done = subprocess.run([sys.executable, str(HERE / "peer.py"), *map(str, arguments)], input=handle, capture_output=True, timeout=300)
+    done = subprocess.run([sys.executable, str(HERE / "peer.py"), *map(str, arguments)], input=handle,
+                          capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs that use gmm.memory_saver or gmm.vllm: each in an interpreter of its own, on a fake of PyTorch over the fake CUDA driver."""
+"""Runs programs that use gmm.memory_saver or gmm.vllm, each in an interpreter of its own.
+
+They run on a fake of PyTorch over the fake CUDA driver.
+"""
 import ctypes
 import os
 import pathlib
@@ -8,7 +11,7 @@ import sys
 
 import pytest
 
-from gmm import _preload
+from gmm._memory_saver import preload
 
 HERE = pathlib.Path(__file__).parent
 FAKE_TORCH = HERE / "fake_torch"
@@ -58,7 +61,7 @@ def library():
     except (OSError, AttributeError) as error:
         pytest.skip(f"the fake CUDA driver and runtime are not in reach: {error}")
     try:
-        return _preload.find_library()
+        return preload.find_library()
     except RuntimeError as error:
         pytest.skip(str(error))
 
@@ -66,14 +69,17 @@ def library():
 def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     """Runs a program; fails when it does not end with 0. Returns what it printed."""
     path = library()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TMS_", "PYTORCH_", "GMM_PRELOAD")) and name != "LD_PRELOAD"}
+    others = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    mine = ("TMS_", "PYTORCH_", "GMM_PRELOAD")
+    inherited = {name: value for name, value in others.items() if not name.startswith(mine)}
     inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(FAKE_VLLM), inherited.get("PYTHONPATH", "")])
     inherited["GMM_PRELOAD_LIBRARY"] = path
     if preload:
         inherited["LD_PRELOAD"] = path
         inherited["GMM_PRELOAD_REGION_SCOPE"] = "thread"  # as configure_subprocess() sets it
     inherited.update(environment)
-    done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True,
+                          text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second process: peer.py BACKEND SIZE BEFORE AFTER; imports the handle on stdin, checks for one byte value, and fills with another."""
+"""The second process: peer.py BACKEND SIZE BEFORE AFTER.
+
+It imports the handle on stdin, checks that all bytes are BEFORE, and fills the memory with AFTER.
+"""
 import sys
 
 import gmm

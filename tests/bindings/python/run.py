@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of this folder, or those named, and writes their results in the Test Anything Protocol, which Meson reads."""
+"""Runs the tests of this folder, or those named, and writes their results in the Test Anything Protocol."""
 import pathlib
 import sys
 
@@ -32,7 +32,8 @@ class TapWriter:
         if report.skipped:
             self.case(True, name, skipped=report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
         elif report.when == "call" or report.failed:
-            self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}", "" if report.passed else report.longreprtext)
+            self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}",
+                      "" if report.passed else report.longreprtext)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from gmm import Kind
 
 np = pytest.importorskip("numpy")
 
-NUMPY_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+NUMPY_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+                "float64",
                 "complex64", "complex128"]
 OTHER_DTYPES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
@@ -74,7 +75,8 @@ def test_shapes(host):
     assert host.empty(5).shape == (5,) and host.empty([2, 3]).shape == (2, 3) and host.empty(np.int64(4)).shape == (4,)
     with pytest.raises(TypeError):
         len(host.empty(()))
-    for wrong, error in ((-1, ValueError), ((2, -1), ValueError), (2.5, TypeError), ("ab", TypeError), ((1 << 40, 1 << 40), ValueError),
+    for wrong, error in ((-1, ValueError), ((2, -1), ValueError), (2.5, TypeError), ("ab", TypeError),
+                         ((1 << 40, 1 << 40), ValueError),
                          (1 << 70, OverflowError), ((1,) * 65, ValueError)):
         with pytest.raises(error):
             host.empty(wrong)
@@ -104,7 +106,8 @@ def test_options(context):
     stream.close()
 
 
-INDICES = [0, -1, slice(None), slice(1, None), slice(None, None, -1), slice(10, 20), slice(2, 0, -2), slice(0, 2), None, Ellipsis]
+INDICES = [0, -1, slice(None), slice(1, None), slice(None, None, -1), slice(10, 20), slice(2, 0, -2), slice(0, 2), None,
+           Ellipsis]
 
 
 def test_basic_indexing_is_numpys(host):
@@ -177,7 +180,8 @@ def test_over_a_buffer(host):
     array = gmm.Array(buffer, (3, 2), "u1", strides=(-10, 5), offset=50, readonly=True)
     assert array.tolist() == [[50, 55], [40, 45], [30, 35]] and array.readonly and memoryview(array).readonly
     assert gmm.Array(buffer, (0,), "f8", offset=100).size == 0
-    for shape, strides, offset in (((101,), None, 0), ((100,), None, 1), ((2,), (-1,), 0), ((2,), (100,), 0), ((3,), (1 << 62,), 0), ((1,), None, -1),
+    for shape, strides, offset in (((101,), None, 0), ((100,), None, 1), ((2,), (-1,), 0), ((2,), (100,), 0),
+                                   ((3,), (1 << 62,), 0), ((1,), None, -1),
                                    ((1,), None, 100),
                                    ((2,), (1, 2), 0)):
         with pytest.raises(ValueError):
@@ -195,7 +199,8 @@ def test_copies_of_every_kind(context):
     for kind in context.device_info(0).kinds:
         array = context.array(values, kind=kind)
         assert array.kind == kind and array.shape == (3, 4, 5) and array.dtype == "<f4"
-        assert (np.asarray(array) == values).all() and bytes(array) == values.tobytes() and array.tolist() == values.tolist()
+        assert (np.asarray(array) == values).all() and bytes(array) == values.tobytes()
+        assert array.tolist() == values.tolist()
         assert array[1, 2, 3].item() == values[1, 2, 3]
         copied = array.copy()
         assert copied.kind == kind and copied.address != array.address and (copied.numpy() == values).all()
@@ -226,7 +231,8 @@ def test_copies_of_every_kind(context):
         stream.close()
         if on_host(context) or kind in (Kind.HOST, Kind.MANAGED):
             assert (array.T.copy().numpy() == values.T).all()
-            assert array.numpy(copy=False).ctypes.data == array.address and array.numpy(copy=True).ctypes.data != array.address
+            assert array.numpy(copy=False).ctypes.data == array.address
+            assert array.numpy(copy=True).ctypes.data != array.address
         else:
             with pytest.raises(BufferError):
                 array.numpy(copy=False)
@@ -240,7 +246,8 @@ def test_copies_of_every_kind(context):
 
 
 def test_arrays_from_numbers(host):
-    for source, dtype in (([1, 2, 3], "<i8"), ([[1.5, 2], [3, 4]], "<f8"), (7, "<i8"), ([True, False], "|b1"), ([1j, 2], "<c16"), ([], "<f8"),
+    for source, dtype in (([1, 2, 3], "<i8"), ([[1.5, 2], [3, 4]], "<f8"), (7, "<i8"), ([True, False], "|b1"),
+                          ([1j, 2], "<c16"), ([], "<f8"),
                           ([[], []], "<f8")):
         array = host.array(source)
         expected = np.array(source)
@@ -249,7 +256,8 @@ def test_arrays_from_numbers(host):
     assert host.array((1, 2), "u1").nbytes == 2
     assert host.array(b"abc").tolist() == [97, 98, 99]
     assert host.array(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]
-    for wrong, dtype, error in (([[1], [2, 3]], None, ValueError), (["x"], None, TypeError), ([300], "u1", TypeError), ([1.5], "i4", TypeError),
+    for wrong, dtype, error in (([[1], [2, 3]], None, ValueError), (["x"], None, TypeError), ([300], "u1", TypeError),
+                                ([1.5], "i4", TypeError),
                                 (np.arange(3.0), "f4", TypeError), ([1.0], "bfloat16", TypeError)):
         with pytest.raises(error):
             host.array(wrong, dtype)
@@ -278,7 +286,8 @@ def test_buffer_protocol(host):
     assert memoryview(readonly).readonly and not np.asarray(readonly).flags.writeable
     with pytest.raises((BufferError, TypeError)):
         struct.pack_into("B", readonly, 0, 1)
-    for write in (lambda: readonly.fill(1), lambda: readonly.copy_from(bytes(16)), lambda: host.zeros(16, "u1").copy_to(readonly)):
+    for write in (lambda: readonly.fill(1), lambda: readonly.copy_from(bytes(16)),
+                  lambda: host.zeros(16, "u1").copy_to(readonly)):
         with pytest.raises(ValueError, match="read-only"):
             write()
     assert readonly[2:].readonly and readonly.view("u2").readonly and readonly.T.readonly
@@ -312,9 +321,11 @@ def test_use_after_close(context):
     assert array.closed and part.closed and "closed" in repr(part)
     assert part.shape == (2,) and array.dtype == "<f4"
     array.free()
-    for use in (lambda: part.address, lambda: memoryview(part), part.__dlpack__, lambda: np.asarray(part), lambda: part.fill(0),
+    for use in (lambda: part.address, lambda: memoryview(part), part.__dlpack__, lambda: np.asarray(part),
+                lambda: part.fill(0),
                 lambda: part.copy_from(bytes(8)),
-                lambda: bytes(part), lambda: context.copy(part, part, 8), lambda: part.info, lambda: gmm.Array(part.buffer)):
+                lambda: bytes(part), lambda: context.copy(part, part, 8), lambda: part.info,
+                lambda: gmm.Array(part.buffer)):
         with pytest.raises(gmm.ClosedError):
             use()
     other = context.empty(4, "u1")

@@ -24,7 +24,8 @@ def test_a_stream_that_frees_the_memory_itself(context):
     buffer = context.alloc(4096)
     reused = []
     buffer.free(Stream(lambda: (buffer.free(), reused.append(context.alloc(4096)))))
-    assert buffer.closed and not reused[0].closed and context.stats().live_blocks == 1  # not freed under the other's hands
+    # Not freed under the other's hands.
+    assert buffer.closed and not reused[0].closed and context.stats().live_blocks == 1
     reused[0].free()
     views = []
     buffer = context.alloc(4096, Kind.HOST)
@@ -81,8 +82,10 @@ def test_hostile_shapes_and_indices(host):
 class _View(ctypes.Structure):
     """Py_buffer."""
 
-    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
-                ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
+                ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p),
                 ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory costs from Python: the benchmark runs, says what it measured and what is missing, and judges what it is told by a clock of the test."""
+"""The benchmark of Python's costs: what it measures, what it misses, and its verdict by a clock of the test."""
 import json
 import os
 import pathlib
@@ -42,7 +42,8 @@ __version__ = "0"
 class MemoryPool:
     def malloc(self, size):
         return size
-cuda = types.SimpleNamespace(MemoryPool=MemoryPool, set_allocator=lambda malloc: None, runtime=types.SimpleNamespace(getDeviceCount=lambda: DEVICES))
+runtime = types.SimpleNamespace(getDeviceCount=lambda: DEVICES)
+cuda = types.SimpleNamespace(MemoryPool=MemoryPool, set_allocator=lambda malloc: None, runtime=runtime)
 def empty(shape, dtype):
     return shape
 """
@@ -60,7 +61,8 @@ sys.exit(python_cost.main())
 """
 
 
-@pytest.mark.parametrize("cupy, devices, code", [(101, 1, 0), (100, 1, 0), (99, 1, 1), (101, 0, 3)], ids=["slower", "equal", "faster", "no device"])
+@pytest.mark.parametrize("cupy, devices, code", [(101, 1, 0), (100, 1, 0), (99, 1, 1), (101, 0, 3)],
+                         ids=["slower", "equal", "faster", "no device"])
 def test_the_rows_of_the_device(tmp_path, cupy, devices, code):
     """With a CuPy that costs what it is told: its figures pass, fail, or are missing."""
     try:

@@ -20,13 +20,16 @@ READ_ONLY, IS_COPIED = 1, 2
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8),
                 ("bits", ctypes.c_uint8),
-                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("byte_offset", ctypes.c_uint64)]
 
 
 class Versioned(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p),
                 ("flags", ctypes.c_uint64), ("tensor", Tensor)]
 
 
@@ -43,9 +46,10 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 
 class Producer:
-    """A package of its own: int32 memory as a tensor of either form, whose deleter counts its calls and says on which thread they came."""
+    """Another package: int32 memory as a tensor of either form. Its deleter notes each call and its thread."""
 
-    def __init__(self, shape=(2, 3), *, strides=None, device=(CPU, 0), versioned=True, version=(1, 0), flags=0, code=0, bits=32, lanes=1,
+    def __init__(self, shape=(2, 3), *, strides=None, device=(CPU, 0), versioned=True, version=(1, 0), flags=0, code=0,
+                 bits=32, lanes=1,
                  byte_offset=0, ndim=None):
         self.memory = (ctypes.c_int32 * 64)(*range(64))
         self.address = ctypes.addressof(self.memory)
@@ -54,7 +58,8 @@ class Producer:
         self.device = device
         self.versioned = versioned
         # PYFUNCTYPE: the call keeps the GIL, as a deleter in C that needs it finds it held.
-        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda tensor: self.deleted.append((tensor, threading.get_ident())))
+        deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.deleter = deleter(lambda tensor: self.deleted.append((tensor, threading.get_ident())))
         self.shape = (ctypes.c_int64 * len(shape))(*shape)
         self.strides = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)
         self.tensor = Versioned(*version) if versioned else Legacy()
@@ -72,7 +77,8 @@ class Producer:
 
     def __dlpack__(self, **options):
         self.asked.append(options)
-        # No destructor: a capsule that is dropped unconsumed gives nothing back here, so that each call of the deleter is the consumer's.
+        # No destructor: a capsule that is dropped unconsumed gives nothing back here, so that each call of the deleter
+        # is the consumer's.
         return _new(ctypes.addressof(self.tensor), b"dltensor_versioned" if self.versioned else b"dltensor", None)
 
 
@@ -86,12 +92,15 @@ class OldProducer(Producer):
         return super().__dlpack__(stream=stream)
 
 
-@pytest.mark.parametrize("make", [Producer, OldProducer, lambda **options: Producer(versioned=False, **options)], ids=["versioned", "old", "legacy"])
+@pytest.mark.parametrize("make", [Producer, OldProducer, lambda **options: Producer(versioned=False, **options)],
+                         ids=["versioned", "old", "legacy"])
 def test_a_tensor_is_taken_once_and_given_back_once(make):
     producer = make()
     array = gmm.from_dlpack(producer)
-    assert array.address == producer.address and array.shape == (2, 3) and array.dtype == "<i4" and array.strides == (12, 4)
-    assert array.tolist() == [[0, 1, 2], [3, 4, 5]] and not array.readonly and array.buffer is None and array.closed is False
+    assert array.address == producer.address and array.shape == (2, 3) and array.dtype == "<i4"
+    assert array.strides == (12, 4)
+    assert array.tolist() == [[0, 1, 2], [3, 4, 5]] and not array.readonly and array.buffer is None
+    assert array.closed is False
     assert array.__dlpack_device__() == (CPU, 0)
     row = array[1]
     memory = memoryview(row)
@@ -131,9 +140,11 @@ def test_versioned_details():
 
 
 @pytest.mark.parametrize("options, error", [
-    ({"version": (2, 0)}, BufferError), ({"code": 3}, BufferError), ({"bits": 4}, BufferError), ({"lanes": 2}, BufferError),
+    ({"version": (2, 0)}, BufferError), ({"code": 3}, BufferError), ({"bits": 4}, BufferError),
+    ({"lanes": 2}, BufferError),
     ({"device": (METAL, 0)}, BufferError),
-    ({"shape": (-1,)}, BufferError), ({"ndim": 65}, BufferError), ({"ndim": -1}, BufferError), ({"shape": (1 << 62, 4)}, ValueError),
+    ({"shape": (-1,)}, BufferError), ({"ndim": 65}, BufferError), ({"ndim": -1}, BufferError),
+    ({"shape": (1 << 62, 4)}, ValueError),
     ({"shape": (2,), "strides": (1 << 62,)}, BufferError)])
 def test_what_is_not_understood_is_left_to_its_capsule(options, error):
     producer = Producer(**options)
@@ -226,7 +237,8 @@ def test_release_on_many_threads():
 
     def delete(part):
         for tensor in part:
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tensor.deleter)(ctypes.addressof(tensor))  # leaves the GIL, as C code would
+            # Leaves the GIL, as C code would.
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tensor.deleter)(ctypes.addressof(tensor))
 
     threads = [threading.Thread(target=delete, args=(tensors[i::5],)) for i in range(5)]
     for thread in threads:
@@ -302,8 +314,10 @@ class Interface:
 
 
 def test_asarray_of_the_buffer_protocol():
-    for source, dtype, readonly in ((bytearray(range(8)), "|u1", False), (bytes(range(8)), "|u1", True), ((ctypes.c_float * 4)(1, 2), "<f4", False),
-                                    (mmap.mmap(-1, 4096), "|u1", False), (memoryview(bytearray(16)).cast("d"), "<f8", False)):
+    for source, dtype, readonly in ((bytearray(range(8)), "|u1", False), (bytes(range(8)), "|u1", True),
+                                    ((ctypes.c_float * 4)(1, 2), "<f4", False),
+                                    (mmap.mmap(-1, 4096), "|u1", False),
+                                    (memoryview(bytearray(16)).cast("d"), "<f8", False)):
         array = gmm.asarray(source)
         assert array.dtype == dtype and array.readonly is readonly and array.nbytes == memoryview(source).nbytes
         assert array.address == gmm._native.view_address(memoryview(source)) and bytes(array) == bytes(source)
@@ -345,15 +359,18 @@ def test_asarray_of_array_interfaces():
     # Of a GPU, whose addresses are not looked through here.
     described = {"shape": (3, 4), "typestr": "<i4", "data": (0x7000, True), "version": 3, "strides": None, "stream": 2}
     array = gmm.asarray(Interface(memory, cuda_array_interface=described))
-    assert array.address == 0x7000 and array.readonly and array.stream == 2 and array.__dlpack_device__() == (CUDA, 0) and array.contiguous
+    assert array.address == 0x7000 and array.readonly and array.stream == 2 and array.__dlpack_device__() == (CUDA, 0)
+    assert array.contiguous
     interface = array[1:].__cuda_array_interface__
-    assert interface == {"shape": (2, 4), "typestr": "<i4", "data": (0x7010, True), "version": 3, "strides": None, "stream": 2}
+    assert interface == {"shape": (2, 4), "typestr": "<i4", "data": (0x7010, True), "version": 3, "strides": None,
+                         "stream": 2}
     assert array.T.__cuda_array_interface__["strides"] == (4, 16)
     with pytest.raises(BufferError, match="host cannot reach"):
         memoryview(array)
     with pytest.raises(BufferError):
         array.__dlpack__(dl_device=(CPU, 0), copy=False)
-    assert gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": None})).__cuda_array_interface__["stream"] is None
+    unordered = gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": None}))
+    assert unordered.__cuda_array_interface__["stream"] is None
     with pytest.raises(ValueError, match="stream 0"):
         gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": 0}))
     with pytest.raises(BufferError, match="mask"):
@@ -361,7 +378,8 @@ def test_asarray_of_array_interfaces():
     with pytest.raises(TypeError):
         gmm.asarray(Interface(memory, cuda_array_interface={**described, "typestr": "|V4"}))
     # SYCL counts strides and the offset in elements, and what the flag means is not agreed on.
-    usm = {"shape": (2, 2), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": (1, 4), "offset": 2, "syclobj": None}
+    usm = {"shape": (2, 2), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": (1, 4), "offset": 2,
+           "syclobj": None}
     array = gmm.asarray(Interface(memory, sycl_usm_array_interface=usm))
     assert array.address == 0x7008 and array.strides == (4, 16) and array.__dlpack_device__() == (ONE_API, 0)
     assert not hasattr(array, "__cuda_array_interface__") and not hasattr(array, "__sycl_usm_array_interface__")
@@ -369,12 +387,14 @@ def test_asarray_of_array_interfaces():
 
 def test_protocols_of_the_gpu(context):
     array = context.zeros((4, 6), "f4")
-    assert not hasattr(array, "__sycl_usm_array_interface__") and not hasattr(array.buffer, "__sycl_usm_array_interface__")
+    assert not hasattr(array, "__sycl_usm_array_interface__")
+    assert not hasattr(array.buffer, "__sycl_usm_array_interface__")
     if on_host(context):
         assert not hasattr(array, "__cuda_array_interface__")
         return
     interface = array[1:, ::2].__cuda_array_interface__
-    assert interface == {"shape": (3, 3), "typestr": "<f4", "data": (array.address + 24, False), "version": 3, "strides": (24, 8), "stream": 1}
+    assert interface == {"shape": (3, 3), "typestr": "<f4", "data": (array.address + 24, False), "version": 3,
+                         "strides": (24, 8), "stream": 1}
     assert not hasattr(context.empty(3, "bfloat16"), "__cuda_array_interface__")
     assert gmm.Array(array.buffer, readonly=True).__cuda_array_interface__["data"] == (array.address, True)
     # A way round through DLPack, on streams, and back into gmm.
@@ -410,7 +430,8 @@ def test_the_producer_is_told_the_stream():
         array = gmm.from_dlpack(producer, stream=5)
         assert "stream" not in producer.asked[0] and array.__dlpack_device__() == device
     pinned = gmm.from_dlpack(Producer(device=(CUDA_HOST, 0)))
-    assert pinned.tolist() == [[0, 1, 2], [3, 4, 5]] and np.from_dlpack(gmm.from_dlpack(Producer(device=(CPU, 0)))).shape == (2, 3)
+    assert pinned.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.from_dlpack(gmm.from_dlpack(Producer(device=(CPU, 0)))).shape == (2, 3)
 
 
 def test_sycl_asks_the_context_for_its_object(host, monkeypatch):
@@ -419,7 +440,8 @@ def test_sycl_asks_the_context_for_its_object(host, monkeypatch):
     monkeypatch.setattr(host, "_info", host.info._replace(backend_name="sycl"))
     monkeypatch.setattr(gmm.Context, "sycl_object", "queue", raising=False)
     assert array[:, ::2].__sycl_usm_array_interface__ == {
-        "shape": (2, 2), "typestr": "<f4", "data": (array.address, True), "version": 1, "strides": (4, 2), "offset": 0, "syclobj": "queue"}
+        "shape": (2, 2), "typestr": "<f4", "data": (array.address, True), "version": 1, "strides": (4, 2), "offset": 0,
+        "syclobj": "queue"}
     assert array.buffer.__sycl_usm_array_interface__["shape"] == (32,)
     assert array.__dlpack_device__() == (ONE_API, 0)
     monkeypatch.delattr(gmm.Context, "sycl_object")
@@ -435,7 +457,8 @@ def test_newer_types_need_a_newer_consumer(host):
     tensor = Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
     assert (tensor.major, tensor.minor, tensor.tensor.code, tensor.tensor.bits) == (1, 1, 12, 8)
     del capsule
-    assert gmm.from_dlpack(array).dtype == "float8_e5m2" and gmm.from_dlpack(host.empty(2, "bfloat16")).dtype == "bfloat16"
+    assert gmm.from_dlpack(array).dtype == "float8_e5m2"
+    assert gmm.from_dlpack(host.empty(2, "bfloat16")).dtype == "bfloat16"
     with pytest.raises(BufferError, match="strides in elements"):
         gmm.Array(array.buffer, (1, 1), "u2", strides=(3, 3)).__dlpack__()
 
@@ -444,7 +467,8 @@ def test_at_the_end_of_the_interpreter():
     assert run_code("""
 import gmm, numpy as np
 context = gmm.Context("host")
-kept = [gmm.from_dlpack(np.arange(5)), context.empty((3, 3)), np.from_dlpack(context.zeros(4)), gmm.asarray(bytearray(4)), gmm.zeros(3)]
+kept = [gmm.from_dlpack(np.arange(5)), context.empty((3, 3)), np.from_dlpack(context.zeros(4))]
+kept += [gmm.asarray(bytearray(4)), gmm.zeros(3)]
 import builtins
 builtins.kept = kept
 print(len(kept))
@@ -457,13 +481,17 @@ def test_a_device_is_not_looked_at_by_the_host(host):
     array = host.asarray(Interface(None, cuda_array_interface=described))
     assert array.context is host and array[1:].context is host
     mine = host.zeros(4, "i4")
-    for use in (array.numpy, array.tolist, array.copy, lambda: bytes(array), lambda: array.fill(0), lambda: array.copy_from(bytes(16)),
-                lambda: array.copy_from(mine), lambda: array.copy_to(mine), lambda: mine.copy_from(array), lambda: mine.copy_to(array),
+    for use in (array.numpy, array.tolist, array.copy, lambda: bytes(array), lambda: array.fill(0),
+                lambda: array.copy_from(bytes(16)),
+                lambda: array.copy_from(mine), lambda: array.copy_to(mine), lambda: mine.copy_from(array),
+                lambda: mine.copy_to(array),
                 lambda: host.array(array), lambda: host.asarray(array, copy=True),
-                lambda: array.__dlpack__(stream=2), lambda: mine.buffer.copy_from(array), lambda: host.from_dlpack(array, device=gmm.HOST)):
+                lambda: array.__dlpack__(stream=2), lambda: mine.buffer.copy_from(array),
+                lambda: host.from_dlpack(array, device=gmm.HOST)):
         with pytest.raises(BufferError):
             use()
-    usm = {"shape": (4,), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": None, "offset": 0, "syclobj": None}
+    usm = {"shape": (4,), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": None, "offset": 0,
+           "syclobj": None}
     with pytest.raises(BufferError, match="sycl"):
         host.asarray(Interface(None, sycl_usm_array_interface=usm)).tolist()
 
@@ -480,7 +508,8 @@ def test_managed_memory_of_an_old_producer_is_not_copied_unasked():
 def test_no_order_is_no_stream():
     producer = Producer(device=(2, 0))
     array = gmm.from_dlpack(producer, stream=-1)
-    assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array._foreign_stream is None and array.stream == 0
+    assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array._foreign_stream is None
+    assert array.stream == 0
 
 
 def test_elements_behind_pointers_are_refused():

@@ -83,7 +83,8 @@ def test_dlpack_numpy(context):
             array = np.from_dlpack(buffer)
         else:
             array = np.from_dlpack(OnDevice(buffer, device))
-        assert array.ctypes.data == buffer.address and array.dtype == np.uint8 and array.shape == (4096,) and array[17] == 5
+        assert array.ctypes.data == buffer.address and array.dtype == np.uint8 and array.shape == (4096,)
+        assert array[17] == 5
         with pytest.raises(BufferError, match="views"):
             buffer.free()
         del buffer

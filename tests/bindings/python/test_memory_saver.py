@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.memory_saver: regions, pausing, backups and errors, as torch_memory_saver has them. The fake of PyTorch shows no kernels and no graphs."""
+"""gmm.memory_saver: regions, pausing, backups and errors, as torch_memory_saver has them.
+
+The fake of PyTorch shows no kernels and no graphs.
+"""
 import pytest
 from drop_in import library, run, run_saver
 
@@ -343,7 +346,8 @@ outside = full(2, 1)
 assert saver.get_cpu_backup(kept) is None
 saver.pause()
 copy, view = saver.get_cpu_backup(kept), saver.get_cpu_backup(kept, zero_copy=True)
-assert copy.shape == view.shape == (10, 20, 30) and copy.dtype is view.dtype is torch.float32 and copy.device == torch.device("cpu")
+assert copy.shape == view.shape == (10, 20, 30) and copy.dtype is view.dtype is torch.float32
+assert copy.device == torch.device("cpu")
 assert copy.tolist() == view.tolist() == [1.5] * 6000 and copy.data_ptr() != view.data_ptr()
 assert saver.get_cpu_backup(numbers).tolist() == [7] * 5
 assert isinstance(raises(gmm.Error, saver.get_cpu_backup, lost), ValueError)
@@ -382,7 +386,8 @@ assert holds(kept, 6)
 @MODES
 def test_errors(mode):
     run_saver(mode, """
-assert str(raises(ValueError, enter, saver.region(cpu_backup_backend="mmap"))) == "cpu_backup_backend requires enable_cpu_backup=True"
+error = raises(ValueError, enter, saver.region(cpu_backup_backend="mmap"))
+assert str(error) == "cpu_backup_backend requires enable_cpu_backup=True"
 raises(ValueError, enter, saver.cuda_graph(torch.cuda.CUDAGraph(), cpu_backup_backend="pinned"))
 raises(ValueError, enter, saver.region(enable_cpu_backup=True, cpu_backup_backend="paper"))
 assert saver._impl is None  # so far nothing was begun
@@ -460,7 +465,8 @@ cdll = None
 before = used()
 saver.pause()
 cdll = saver._impl._binary_wrapper.cdll
-assert cdll.tms_get_interesting_region() and cdll.tms_get_enable_cpu_backup() and cdll.tms_get_current_tag() == b"default"
+assert cdll.tms_get_interesting_region() and cdll.tms_get_enable_cpu_backup()
+assert cdll.tms_get_current_tag() == b"default"
 assert before - used() >= 8
 with saver.disable():
     apart = full(8, 2)

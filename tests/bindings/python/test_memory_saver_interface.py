@@ -12,15 +12,18 @@ import pytest
 from drop_in import run
 
 import gmm
-from gmm import _preload, memory_saver
+from gmm import memory_saver
+from gmm._memory_saver import preload
 
 
 def test_signatures():
     """As torch_memory_saver 0.0.10 has them."""
     saver = memory_saver.TorchMemorySaver
     expected = {
-        "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False), ("cpu_backup_backend", None)],
-        "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None), ("capture_error_mode", "global"), ("tag", "default"),
+        "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False),
+                   ("cpu_backup_backend", None)],
+        "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None),
+                       ("capture_error_mode", "global"), ("tag", "default"),
                        ("enable_cpu_backup", False), ("cpu_backup_backend", None)],
         "disable": [],
         "pause": [("tag", None)],
@@ -31,14 +34,16 @@ def test_signatures():
     for name, parameters in expected.items():
         found = list(inspect.signature(getattr(saver, name)).parameters.values())[1:]
         assert [(parameter.name, parameter.default) for parameter in found] == parameters, name
-    for name, settable in (("enabled", False), ("hook_mode", True), ("memory_margin_bytes", True), ("retain_cpu_backup", True)):
+    for name, settable in (("enabled", False), ("hook_mode", True), ("memory_margin_bytes", True),
+                           ("retain_cpu_backup", True)):
         assert (getattr(saver, name).fset is not None) == settable
     assert isinstance(memory_saver.torch_memory_saver, saver)
     assert not inspect.signature(memory_saver.configure_subprocess).parameters
 
 
 def test_nothing_imports_torch():
-    code = "import sys, gmm.memory_saver as torch_memory_saver, gmm.vllm; torch_memory_saver.torch_memory_saver.hook_mode = 'torch'; assert 'torch' not in sys.modules"
+    code = ("import sys, gmm.memory_saver as torch_memory_saver, gmm.vllm\n"
+            "torch_memory_saver.torch_memory_saver.hook_mode = 'torch'\nassert 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -83,11 +88,11 @@ assert "LD_PRELOAD" not in os.environ
 def test_find_library(tmp_path, monkeypatch):
     monkeypatch.setenv("GMM_PRELOAD_LIBRARY", str(tmp_path / "not there"))
     with pytest.raises(RuntimeError, match="names no file"):
-        _preload.find_library()
+        preload.find_library()
     monkeypatch.delenv("GMM_PRELOAD_LIBRARY")
-    monkeypatch.setattr(_preload, "NAME", "libgmm_that_nobody_has.so")
+    monkeypatch.setattr(preload, "NAME", "libgmm_that_nobody_has.so")
     with pytest.raises(RuntimeError, match="GMM_PRELOAD_LIBRARY"):
-        _preload.find_library()
+        preload.find_library()
 
 
 def test_registered_hook_mode(monkeypatch):
@@ -115,7 +120,7 @@ def test_structs_are_the_librarys():
     """The library refuses a struct of another size; the order of the fields is the header's."""
     header = pathlib.Path(__file__).resolve().parents[3] / "include" / "gmm"
     text = "".join((header / name).read_text() for name in ("pause.h", "memory.h", "stats.h"))
-    for struct in (_preload.PauseDesc, _preload.PauseInfo, _preload.PointerInfo, _preload.Scope, _preload.Statistics):
+    for struct in (preload.PauseDesc, preload.PauseInfo, preload.PointerInfo, preload.Scope, preload.Statistics):
         name = "gmm" + re.sub("([A-Z])", lambda match: "_" + match[1].lower(), struct.__name__)
         body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.DOTALL)[1]
         fields = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))

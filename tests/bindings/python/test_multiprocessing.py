@@ -174,7 +174,8 @@ def test_event(context):
 @pytest.mark.parametrize("kind", [Kind.VMM, Kind.HOST, Kind.DEVICE])
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_argument_of_a_process(context, kind, method):
-    need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE and context.info.backend_name == "cuda" else Capability.EXPORT_FD, kind)
+    need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE
+         and context.info.backend_name == "cuda" else Capability.EXPORT_FD, kind)
     with context.alloc(MIB + 1000, kind) as buffer:
         buffer.fill(0x11)
         run(multiprocessing.get_context(method).Process(target=check_and_fill, args=(buffer, MIB + 1000, 0x11, 0x22)))
@@ -351,34 +352,39 @@ def test_closed_buffers_do_not_stay(context):
 
 
 def test_receipts_of_others_count_for_nothing(host):
-    from gmm import _transit
+    from gmm._multiprocessing import transit
 
     here, _ = SPAWN.Pipe()
     with host.alloc(4096, Kind.VMM) as buffer:
         here.send(buffer)
-        name = _transit.transit.name
+        name = transit.transit.name
         for receipt in (b"", bytes(16), bytes(4096)):
-            _transit.acknowledge(name, receipt)
-        _transit.acknowledge(b"\0gmm-nobody", bytes(16))
+            transit.acknowledge(name, receipt)
+        transit.acknowledge(b"\0gmm-nobody", bytes(16))
         assert not sharing.wait_until_received(0.1) and sharing.in_transit() == 1
-        (known,) = _transit.transit.objects
-        _transit.acknowledge(name, known)
+        (known,) = transit.transit.objects
+        transit.acknowledge(name, known)
         arrived()
 
 
 def test_a_receipt_that_cannot_be_sent_is_told(host, monkeypatch):
-    """The receiver has its memory, and a warning; the sender keeps a reference that nobody else knows of. A sender that has ended keeps none."""
-    from gmm import _transit
+    """The receiver has its memory, and a warning.
 
-    monkeypatch.setattr(_transit, "REPLY_SECONDS", 0.05)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+    A sender that has ended needs no receipt: there is no warning then.
+    """
+    from gmm._multiprocessing import transit
+    from gmm._multiprocessing.parcel import Parcel, export
+
+    monkeypatch.setattr(transit, "REPLY_SECONDS", 0.05)
+    address = socket.AF_UNIX, socket.SOCK_DGRAM
+    with socket.socket(*address) as silent, socket.socket(*address) as other:
         silent.bind(b"\0gmm-test-" + secrets.token_hex(16).encode())
         other.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
                 other.sendto(b"", silent.getsockname())
         buffer = host.alloc(4096, Kind.HOST)
-        parcel = sharing.Parcel(sharing.export(buffer), 4096, "host", 0, host.device_info(0).uuid, silent.getsockname(), bytes(16))
+        parcel = Parcel(export(buffer), 4096, "host", 0, host.device_info(0).uuid, silent.getsockname(), bytes(16))
         with pytest.warns(RuntimeWarning, match="could not be told that it has arrived: timed out"):
             received = parcel.open()
         received.fill(7)

@@ -13,23 +13,28 @@ import gmm
 from gmm import Capability, Contents, Kind, State, TagFlags
 
 MIB = 1 << 20
-SIZE = 64 * MIB
+SIZE = 4 * MIB
+LARGE = 64 * MIB  # is copied in several pieces, between which a progress is called
 SECONDS = 60  # for what must come, on a machine however busy
 
 
 @pytest.fixture
 def kept(context):
-    """(tag, buffer): a pausable block of its own with bytes to know again."""
+    """(tag, buffer): a pausable block with a tag of its own and known contents."""
+    return keep(context, SIZE)
+
+
+def keep(context, size):
     need(context, Capability.PAUSE, Kind.VMM)
     tag = context.tag("kept", Contents.HOST)
-    buffer = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
+    buffer = context.alloc(size, Kind.VMM, tag=tag, dedicated=True)
     buffer.fill(0x77)
-    buffer.copy_from(bytes(range(256)), offset=SIZE - 256)
+    buffer.copy_from(bytes(range(256)), offset=size - 256)
     return tag, buffer
 
 
 def check_contents(buffer):
-    assert bytes(buffer) == b"\x77" * (SIZE - 256) + bytes(range(256))
+    assert bytes(buffer) == b"\x77" * (buffer.nbytes - 256) + bytes(range(256))
 
 
 class Gate:
@@ -52,15 +57,15 @@ def throw(done, total):
     raise Stop(f"at {done} of {total}")
 
 
-def test_13_progress(kept):
-    tag, buffer = kept
+def test_13_progress(context):
+    tag, buffer = keep(context, LARGE)
     told = []
     went = tag.pause(progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (SIZE, SIZE) and told == sorted(told)
+    assert told[-1] == (LARGE, LARGE) and told == sorted(told)
     back = []
     assert tag.resume(progress=lambda done, total: back.append((done, total))) == went
-    assert back[-1] == (SIZE, SIZE)
-    for refuse in (lambda done, total: False, lambda done, total: done < SIZE // 2):
+    assert back[-1] == (LARGE, LARGE)
+    for refuse in (lambda done, total: False, lambda done, total: done < LARGE // 2):
         with pytest.raises(gmm.CancelledError):
             tag.pause(progress=refuse)
         assert buffer.state == State.ACTIVE and tag.info.paused_bytes == 0
@@ -84,7 +89,8 @@ def test_14_ticket(kept):
     ticket = tag.pause_async(progress=lambda done, total: told.append(threading.get_ident()))
     went = ticket.result(SECONDS)
     assert went >= SIZE and ticket.done and told and threading.get_ident() not in told
-    assert buffer.state == State.PAUSED and ticket.info.done and ticket.info.bytes == went and ticket.info.total_bytes == SIZE
+    assert buffer.state == State.PAUSED and ticket.info.done and ticket.info.bytes == went
+    assert ticket.info.total_bytes == SIZE
     with tag.resume_async() as resumed:
         pass
     assert resumed.done and resumed.closed and resumed.result() == went

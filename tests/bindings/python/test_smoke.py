@@ -262,7 +262,8 @@ def test_19_fd(context):
         fd, offset, size = buffer.ipc_export_fd()
         try:
             assert os.fstat(fd) and offset + 2 * MIB <= size
-            kind_of_fd = FdType.FILE if context.info.backend_name == "host" else FdType.OPAQUE  # the fake driver's are files, too
+            # The fake driver's are files, too.
+            kind_of_fd = FdType.FILE if context.info.backend_name == "host" else FdType.OPAQUE
             with context.import_fd(fd, size, type=kind_of_fd) as again:
                 os.close(fd)
                 fd = -1
@@ -406,7 +407,8 @@ def test_30_close():
     context.close()
     context.close()
     assert context.closed and buffer.closed
-    for call in (lambda: context.alloc(1), lambda: context.stats(), lambda: buffer.address, lambda: buffer.fill(1), lambda: context.stream()):
+    for call in (lambda: context.alloc(1), lambda: context.stats(), lambda: buffer.address, lambda: buffer.fill(1),
+                 lambda: context.stream()):
         with pytest.raises(gmm.ClosedError, match="closed"):
             call()
     buffer.close()

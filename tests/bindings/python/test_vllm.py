@@ -182,7 +182,7 @@ assert backend.state() == "RUNNING" and holds(weights, 1)
 
 
 def test_a_sleep_that_fails_changes_nothing():
-    """Any driver call that fails, the first or a later one: what was awake is awake with its contents, and a retry works."""
+    """Whichever driver call fails, memory that was awake is awake with its contents, and a retry works."""
     out = run_allocator("""
 import ctypes
 driver = ctypes.CDLL("libcuda.so.1")
@@ -268,7 +268,10 @@ assert holds(weights, 1)
 
 
 def test_register_after_the_import():
-    """gmm.vllm before vLLM: the backend counts as one of vLLM's all the same. A name that is taken is refused, memory in use too."""
+    """gmm.vllm before vLLM: the backend counts as one of vLLM's all the same.
+
+    A name that is taken is refused, memory in use too.
+    """
     run("""
 import gmm.vllm
 import vllm.device_allocator.cumem as cumem, vllm.device_allocator.sleep_mode_backend as backends

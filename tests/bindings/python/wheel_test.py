@@ -14,7 +14,9 @@ import pathlib, sys
 import gmm
 installed = pathlib.Path(gmm.__file__).parent
 assert installed.is_relative_to(sys.prefix), installed
-missing = {file.name for file in pathlib.Path(sys.argv[1]).glob("*.py*")} - {file.name for file in installed.iterdir()}
+source = pathlib.Path(sys.argv[1])
+files = {file.relative_to(source) for file in source.rglob("*.py*") if "__pycache__" not in file.parts}
+missing = {file for file in files if not (installed / file).is_file()}
 assert not missing, missing
 import gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.torch, gmm.vllm  # none needs its library yet
 try:
@@ -23,14 +25,14 @@ except ImportError as error:
     assert "numba-cuda" in str(error), error
 else:
     raise AssertionError("gmm.numba found a Numba in a new environment")
-from gmm import _preload
-preload = _preload.load(_preload.find_library())
+from gmm._memory_saver import preload as loader
+preload = loader.load(loader.find_library())
 assert preload.path == str(installed / "libgmm_preload.so"), preload.path
 assert not preload.cdll.gmm_preload_active()
-from gmm import _torch_library
-library = _torch_library.load()  # needs no PyTorch
+from gmm._torch import library as loader
+library = loader.load()  # needs no PyTorch
 assert library.path == str(installed / "libgmm_torch.so.0"), library.path
-assert library.context is gmm.context() and (installed / "_torch_extension.cpp").is_file()
+assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the package
 with gmm.Context("host") as context, context.alloc(100) as buffer:
@@ -50,7 +52,8 @@ def main(root):
         python = folder / "venv" / "bin" / "python"
         pip = [str(python), "-m", "pip"]
         # What the build needs comes from PyPI: without it nothing can be said about the wheel.
-        reached = subprocess.run([*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"],
+        download = [*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"]
+        reached = subprocess.run(download,
                                  env=environment, capture_output=True, text=True, check=False)
         if reached.returncode != 0:
             print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
@@ -59,8 +62,8 @@ def main(root):
         subprocess.run([*pip, "install", "-q", "--config-settings=setup-args=-Doptimization=0", root], env=environment,
                        check=True, cwd=folder)
         done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM,
-                               str(pathlib.Path(root) / "bindings" / "python" / "gmm")],
-                              env=environment, capture_output=True, text=True, check=False, cwd=folder)
+                               str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
+                               capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)
         return 0 if done.returncode == 0 and not done.stderr else 1
 

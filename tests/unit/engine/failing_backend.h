@@ -46,6 +46,8 @@ class FailingBackend final : public Backend {
     before_name_ = name;
     before_ = std::move(fn);
   }
+  // The backend says that it is this one. It counts pages as pinned and does not lock them.
+  void pose_as(gmm_backend id) { posed_id_ = id; }
   // Every stream answers that it is being captured into a graph.
   void capture(bool capturing) { capturing_ = capturing; }
   // Of those not refused.
@@ -55,7 +57,7 @@ class FailingBackend final : public Backend {
   }
 
   void destroy() override { inner_->destroy(); }
-  gmm_backend id() const override { return inner_->id(); }
+  gmm_backend id() const override { return posed_id_ != GMM_BACKEND_AUTO ? posed_id_ : inner_->id(); }
   const char *name() const override { return inner_->name(); }
   void driver_version(char *text, uint64_t size) const override { inner_->driver_version(text, size); }
   uint32_t device_count() const override { return inner_->device_count(); }
@@ -115,10 +117,14 @@ class FailingBackend final : public Backend {
     return refuses("legacy_close") ? refusal("legacy_close") : inner_->legacy_close(driver_base);
   }
   Status pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer) override {
-    return refuses("pin") ? refusal("pin") : inner_->pin(base, size, flags, device, device_pointer);
+    if (refuses("pin")) return refusal("pin");
+    if (posed_id_ == GMM_BACKEND_AUTO) return inner_->pin(base, size, flags, device, device_pointer);
+    *device_pointer = base;
+    return Status();
   }
   Status unpin(void *base, uint64_t size) override {
-    return refuses("unpin") ? refusal("unpin") : inner_->unpin(base, size);
+    if (refuses("unpin")) return refusal("unpin");
+    return posed_id_ == GMM_BACKEND_AUTO ? inner_->unpin(base, size) : Status();
   }
   Status advise(void *base, uint64_t size, gmm_advice advice, Device location) override {
     return refuses("advise") ? refusal("advise") : inner_->advise(base, size, advice, location);
@@ -221,6 +227,7 @@ class FailingBackend final : public Backend {
   }
 
   Backend *inner_;
+  gmm_backend posed_id_ = GMM_BACKEND_AUTO;
   std::mutex mutex_;
   std::map<std::string, uint64_t> counts_;
   std::string only_;

@@ -7,8 +7,8 @@ namespace Gmm
     public sealed partial class GmmBuffer
     {
         /// <summary>
-        /// The whole buffer as a span: memory that the CPU can reach, of at most 2^31-1 bytes. A span cannot keep the buffer: hold the buffer in a
-        /// using statement around it, and touch no span of memory that is freed or paused.
+        /// The whole buffer as a span, for memory that the CPU can reach, of at most 2^31-1 bytes. A span cannot keep
+        /// the buffer: hold the buffer in a using statement around it, and touch no span of freed or paused memory.
         /// </summary>
         public Span<byte> Span
         {
@@ -16,7 +16,8 @@ namespace Gmm
             {
                 if (Size > int.MaxValue)
                 {
-                    throw new InvalidOperationException("a span holds at most 2147483647 bytes, this buffer has " + Size + ": use Slice(offset, length)");
+                    throw new InvalidOperationException("a span holds at most 2147483647 bytes, this buffer has "
+                        + Size + ": use Slice(offset, length)");
                 }
                 return Slice(0, (int)Size);
             }
@@ -32,12 +33,14 @@ namespace Gmm
                 if (info.State == GmmState.Paused || info.State == GmmState.PartlyPaused)
                 {
                     throw new GmmException((int)GmmResult.Paused, 0, "GMM_ERROR_PAUSED",
-                        "a span of a buffer at 0x" + buffer.Address.ToString("x") + " was asked for; it is paused: resume its tag first");
+                        "a span of a buffer at 0x" + buffer.Address.ToString("x")
+                            + " was asked for; it is paused: resume its tag first");
                 }
                 if (!info.HostAccessible)
                 {
                     throw new GmmException((int)GmmResult.NotSupported, 0, "GMM_ERROR_NOT_SUPPORTED",
-                        "a span of a buffer at 0x" + buffer.Address.ToString("x") + " was asked for; the CPU cannot reach " + Kind
+                        "a span of a buffer at 0x" + buffer.Address.ToString("x")
+                            + " was asked for; the CPU cannot reach " + Kind
                             + " memory of this device: copy it with Read() instead");
                 }
                 return new Span<byte>((byte*)buffer.Address + offset, length);

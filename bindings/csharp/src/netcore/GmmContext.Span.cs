@@ -5,13 +5,13 @@ namespace Gmm
 {
     public sealed partial class GmmContext
     {
-        /// <summary>As Import(byte[]), from a part of something received.</summary>
+        /// <summary>Does the same as Import(byte[]), from a part of a received message.</summary>
         public GmmBuffer Import(ReadOnlySpan<byte> ipcHandle, int device = 0, int timeoutMilliseconds = 0)
         {
             return Import(ipcHandle.ToArray(), device, timeoutMilliseconds);
         }
 
-        /// <summary>As ImportEvent(byte[]), from a part of something received.</summary>
+        /// <summary>Does the same as ImportEvent(byte[]), from a part of a received message.</summary>
         public GmmEvent ImportEvent(ReadOnlySpan<byte> ipcHandle, int device = 0, int timeoutMilliseconds = 0)
         {
             return ImportEvent(ipcHandle.ToArray(), device, timeoutMilliseconds);

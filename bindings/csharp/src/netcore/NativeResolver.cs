@@ -8,8 +8,8 @@ using System.Runtime.InteropServices;
 namespace Gmm
 {
     /// <summary>
-    /// Takes the native library from the directory that the environment variable GMM_LIBRARY_PATH names. Without it .NET looks
-    /// where it always does: runtimes/linux-x64/native of the package, the program's directory, the system.
+    /// Takes the native library from the directory that the environment variable GMM_LIBRARY_PATH names. Without it
+    /// .NET looks where it always does: runtimes/linux-x64/native of the package, the program's directory, the system.
     /// </summary>
     internal static class NativeResolver
     {

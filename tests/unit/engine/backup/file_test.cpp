@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for contents on systems that know less: this program's own open(), fallocate(), pread() and pwrite() stand before the C library's.
+// The backup file: folders, limits, damage, and file systems that lack a feature. For those this program has its own
+// open(), fallocate(), pread() and pwrite(), which the library calls in place of those of the C library.
+#include "engine/backup/file.h"
+
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +15,7 @@
 #include <cerrno>
 #include <cstdarg>
 
+#include "base/process.h"
 #include "engine/backup/test_support.h"
 
 namespace {
@@ -100,7 +106,185 @@ namespace {
 
 class BackupFileTest : public BackupTest {
  public:
+  void TearDown() override {
+    if (!folder.empty()) rmdir(folder.c_str());
+  }
+  const char *make_folder() {
+    char name[] = "/tmp/gmm-backup-test-XXXXXX";
+    folder = mkdtemp(name);
+    return folder.c_str();
+  }
+  // The descriptor of the backup file in the folder; -1: none.
+  int open_file() {
+    DIR *files = opendir("/proc/self/fd");
+    int found = -1;
+    while (const dirent *entry = readdir(files)) {
+      char target[4096] = {};
+      if (readlinkat(dirfd(files), entry->d_name, target, sizeof target - 1) > 0 &&
+          std::string(target).rfind(folder + "/", 0) == 0)
+        found = std::atoi(entry->d_name);
+    }
+    closedir(files);
+    return found;
+  }
+
+  std::string folder;
+};
+
+TEST_F(BackupFileTest, AFolderThatIsNoMore) {
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
+  rmdir(folder.c_str());
+  device(kMiB);
+  KeptContents kept{HostAllocator()};
+  EXPECT_EQ(save({range(0, kMiB)}, kept).code(), GMM_ERROR_IO);
+  EXPECT_NE(std::string(last_message()).find("GMM_BACKUP_DIR"), std::string::npos) << last_message();
+  EXPECT_TRUE(recorder.events.empty()) << "nothing may be unmapped before the file has its blocks";
+  gmm_backup_desc desc = {};
+  desc.directory = folder.c_str();
+  EXPECT_EQ(store.configure(desc).code(), GMM_ERROR_IO);
+  const std::string longer(5000, 'x');
+  desc.directory = longer.c_str();
+  EXPECT_EQ(store.configure(desc).code(), GMM_ERROR_INVALID_VALUE);
+  only(Tier::kFile);
+  EXPECT_TRUE(save({range(0, kMiB)}, kept).ok());
+  store.drop_all(kept);
+}
+
+TEST_F(BackupFileTest, AFullDisk) {
+  make_folder();
+  if (mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=8m") != 0) GTEST_SKIP() << "mounting needs root";
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, folder.c_str());
+  device(16 * kMiB);
+  const std::vector<char> before = memory;
+  KeptContents kept{HostAllocator()};
+  EXPECT_EQ(save({range(0, 16 * kMiB)}, kept).code(), GMM_ERROR_IO);
+  EXPECT_TRUE(recorder.events.empty());
+  EXPECT_TRUE(kept.chunks.empty());
+  EXPECT_EQ(open_file(), -1) << "its blocks went back";
+  // A file system that may refuse O_DIRECT.
+  ASSERT_TRUE(save({range(0, 6 * kMiB)}, kept).ok()) << last_message();
+  std::memset(memory.data(), 0, 6 * kMiB);
+  ASSERT_TRUE(restore({range(0, 6 * kMiB)}, kept).ok()) << last_message();
+  EXPECT_EQ(memory, before);
+  store.drop_all(kept);
+  store.trim();  // else the file keeps its blocks of the disk
+  EXPECT_EQ(umount(folder.c_str()), 0);
+}
+
+TEST_F(BackupFileTest, ALimitOfFiles) {
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
+  device(8 * kMiB);
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = kMiB;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  KeptContents kept{HostAllocator()};
+  const Status status = save({range(0, 8 * kMiB)}, kept);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(status.code(), GMM_ERROR_IO);
+  EXPECT_EQ(open_file(), -1);
+  EXPECT_TRUE(save({range(0, 8 * kMiB)}, kept).ok());
+  store.drop_all(kept);
+}
+
+TEST_F(BackupFileTest, AFileStaysForTheNextSave) {
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
+  device(8 * kMiB);
+  KeptContents kept{HostAllocator()};
+  struct stat first = {}, second = {};
+  for (struct stat *state : {&first, &second}) {
+    ASSERT_TRUE(save({range(0, 8 * kMiB)}, kept).ok()) << last_message();
+    EXPECT_EQ(kept.chunks[0].location & 0xffffffff, 0u);
+    store.drop_all(kept);
+    EXPECT_EQ(info().file_bytes, 0u);
+    ASSERT_EQ(fstat(open_file(), state), 0);
+  }
+  EXPECT_EQ(first.st_ino, second.st_ino);
+  EXPECT_EQ(second.st_size, static_cast<off_t>(8 * kMiB)) << "its blocks are used again";
+  // Kept contents keep the file.
+  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
+  store.trim();
+  EXPECT_GE(open_file(), 0);
+  std::vector<char> out(kMiB);
+  EXPECT_TRUE(store.read(kept, range(0, kMiB), out.data()).ok()) << last_message();
+  store.drop_all(kept);
+  EXPECT_GE(open_file(), 0);
+  store.trim();
+  EXPECT_EQ(open_file(), -1);
+  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
+  // Another folder: the file goes with the last contents that it keeps.
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "/tmp");
+  KeptContents other{HostAllocator()};
+  ASSERT_TRUE(save({range(4 * kMiB, kMiB)}, other).ok());
+  EXPECT_GE(open_file(), 0);
+  EXPECT_TRUE(store.read(kept, range(0, kMiB), out.data()).ok()) << last_message();
+  store.drop_all(kept);
+  EXPECT_EQ(open_file(), -1);
+  store.drop_all(other);
+}
+
+TEST_F(BackupFileTest, AFileThatChanged) {
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
+  device(12 * kMiB);
+  const std::vector<char> before = memory;
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(0, 12 * kMiB)}, kept, GMM_TAG_CHECKSUM).ok()) << last_message();
+  const int fd = open_file();
+  ASSERT_GE(fd, 0);
+  // One block of it, written past the descriptor's own O_DIRECT.
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const int other = open(path.c_str(), O_RDWR);
+  ASSERT_GE(other, 0);
+  char byte = 0;
+  const off_t at = static_cast<off_t>(kept.chunks[1].location + 1000);
+  ASSERT_EQ(pread(other, &byte, 1, at), 1);
+  const char wrong = static_cast<char>(byte ^ 1);
+  ASSERT_EQ(pwrite(other, &wrong, 1, at), 1);
+  EXPECT_EQ(restore({range(0, 12 * kMiB)}, kept).code(), GMM_ERROR_CORRUPT);
+  char text[32];
+  std::snprintf(text, sizeof text, "%#lx", static_cast<unsigned long>(kept.chunks[1].base));
+  EXPECT_NE(std::string(last_message()).find(text), std::string::npos) << last_message();
+  ASSERT_EQ(pwrite(other, &byte, 1, at), 1);
+  std::memset(memory.data(), 0, 12 * kMiB);
+  EXPECT_TRUE(restore({range(0, 12 * kMiB)}, kept).ok()) << last_message();
+  EXPECT_EQ(memory, before);
+  ASSERT_EQ(ftruncate(other, 5 * kMiB), 0);
+  close(other);
+  EXPECT_EQ(restore({range(0, 12 * kMiB)}, kept).code(), GMM_ERROR_IO);
+  EXPECT_NE(std::string(last_message()).find(text), std::string::npos) << last_message();
+  std::vector<char> out(12 * kMiB);
+  EXPECT_EQ(store.read(kept, range(4 * kMiB, kMiB), out.data()).code(), GMM_ERROR_IO);
+  EXPECT_TRUE(store.read(kept, range(0, 4 * kMiB), out.data()).ok());
+  store.drop_all(kept);
+}
+
+TEST_F(BackupFileTest, OrphansAreReaped) {
+  make_folder();
+  uint64_t start = 0;
+  ASSERT_EQ(process_start_time(getpid(), &start), 0);
+  const std::string dead = folder + "/gmm-backup-2147483646-5-0", other = folder + "/gmm-backup-x",
+                    reused =
+                        folder + "/gmm-backup-" + std::to_string(getpid()) + "-" + std::to_string(start + 1) + "-0",
+                    mine = folder + "/gmm-backup-" + std::to_string(getpid()) + "-" + std::to_string(start) + "-0";
+  for (const std::string &path : {dead, other, reused, mine}) close(open(path.c_str(), O_CREAT | O_WRONLY, 0600));
+  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, folder.c_str());
+  device(kMiB);
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
+  EXPECT_NE(access(dead.c_str(), F_OK), 0);
+  EXPECT_NE(access(reused.c_str(), F_OK), 0);
+  EXPECT_EQ(access(other.c_str(), F_OK), 0);
+  EXPECT_EQ(access(mine.c_str(), F_OK), 0);
+  unlink(other.c_str());
+  unlink(mine.c_str());
+  store.drop_all(kept);
+}
+
+class FileSystemTest : public BackupTest {
+ public:
   void SetUp() override {
+    machine.opened_tmpfile = machine.opened_named = 0;
     char name[] = "/tmp/gmm-backup-test-XXXXXX";
     folder = mkdtemp(name);
     configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, folder.c_str());
@@ -110,7 +294,6 @@ class BackupFileTest : public BackupTest {
                                     &machine.no_fallocate, &machine.no_direct_transfer, &machine.short_transfers})
       *each = false;
     machine.full_after = -1;
-    machine.opened_tmpfile = machine.opened_named = 0;
     EXPECT_EQ(rmdir(folder.c_str()), 0) << "a name stays in the folder";
   }
   // Sizes that are no multiples of a block, in two extents.
@@ -135,20 +318,20 @@ class BackupFileTest : public BackupTest {
   std::string folder;
 };
 
-TEST_F(BackupFileTest, WithoutFilesThatHaveNoName) {
+TEST_F(FileSystemTest, WithoutFilesThatHaveNoName) {
   machine.no_tmpfile = true;
   out_and_in();
   EXPECT_EQ(machine.opened_named, 1u);
 }
 
-TEST_F(BackupFileTest, OnlyNamedFilesPastTheCache) {
+TEST_F(FileSystemTest, OnlyNamedFilesPastTheCache) {
   machine.no_direct_tmpfile = true;
   out_and_in();
   EXPECT_EQ(machine.opened_named, 1u);
   EXPECT_EQ(machine.opened_tmpfile, 0u);
 }
 
-TEST_F(BackupFileTest, NothingPastTheCache) {
+TEST_F(FileSystemTest, NothingPastTheCache) {
   machine.no_direct = true;
   out_and_in();
   EXPECT_EQ(machine.opened_tmpfile, 1u);
@@ -158,7 +341,7 @@ TEST_F(BackupFileTest, NothingPastTheCache) {
   EXPECT_EQ(machine.opened_named, 1u);
 }
 
-TEST_F(BackupFileTest, AllThreadsMeetARefusedTransfer) {
+TEST_F(FileSystemTest, AllThreadsMeetARefusedTransfer) {
   machine.no_direct_transfer = true;
   for (uint32_t i = 0; i < 5; ++i) {
     machine.refused = 0;
@@ -168,13 +351,13 @@ TEST_F(BackupFileTest, AllThreadsMeetARefusedTransfer) {
   }
 }
 
-TEST_F(BackupFileTest, ShortAndInterruptedTransfers) {
+TEST_F(FileSystemTest, ShortAndInterruptedTransfers) {
   machine.short_transfers = true;
   out_and_in();
   EXPECT_GT(machine.interrupted, 5u);
 }
 
-TEST_F(BackupFileTest, WithoutReservations) {
+TEST_F(FileSystemTest, WithoutReservations) {
   machine.no_fallocate = true;
   out_and_in();
   // More than is there is refused before anything is copied.
@@ -192,7 +375,7 @@ TEST_F(BackupFileTest, WithoutReservations) {
   EXPECT_TRUE(recorder.events.empty());
 }
 
-TEST_F(BackupFileTest, AFullDiskGetsBackWhatItGave) {
+TEST_F(FileSystemTest, AFullDiskGetsBackWhatItGave) {
   device(16 * kMiB);
   KeptContents kept{HostAllocator()};
   ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok()) << last_message();
@@ -216,7 +399,7 @@ TEST_F(BackupFileTest, AFullDiskGetsBackWhatItGave) {
   store.drop_all(other);
 }
 
-TEST_F(BackupFileTest, AKeptFileHasNoNameWhileItIsUsed) {
+TEST_F(FileSystemTest, AKeptFileHasNoNameWhileItIsUsed) {
   machine.no_tmpfile = true;
   device(kMiB);
   KeptContents kept{HostAllocator()};

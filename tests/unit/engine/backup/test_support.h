@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store over the host backend, a device's memory, and what stood in it.
+// A BackupStore over the host backend, and host memory that stands for a device's.
 #ifndef GMM_TESTS_UNIT_ENGINE_BACKUP_TEST_SUPPORT_H
 #define GMM_TESTS_UNIT_ENGINE_BACKUP_TEST_SUPPORT_H
 
@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/backup/plan.h"
 #include "engine/backup/store.h"
 #include "engine/heap/test_support.h"
 #include "engine/sanitizer.h"
@@ -21,7 +20,7 @@ namespace gmm::test {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// The steps of a save or restore, written down; each may refuse.
+// Records the steps of a transfer. A test may let one of them fail.
 struct Recorder {
   BackupSteps steps() {
     BackupSteps steps;
@@ -60,14 +59,14 @@ class BackupTest : public testing::Test {
     desc.threads = 3;
     ASSERT_TRUE(store.configure(desc).ok()) << last_message();
   }
-  // Each tier alone.
+  // Configures the store so that all chunks go to this tier.
   void only(Tier tier) {
     if (tier == Tier::kArena) configure(1024 * kMiB, 1, GMM_BACKUP_NO_PAGEABLE);
     if (tier == Tier::kPageable) configure(1, 1024 * kMiB, GMM_BACKUP_NO_ARENA);
     if (tier == Tier::kFile) configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE);
   }
 
-  // Memory that stands for a device's, with random contents.
+  // Fills the memory that stands for a device's with random contents.
   std::vector<char> &device(uint64_t size, uint32_t seed = 1) {
     memory.assign(size + 64, 0);
     std::mt19937_64 random(seed);
@@ -95,11 +94,13 @@ class BackupTest : public testing::Test {
     store.query(&info);
     return info;
   }
-  // What holds of every list of chunks.
+  // Bytes of contents in all tiers.
+  uint64_t kept_bytes() { return info().arena_used + info().pageable_bytes + info().file_bytes + info().zero_bytes; }
+  // Invariants of every list of chunks.
   static void check(const KeptContents &kept) {
     for (uint64_t i = 0; i < kept.chunks.size(); ++i) {
       ASSERT_GT(kept.chunks[i].size, 0u);
-      ASSERT_LE(kept.chunks[i].size, kBackupChunk);
+      ASSERT_LE(kept.chunks[i].size, kMaxChunk);
       if (i != 0) {
         ASSERT_GE(kept.chunks[i].base, kept.chunks[i - 1].base + kept.chunks[i - 1].size);
       }

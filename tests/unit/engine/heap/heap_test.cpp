@@ -180,8 +180,8 @@ void pause(Engine &engine, Heap &heap) {
     const uint64_t size = extent->size.load();
     EXPECT_TRUE(engine.backend->unmap(reinterpret_cast<void *>(extent->base.load()), size).ok());
     EXPECT_TRUE(engine.backend->release(std::exchange(extent->handle, PhysicalHandle{})).ok());
-    extent->mapped = extent->holds = false;
-    extent->away = true;
+    extent->mapped = false;
+    extent->state = ExtentState::kPaused;
     heap.quotas().refund(size);
     heap.count_paused(static_cast<int64_t>(size));
   }

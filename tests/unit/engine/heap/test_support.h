@@ -59,6 +59,7 @@ class Engine {
 
   std::unique_ptr<FailingBackend> backend;
   Core core;
+  BackupStore backups{core};
 
  private:
   void *gate_;
@@ -69,7 +70,7 @@ inline std::unique_ptr<Heap> make_heap(Engine &engine, Kind kind, uint64_t minim
   options.kind = kind;
   options.device = Device{0};
   options.minimum_extent = minimum_extent;
-  auto heap = std::make_unique<Heap>(engine.core, options);
+  auto heap = std::make_unique<Heap>(engine.core, engine.backups, options);
   EXPECT_TRUE(heap->init().ok());
   return heap;
 }

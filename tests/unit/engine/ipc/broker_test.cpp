@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broker and client in one process, with peers that misbehave. Other processes: ipc_process_test.cpp.
+// The broker against peers that misbehave, and against processes that are killed.
+#include "engine/ipc/broker.h"
+
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <thread>
-#include <vector>
 
-#include "engine/ipc/test_support.h"
+#include "engine/ipc/second_process.h"
 
 namespace gmm {
 namespace {
@@ -16,6 +16,7 @@ namespace {
 using test::eventually;
 using test::Exporter;
 using test::kSize;
+using test::Process;
 
 class IpcBrokerTest : public ::testing::Test {
  protected:
@@ -50,7 +51,7 @@ class IpcBrokerTest : public ::testing::Test {
     request.encode(bytes.data());
     return bytes;
   }
-  // What the broker answers before it closes; 1 when it closes without an answer, 2 when it does neither.
+  // The result that the broker sends; 1 when it closes without an answer; 2 when it does neither.
   static int result_of(int fd) {
     uint8_t bytes[kIpcReplySize];
     size_t got = 0;
@@ -65,14 +66,14 @@ class IpcBrokerTest : public ::testing::Test {
     reply.decode(bytes);
     return reply.result;
   }
-  // A good importer is served, whatever else goes on.
+  // A correct importer is served, whatever else happens.
   void expect_service() {
     IpcImport import;
     ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
     ::close(import.fd);
   }
-  // The broker runs, has closed what it opens at first, and has nobody.
-  void settle() {
+  // Waits until the broker runs, has closed the files that it opens at its start, and has no importer.
+  void wait_until_idle() {
     expect_service();
     EXPECT_TRUE(eventually([&] { return exporter_.broker.live() == 0 && exporter_.importers == 0; }));
   }
@@ -81,7 +82,7 @@ class IpcBrokerTest : public ::testing::Test {
   std::string directory_;
 };
 
-TEST_F(IpcBrokerTest, GivesTheMemoryAndKeepsCount) {
+TEST_F(IpcBrokerTest, SendsTheDescriptorAndCountsTheImporter) {
   IpcImport import;
   ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
   EXPECT_EQ(exporter_.importers, 1);
@@ -119,16 +120,16 @@ TEST_F(IpcBrokerTest, RevokeEndsTheConnectionsOfOneAllocation) {
   expect_service();
 }
 
-TEST_F(IpcBrokerTest, RevokedImportersAreToldWhyAndOthersOnlyTheEnd) {
+TEST_F(IpcBrokerTest, RevokedImportersSeeTheRevocationAndOthersOnlyTheEnd) {
   IpcImport a, b;
   ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &a).ok());
   EXPECT_EQ(a.connection.state(), PeerState::kAlive);
   exporter_.broker.revoke(test::kAllocation);
   EXPECT_TRUE(eventually([&] { return a.connection.state() == PeerState::kRevoked; }));
   ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &b).ok());
-  exporter_.broker.revoke(test::kAllocation, ~uint64_t{0}, false);
+  exporter_.broker.disconnect(test::kAllocation);
   EXPECT_TRUE(eventually([&] { return b.connection.state() == PeerState::kGone; }));
-  EXPECT_EQ(a.connection.state(), PeerState::kRevoked);  // looking takes nothing away
+  EXPECT_EQ(a.connection.state(), PeerState::kRevoked);  // state() does not consume the byte
   EXPECT_EQ(exporter_.importers, 0);
 }
 
@@ -250,8 +251,8 @@ TEST_F(IpcBrokerTest, ARequestMayComeByteByByte) {
   ::close(fd);
 }
 
-TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreNotKept) {
-  settle();
+TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreClosed) {
+  wait_until_idle();
   const int before = test::open_descriptors();
   for (int i = 0; i < 20; ++i) {
     const int fd = raw();
@@ -288,7 +289,7 @@ TEST_F(IpcBrokerTest, SilentPeersAreDroppedInTime) {
   ::close(slow);
 }
 
-// A broker that never gives up on a silent peer: who is served meanwhile is not served because of that.
+// The broker closes no silent peer, so importers are not served because silent peers were closed.
 class IpcFloodTest : public IpcBrokerTest {
  protected:
   IpcFloodTest() : IpcBrokerTest(uint64_t{3600} * 1000) {}
@@ -317,7 +318,7 @@ TEST_F(IpcFloodTest, HoldsUpNobody) {
 }
 
 TEST_F(IpcBrokerTest, TwoHundredImportersLeaveDescriptorsAsTheyWere) {
-  settle();
+  wait_until_idle();
   const int before = test::open_descriptors();
   for (int i = 0; i < 200; ++i) {
     IpcImport import;
@@ -346,7 +347,7 @@ TEST_F(IpcBrokerTest, ImportersInManyThreads) {
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0; }));
 }
 
-// Sets the soft limit of open descriptors for a while.
+// Changes the soft limit of open descriptors during its life.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(rlim_t limit) {
@@ -384,7 +385,7 @@ double cpu_seconds() {
 }
 
 TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
-  settle();
+  wait_until_idle();
   char name[kIpcNameSize];
   ipc_socket_name(exporter_.handle.exporter, name);
   const int directory = ::open(directory_.c_str(), O_PATH | O_CLOEXEC);
@@ -412,7 +413,7 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
 TEST_F(IpcBrokerTest, AClientWithoutDescriptorsSaysSo) {
   IpcImport import;
   std::vector<int> fill;
-  settle();
+  wait_until_idle();
   {
     const int highest = ::dup(0);
     ::close(highest);
@@ -441,6 +442,43 @@ TEST_F(IpcBrokerTest, AForkedChildLeavesTheParentsBrokerAlone) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   expect_service();
+}
+
+class IpcBrokerProcessTest : public test::ProcessTest {};
+
+TEST_F(IpcBrokerProcessTest, AnotherProcessWritesIntoTheMemory) {
+  Exporter exporter;
+  ASSERT_TRUE(exporter.start().ok()) << last_message();
+  Process importer("importer", hex_of(exporter.handle));
+  ASSERT_EQ(importer.line(), "imported");
+  EXPECT_EQ(exporter.importers, 1);
+  char byte = 0;
+  EXPECT_EQ(::pread(exporter.memory, &byte, 1, 100), 1);
+  EXPECT_EQ(byte, 'i');
+  EXPECT_EQ(importer.finish(), 0);
+  EXPECT_TRUE(eventually([&] { return exporter.importers == 0; }));
+}
+
+TEST_F(IpcBrokerProcessTest, AKilledImporterIsNoticed) {
+  Exporter exporter;
+  ASSERT_TRUE(exporter.start().ok()) << last_message();
+  Process first("importer", hex_of(exporter.handle)), second("importer", hex_of(exporter.handle));
+  ASSERT_EQ(first.line(), "imported");
+  ASSERT_EQ(second.line(), "imported");
+  EXPECT_EQ(exporter.importers, 2);
+  first.kill();
+  EXPECT_TRUE(eventually([&] { return exporter.importers == 1; }));
+  second.kill();
+  EXPECT_TRUE(eventually([&] { return exporter.importers == 0; }));
+}
+
+TEST_F(IpcBrokerProcessTest, AnExporterThatEndsWellLeavesNothing) {
+  Process exporter("exporter");
+  IpcHandle handle;
+  ASSERT_TRUE(ipc_handle_decode(test::from_hex(exporter.line().c_str()), &handle).ok());
+  EXPECT_EQ(files(), 1);
+  EXPECT_EQ(exporter.finish(), 0);
+  EXPECT_EQ(files(), 0);
 }
 
 }  // namespace

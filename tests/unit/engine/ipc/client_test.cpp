@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client against exporters that lie, and the directory's checks.
+// The client against exporters that lie or are killed, and its idle connections.
 #include "engine/ipc/client.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <thread>
 #include <vector>
 
-#include "engine/ipc/test_support.h"
+#include "engine/ipc/second_process.h"
 
 namespace gmm {
 namespace {
 
-// An exporter that does whatever a test says with the first connection.
+using test::Process;
+
+// An exporter whose answers on the first connection are up to the test.
 class IpcClientTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -38,16 +40,8 @@ class IpcClientTest : public ::testing::Test {
     EXPECT_EQ(::rmdir(directory_.c_str()), 0) << std::strerror(errno);
   }
   int listen_as(const IpcEndpoint &endpoint) {
-    char name[kIpcNameSize];
-    ipc_socket_name(endpoint, name);
-    name_ = name;
-    const int directory = ::open(directory_.c_str(), O_PATH | O_CLOEXEC);
-    sockaddr_un address;
-    ipc_socket_address(directory, name, &address);
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address), 0);
-    ::close(directory);
-    EXPECT_EQ(::listen(fd, 1), 0);
+    int fd = -1;
+    name_ = test::listen_in(directory_, endpoint, &fd);
     return fd;
   }
   Status import_from(const std::function<void(int)> &serve, IpcWant want = IpcWant::kDescriptor,
@@ -107,7 +101,7 @@ class IpcClientTest : public ::testing::Test {
   IpcHandle handle_;
   std::string directory_, name_;
   int descriptors_ = 0;
-  std::atomic<bool> imported_{false};  // import_from() has its answer
+  std::atomic<bool> imported_{false};  // import_from() has the client's status
 };
 
 TEST_F(IpcClientTest, TakesAGoodReplyEvenInPieces) {
@@ -215,7 +209,7 @@ TEST_F(IpcClientTest, NobodyThere) {
   EXPECT_NE(std::strstr(last_message(), "exporter ended"), nullptr) << last_message();
 }
 
-// A process that took another one's socket name.
+// Another process listens on a socket of the exporter's name.
 TEST_F(IpcClientTest, AnotherProcessOnTheSocketIsRefused) {
   IpcEndpoint other = handle_.exporter;
   other.pid = 1;
@@ -228,7 +222,7 @@ TEST_F(IpcClientTest, AnotherProcessOnTheSocketIsRefused) {
   ::close(listener);
 }
 
-// In another pid namespace the exporter has another number here, or none, and its start is not looked at: the token decides.
+// The number of a process in another pid namespace means nothing here, and neither does its start time.
 TEST_F(IpcClientTest, NumbersOfAnotherPidNamespaceMeanNothing) {
   test::Exporter exporter;
   ASSERT_TRUE(exporter.start().ok()) << last_message();
@@ -250,153 +244,293 @@ TEST_F(IpcClientTest, NumbersOfAnotherPidNamespaceMeanNothing) {
   EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
 }
 
-class IpcDirectoryTest : public IpcClientTest {};
-
-TEST_F(IpcDirectoryTest, OfSeveralUsersMayBeSeenButNotWritten) {
-  IpcPolicy policy;
-  std::snprintf(policy.directory, sizeof policy.directory, "%s", directory_.c_str());
-  policy.users[0] = 65534;
-  policy.user_count = 1;
-  EXPECT_TRUE(policy.allows(65534));
-  EXPECT_TRUE(policy.allows(::geteuid()));
-  EXPECT_FALSE(policy.allows(65533));
-  char path[kIpcPathSize];
-  EXPECT_TRUE(ipc_directory_candidate(0, path, policy));
-  EXPECT_STREQ(path, directory_.c_str());
-  EXPECT_FALSE(ipc_directory_candidate(1, path, policy));
-  int fd, error;
-  for (mode_t mode : {0700, 0711, 0755, 01777}) {
-    ASSERT_EQ(::chmod(directory_.c_str(), mode), 0);
-    ASSERT_TRUE(ipc_directory_open(directory_.c_str(), true, &fd, &error, policy).ok()) << last_message();
-    ::close(fd);
-  }
-  for (mode_t mode : {0770, 0777, 0722}) {
-    ASSERT_EQ(::chmod(directory_.c_str(), mode), 0);
-    EXPECT_EQ(ipc_directory_open(directory_.c_str(), true, &fd, &error, policy).code(), GMM_ERROR_SYSTEM);
-  }
-  ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
-}
-
-TEST_F(IpcDirectoryTest, OpenToOthersIsRefused) {
-  int fd, error;
-  for (mode_t mode : {0770, 0701, 0755, 0777}) {
-    ASSERT_EQ(::chmod(directory_.c_str(), mode), 0);
-    EXPECT_EQ(ipc_directory_open(directory_.c_str(), true, &fd, &error).code(), GMM_ERROR_SYSTEM);
-    EXPECT_EQ(error, 0);
-    EXPECT_NE(std::strstr(last_message(), "mode 0700"), nullptr) << last_message();
-    IpcImport import;
-    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
-  }
-  ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
-}
-
-TEST_F(IpcDirectoryTest, LinksAndFilesAreRefused) {
-  const std::string link = directory_ + "-link";
-  ASSERT_EQ(::symlink(directory_.c_str(), link.c_str()), 0);
-  int fd, error;
-  EXPECT_FALSE(ipc_directory_open(link.c_str(), true, &fd, &error).ok());
-  ::setenv("GMM_IPC_DIR", (link + "//").c_str(), 1);
-  char path[kIpcPathSize];
-  bool fell_through;
-  EXPECT_FALSE(ipc_directory_open_own(&fd, path, &fell_through).ok());
-  EXPECT_FALSE(fell_through);
-  ::unlink(link.c_str());
-  EXPECT_FALSE(ipc_directory_open("/etc/passwd", true, &fd, &error).ok());
-  EXPECT_FALSE(ipc_directory_open("/proc/none/gmm", true, &fd, &error).ok());
-}
-
-TEST_F(IpcDirectoryTest, AnothersIsRefused) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root to give a directory to another user";
-  ASSERT_EQ(::chown(directory_.c_str(), 65534, 65534), 0);
-  int fd, error;
-  EXPECT_EQ(ipc_directory_open(directory_.c_str(), true, &fd, &error).code(), GMM_ERROR_SYSTEM);
-  EXPECT_NE(std::strstr(last_message(), "belongs to user 65534"), nullptr) << last_message();
-}
-
-TEST_F(IpcDirectoryTest, ComesFromTheEnvironment) {
-  char path[kIpcPathSize];
-  ASSERT_TRUE(ipc_directory_candidate(0, path));
-  EXPECT_EQ(path, directory_);
-  ::unsetenv("GMM_IPC_DIR");
-  EXPECT_FALSE(ipc_directory_candidate(0, path));
-  const char *old = ::getenv("XDG_RUNTIME_DIR");
-  const std::string saved = old == nullptr ? "" : old;
-  ::setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
-  int fd = -1;
-  bool fell_through;
-  ASSERT_TRUE(ipc_directory_open_own(&fd, path, &fell_through).ok()) << last_message();
-  EXPECT_FALSE(fell_through);
-  EXPECT_EQ(path, directory_ + "/gmm");
+ino_t socket_of(const IpcConnection &connection) {
   struct stat status;
-  ASSERT_EQ(::fstat(fd, &status), 0);
-  EXPECT_EQ(status.st_mode & 07777, 0700u);
-  ::close(fd);
-  ASSERT_EQ(::chmod(path, 0755), 0);  // not private: /tmp it is
-  const std::string last = "/tmp/gmm-" + std::to_string(::geteuid());
-  EXPECT_TRUE(ipc_directory_open_own(&fd, path, &fell_through).ok()) << last_message();
-  EXPECT_TRUE(fell_through);
-  EXPECT_EQ(path, last);
-  ::close(fd);  // it stays: other programs may be about to use it
-  EXPECT_EQ(::rmdir((directory_ + "/gmm").c_str()), 0);
-  ::setenv("XDG_RUNTIME_DIR", "relative", 1);
-  EXPECT_FALSE(ipc_directory_candidate(1, path));
-  ::setenv("XDG_RUNTIME_DIR", "/does/not/exist", 1);
-  EXPECT_FALSE(ipc_directory_candidate(1, path));
-  if (old == nullptr) {
-    ::unsetenv("XDG_RUNTIME_DIR");
-  } else {
-    ::setenv("XDG_RUNTIME_DIR", saved.c_str(), 1);
-  }
-  ASSERT_TRUE(ipc_directory_candidate(2, path));
-  EXPECT_EQ(path, last);
-  // A path that does not fit is not cut.
-  ::setenv("GMM_IPC_DIR", std::string(2 * kIpcPathSize, 'x').c_str(), 1);
-  EXPECT_FALSE(ipc_directory_candidate(0, path));
+  return ::fstat(connection.fd(), &status) == 0 ? status.st_ino : 0;
 }
 
-TEST_F(IpcDirectoryTest, ALongPathWorks) {
-  const std::string longer = directory_ + "/" + std::string(200, 'd');
-  ::setenv("GMM_IPC_DIR", longer.c_str(), 1);
-  {
-    test::Exporter exporter;
-    ASSERT_TRUE(exporter.start().ok()) << last_message();
+class IpcIdleConnectionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/gmm-ipc-test-XXXXXX";
+    ASSERT_NE(::mkdtemp(path), nullptr);
+    directory_ = path;
+    ::setenv("GMM_IPC_DIR", path, 1);
+    ASSERT_TRUE(exporter_.start().ok()) << last_message();
+  }
+  void TearDown() override {
+    client_.close_idle();
+    exporter_.broker.stop();
+    EXPECT_EQ(exporter_.importers, 0);
+    EXPECT_EQ(exporter_.broker.live(), 0u);
+    ::unsetenv("GMM_IPC_DIR");
+    EXPECT_EQ(::rmdir(directory_.c_str()), 0) << std::strerror(errno);
+  }
+  Status connect(IpcImport *import, IpcWant want = IpcWant::kCount) {
+    return client_.connect(exporter_.handle, want, test::kPatience, import);
+  }
+  bool nobody() {
+    return test::eventually([&] { return exporter_.importers == 0 && exporter_.broker.live() == 0; });
+  }
+  // Sends a request over a connection made by raw(). Returns the result of the reply; 1 when the connection ended.
+  int32_t send_request(int fd, const IpcRequest &request, bool answered) {
+    uint8_t bytes[kIpcRequestSize];
+    request.encode(bytes);
+    ::send(fd, bytes, sizeof bytes, MSG_NOSIGNAL);
+    if (!answered) return 0;
+    uint8_t said[kIpcReplySize];
+    if (::recv(fd, said, sizeof said, MSG_WAITALL) != static_cast<ssize_t>(sizeof said)) return 1;
+    IpcReply reply;
+    reply.decode(said);
+    return reply.result;
+  }
+  IpcRequest request(IpcWant want) const {
+    IpcRequest made;
+    made.want = static_cast<uint16_t>(want);
+    made.allocation = test::kAllocation;
+    if (want != IpcWant::kRelease) std::memcpy(made.token, exporter_.token, sizeof made.token);
+    made.start_time = exporter_.handle.exporter.start_time;
+    made.serial = exporter_.handle.exporter.serial;
+    return made;
+  }
+  int raw() {
+    const int fd = test::raw_connect(exporter_.handle.exporter);
+    EXPECT_GE(fd, 0);
+    return fd;
+  }
+
+  test::Exporter exporter_;
+  IpcClient client_;
+  std::string directory_;
+};
+
+TEST_F(IpcIdleConnectionTest, OneConnectionServesOneImportAfterAnother) {
+  IpcImport first, second;
+  ASSERT_TRUE(connect(&first, IpcWant::kDescriptor).ok()) << last_message();
+  ::close(first.fd);
+  const ino_t socket = socket_of(first.connection);
+  EXPECT_EQ(exporter_.importers, 1);
+  client_.release(static_cast<IpcConnection &&>(first.connection));
+  EXPECT_FALSE(first.connection.open());
+  EXPECT_TRUE(nobody());
+  const int descriptors = test::open_descriptors();
+  ASSERT_TRUE(connect(&second, IpcWant::kDescriptor).ok()) << last_message();
+  EXPECT_EQ(socket_of(second.connection), socket);
+  EXPECT_EQ(exporter_.importers, 1);
+  EXPECT_EQ(exporter_.broker.live(), 1u);
+  EXPECT_TRUE(second.connection.alive());
+  ::close(second.fd);
+  EXPECT_TRUE(test::eventually([&] { return test::open_descriptors() == descriptors; }));
+  // The end of the connection releases what it was granted last.
+  second.connection.close();
+  EXPECT_TRUE(nobody());
+}
+
+TEST_F(IpcIdleConnectionTest, AThousandImportsWithoutAWaitBetween) {
+  for (int i = 0; i < 1000; ++i) {
     IpcImport import;
-    EXPECT_TRUE(ipc_connect(exporter.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
+    ASSERT_TRUE(connect(&import).ok()) << last_message();
+    ASSERT_EQ(exporter_.importers, 1);  // the release came first
+    client_.release(static_cast<IpcConnection &&>(import.connection));
   }
-  EXPECT_EQ(::rmdir(longer.c_str()), 0);
+  EXPECT_EQ(exporter_.resolved, 1000);
+  EXPECT_TRUE(nobody());
+  EXPECT_FALSE(exporter_.journal.has("dropped"));
 }
 
-TEST_F(IpcDirectoryTest, SocketsOfTheDeadAreRemovedAndOthersKept) {
-  const IpcEndpoint dead = {INT32_MAX, 1, 1};
-  ::close(listen_as(dead));
-  const std::string dead_name = name_;
-  IpcEndpoint silent = handle_.exporter;  // lives, does not listen yet
-  ::close(listen_as(silent));
-  const std::string own_name = name_;
-  const IpcEndpoint elsewhere = {INT32_MAX - 1, 1, 1};  // not seen from here, but listens
-  const int listener = listen_as(elsewhere);
-  const std::string elsewhere_name = name_;
-  const std::string other = directory_ + "/notes.txt";
-  ::close(::open(other.c_str(), O_CREAT | O_WRONLY, 0600));
-  const int directory = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  ipc_directory_reap(directory, Log(nullptr, nullptr));
-  EXPECT_NE(::faccessat(directory, dead_name.c_str(), F_OK, 0), 0);
-  EXPECT_EQ(::faccessat(directory, own_name.c_str(), F_OK, 0), 0);
-  EXPECT_EQ(::faccessat(directory, elsewhere_name.c_str(), F_OK, 0), 0);
-  EXPECT_EQ(::access(other.c_str(), F_OK), 0);
-  ::unlinkat(directory, own_name.c_str(), 0);
-  ::unlink(other.c_str());
-  ::close(listener);
-  ::close(directory);
+TEST_F(IpcIdleConnectionTest, ThreadsShareThem) {
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      for (int n = 0; n < 100; ++n) {
+        IpcImport import;
+        if (!connect(&import).ok()) ++failed;
+        client_.release(static_cast<IpcConnection &&>(import.connection));
+      }
+    });
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_TRUE(nobody());
 }
 
-TEST_F(IpcDirectoryTest, NamesAreReadStrictly) {
-  IpcEndpoint endpoint;
-  EXPECT_TRUE(ipc_socket_name_parse("12-34-5.sock", &endpoint));
-  EXPECT_EQ(endpoint, (IpcEndpoint{12, 5, 34}));
-  for (const char *bad : {"", "..", "12-34-5", "12-34-5.sock2", "012-34-5.sock", "-1-3-5.sock", " 1-3-5.sock",
-                          "4294967296-1-1.sock", "../12-34-5.sock"})
-    EXPECT_FALSE(ipc_socket_name_parse(bad, &endpoint)) << bad;
+TEST_F(IpcIdleConnectionTest, AtMostFourAreCached) {
+  {
+    // After the first answer the broker has read its directory and closed it.
+    IpcImport import;
+    ASSERT_TRUE(connect(&import).ok()) << last_message();
+  }
+  EXPECT_TRUE(nobody());
+  const int before = test::open_descriptors();
+  IpcImport imports[IpcClient::kMaxIdle + 3];
+  for (IpcImport &import : imports) ASSERT_TRUE(connect(&import).ok()) << last_message();
+  for (IpcImport &import : imports) client_.release(static_cast<IpcConnection &&>(import.connection));
+  EXPECT_TRUE(nobody());
+  // Each is two descriptors of the client and one of the broker, which is in this process too.
+  EXPECT_TRUE(
+      test::eventually([&] { return test::open_descriptors() == before + 3 * static_cast<int>(IpcClient::kMaxIdle); }));
+  client_.close_idle();
+  EXPECT_TRUE(test::eventually([&] { return test::open_descriptors() == before; }));
+}
+
+TEST_F(IpcIdleConnectionTest, ARevokedConnectionIsNotCachedAndAnIdleOneIsNotRevoked) {
+  IpcImport import, after;
+  ASSERT_TRUE(connect(&import).ok());
+  exporter_.broker.revoke(test::kAllocation);
+  EXPECT_TRUE(
+      test::eventually([&] { return import.connection.state() == PeerState::kRevoked && exporter_.importers == 0; }));
+  const ino_t revoked = socket_of(import.connection);
+  client_.release(static_cast<IpcConnection &&>(import.connection));
+  ASSERT_TRUE(connect(&after).ok()) << last_message();
+  EXPECT_NE(socket_of(after.connection), revoked);
+  EXPECT_TRUE(after.connection.alive());
+  const ino_t socket = socket_of(after.connection);
+  client_.release(static_cast<IpcConnection &&>(after.connection));
+  EXPECT_TRUE(nobody());
+  exporter_.broker.revoke(test::kAllocation);
+  ASSERT_TRUE(connect(&import).ok()) << last_message();
+  EXPECT_EQ(socket_of(import.connection), socket);
+  EXPECT_TRUE(import.connection.alive());
+  import.connection.close();
+}
+
+TEST_F(IpcIdleConnectionTest, ARefusalEndsTheConnectionAndSaysWhy) {
+  IpcImport import;
+  ASSERT_TRUE(connect(&import).ok());
+  client_.release(static_cast<IpcConnection &&>(import.connection));
+  exporter_.answer = GMM_ERROR_PAUSED;
+  EXPECT_EQ(connect(&import).code(), GMM_ERROR_IPC_REFUSED);
+  EXPECT_NE(std::strstr(last_message(), "paused"), nullptr) << last_message();
+  exporter_.answer = GMM_OK;
+  ASSERT_TRUE(connect(&import).ok()) << last_message();
+  EXPECT_EQ(exporter_.importers, 1);
+  import.connection.close();
+}
+
+TEST_F(IpcIdleConnectionTest, AnExporterThatEndedIsSeen) {
+  IpcImport import;
+  ASSERT_TRUE(connect(&import).ok());
+  client_.release(static_cast<IpcConnection &&>(import.connection));
+  exporter_.broker.stop();
+  EXPECT_EQ(connect(&import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_NE(std::strstr(last_message(), "context was destroyed"), nullptr) << last_message();
+}
+
+// When all places are taken, the broker closes idle connections first. Their client connects again.
+TEST_F(IpcIdleConnectionTest, IdleConnectionsMakeWay) {
+  rlimit limit;
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit old = limit;
+  limit.rlim_cur = 4096;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) GTEST_SKIP() << "the system allows fewer than 4,096 descriptors";
+  IpcImport import;
+  ASSERT_TRUE(connect(&import).ok());
+  const ino_t socket = socket_of(import.connection);
+  client_.release(static_cast<IpcConnection &&>(import.connection));
+  {
+    std::vector<IpcImport> imports(IpcBroker::kMaxLive);
+    for (IpcImport &other : imports)
+      ASSERT_TRUE(
+          ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &other, kIpcDefaultPolicy, false).ok())
+          << last_message();
+    EXPECT_EQ(exporter_.broker.live(), IpcBroker::kMaxLive);
+    imports[7].connection.close();
+    ASSERT_TRUE(connect(&import).ok()) << last_message();
+    EXPECT_NE(socket_of(import.connection), socket);
+    import.connection.close();
+  }
+  EXPECT_TRUE(nobody());
+  ::setrlimit(RLIMIT_NOFILE, &old);
+}
+
+TEST_F(IpcIdleConnectionTest, OnlyWhatWasGrantedIsReleasedAndOnlyOnce) {
+  int fd = raw();  // before any grant
+  EXPECT_EQ(send_request(fd, request(IpcWant::kRelease), true), GMM_ERROR_IPC_REFUSED);
+  ::close(fd);
+  fd = raw();  // another allocation: the connection ends, and with it the grant
+  EXPECT_EQ(send_request(fd, request(IpcWant::kCount), true), GMM_OK);
+  IpcRequest other = request(IpcWant::kRelease);
+  other.allocation = test::kAllocation + 1;
+  EXPECT_EQ(send_request(fd, other, true), 1);
+  ::close(fd);
+  EXPECT_TRUE(nobody());
+  fd = raw();  // twice
+  EXPECT_EQ(send_request(fd, request(IpcWant::kCount), true), GMM_OK);
+  send_request(fd, request(IpcWant::kRelease), false);
+  EXPECT_EQ(send_request(fd, request(IpcWant::kRelease), true), GMM_ERROR_IPC_REFUSED);
+  ::close(fd);
+  EXPECT_TRUE(nobody());
+  fd = raw();  // a wrong token is refused on a connection that had the right one before
+  EXPECT_EQ(send_request(fd, request(IpcWant::kCount), true), GMM_OK);
+  send_request(fd, request(IpcWant::kRelease), false);
+  IpcRequest wrong = request(IpcWant::kCount);
+  wrong.token[3] ^= 1;
+  EXPECT_EQ(send_request(fd, wrong, true), GMM_ERROR_IPC_REFUSED);
+  EXPECT_EQ(send_request(fd, request(IpcWant::kCount), true), 1);
+  ::close(fd);
+  EXPECT_TRUE(nobody());
+}
+
+class IpcClientProcessTest : public test::ProcessTest {};
+
+TEST_F(IpcClientProcessTest, AKilledExporterIsNoticedAndItsSocketRemoved) {
+  auto exporter = std::make_unique<Process>("exporter");
+  IpcHandle handle;
+  ASSERT_TRUE(ipc_handle_decode(test::from_hex(exporter->line().c_str()), &handle).ok()) << last_message();
+  IpcImport import, late;
+  ASSERT_TRUE(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
+  EXPECT_TRUE(import.connection.alive());
+  exporter->kill();
+  EXPECT_TRUE(test::eventually([&] { return !import.connection.alive(); }));
+  // The memory stays readable, since the descriptor holds it.
+  char byte;
+  EXPECT_EQ(::pread(import.fd, &byte, 1, 0), 1);
+  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &late).code(), GMM_ERROR_IPC_PEER_GONE);
+  ::close(import.fd);
+  EXPECT_EQ(files(), 1);
+  test::Exporter next;
+  ASSERT_TRUE(next.start().ok()) << last_message();
+  EXPECT_TRUE(test::eventually([&] { return next.journal.has("of a process that has ended"); }));
+  EXPECT_EQ(files(), 1) << "the dead exporter's socket should be gone";
+}
+
+TEST_F(IpcClientProcessTest, AChildThatHoldsTheSocketsDoesNotHideTheExportersDeath) {
+  pid_t child = 0;
+  IpcImport import, late;
+  IpcHandle handle;
+  {
+    Process exporter("forking exporter");
+    ASSERT_TRUE(ipc_handle_decode(test::from_hex(exporter.line().c_str()), &handle).ok()) << last_message();
+    ASSERT_TRUE(ipc_connect(handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
+    exporter.write_byte();
+    child = std::atoi(exporter.line().c_str());
+    ASSERT_GT(child, 0);
+    exporter.kill();
+    EXPECT_FALSE(import.connection.alive());
+    EXPECT_EQ(ipc_connect(handle, IpcWant::kCount, test::kPatience, &late).code(), GMM_ERROR_IPC_PEER_GONE);
+  }
+  ::kill(child, SIGKILL);
+  char name[kIpcNameSize];
+  ipc_socket_name(handle.exporter, name);
+  EXPECT_EQ(::unlink((directory_ + "/" + name).c_str()), 0);
+}
+
+TEST_F(IpcClientProcessTest, AStoppedExporterTimesOut) {
+  Process exporter("exporter");
+  IpcHandle handle;
+  ASSERT_TRUE(ipc_handle_decode(test::from_hex(exporter.line().c_str()), &handle).ok());
+  const pid_t child = static_cast<pid_t>(handle.exporter.pid);
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  // Until the last of its threads has stopped.
+  int state = 0;
+  ASSERT_EQ(::waitpid(child, &state, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(state));
+  IpcImport import;
+  EXPECT_EQ(ipc_connect(handle, IpcWant::kCount, 300, &import).code(), GMM_ERROR_IPC_TIMEOUT);
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
+  EXPECT_TRUE(ipc_connect(handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
+  import.connection.close();
+  EXPECT_EQ(exporter.finish(), 0);
 }
 
 }  // namespace

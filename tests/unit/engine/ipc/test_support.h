@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exporter of one memfd, and processes that play the other side.
+// An exporter of one memfd, and helpers for both sides.
 #ifndef GMM_TESTS_UNIT_ENGINE_IPC_TEST_SUPPORT_H
 #define GMM_TESTS_UNIT_ENGINE_IPC_TEST_SUPPORT_H
 
@@ -26,10 +26,10 @@ namespace gmm::test {
 
 inline constexpr uint64_t kSize = 2 << 20;
 inline constexpr uint64_t kAllocation = 17;
-// For what must come: a busy machine takes its time.
+// The timeout of events that must happen; a busy machine is slow.
 inline constexpr uint32_t kPatience = 60000;
 
-// Keeps what a broker logs.
+// The log of a broker.
 struct Journal {
   std::mutex mutex;
   std::string text;
@@ -80,7 +80,7 @@ struct Exporter {
   static Status resolve(void *self, uint64_t id, const uint8_t given[kIpcTokenSize], IpcGrant *out) {
     auto *exporter = static_cast<Exporter *>(self);
     ++exporter->resolved;
-    if (exporter->answer != GMM_OK) return fail(exporter->answer, "told to fail");
+    if (exporter->answer != GMM_OK) return fail(exporter->answer, "the test made it fail");
     if (id != kAllocation || !ipc_token_equal(given, exporter->token))
       return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
     if (out->wants_fd) {
@@ -99,7 +99,7 @@ struct Exporter {
   }
 };
 
-// Waits for something that another thread or process does.
+// Waits until another thread or process has made fn() true.
 template <typename Fn>
 bool eventually(Fn fn) {
   for (const uint64_t end = monotonic_ms() + kPatience; !fn(); ::usleep(2000))
@@ -134,7 +134,21 @@ inline gmm_ipc_handle from_hex(const char *text) {
   return handle;
 }
 
-// A connection to the broker without the client's manners.
+// Listens on the socket of an endpoint; returns the socket's name.
+inline std::string listen_in(const std::string &folder, const IpcEndpoint &endpoint, int *listener) {
+  char name[kIpcNameSize];
+  ipc_socket_name(endpoint, name);
+  const int directory = ::open(folder.c_str(), O_PATH | O_CLOEXEC);
+  sockaddr_un address;
+  ipc_socket_address(directory, name, &address);
+  *listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool bound = ::bind(*listener, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0;
+  ::close(directory);
+  if (!bound || ::listen(*listener, 1) != 0) std::abort();
+  return name;
+}
+
+// A connection to the broker that is not made by the client.
 inline int raw_connect(const IpcEndpoint &endpoint) {
   char path[kIpcPathSize], name[kIpcNameSize];
   if (!ipc_directory_candidate(0, path)) return -1;

@@ -31,7 +31,7 @@ class Paused {
       options.kind = kind;
       options.device = Device{0};
       options.tag = tag;
-      owned.push_back(std::make_unique<Heap>(engine.core, options));
+      owned.push_back(std::make_unique<Heap>(engine.core, engine.backups, options));
       EXPECT_TRUE(owned.back()->init().ok());
       EXPECT_TRUE(set.heaps.push_back(owned.back().get()));
     }
@@ -76,7 +76,7 @@ class Paused {
   Engine engine;
   TagTable tags{HostAllocator()};
   HeapSet set{HostAllocator()};
-  Pauser pauser{engine.core, set, tags};
+  Pauser pauser{engine.core, engine.backups, set, tags};
   gmm_tag tag = 0;
   std::vector<std::unique_ptr<Heap>> owned;
   std::vector<Block> blocks;
@@ -162,7 +162,7 @@ TEST(Pause, AddressesThatWentToAnotherHeapAreLeftAlone) {
   HeapOptions options;
   options.kind = Kind::kVmm;
   options.device = Device{0};
-  Heap other(test.engine.core, options);
+  Heap other(test.engine.core, test.engine.backups, options);
   ASSERT_TRUE(other.init().ok());
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());

@@ -5,15 +5,15 @@ package io.gmm;
 public enum Advice {
     /** Mostly read: each location may keep a copy. */
     SET_READ_MOSTLY(1),
-    /** Takes SET_READ_MOSTLY back. */
+    /** Undoes SET_READ_MOSTLY. */
     UNSET_READ_MOSTLY(2),
-    /** Pages stay at the location where they can. */
+    /** Pages stay at the location where possible. */
     SET_PREFERRED_LOCATION(3),
-    /** Takes SET_PREFERRED_LOCATION back. */
+    /** Undoes SET_PREFERRED_LOCATION. */
     UNSET_PREFERRED_LOCATION(4),
     /** The location keeps a mapping of the pages. */
     SET_ACCESSED_BY(5),
-    /** Takes SET_ACCESSED_BY back. */
+    /** Undoes SET_ACCESSED_BY. */
     UNSET_ACCESSED_BY(6);
 
     private final int value;
@@ -27,7 +27,10 @@ public enum Advice {
         return value;
     }
 
-    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    /**
+     * The constant with that number; Throws Throws IllegalArgumentException for a number that this release does not
+     * know.
+     */
     static Advice of(int value) {
         for (Advice each : values()) {
             if (each.value == value) {

@@ -16,13 +16,13 @@ public final class AllocOptions {
         return this;
     }
 
-    /** The device; for HOST and MANAGED memory the one it is counted for. */
+    /** The device; for HOST and MANAGED memory the one that it counts for. */
     public AllocOptions device(int value) {
         device = value;
         return this;
     }
 
-    /** The tag; null: the thread's current tag. */
+    /** The tag; null means the thread's current tag. */
     public AllocOptions tag(Tag value) {
         tag = value;
         return this;
@@ -34,7 +34,7 @@ public final class AllocOptions {
         return this;
     }
 
-    /** Bytes, a power of two up to 2 MiB; 0: 256. */
+    /** The alignment in bytes, a power of two up to 2 MiB; 0 means 256. */
     public AllocOptions alignment(long bytes) {
         alignment = bytes;
         return this;

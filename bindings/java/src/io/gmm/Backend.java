@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What a context runs on. */
+/** The backend of a context. */
 public enum Backend {
-    /** GMM_BACKEND from the environment; else cuda when a driver and a device answer; else host. */
+    /** The backend that GMM_BACKEND names; else cuda when a driver and a device answer; else host. */
     AUTO(0),
     /** Ordinary memory of this machine; needs no GPU. */
     HOST(1),
@@ -23,7 +23,10 @@ public enum Backend {
         return value;
     }
 
-    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    /**
+     * The constant with that number; Throws Throws IllegalArgumentException for a number that this release does not
+     * know.
+     */
     static Backend of(int value) {
         for (Backend each : values()) {
             if (each.value == value) {

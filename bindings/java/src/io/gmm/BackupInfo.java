@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** Where kept contents lie, in bytes. */
+/** The bytes of kept contents in each place. */
 public final class BackupInfo {
     private final long arenaBytes;
     private final long arenaUsed;
@@ -23,17 +23,17 @@ public final class BackupInfo {
         this.skippedBytes = from.getSkipped_bytes();
     }
 
-    /** Page-locked now; {@link Context#trim} gives back what is unused. */
+    /** Page-locked bytes; {@link Context#trim} gives back what holds no contents. */
     public long arenaBytes() {
         return arenaBytes;
     }
 
-    /** Of them, holding contents. */
+    /** The page-locked bytes that hold contents. */
     public long arenaUsed() {
         return arenaUsed;
     }
 
-    /** The most that may be page-locked. */
+    /** The most bytes that may be page-locked. */
     public long arenaLimit() {
         return arenaLimit;
     }
@@ -48,17 +48,17 @@ public final class BackupInfo {
         return fileBytes;
     }
 
-    /** Contents that are all zero: they take no room. */
+    /** Contents that are all zero and take no room. */
     public long zeroBytes() {
         return zeroBytes;
     }
 
-    /** By all pauses and resumes so far. */
+    /** Bytes copied by all pauses and resumes so far. */
     public long copiedBytes() {
         return copiedBytes;
     }
 
-    /** Not copied as they were zero, or kept already and read-only. */
+    /** Bytes not copied, since they were zero, or read-only and already kept. */
     public long skippedBytes() {
         return skippedBytes;
     }

@@ -8,12 +8,12 @@ import java.nio.ByteOrder;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A block of memory: allocated here, or imported from another process. Close it to free it; a forgotten one is freed after the
- * garbage collector found it. It keeps its context, heap and stream.
+ * A block of memory, allocated here or imported from another process. Closing it frees it; a forgotten one is freed
+ * after the garbage collector has found it. It keeps its context, heap and stream alive.
  *
- * <p>The views of {@link #bytes} and {@link #slice} keep a forgotten buffer from being freed as long as they are reachable. They cannot
- * do that against {@link #close}, pause and reset: a view of memory that is closed or paused must not be touched, as the
- * virtual machine crashes on it.
+ * <p>The views of {@link #bytes} and {@link #slice} keep a forgotten buffer from being freed as long as they are
+ * reachable. They do not hold back {@link #close}, a pause or a reset: touching a view of closed or paused memory
+ * crashes the virtual machine.
  */
 public final class Buffer implements AutoCloseable {
     /** A call that allocates on a stream and writes the address into out[0]. */
@@ -135,7 +135,7 @@ public final class Buffer implements AutoCloseable {
         return address;
     }
 
-    /** Bytes that were asked for. */
+    /** The requested size in bytes. */
     public long size() {
         return size;
     }
@@ -150,15 +150,19 @@ public final class Buffer implements AutoCloseable {
         return handle.isClosed();
     }
 
-    /** The whole buffer as a direct ByteBuffer in native order: memory that the CPU can reach, of at most 2^31-1 bytes. */
+    /**
+     * The whole buffer as a direct ByteBuffer in native order, for memory that the CPU can reach, of at most 2^31-1
+     * bytes.
+     */
     public ByteBuffer bytes() {
         if (size > Integer.MAX_VALUE) {
-            throw new IllegalArgumentException("a ByteBuffer holds at most 2147483647 bytes, this buffer has " + size + ": use slice(offset, length)");
+            throw new IllegalArgumentException("a ByteBuffer holds at most 2147483647 bytes, this buffer has " + size
+                + ": use slice(offset, length)");
         }
         return slice(0, (int) size);
     }
 
-    /** A part of the buffer as a direct ByteBuffer in native order: memory that the CPU can reach. */
+    /** A part of the buffer as a direct ByteBuffer in native order, for memory that the CPU can reach. */
     public ByteBuffer slice(long offset, int length) {
         check(offset, length);
         long address = acquire();
@@ -175,7 +179,7 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
-    /** A duplicate of one root view: parts of a ByteBuffer keep their root, and the root keeps this buffer. */
+    /** A duplicate of one root view. Parts of a ByteBuffer keep their root, and the root keeps this buffer. */
     private synchronized ByteBuffer wholeView(long address) {
         ByteBuffer root = view == null ? null : view.get();
         if (root == null) {
@@ -194,15 +198,17 @@ public final class Buffer implements AutoCloseable {
     private void checkHostAccess(long address) {
         PointerInfo info = Context.query(context.address(), address);
         if (info.state() == State.PAUSED || info.state() == State.PARTLY_PAUSED) {
-            throw new GmmException(Result.PAUSED, "a view of a buffer at 0x" + Long.toHexString(address) + " was asked for; it is paused: resume its tag first");
+            throw new GmmException(Result.PAUSED, "a view of a buffer at 0x" + Long.toHexString(address)
+                + " was asked for; it is paused: resume its tag first");
         }
         if (!info.hostAccessible()) {
-            throw new GmmException(Result.NOT_SUPPORTED, "a view of a buffer at 0x" + Long.toHexString(address) + " was asked for; the CPU cannot reach "
+            throw new GmmException(Result.NOT_SUPPORTED, "a view of a buffer at 0x" + Long.toHexString(address)
+                + " was asked for; the CPU cannot reach "
                 + kind + " memory of this device: copy it with copyTo() instead");
         }
     }
 
-    /** Copies from an array into the buffer and waits for it; works for every kind. */
+    /** Copies from an array into the buffer and waits for the copy. It works for every kind. */
     public void write(long offset, byte[] source) {
         check(offset, source.length);
         ByteBuffer through = ByteBuffer.allocateDirect(source.length);
@@ -210,7 +216,7 @@ public final class Buffer implements AutoCloseable {
         copyFrom(offset, through, source.length, true);
     }
 
-    /** Copies from the buffer into a new array and waits for it; works for every kind. */
+    /** Copies from the buffer into a new array and waits for the copy. It works for every kind. */
     public byte[] read(long offset, int length) {
         check(offset, length);
         ByteBuffer through = ByteBuffer.allocateDirect(length);
@@ -226,7 +232,8 @@ public final class Buffer implements AutoCloseable {
             long native_ = context.address();
             long stream = ownStream();
             long there = Pin.addressOf(host);
-            Native.gmm_copy(native_, toBuffer ? address + offset : there, toBuffer ? there : address + offset, length, stream);
+            Native.gmm_copy(native_, toBuffer ? address + offset : there, toBuffer ? there : address + offset, length,
+                stream);
             Native.gmm_stream_synchronize(native_, stream);
         } finally {
             handle.release();
@@ -234,7 +241,7 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
-    /** Queues a copy of `size` bytes from another buffer. Both must stay open until the stream got there. */
+    /** Queues a copy of `size` bytes from another buffer. Both must stay open until the stream has done the copy. */
     public void copyFrom(long offset, Buffer source, long sourceOffset, long length, Stream stream) {
         check(offset, length);
         source.check(sourceOffset, length);
@@ -272,7 +279,10 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
-    /** Says that the stream uses the buffer too: its memory is not given out again before what the stream had queued when it is freed. */
+    /**
+     * Records that the stream uses the buffer too. After the free, its memory is not reused before the stream has done
+     * the work that it had queued by then.
+     */
     public void recordUse(Stream stream) {
         with(stream, (native_, address, on) -> Native.gmm_record_use(native_, address, on));
     }
@@ -287,9 +297,13 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
-    /** Gives a hint about the whole buffer, which must be MANAGED. The location is a device or {@link Context#HOST_LOCATION}. */
+    /**
+     * Gives a hint about the whole buffer, which must be MANAGED. The location is a device or {@link
+     * Context#HOST_LOCATION}.
+     */
     public void advise(Advice advice, int location) {
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_advise(native_, address, 0, advice.value(), location));
+        with(Stream.DEFAULT,
+            (native_, address, on) -> Native.gmm_advise(native_, address, 0, advice.value(), location));
     }
 
     /** Queues the migration of the whole buffer, which must be MANAGED. */
@@ -313,7 +327,10 @@ public final class Buffer implements AutoCloseable {
         });
     }
 
-    /** Resumes the buffer, and what shares pages of the driver with it; the rest of its tag stays paused. Returns the bytes taken from the driver. */
+    /**
+     * Resumes the buffer, and what shares pages of the driver with it. The rest of its tag stays paused. Returns the
+     * bytes taken from the driver.
+     */
     public long resume() {
         return resume(0, size);
     }
@@ -326,12 +343,14 @@ public final class Buffer implements AutoCloseable {
         return out[0];
     }
 
-    /** Waits until a resume by somebody else has made the buffer usable; starts none. False when the time was over first. */
+    /**
+     * Waits until a resume by another caller has made the buffer usable. It starts none, and returns false on timeout.
+     */
     public boolean waitReady(long timeout, TimeUnit unit) throws InterruptedException {
         return waitReady(0, size, timeout, unit);
     }
 
-    /** As waitReady(), for a part of the buffer. */
+    /** Does the same as waitReady(), for a part of the buffer. */
     public boolean waitReady(long offset, long length, long timeout, TimeUnit unit) throws InterruptedException {
         check(offset, length);
         long start = System.nanoTime();
@@ -344,7 +363,8 @@ public final class Buffer implements AutoCloseable {
                 }
                 long left = nanos - (System.nanoTime() - start);
                 long slice = left <= 0 ? 0 : Math.min(50, left / 1000000 + 1);
-                if (Native.gmm_resume_wait(context.address(), address + offset, length, slice) != Result.NOT_READY.value()) {
+                if (Native.gmm_resume_wait(context.address(), address + offset, length, slice)
+                    != Result.NOT_READY.value()) {
                     return true;
                 }
                 if (left <= 0) {
@@ -360,15 +380,16 @@ public final class Buffer implements AutoCloseable {
     public byte[] backup(long offset, int length) {
         check(offset, length);
         ByteBuffer through = ByteBuffer.allocateDirect(length);
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_backup_read(native_, address + offset, length, Pin.addressOf(through)));
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_backup_read(native_, address + offset, length,
+            Pin.addressOf(through)));
         byte[] result = new byte[length];
         through.get(result);
         return result;
     }
 
     /**
-     * The kept contents of a part of the paused buffer to look at, without a copy where they lie in one piece. Good until the memory is resumed, freed or
-     * discarded: it must not be touched afterwards.
+     * The kept contents of a part of the paused buffer as a view, without a copy where they lie in one piece. The view
+     * is good until the memory is resumed, freed or discarded, and must not be touched afterwards.
      */
     public ByteBuffer backupView(long offset, int length) {
         check(offset, length);
@@ -377,7 +398,10 @@ public final class Buffer implements AutoCloseable {
         return viewOf(out[0], length).asReadOnlyBuffer().order(ByteOrder.nativeOrder());
     }
 
-    /** Plain bytes to send to another process of the same user, for {@link Context#importMemory}. The buffer must stay open until it is imported. */
+    /**
+     * A handle: bytes to send to another process of the same user, for {@link Context#importMemory}. The buffer must
+     * stay open until it is imported.
+     */
     public byte[] exportHandle() {
         byte[] out = new byte[Context.IPC_HANDLE_SIZE];
         with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export(native_, address, out));
@@ -389,21 +413,25 @@ public final class Buffer implements AutoCloseable {
         return exportFd(FdType.DEFAULT);
     }
 
-    /** Opens a file descriptor of a type that the memory has: for {@link Context#importFd}, for Vulkan, as a dma-buf. */
+    /**
+     * Opens a file descriptor of a type that the memory has: for {@link Context#importFd}, for Vulkan, or as a dma-buf.
+     */
     public ExportedFd exportFd(FdType type) {
         int[] fd = new int[1];
         long[] offset = new long[1];
         long[] bytes = new long[1];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), fd, offset, bytes));
+        with(Stream.DEFAULT,
+            (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), fd, offset, bytes));
         return new ExportedFd(fd[0], offset[0], bytes[0]);
     }
 
-    /** The driver's own handle, of DEVICE memory. The buffer must stay open until the other side has closed it. */
+    /** The driver's own handle of DEVICE memory. The buffer must stay open until the other side has closed it. */
     public LegacyHandle exportLegacy() {
         byte[] out = new byte[LegacyHandle.SIZE];
         long[] offset = new long[1];
         long[] bytes = new long[1];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, out, offset, bytes));
+        with(Stream.DEFAULT,
+            (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, out, offset, bytes));
         return new LegacyHandle(out, offset[0], bytes[0]);
     }
 
@@ -457,7 +485,8 @@ public final class Buffer implements AutoCloseable {
 
     private void check(long offset, long length) {
         if (offset < 0 || length < 0 || offset > size - length) {
-            throw new IndexOutOfBoundsException("bytes " + offset + " to " + (offset + length) + " of a buffer of " + size + " bytes");
+            throw new IndexOutOfBoundsException("bytes " + offset + " to " + (offset + length) + " of a buffer of "
+                + size + " bytes");
         }
     }
 
@@ -473,7 +502,7 @@ public final class Buffer implements AutoCloseable {
             this.address = address;
         }
 
-        /** The per-thread stream means another one on another thread; the legacy stream is ordered behind them all. */
+        /** On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
         synchronized long stream() {
             return address == 2 && Thread.currentThread() != thread ? 1 : address;
         }

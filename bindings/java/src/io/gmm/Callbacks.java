@@ -2,8 +2,8 @@
 package io.gmm;
 
 /**
- * What the trampolines in callbacks.c call. One object a context; the native side holds it until the context is gone, so a
- * handler may be replaced while another thread is inside of it.
+ * The trampolines in native.c call this object. A context has one, and the native side holds it until the context is
+ * gone, so a handler may be replaced while another thread is inside it.
  */
 final class Callbacks {
     private final Logger logger;
@@ -17,7 +17,10 @@ final class Callbacks {
         oomHandler = handler;
     }
 
-    /** Called from C. There is no caller above to throw to, so an exception goes where those of a thread go. */
+    /**
+     * Called from C. There is no caller to throw to, so an exception goes to the thread's handler of uncaught
+     * exceptions.
+     */
     void log(int level, byte[] message) {
         try {
             logger.log(LogLevel.of(level), Text.decode(message));
@@ -30,7 +33,8 @@ final class Callbacks {
     boolean outOfMemory(int device, int kind, int tag, long requested, long reserved, int attempt, int cause) {
         OomHandler handler = oomHandler;
         return handler != null
-            && handler.outOfMemory(new OomInfo(device, Kind.of(kind), tag, requested, reserved, attempt, Result.of(cause)));
+            && handler.outOfMemory(new OomInfo(device, Kind.of(kind), tag, requested, reserved, attempt,
+                Result.of(cause)));
     }
 
     /** Called from C, on a thread of the backend. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What becomes of the contents of a tag's memory when it pauses. */
+/** What a pause does with the contents of a tag's memory. */
 public enum Contents {
-    /** Gone; after resume the bytes are undefined. */
+    /** The contents are dropped; after a resume the bytes are undefined. */
     DROP(0),
-    /** Kept in host memory. */
+    /** The contents are kept in host memory. */
     HOST(1),
-    /** Kept in a nameless file under GMM_BACKUP_DIR (default /tmp). */
+    /** The contents are kept in a nameless file under GMM_BACKUP_DIR (default /tmp). */
     FILE(2);
 
     private final int value;
@@ -21,7 +21,10 @@ public enum Contents {
         return value;
     }
 
-    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    /**
+     * The constant with that number; Throws Throws IllegalArgumentException for a number that this release does not
+     * know.
+     */
     static Contents of(int value) {
         for (Contents each : values()) {
             if (each.value == value) {

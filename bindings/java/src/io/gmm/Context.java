@@ -6,20 +6,20 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Binds the library to one backend. Several may live at once. After close() the context takes no more calls; its memory goes back with the last
- * buffer, heap, stream, event and pin that was made from it.
+ * A context binds the library to one backend. Several may live at once. After close() it takes no more calls. Its
+ * memory goes back with the last buffer, heap, stream, event and pin that was made from it.
  *
- * <p>Every method may be called from any thread. A failure is a {@link GmmException} and changes nothing; use after close is an
- * IllegalStateException.
+ * <p>Every method may be called from any thread. A failure is a {@link GmmException} and changes nothing. Use after
+ * close is an IllegalStateException.
  */
 public final class Context implements AutoCloseable {
     /** The host's memory, where a method takes a location. */
     public static final int HOST_LOCATION = -1;
-    /** Takes a limit away. */
+    /** The value that removes a limit. */
     public static final long NO_LIMIT = -1;
-    /** Free memory stays until somebody asks for it. */
+    /** Free memory stays until a request or a trim takes it. */
     public static final long DECOMMIT_NEVER = -1;
-    /** What GMM_DECOMMIT_AFTER_MS in the environment says, else never. */
+    /** The value of GMM_DECOMMIT_AFTER_MS in the environment, else never. */
     public static final long DECOMMIT_DEFAULT = 0;
     /** Bytes of an IPC handle. */
     public static final int IPC_HANDLE_SIZE = 192;
@@ -35,7 +35,10 @@ public final class Context implements AutoCloseable {
         handle.guard(this);
     }
 
-    /** Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device answer, else host. */
+    /**
+     * Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device answer,
+     * else host.
+     */
     public static Context open() {
         return open(new ContextOptions());
     }
@@ -83,10 +86,11 @@ public final class Context implements AutoCloseable {
 
     /** The version of the interface that these classes were made for, for example "0.1.0". */
     public static String interfaceVersion() {
-        return NativeConstants.GMM_VERSION_MAJOR + "." + NativeConstants.GMM_VERSION_MINOR + "." + NativeConstants.GMM_VERSION_PATCH;
+        return NativeConstants.GMM_VERSION_MAJOR + "." + NativeConstants.GMM_VERSION_MINOR + "."
+            + NativeConstants.GMM_VERSION_PATCH;
     }
 
-    /** What was opened. */
+    /** The backend and the devices that the context opened. */
     public ContextInfo info() {
         try (gmm_context_info info = new gmm_context_info()) {
             run(context -> Native.gmm_context_get_info(context, info));
@@ -122,7 +126,7 @@ public final class Context implements AutoCloseable {
         });
     }
 
-    /** Allocates plain memory without an object: give its address to {@link #free}. */
+    /** Allocates memory without an object; {@link #free} takes its address. */
     public long allocate(long size, AllocOptions options) {
         long[] out = new long[1];
         on(options.stream, (context, stream) -> {
@@ -133,12 +137,15 @@ public final class Context implements AutoCloseable {
         return out[0];
     }
 
-    /** Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A Buffer frees itself: never give its address here. */
+    /**
+     * Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A Buffer frees itself, so
+     * its address must not come here.
+     */
     public void free(long address, Stream stream) {
         on(stream, (context, native_) -> Native.gmm_free(context, address, native_));
     }
 
-    /** Tells what any address is, also inside a block or foreign. */
+    /** Describes any address: the start of a block, inside one, or foreign. */
     public PointerInfo query(long address) {
         long context = handle.acquire();
         try {
@@ -155,7 +162,7 @@ public final class Context implements AutoCloseable {
         }
     }
 
-    /** Makes a heap of its own. */
+    /** Makes a heap, whose blocks share no extent with those of others. */
     public Heap heap(HeapOptions options) {
         return Heap.create(handle, options);
     }
@@ -180,17 +187,19 @@ public final class Context implements AutoCloseable {
         on(stream, Native::gmm_stream_synchronize);
     }
 
-    /** Says that a stream which gmm did not make is about to be destroyed by the program. */
+    /** Tells gmm that the program is about to destroy a stream that gmm did not make. */
     public void forget(Stream stream) {
         on(stream, Native::gmm_stream_forget);
     }
 
-    /** Where the bytes of a direct ByteBuffer stand, from its position; good for as long as the ByteBuffer is reachable. */
+    /**
+     * The address of a direct ByteBuffer's bytes from its position on. It is good while the ByteBuffer is reachable.
+     */
     public static long addressOf(ByteBuffer memory) {
         return Pin.addressOf(memory);
     }
 
-    /** Queues a copy between any two addresses. Ordinary host memory must stay until the stream got there. */
+    /** Queues a copy between any two addresses. Ordinary host memory must stay until the stream has done the copy. */
     public void copy(long destination, long source, long size, Stream stream) {
         on(stream, (context, native_) -> Native.gmm_copy(context, destination, source, size, native_));
     }
@@ -200,12 +209,15 @@ public final class Context implements AutoCloseable {
         on(stream, (context, native_) -> Native.gmm_fill(context, destination, value, size, native_));
     }
 
-    /** Says that the stream uses the block at this address too. */
+    /** Records that the stream uses the block at this address too. */
     public void recordUse(long address, Stream stream) {
         on(stream, (context, native_) -> Native.gmm_record_use(context, address, native_));
     }
 
-    /** Page-locks what stands between the position and the limit of a direct ByteBuffer and maps it for every device. The pin keeps the ByteBuffer. */
+    /**
+     * Page-locks the bytes between the position and the limit of a direct ByteBuffer, and maps them for every device.
+     * The pin keeps the ByteBuffer.
+     */
     public Pin pin(ByteBuffer memory) {
         return Pin.create(handle, Pin.addressOf(memory), memory.remaining(), 0, false, memory);
     }
@@ -215,7 +227,7 @@ public final class Context implements AutoCloseable {
         return Pin.create(handle, address, size, device, readOnly, null);
     }
 
-    /** Gives a hint about a range of managed memory; a size of 0 means to the end of the block. */
+    /** Gives a hint about a range of managed memory. A size of 0 means to the end of the block. */
     public void advise(long address, long size, Advice advice, int location) {
         run(context -> Native.gmm_advise(context, address, size, advice.value(), location));
     }
@@ -232,12 +244,12 @@ public final class Context implements AutoCloseable {
         return new Tag(this, out[0]);
     }
 
-    /** Makes a tag, or finds it: then contents and priority must agree with it. Higher priorities resume first. */
+    /** Makes a tag, or finds it; contents and priority must then agree with it. Higher priorities resume first. */
     public Tag tag(String name, Contents contents, int priority) {
         return tag(name, new TagOptions().contents(contents).priority(priority));
     }
 
-    /** Makes a tag, or finds it: then the options must agree with it. */
+    /** Makes a tag, or finds it; the options must then agree with it. */
     public Tag tag(String name, TagOptions options) {
         int[] out = new int[1];
         try (gmm_tag_desc desc = options.toNative()) {
@@ -246,7 +258,7 @@ public final class Context implements AutoCloseable {
         return new Tag(this, out[0]);
     }
 
-    /** The tag of that name; INVALID_TAG when there is none. */
+    /** The tag of that name. Fails with INVALID_TAG when there is none. */
     public Tag findTag(String name) {
         int[] out = new int[1];
         run(context -> Native.gmm_tag_find(context, name, out));
@@ -290,54 +302,64 @@ public final class Context implements AutoCloseable {
     }
 
     /**
-     * Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. All or nothing. No tags: every tag.
-     * No thread or kernel may use the memory, and no view of it, until it is resumed. Returns the bytes that went back; 0 when nothing was active.
+     * Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. The pause is all or
+     * nothing. Without tags it covers every tag. Until the resume, no thread or kernel may use the memory or a view of
+     * it. Returns the bytes that went back, 0 when nothing was active.
      */
     public long pause(Tag... tags) {
         return pauseOrResume(true, 0, null, tags);
     }
 
-    /** As pause(), with options. */
+    /** Pauses as pause() does, with options. */
     public long pause(PauseOptions options, Tag... tags) {
         return pauseOrResume(true, options.flags(), options.progress, tags);
     }
 
-    /** As pause(), also when importers hold the memory: they keep the old pages, this process gets new ones. */
+    /**
+     * Pauses as pause() does, also when importers hold the memory. They keep the old pages, and this process gets new
+     * ones.
+     */
     public long pauseForced(Tag... tags) {
         return pause(new PauseOptions().force(), tags);
     }
 
-    /** Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. No tags: every tag. Returns the bytes taken from the driver. */
+    /**
+     * Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. Without
+     * tags it covers every tag. Returns the bytes taken from the driver.
+     */
     public long resume(Tag... tags) {
         return pauseOrResume(false, 0, null, tags);
     }
 
-    /** As resume(); tells how far it is. */
+    /** Resumes as resume() does, and reports the progress. */
     public long resume(Progress progress, Tag... tags) {
         return pauseOrResume(false, 0, progress, tags);
     }
 
-    /** pause() by a thread of the library. */
+    /** Pauses as pause() does, on a thread of the library. */
     public Ticket pauseAsync(Tag... tags) {
         return Ticket.start(handle, true, 0, null, tags);
     }
 
-    /** pause() by a thread of the library, which also tells how far it is. */
+    /** Pauses as pause() does, on a thread of the library, and reports the progress. */
     public Ticket pauseAsync(PauseOptions options, Tag... tags) {
         return Ticket.start(handle, true, options.flags(), options.progress, tags);
     }
 
-    /** resume() by a thread of the library. */
+    /** Resumes as resume() does, on a thread of the library. */
     public Ticket resumeAsync(Tag... tags) {
         return Ticket.start(handle, false, 0, null, tags);
     }
 
-    /** resume() by a thread of the library, which also tells how far it is. */
+    /** Resumes as resume() does, on a thread of the library, and reports the progress. */
     public Ticket resumeAsync(Progress progress, Tag... tags) {
         return Ticket.start(handle, false, 0, progress, tags);
     }
 
-    /** Resumes a part: what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from the driver. */
+    /**
+     * Resumes what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from the
+     * driver.
+     */
     public long resumeRange(long address, long size) {
         long[] out = new long[1];
         run(context -> Native.gmm_resume_range(context, address, size, out));
@@ -376,19 +398,22 @@ public final class Context implements AutoCloseable {
         return out[0];
     }
 
-    /** Says where contents are kept, from the next pause on; null: the defaults. */
+    /** Configures where later pauses keep contents; null restores the defaults. */
     public void setBackup(BackupOptions options) {
         try (gmm_backup_desc desc = (options == null ? new BackupOptions() : options).toNative()) {
             run(context -> Native.gmm_set_backup(context, desc));
         }
     }
 
-    /** Page-locks memory for so many bytes of contents of a device ahead of time, so that the first pause is as fast as later ones. */
+    /**
+     * Page-locks memory for so many bytes of a device's contents in advance. The first pause is then as fast as later
+     * ones.
+     */
     public void prepareBackup(int device, long bytes) {
         run(context -> Native.gmm_backup_prepare(context, device, bytes));
     }
 
-    /** Where kept contents lie. */
+    /** The bytes of kept contents in each place. */
     public BackupInfo backupInfo() {
         try (gmm_backup_info info = new gmm_backup_info()) {
             run(context -> Native.gmm_backup_query(context, info));
@@ -396,7 +421,10 @@ public final class Context implements AutoCloseable {
         }
     }
 
-    /** Forgets the kept contents of the tags' paused memory: after a resume the bytes are undefined. No tags: of every tag. Returns their bytes. */
+    /**
+     * Discards the kept contents of the tags' paused memory: after a resume the bytes are undefined. Without tags it
+     * covers every tag. Returns the number of bytes discarded.
+     */
     public long discardBackup(Tag... tags) {
         long[] out = new long[1];
         try (gmm_pause_desc desc = new gmm_pause_desc()) {
@@ -406,7 +434,7 @@ public final class Context implements AutoCloseable {
         return out[0];
     }
 
-    /** Plain bytes for the block that the address lies in, to send to another process of the same user. */
+    /** A handle of the block that the address lies in: bytes to send to another process of the same user. */
     public byte[] exportHandle(long address) {
         byte[] out = new byte[IPC_HANDLE_SIZE];
         run(context -> Native.gmm_ipc_export(context, address, out));
@@ -423,24 +451,35 @@ public final class Context implements AutoCloseable {
         return Buffer.imported(handle, ipcHandle, device, timeoutMillis);
     }
 
-    /** Opens another process's event for a device. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms. */
+    /**
+     * Opens another process's event for a device. Its waits see what the maker recorded last. A timeout of 0 means
+     * 5,000 ms.
+     */
     public Event importEvent(byte[] ipcHandle, int device, int timeoutMillis) {
         return Event.imported(handle, ipcHandle, device, timeoutMillis);
     }
 
-    /** Maps the allocation of `size` bytes behind a descriptor that somebody else made, which stays the caller's. */
+    /**
+     * Maps the allocation of `size` bytes behind a descriptor of another library. The descriptor stays the caller's.
+     */
     public Buffer importFd(int fd, FdType type, long size, int device) {
         return Buffer.imported(handle, fd, type, size, device);
     }
 
-    /** Says where the socket stands and who may share beside this user, before anything is exported or imported. */
+    /**
+     * Configures the socket's directory and the users who may share beside this one. The call comes before the first
+     * export or import.
+     */
     public void configureIpc(IpcOptions options) {
         try (gmm_ipc_config config = options.toNative()) {
             run(context -> Native.gmm_ipc_configure(context, config));
         }
     }
 
-    /** Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. {@link #NO_LIMIT} takes it away. */
+    /**
+     * Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. {@link #NO_LIMIT} takes it
+     * away.
+     */
     public void setLimit(Scope scope, long bytes) {
         try (gmm_scope native_ = Scope.toNative(scope)) {
             run(context -> Native.gmm_set_limit(context, native_, bytes));
@@ -448,14 +487,17 @@ public final class Context implements AutoCloseable {
     }
 
     /**
-     * Sets after how many milliseconds free memory that nobody uses goes back to the driver by itself: from 1, {@link #DECOMMIT_NEVER}
-     * or {@link #DECOMMIT_DEFAULT}. {@link #info()} tells what is set.
+     * Sets after how many milliseconds idle free memory goes back to the driver: 1 or more, {@link #DECOMMIT_NEVER} or
+     * {@link #DECOMMIT_DEFAULT}. {@link #info()} returns the value in force.
      */
     public void setDecommitAfterMillis(long milliseconds) {
         run(context -> Native.gmm_set_decommit(context, milliseconds));
     }
 
-    /** Sets the handler that is asked when memory is short; null for none. One that refers to the context keeps it from the garbage collector. */
+    /**
+     * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
+     * it from the garbage collector.
+     */
     public void setOomHandler(OomHandler handler) {
         callbacks.setOomHandler(handler);
         run(context -> Native.gmm_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
@@ -489,7 +531,9 @@ public final class Context implements AutoCloseable {
         return new String(text.toByteArray(), StandardCharsets.UTF_8);
     }
 
-    /** Starts to record every alloc and free into a file, which {@code gmm replay} runs and {@code gmm trace} prints. */
+    /**
+     * Starts to record every alloc and free into a file, which {@code gmm replay} runs and {@code gmm trace} prints.
+     */
     public void traceBegin(String path) {
         run(context -> Native.gmm_trace_begin(context, path));
     }
@@ -514,15 +558,16 @@ public final class Context implements AutoCloseable {
     }
 
     /**
-     * Frees everything that was allocated from the context, live blocks too; imports and pins stay. Buffers that are still open can then only be
-     * closed; their views must not be touched. No other thread may be inside a call on the context.
+     * Frees everything that was allocated from the context, live blocks too. Imports and pins stay. Buffers that are
+     * still open can then only be closed, and their views must not be touched. No other thread may be inside a call on
+     * the context.
      */
     public void reset() {
         run(Native::gmm_reset);
         handle.nextGeneration();
     }
 
-    /** Until the returned object is closed nothing expensive is done on behalf of a free. Nests. */
+    /** Defers the expensive work of frees until the returned object is closed. Deferrals nest. */
     public Deferral defer() {
         run(Native::gmm_defer_begin);
         return new Deferral(this);
@@ -537,7 +582,7 @@ public final class Context implements AutoCloseable {
             this.context = context;
         }
 
-        /** Ends it and, at the last, does what was put off. Closing twice does nothing. */
+        /** Ends the deferral; the last one does the deferred work. Closing twice does nothing. */
         @Override
         public synchronized void close() {
             if (!closed) {
@@ -557,7 +602,10 @@ public final class Context implements AutoCloseable {
         return handle.isClosed();
     }
 
-    /** Takes no more calls. The backend ends, and all memory goes back, with the last object made from this context. Closing twice does nothing. */
+    /**
+     * Closes the context, which takes no more calls. The backend ends, and all memory goes back, with the last object
+     * made from it. Closing twice does nothing.
+     */
     @Override
     public void close() {
         handle.close();

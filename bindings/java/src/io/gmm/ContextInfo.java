@@ -17,12 +17,12 @@ public final class ContextInfo {
         this.decommitAfterMillis = from.getDecommit_after_ms();
     }
 
-    /** The backend that was taken. */
+    /** The chosen backend. */
     public Backend backend() {
         return backend;
     }
 
-    /** How many devices it shows. */
+    /** The number of devices. */
     public int deviceCount() {
         return deviceCount;
     }
@@ -32,12 +32,15 @@ public final class ContextInfo {
         return backendName;
     }
 
-    /** As the driver tells it; the kernel's release on the host. */
+    /** The driver's version; on the host backend the kernel's release. */
     public String driverVersion() {
         return driverVersion;
     }
 
-    /** Milliseconds after which idle memory goes back by itself, the default resolved, or {@link Context#DECOMMIT_NEVER}. */
+    /**
+     * The milliseconds after which idle memory goes back to the driver, with the default resolved, or {@link
+     * Context#DECOMMIT_NEVER}.
+     */
     public long decommitAfterMillis() {
         return decommitAfterMillis;
     }

@@ -16,25 +16,31 @@ public final class ContextOptions {
         return this;
     }
 
-    /** Where messages go; none: warnings and errors to stderr when GMM_LOG is set. A logger that refers to the context keeps it from the garbage collector. */
+    /**
+     * The receiver of messages. Without one, warnings and errors go to stderr when GMM_LOG is set. A logger that refers
+     * to the context keeps it from the garbage collector.
+     */
     public ContextOptions logger(Logger value) {
         logger = value;
         return this;
     }
 
-    /** Host backend: bytes each device pretends to have; 0: the machine's memory. */
+    /** Host backend: the bytes that each device pretends to have; 0 means the machine's memory. */
     public ContextOptions hostMemory(long bytes) {
         hostMemory = bytes;
         return this;
     }
 
-    /** Host backend: how many devices it shows; 0: one. */
+    /** Host backend: the number of devices; 0 means one. */
     public ContextOptions hostDevices(int count) {
         hostDevices = count;
         return this;
     }
 
-    /** The program allocates nothing while it captures a CUDA graph: an allocation on a stream then asks the driver nothing. */
+    /**
+     * Promises that the program allocates nothing while it captures a CUDA graph. An allocation on a stream then does
+     * not ask the driver.
+     */
     public ContextOptions noCapture() {
         noCapture = true;
         return this;

@@ -39,7 +39,7 @@ public final class DeviceInfo {
         this.isHost = (from.getCapabilities() & NativeConstants.GMM_DEVICE_IS_HOST) != 0;
     }
 
-    /** Its ordinal. */
+    /** The device's number, from 0. */
     public int device() {
         return device;
     }
@@ -49,32 +49,32 @@ public final class DeviceInfo {
         return capabilities;
     }
 
-    /** The kinds it has, a bit each; see {@link #has}. */
+    /** The kinds that the device has, a bit each; see {@link #has}. */
     public int kinds() {
         return kinds;
     }
 
-    /** Bytes. */
+    /** Total memory in bytes. */
     public long totalMemory() {
         return totalMemory;
     }
 
-    /** Bytes, as the driver or the system tells now. */
+    /** Free memory in bytes, as the driver or the system reports it now. */
     public long freeMemory() {
         return freeMemory;
     }
 
-    /** Bytes: VMM memory comes in multiples of this. */
+    /** The granularity in bytes: VMM memory comes in multiples of it. */
     public long granularity() {
         return granularity;
     }
 
-    /** Its name. */
+    /** The device's name. */
     public String name() {
         return name;
     }
 
-    /** 16 bytes. */
+    /** The device's UUID, 16 bytes. */
     public byte[] uuid() {
         return uuid.clone();
     }
@@ -84,7 +84,7 @@ public final class DeviceInfo {
         return canPause;
     }
 
-    /** VMM and HOST memory can be a file descriptor. */
+    /** VMM and HOST memory can be exported as a file descriptor. */
     public boolean canExportFd() {
         return canExportFd;
     }
@@ -109,12 +109,12 @@ public final class DeviceInfo {
         return canPageable;
     }
 
-    /** Fabric handles between nodes. */
+    /** Memory can have fabric handles between nodes. */
     public boolean canFabric() {
         return canFabric;
     }
 
-    /** Not a GPU: the host backend. */
+    /** The device is no GPU but the host backend's. */
     public boolean isHost() {
         return isHost;
     }

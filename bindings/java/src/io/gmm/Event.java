@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A point in a stream's order, of this process or, imported, of another one: then only its maker records. */
+/** A point in a stream's order. An event of another process can be imported; only its maker records it. */
 public final class Event implements AutoCloseable {
     private final Handle handle;
     private final Handle context;
@@ -58,7 +58,7 @@ public final class Event implements AutoCloseable {
         return handle;
     }
 
-    /** Sets the event to what is queued on the stream so far. */
+    /** Records what is queued on the stream so far. */
     public void record(Stream stream) {
         long address = handle.acquire();
         try {
@@ -73,7 +73,7 @@ public final class Event implements AutoCloseable {
         }
     }
 
-    /** Blocks until the event has passed. An event never recorded has passed. */
+    /** Blocks until the event has passed. An event that was never recorded has passed. */
     public void synchronize() {
         long address = handle.acquire();
         try {
@@ -96,8 +96,8 @@ public final class Event implements AutoCloseable {
     }
 
     /**
-     * Plain bytes to send to another process of the same user, for {@link Context#importEvent}. Of an event of {@link Context#ipcEvent}, which must stay open
-     * until it is imported.
+     * A handle of an event of {@link Context#ipcEvent}: bytes to send to another process of the same user, for {@link
+     * Context#importEvent}. The event must stay open until it is imported.
      */
     public byte[] exportHandle() {
         byte[] out = new byte[Context.IPC_HANDLE_SIZE];
@@ -110,7 +110,7 @@ public final class Event implements AutoCloseable {
         return out;
     }
 
-    /** Ends the event; work that waits for it still may. Closing twice does nothing. */
+    /** Ends the event. Work that waits for it already goes on waiting. Closing twice does nothing. */
     @Override
     public void close() {
         handle.close();

@@ -2,8 +2,8 @@
 package io.gmm;
 
 /**
- * A file descriptor of a driver's allocation, for example for Vulkan. It keeps the memory alive. Close it, or take it with
- * {@link #detach} when another library takes it over; the garbage collector does not close it.
+ * A file descriptor of a driver's allocation, for example for Vulkan. It keeps the memory alive. Close it, or call
+ * {@link #detach} when another library takes it over. The garbage collector does not close it.
  */
 public final class ExportedFd implements AutoCloseable {
     private int fd;
@@ -34,7 +34,7 @@ public final class ExportedFd implements AutoCloseable {
         return size;
     }
 
-    /** The descriptor, which is the caller's to close from now on. */
+    /** Returns the descriptor, which the caller closes from now on. */
     public synchronized int detach() {
         int taken = fd();
         fd = -1;

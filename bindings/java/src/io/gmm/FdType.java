@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What a file descriptor of memory is. */
+/** The type of a file descriptor of memory. */
 public enum FdType {
     /** Export: OPAQUE for VMM memory of a GPU, FILE for all else. Import: FILE for a file or memfd, else OPAQUE. */
     DEFAULT(0),
-    /** The driver's own, which Vulkan takes as VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT. VMM memory. */
+    /** The driver's own descriptor, which Vulkan takes as VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT. VMM memory. */
     OPAQUE(1),
     /** A memory file. HOST memory, and all memory of the host backend. */
     FILE(2),

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A call of the library failed and changed nothing. The message says what was asked, what stood in the way and what to do. */
+/**
+ * A call of the library failed and changed nothing. The message says what was asked, what stood in the way and what to
+ * do.
+ */
 public final class GmmException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
@@ -21,7 +24,7 @@ public final class GmmException extends RuntimeException {
         this(result.value(), 0, "GMM_ERROR_" + result.name(), message);
     }
 
-    /** Called from C: see errors.c. */
+    /** Called from native.c. */
     static GmmException fromNative(int code, int nativeCode, byte[] name, byte[] message) {
         return new GmmException(code, nativeCode, Text.decode(name), Text.decode(message));
     }

@@ -5,8 +5,9 @@ import java.lang.ref.Cleaner;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * One native object and how many need it: its owner, each call that runs on it, and each object made from it. The native object ends
- * with the last of them, so that neither a close() on another thread nor the Cleaner takes it from under a call.
+ * A native object and the count of those who need it: its owner, each call that runs on it, and each object made from
+ * it. The native object ends with the last of them, so neither a close() on another thread nor the Cleaner ends it
+ * during a call.
  */
 final class Handle implements Runnable {
     /** Ends the native object; called once. */
@@ -43,7 +44,7 @@ final class Handle implements Runnable {
         CLEANER.register(holder, () -> java.lang.ref.Reference.reachabilityFence(kept));
     }
 
-    /** The address, which stays good until release(). */
+    /** The address, which is good until release(). */
     long acquire() {
         int now;
         do {
@@ -55,7 +56,7 @@ final class Handle implements Runnable {
         return address;
     }
 
-    /** The address, for one that holds a reference already. */
+    /** The address, for a caller that holds a reference already. */
     long address() {
         return address;
     }
@@ -66,7 +67,7 @@ final class Handle implements Runnable {
         }
     }
 
-    /** Of a context: how often it was reset. */
+    /** The number of resets of a context. */
     int generation() {
         return generation;
     }
@@ -79,7 +80,7 @@ final class Handle implements Runnable {
         return (state.get() & CLOSED) != 0;
     }
 
-    /** The owner's close. A second one does nothing. */
+    /** Closes the handle for its owner. A second call does nothing. */
     void close() {
         int now;
         do {
@@ -96,13 +97,14 @@ final class Handle implements Runnable {
         }
     }
 
-    /** The Cleaner's call. It would drop an exception in silence. */
+    /** Called by the Cleaner, which would drop an exception without a message. */
     @Override
     public void run() {
         try {
             close();
         } catch (RuntimeException error) {
-            System.getLogger("io.gmm").log(System.Logger.Level.WARNING, "a forgotten " + what + " could not be given back", error);
+            System.getLogger("io.gmm")
+                .log(System.Logger.Level.WARNING, "a forgotten " + what + " could not be given back", error);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A heap of its own: blocks from it share no extent with others. The fastest way to allocate. */
+/** A heap whose blocks share no extent with those of others. It is the fastest way to allocate. */
 public final class Heap implements AutoCloseable {
     private final Handle handle;
     private final Handle context;
@@ -42,10 +42,11 @@ public final class Heap implements AutoCloseable {
 
     /** Allocates a buffer that is used first on this stream. The buffer keeps the heap. */
     public Buffer alloc(long size, Stream stream) {
-        return Buffer.allocated(context, handle, stream, size, kind, (on, out) -> Native.gmm_heap_alloc(handle.address(), size, on, out));
+        return Buffer.allocated(context, handle, stream, size, kind,
+            (on, out) -> Native.gmm_heap_alloc(handle.address(), size, on, out));
     }
 
-    /** Allocates plain memory without an object: give its address to {@link Context#free}. */
+    /** Allocates memory without an object; {@link Context#free} takes its address. */
     public long allocate(long size, Stream stream) {
         long address = handle.acquire();
         try {

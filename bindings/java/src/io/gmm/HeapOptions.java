@@ -22,19 +22,19 @@ public final class HeapOptions {
         return this;
     }
 
-    /** The tag; null: the thread's current tag at creation. */
+    /** The tag; null means the thread's current tag at creation. */
     public HeapOptions tag(Tag value) {
         tag = value;
         return this;
     }
 
-    /** Bytes: the least to ask the driver for at once; 0: grows with the heap. */
+    /** The fewest bytes to request from the driver at once; with 0 they grow with the heap. */
     public HeapOptions minimumExtent(long bytes) {
         minimumExtent = bytes;
         return this;
     }
 
-    /** Bytes the heap may hold from the driver; 0: no limit. */
+    /** The most bytes that the heap may hold from the driver; 0 means no limit. */
     public HeapOptions limit(long bytes) {
         limit = bytes;
         return this;

@@ -5,18 +5,18 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Who may share with a context, and where its socket stands; see {@link Context#configureIpc}. */
+/** The users who may share with a context, and its socket's directory; see {@link Context#configureIpc}. */
 public final class IpcOptions {
     private Path directory;
     private final List<Integer> users = new ArrayList<>();
 
-    /** The directory of the socket. Not set: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-&lt;uid&gt;. */
+    /** The directory of the socket; by default $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-&lt;uid&gt;. */
     public IpcOptions directory(Path directory) {
         this.directory = directory;
         return this;
     }
 
-    /** A further user id that may import from this context and that it imports from. Needs a directory. */
+    /** Names a further user, who may import from this context, and from whom it imports. That needs a directory. */
     public IpcOptions user(int user) {
         users.add(user);
         return this;

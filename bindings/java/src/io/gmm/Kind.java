@@ -3,9 +3,9 @@ package io.gmm;
 
 /** Kinds of memory. */
 public enum Kind {
-    /** In options: DEVICE. In an answer: memory that gmm does not know. */
+    /** In options it means DEVICE, in an answer memory that gmm does not know. */
     UNSPECIFIED(0),
-    /** A driver allocation on the device; has the driver's legacy IPC. */
+    /** A driver allocation on the device. It has the driver's legacy IPC. */
     DEVICE(1),
     /** Mapped on the device: pausable, movable, exportable as a file descriptor. */
     VMM(2),
@@ -25,7 +25,10 @@ public enum Kind {
         return value;
     }
 
-    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    /**
+     * The constant with that number; Throws Throws IllegalArgumentException for a number that this release does not
+     * know.
+     */
     static Kind of(int value) {
         for (Kind each : values()) {
             if (each.value == value) {

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** The driver's own handle of memory (cudaIpcMemHandle_t), for libraries that take no other. gmm does not see who opens it. */
+/**
+ * The driver's own handle of memory (cudaIpcMemHandle_t), for libraries that take no other. gmm does not see who opens
+ * it.
+ */
 public final class LegacyHandle {
     /** Bytes of the driver's handle. */
     public static final int SIZE = 64;

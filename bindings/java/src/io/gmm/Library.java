@@ -14,8 +14,8 @@ import java.util.List;
 import java.util.Locale;
 
 /**
- * Finds and loads the native libraries: from the directory that the system property gmm.library.path names, else
- * from the jar, by way of a private temporary directory that is gone again when this class is loaded.
+ * Finds and loads the native libraries: from the directory that the system property gmm.library.path names, else from
+ * the jar, through a private temporary directory, which it deletes while this class is loaded.
  */
 @SuppressWarnings("restricted") // System.load() in JDK 24 and newer
 final class Library {
@@ -36,7 +36,8 @@ final class Library {
         } catch (IOException error) {
             UnsatisfiedLinkError failure = new UnsatisfiedLinkError(
                 "gmm's native libraries could not be unpacked from " + folder + ": " + error
-                    + "; set -Djava.io.tmpdir to a directory that allows executables, or -Dgmm.library.path to one with " + WRAPPER);
+                    + "; set -Djava.io.tmpdir to a directory that allows executables, or -Dgmm.library.path to one "
+                    + "with " + WRAPPER);
             failure.initCause(error);
             throw failure;
         }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** Weight of a log message. */
+/** The severity of a log message. */
 public enum LogLevel {
     /** Something failed and could not be reported through an exception. */
     ERROR(1),
     /** Something works, but not as well as asked. */
     WARNING(2),
-    /** Which backend and device were taken. */
+    /** The chosen backend and devices. */
     INFO(3),
     /** Details. */
     DEBUG(4);
@@ -23,7 +23,10 @@ public enum LogLevel {
         return value;
     }
 
-    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    /**
+     * The constant with that number; Throws Throws IllegalArgumentException for a number that this release does not
+     * know.
+     */
     static LogLevel of(int value) {
         for (LogLevel each : values()) {
             if (each.value == value) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** Receives the library's messages, on whichever thread has something to say. */
+/** Receives the library's messages, on the thread that reports them. */
 @FunctionalInterface
 public interface Logger {
     void log(LogLevel level, String message);

@@ -2,8 +2,8 @@
 package io.gmm;
 
 /**
- * Asked on the allocating thread when memory is short and trimming did not help. It may free, pause and trim; it must not allocate from
- * the same context. An exception that it throws comes out of the allocation.
+ * A handler for exhausted memory. The allocating thread calls it when a trim did not help. It may free, pause and trim,
+ * but must not allocate from the same context. An exception that it throws comes out of the allocation.
  */
 @FunctionalInterface
 public interface OomHandler {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What an out-of-memory handler is told. */
+/** What an out-of-memory handler learns. */
 public final class OomInfo {
     private final int device;
     private final Kind kind;
@@ -21,12 +21,12 @@ public final class OomInfo {
         this.cause = cause;
     }
 
-    /** The device that is short. */
+    /** The device whose memory is exhausted. */
     public int device() {
         return device;
     }
 
-    /** The kind that was asked for. */
+    /** The requested kind. */
     public Kind kind() {
         return kind;
     }
@@ -41,12 +41,12 @@ public final class OomInfo {
         return requested;
     }
 
-    /** Bytes the context holds on the device. */
+    /** The bytes that the context holds on the device. */
     public long reserved() {
         return reserved;
     }
 
-    /** 1 at the first call for this allocation. */
+    /** The number of this call for the allocation, from 1. */
     public int attempt() {
         return attempt;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** How a tag stands. */
+/** The state of a tag. */
 public final class PauseInfo {
     private final int tag;
     private final Contents contents;
@@ -45,37 +45,37 @@ public final class PauseInfo {
         return contents;
     }
 
-    /** Higher resumes first. */
+    /** The priority: a higher one resumes first. */
     public int priority() {
         return priority;
     }
 
-    /** VMM memory that has pages now. */
+    /** Bytes of VMM memory that has pages now. */
     public long activeBytes() {
         return activeBytes;
     }
 
-    /** VMM memory whose pages are gone. */
+    /** Bytes of VMM memory without pages. */
     public long pausedBytes() {
         return pausedBytes;
     }
 
-    /** Of it, contents kept in host memory. */
+    /** The part of the paused bytes whose contents are in host memory. */
     public long backupHostBytes() {
         return backupHostBytes;
     }
 
-    /** Of it, contents kept in a file. */
+    /** The part of the paused bytes whose contents are in a file. */
     public long backupFileBytes() {
         return backupFileBytes;
     }
 
-    /** How often this tag was paused. */
+    /** The number of pauses of this tag. */
     public long pauses() {
         return pauses;
     }
 
-    /** Of backupHostBytes, what lies in page-locked memory. */
+    /** The part of backupHostBytes in page-locked memory. */
     public long backupPinnedBytes() {
         return backupPinnedBytes;
     }
@@ -85,22 +85,22 @@ public final class PauseInfo {
         return backupZeroBytes;
     }
 
-    /** Kept of active read-only memory, for the next pause. */
+    /** Contents of active read-only memory that are kept for the next pause. */
     public long retainedBytes() {
         return retainedBytes;
     }
 
-    /** Whether the contents are not written after they were first paused. */
+    /** Whether nobody writes the contents after their first pause. */
     public boolean readOnly() {
         return (flags & NativeConstants.GMM_TAG_READ_ONLY) != 0;
     }
 
-    /** Whether what is kept is compared at the resume. */
+    /** Whether a resume compares the kept contents with their checksums. */
     public boolean checksum() {
         return (flags & NativeConstants.GMM_TAG_CHECKSUM) != 0;
     }
 
-    /** ACTIVE, PAUSED, or PARTLY_PAUSED when both kinds of memory are there. */
+    /** ACTIVE, PAUSED, or PARTLY_PAUSED when the tag has both kinds of memory. */
     public State state() {
         return state;
     }

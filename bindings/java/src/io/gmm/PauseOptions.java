@@ -7,19 +7,19 @@ public final class PauseOptions {
     private Contents contents;
     Progress progress;
 
-    /** Also when importers hold the memory: they keep the old pages, this process gets new ones. */
+    /** Pauses also when importers hold the memory. They keep the old pages, and this process gets new ones. */
     public PauseOptions force() {
         force = true;
         return this;
     }
 
-    /** What becomes of the contents this time, whatever the tags say. */
+    /** What this pause does with the contents, whatever the tags say. */
     public PauseOptions contents(Contents value) {
         contents = value;
         return this;
     }
 
-    /** Told how far the copies are. */
+    /** Receives the progress of the copies. */
     public PauseOptions progress(Progress value) {
         progress = value;
         return this;

@@ -41,7 +41,8 @@ public final class Pin implements AutoCloseable {
 
     static long addressOf(ByteBuffer memory) {
         if (!memory.isDirect()) {
-            throw new IllegalArgumentException("only a direct ByteBuffer stays in its place: the garbage collector moves others");
+            throw new IllegalArgumentException(
+                "only a direct ByteBuffer stays in its place: the garbage collector moves others");
         }
         return Native.addressOf(memory) + memory.position();
     }
@@ -60,7 +61,7 @@ public final class Pin implements AutoCloseable {
         return devicePointer;
     }
 
-    /** Takes the pin back. No work on any stream may still use the memory. Closing twice does nothing. */
+    /** Unpins the memory. No work on any stream may still use it. Closing twice does nothing. */
     @Override
     public void close() {
         handle.close();

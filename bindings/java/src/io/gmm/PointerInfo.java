@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What an address is. */
+/** The description of an address. */
 public final class PointerInfo {
     private final Kind kind;
     private final long base;
@@ -52,17 +52,17 @@ public final class PointerInfo {
         return kind;
     }
 
-    /** Start of the block. */
+    /** The start of the block. */
     public long base() {
         return base;
     }
 
-    /** Bytes asked for. */
+    /** The requested bytes. */
     public long size() {
         return size;
     }
 
-    /** Bytes the block takes, rounding included. */
+    /** The bytes that the block takes, rounding included. */
     public long reservedSize() {
         return reservedSize;
     }
@@ -77,12 +77,12 @@ public final class PointerInfo {
         return tag;
     }
 
-    /** What stands there. */
+    /** The state of the address. */
     public State state() {
         return state;
     }
 
-    /** Who can use it. */
+    /** Who can use the address. */
     public Usm usm() {
         return usm;
     }
@@ -92,7 +92,7 @@ public final class PointerInfo {
         return ipcRoutes;
     }
 
-    /** Start of the driver's allocation that the block lies in. */
+    /** The start of the driver's allocation that the block lies in. */
     public long allocationBase() {
         return allocationBase;
     }
@@ -102,7 +102,7 @@ public final class PointerInfo {
         return allocationSize;
     }
 
-    /** The address that devices use; the same but for some pinned memory. */
+    /** The address that devices use. It is another one for some pinned memory only. */
     public long devicePointer() {
         return devicePointer;
     }
@@ -142,7 +142,7 @@ public final class PointerInfo {
         return dmaBufIpc;
     }
 
-    /** Imported, and the exporter ended. */
+    /** The memory is imported, and its exporter has ended. */
     public boolean peerGone() {
         return peerGone;
     }

@@ -2,11 +2,12 @@
 package io.gmm;
 
 /**
- * Told how far the copies of a pause or resume are, on whichever thread works, with locks of the library held: it must not call the library. What it
- * throws ends the operation, which is undone, and comes out of the call that asked for it.
+ * Receives the progress of a pause's or resume's copies. It runs on the thread that copies, with locks of the library
+ * held, so it must not call the library. What it throws ends and undoes the operation, and comes out of the call that
+ * asked for it.
  */
 @FunctionalInterface
 public interface Progress {
-    /** Bytes that are done and all that there are. Returns true to go on, false to end the operation with CANCELLED. */
+    /** Takes the bytes done and the bytes in all. Returns true to go on, false to end the operation with CANCELLED. */
     boolean report(long done, long total);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A caller's Progress as C calls it, and what it threw. */
+/** A caller's Progress as C calls it, with what it threw. */
 final class ProgressCall {
     private final Progress progress;
     private volatile Throwable thrown;
@@ -10,7 +10,7 @@ final class ProgressCall {
         this.progress = progress;
     }
 
-    /** What Native.newCallbacks() keeps for C; null for none. */
+    /** The object that Native.newCallbacks() keeps for C; null for none. */
     static ProgressCall of(Progress progress) {
         return progress == null ? null : new ProgressCall(progress);
     }

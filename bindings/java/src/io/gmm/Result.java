@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What a call came to; see {@link GmmException#result()}. */
+/** The result of a call; see {@link GmmException#result()}. */
 public enum Result {
     /** Success. */
     OK(0),
-    /** Success: everything was as asked already. */
+    /** Success: the state was already as requested, so the call changed nothing. */
     UNCHANGED(1),
-    /** Success: it has not ended yet, or the time to wait was over first. */
+    /** Success: the operation has not ended, or the wait reached its timeout first. */
     NOT_READY(2),
     /** A required argument is NULL. */
     NULL_ARGUMENT(-1),
@@ -15,71 +15,71 @@ public enum Result {
     INVALID_SIZE(-2),
     /** A size is beyond what any backend can address. */
     SIZE_OVERFLOW(-3),
-    /** Not a power of two, too large, or an address that is not aligned. */
+    /** Not a power of two, too large, or the address is not aligned. */
     INVALID_ALIGNMENT(-4),
-    /** An unknown memory kind, or one the operation does not take. */
+    /** An unknown memory kind, or one that the operation does not take. */
     INVALID_KIND(-5),
-    /** No such device. */
+    /** The device does not exist. */
     INVALID_DEVICE(-6),
-    /** No such tag. */
+    /** The tag does not exist. */
     INVALID_TAG(-7),
     /** Unknown flags, or flags that exclude each other. */
     INVALID_FLAGS(-8),
-    /** Struct_size too small, or unknown or reserved fields not zero. */
+    /** struct_size is too small, or an unknown or reserved field is not zero. */
     INVALID_DESCRIPTOR(-9),
     /** Another argument is out of its range. */
     INVALID_VALUE(-10),
-    /** A context, heap, stream or event that is not (or no longer) one. */
+    /** Not a context, heap, stream or event, or no longer one. */
     INVALID_HANDLE(-11),
-    /** The address was not given out by this context. */
+    /** This context did not return the address. */
     UNKNOWN_POINTER(-12),
     /** The block was freed before. */
     ALREADY_FREED(-13),
-    /** Inside a block where its start is required. */
+    /** The address lies inside a block where its start is required. */
     INTERIOR_POINTER(-14),
     /** The range overlaps one that is pinned differently. */
     OVERLAP(-15),
     /** No pin starts at this address. */
     NOT_PINNED(-16),
-    /** A pop, end or close without its push, begin or import. */
+    /** A pop, end or close without a push, begin or import. */
     UNBALANCED(-17),
-    /** The device has no room, even after trimming. */
+    /** The device has too little memory, even after a trim. */
     OUT_OF_MEMORY(-20),
-    /** The host has no room for data or bookkeeping. */
+    /** The host has too little memory for data or bookkeeping. */
     OUT_OF_HOST_MEMORY(-21),
-    /** A limit set by gmm_set_limit() would be passed. */
+    /** The call would exceed a limit of gmm_set_limit(). */
     LIMIT_EXCEEDED(-22),
     /** The memory is paused: resume its tag first. */
     PAUSED(-23),
-    /** Live blocks, importers or pins hold what the call would change. */
+    /** Live blocks, importers or pins use what the call would change. */
     BUSY(-24),
-    /** Not allowed while a stream is being captured into a graph. */
+    /** The driver forbids it while a stream is captured into a graph. */
     CAPTURING(-25),
     /** This backend, device or kind cannot do it. */
     NOT_SUPPORTED(-26),
-    /** The backend asked for has no driver or no device here. */
+    /** The requested backend has no driver or no device here. */
     NO_BACKEND(-27),
     /** The context belongs to the parent process. */
     FORKED(-28),
-    /** The program asked for the end of the operation, which was undone. */
+    /** The program cancelled the operation, which was undone. */
     CANCELLED(-29),
     /** The driver refused a call. */
     DRIVER(-30),
     /** The operating system refused a call. */
     SYSTEM(-31),
-    /** A file could not be written or read whole. */
+    /** A file could not be written or read completely. */
     IO(-32),
-    /** What was kept is not what was written: a checksum differs. */
+    /** The checksum of a backup differs from the one at its save. */
     CORRUPT(-33),
-    /** These bytes are not a handle of gmm, or of another version. */
+    /** The bytes are no handle of gmm, or one of another version. */
     IPC_INVALID_HANDLE(-40),
     /** The exporting process ended, or freed the memory. */
     IPC_PEER_GONE(-41),
-    /** The exporter refused: another user, or a wrong token. */
+    /** The exporter refused: a user that it did not name, or a wrong token. */
     IPC_REFUSED(-42),
     /** The exporter did not answer in time. */
     IPC_TIMEOUT(-43),
-    /** The exporter took the memory back: a forced pause. */
+    /** The exporter revoked the memory by a forced pause. */
     IPC_REVOKED(-44),
     /** A code of a newer library. */
     UNKNOWN(-2147483648);

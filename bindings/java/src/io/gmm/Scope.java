@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What a limit or a count is about: one device or all, one tag or all, one kind or all. Each method changes this object and returns it. */
+/**
+ * The scope of a limit or a count: one device or all, one tag or all, one kind or all. Each method changes this object
+ * and returns it.
+ */
 public final class Scope {
     private int flags;
     private int device;
     private int tag;
     private int kind;
 
-    /** Of one device only. */
+    /** Limits the scope to one device. */
     public Scope device(int value) {
         device = value;
         flags |= NativeConstants.GMM_SCOPE_DEVICE;
         return this;
     }
 
-    /** Of one tag only. */
+    /** Limits the scope to one tag. */
     public Scope tag(Tag value) {
         tag = value.number();
         flags |= NativeConstants.GMM_SCOPE_TAG;
         return this;
     }
 
-    /** Of one kind only. */
+    /** Limits the scope to one kind. */
     public Scope kind(Kind value) {
         kind = value.value();
         flags |= NativeConstants.GMM_SCOPE_KIND;
         return this;
     }
 
-    /** For a null scope too: everything. */
+    /** The scope for C; a null scope means everything. */
     static gmm_scope toNative(Scope scope) {
         gmm_scope made = new gmm_scope();
         if (scope != null) {

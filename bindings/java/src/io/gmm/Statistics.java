@@ -42,7 +42,7 @@ public final class Statistics {
         return liveTags;
     }
 
-    /** Asked for and not freed. */
+    /** Bytes requested and not freed. */
     public long liveBytes() {
         return liveBytes;
     }
@@ -52,42 +52,42 @@ public final class Statistics {
         return liveBlocks;
     }
 
-    /** Highest liveBytes seen when memory was taken from the driver or read here. */
+    /** The highest liveBytes at any growth of a heap or call of stats(). */
     public long peakLiveBytes() {
         return peakLiveBytes;
     }
 
-    /** Free but held, ready to be given out. */
+    /** Bytes that are free and held for later allocations. */
     public long cachedBytes() {
         return cachedBytes;
     }
 
-    /** Held from the driver. */
+    /** Bytes held from the driver. */
     public long reservedBytes() {
         return reservedBytes;
     }
 
-    /** Highest reservedBytes. */
+    /** The highest reservedBytes. */
     public long peakReservedBytes() {
         return peakReservedBytes;
     }
 
-    /** Addresses kept, pages gone. */
+    /** Bytes of addresses without memory. */
     public long pausedBytes() {
         return pausedBytes;
     }
 
-    /** The program's own memory; whole context only. */
+    /** Pinned bytes of the program's own memory; only in the scope of everything. */
     public long pinnedBytes() {
         return pinnedBytes;
     }
 
-    /** Other processes' memory; whole context only. */
+    /** Imported bytes of other processes' memory; only in the scope of everything. */
     public long importedBytes() {
         return importedBytes;
     }
 
-    /** Calls that succeeded. */
+    /** Allocations that succeeded. */
     public long allocations() {
         return allocations;
     }
@@ -97,7 +97,7 @@ public final class Statistics {
         return frees;
     }
 
-    /** Allocations that failed for want of memory. */
+    /** Allocations that failed because memory or a limit was short. */
     public long failures() {
         return failures;
     }
@@ -107,7 +107,7 @@ public final class Statistics {
         return extents;
     }
 
-    /** Calls into the driver or system that allocate, map, unmap or free; whole context only. */
+    /** Driver and system calls that allocate, map, unmap or free; only in the scope of everything. */
     public long backendCalls() {
         return backendCalls;
     }

@@ -61,7 +61,9 @@ public final class Stream implements AutoCloseable {
         return address;
     }
 
-    /** Blocks until everything queued on this stream so far is done. Only for streams made by {@link Context#stream}. */
+    /**
+     * Blocks until everything queued on this stream so far is done. Only for streams made by {@link Context#stream}.
+     */
     public void synchronize() {
         long address = owned().acquire();
         try {
@@ -71,7 +73,7 @@ public final class Stream implements AutoCloseable {
         }
     }
 
-    /** Makes this stream's further work wait for the event; does not block the caller. */
+    /** Makes this stream's further work wait for the event. The caller does not wait. */
     public void waitFor(Event event) {
         long address = owned().acquire();
         try {
@@ -86,7 +88,10 @@ public final class Stream implements AutoCloseable {
         }
     }
 
-    /** Queues a call of the task. It runs on a thread of the backend and must not call gmm; what it throws goes to that thread's handler of uncaught exceptions. */
+    /**
+     * Queues a call of the task. The task runs on a thread of the backend and must not call gmm. What it throws goes to
+     * that thread's handler of uncaught exceptions.
+     */
     public void call(Runnable task) {
         long address = owned().acquire();
         try {
@@ -96,7 +101,10 @@ public final class Stream implements AutoCloseable {
         }
     }
 
-    /** Waits for the stream's work and ends it once every buffer that was allocated on it is closed. Closing twice does nothing. */
+    /**
+     * Waits for the stream's work and ends it once every buffer that was allocated on it is closed. Closing twice does
+     * nothing.
+     */
     @Override
     public void close() {
         if (handle != null) {
@@ -106,12 +114,13 @@ public final class Stream implements AutoCloseable {
 
     private Handle owned() {
         if (handle == null) {
-            throw new UnsupportedOperationException("this stream was not made by a context: use the context's method that takes a stream");
+            throw new UnsupportedOperationException(
+                "this stream was not made by a context: use the context's method that takes a stream");
         }
         return handle;
     }
 
-    /** The address, good until release(). */
+    /** The address, which is good until release(). */
     long acquire() {
         return handle == null ? foreign : handle.acquire();
     }

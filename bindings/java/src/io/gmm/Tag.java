@@ -16,7 +16,10 @@ public final class Tag {
         return number;
     }
 
-    /** Makes this the current tag of the calling thread until the scope closes: {@code try (Tag.Scope scope = tag.push()) { ... }}. */
+    /**
+     * Makes this the current tag of the calling thread until the scope closes: {@code try (Tag.Scope scope =
+     * tag.push()) { ... }}.
+     */
     public Scope push() {
         context.pushTag(number);
         return new Scope(context);
@@ -27,7 +30,10 @@ public final class Tag {
         return context.pause(this);
     }
 
-    /** Gives the tag's paused memory its pages back; see {@link Context#resume}. Returns the bytes taken from the driver. */
+    /**
+     * Gives the tag's paused memory its pages back; see {@link Context#resume}. Returns the bytes taken from the
+     * driver.
+     */
     public long resume() {
         return context.resume(this);
     }
@@ -37,7 +43,7 @@ public final class Tag {
         return context.pause(options, this);
     }
 
-    /** Resumes the tag and tells how far it is. */
+    /** Resumes the tag and reports the progress. */
     public long resume(Progress progress) {
         return context.resume(progress, this);
     }
@@ -47,37 +53,43 @@ public final class Tag {
         return new Paused(this, pause());
     }
 
-    /** pause() in the background. */
+    /** Pauses the tag in the background. */
     public Ticket pauseAsync() {
         return context.pauseAsync(this);
     }
 
-    /** pause() in the background, with options. */
+    /** Pauses the tag in the background, with options. */
     public Ticket pauseAsync(PauseOptions options) {
         return context.pauseAsync(options, this);
     }
 
-    /** resume() in the background. */
+    /** Resumes the tag in the background. */
     public Ticket resumeAsync() {
         return context.resumeAsync(this);
     }
 
-    /** resume() in the background; tells how far it is on a thread of the library. */
+    /** Resumes the tag in the background, and reports the progress on a thread of the library. */
     public Ticket resumeAsync(Progress progress) {
         return context.resumeAsync(progress, this);
     }
 
-    /** Changes what the tag does, all of it, from the next pause or resume on. What is paused already stays kept as it was. */
+    /**
+     * Replaces all settings of the tag from its next pause or resume on. Backups of memory that is paused now stay as
+     * they are.
+     */
     public void update(TagOptions options) {
         context.updateTag(number, options);
     }
 
-    /** Forgets the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns their bytes. */
+    /**
+     * Discards the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns the number
+     * of bytes discarded.
+     */
     public long discardBackup() {
         return context.discardBackup(this);
     }
 
-    /** How the tag stands. */
+    /** The state of the tag. */
     public PauseInfo info() {
         return context.pauseInfo(number);
     }
@@ -92,11 +104,12 @@ public final class Tag {
             this.context = context;
         }
 
-        /** Takes the push back, on the thread that made it. Closing twice does nothing. */
+        /** Undoes the push, on the thread that made it. Closing twice does nothing. */
         @Override
         public void close() {
             if (Thread.currentThread() != thread) {
-                throw new IllegalStateException("a tag is pushed for one thread: close its scope on " + thread.getName());
+                throw new IllegalStateException("a tag is pushed for one thread: close its scope on "
+                    + thread.getName());
             }
             if (!closed) {
                 closed = true;
@@ -121,7 +134,7 @@ public final class Tag {
             return bytes;
         }
 
-        /** Resumes the tag. When that fails it may be tried again; after it, closing does nothing. */
+        /** Resumes the tag. A resume that fails may be tried again. After a resume, closing does nothing. */
         @Override
         public synchronized void close() {
             if (!closed) {

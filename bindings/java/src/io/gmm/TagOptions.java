@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** What becomes of a tag's memory when it pauses. Each method changes this object and returns it. */
+/** What a pause does with a tag's memory. Each method changes this object and returns it. */
 public final class TagOptions {
     private Contents contents = Contents.DROP;
     private int priority;
@@ -14,19 +14,19 @@ public final class TagOptions {
         return this;
     }
 
-    /** Higher resumes first. */
+    /** The priority: a higher one resumes first. */
     public TagOptions priority(int value) {
         priority = value;
         return this;
     }
 
-    /** The contents are not written after they were first paused: what was kept once is not copied again. */
+    /** Promises that nobody writes the contents after their first pause. What was kept once is not copied again. */
     public TagOptions readOnly() {
         readOnly = true;
         return this;
     }
 
-    /** What is kept is compared at the resume. */
+    /** A resume compares the kept contents with their checksums. */
     public TagOptions checksum() {
         checksum = true;
         return this;
@@ -36,7 +36,8 @@ public final class TagOptions {
         gmm_tag_desc desc = new gmm_tag_desc();
         desc.setContents(contents.value());
         desc.setPriority(priority);
-        desc.setFlags((readOnly ? NativeConstants.GMM_TAG_READ_ONLY : 0) | (checksum ? NativeConstants.GMM_TAG_CHECKSUM : 0));
+        desc.setFlags((readOnly ? NativeConstants.GMM_TAG_READ_ONLY : 0)
+            | (checksum ? NativeConstants.GMM_TAG_CHECKSUM : 0));
         return desc;
     }
 }

@@ -9,8 +9,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * A pause or resume that a thread of the library carries out; its value is the bytes that changed state. close() waits for the end. One that nobody closes
- * goes on to its end.
+ * A pause or resume that a thread of the library carries out. Its value is the number of bytes that changed state.
+ * close() waits for the end. A ticket that nobody closes runs to its end.
  */
 public final class Ticket implements Future<Long>, AutoCloseable {
     /** A wait is interrupted between two of these. */
@@ -64,7 +64,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         }
     }
 
-    /** What it came to. */
+    /** The outcome. */
     private static final class Outcome {
         final long bytes;
         final Throwable failure;
@@ -79,7 +79,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         }
     }
 
-    /** The outcome, or null when the time was over first. */
+    /** The outcome, or null on timeout. */
     private Outcome look(long millis) {
         if (outcome != null) {
             return outcome;
@@ -117,13 +117,16 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         }
     }
 
-    /** Whether it has ended, however. */
+    /** Whether it has ended, with success or failure. */
     @Override
     public boolean isDone() {
         return look(0) != null;
     }
 
-    /** Asks it to stop, without waiting: it is undone, or ends as it would have when it is too late. True when it had not ended yet. */
+    /**
+     * Requests cancellation and does not wait. An operation that has committed completes normally; any other is undone
+     * and ends with CANCELLED. Returns true when it had not ended yet.
+     */
     @Override
     public boolean cancel(boolean mayInterruptIfRunning) {
         if (look(0) != null) {
@@ -144,19 +147,22 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         return true;
     }
 
-    /** As {@link #cancel(boolean)}. */
+    /** Does the same as {@link #cancel(boolean)}. */
     public boolean cancel() {
         return cancel(true);
     }
 
-    /** Whether it was ended by cancel() or by its progress. */
+    /** Whether cancel() or the progress ended it. */
     @Override
     public boolean isCancelled() {
         Outcome ended = look(0);
         return ended != null && ended.isCancelled();
     }
 
-    /** Waits for its end and returns the bytes that changed state. The cause of the ExecutionException is a GmmException, or what the progress threw. */
+    /**
+     * Waits for its end and returns the bytes that changed state. The cause of the ExecutionException is a
+     * GmmException, or what the progress threw.
+     */
     @Override
     public Long get() throws InterruptedException, ExecutionException {
         for (;;) {
@@ -170,7 +176,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         }
     }
 
-    /** As get(), for a time. */
+    /** Does the same as get(), with a timeout. */
     @Override
     public Long get(long timeout, TimeUnit unit) throws InterruptedException, ExecutionException, TimeoutException {
         long start = System.nanoTime();
@@ -185,7 +191,8 @@ public final class Ticket implements Future<Long>, AutoCloseable {
                 return value(ended);
             }
             if (left <= 0) {
-                throw new TimeoutException("the pause or resume has not ended in " + timeout + " " + unit.toString().toLowerCase(java.util.Locale.ROOT));
+                throw new TimeoutException("the pause or resume has not ended in " + timeout + " "
+                    + unit.toString().toLowerCase(java.util.Locale.ROOT));
             }
         }
     }
@@ -203,7 +210,10 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         return ended.bytes;
     }
 
-    /** Waits for its end and returns the bytes that changed state; throws the GmmException, or what the progress threw, as it is. */
+    /**
+     * Waits for its end and returns the bytes that changed state. It throws the GmmException, or what the progress
+     * threw, as it is.
+     */
     public long join() {
         Outcome ended = await();
         told = true;
@@ -229,7 +239,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         return future;
     }
 
-    /** How far it is. */
+    /** The progress. */
     public TicketInfo info() {
         long address = handle.acquire();
         try (gmm_ticket_info info = new gmm_ticket_info()) {
@@ -241,8 +251,8 @@ public final class Ticket implements Future<Long>, AutoCloseable {
     }
 
     /**
-     * Waits for its end and gives the ticket back; what it came to stays to be asked for. A failure that nobody was told of yet is thrown, unless
-     * cancel() asked for it. Closing twice does nothing.
+     * Waits for the end and releases the ticket. The outcome can still be asked for. A failure that nobody has heard of
+     * yet is thrown, unless cancel() asked for it. Closing twice does nothing.
      */
     @Override
     public void close() {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** How far a pause or resume in the background is. */
+/** The progress of a pause or resume in the background. */
 public final class TicketInfo {
     private final boolean done;
     private final Result result;
@@ -17,12 +17,12 @@ public final class TicketInfo {
         this.totalBytes = from.getTotal_bytes();
     }
 
-    /** Whether it has ended, however. */
+    /** Whether it has ended, with success or failure. */
     public boolean done() {
         return done;
     }
 
-    /** What it came to; NOT_READY while it runs. */
+    /** The result; NOT_READY while it runs. */
     public Result result() {
         return result;
     }
@@ -32,12 +32,12 @@ public final class TicketInfo {
         return bytes;
     }
 
-    /** Of the contents, so far. */
+    /** Bytes of contents copied so far. */
     public long copiedBytes() {
         return copiedBytes;
     }
 
-    /** Of contents to copy; 0 until that is known. */
+    /** Bytes of contents to copy; 0 until that is known. */
     public long totalBytes() {
         return totalBytes;
     }

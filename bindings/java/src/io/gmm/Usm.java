@@ -23,7 +23,10 @@ public enum Usm {
         return value;
     }
 
-    /** The constant with that number; IllegalArgumentException for a number that this release does not know. */
+    /**
+     * The constant with that number; Throws Throws IllegalArgumentException for a number that this release does not
+     * know.
+     */
     static Usm of(int value) {
         for (Usm each : values()) {
             if (each.value == value) {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NOT PyTorch: a fake of the few parts of it that gmm.memory_saver and gmm.vllm touch, for tests on machines without PyTorch and without a GPU.
+"""NOT PyTorch: a fake of the parts that gmm.memory_saver and gmm.vllm use, for tests without PyTorch and a GPU.
 
-Device memory is the fake CUDA driver's. Its caching allocator does what matters to the drop-ins as PyTorch's does: pools that keep what was
-freed, the first pool that was begun for a thread wins, none is begun twice, and pluggable allocators are called for their pools only.
+Device memory is the fake CUDA driver's. Its caching allocator does what matters to the drop-ins as PyTorch's does:
+pools that keep what was freed, the first pool that was begun for a thread wins, none is begun twice, and pluggable
+allocators are called for their pools only.
 """
 import ctypes
 import functools
@@ -62,7 +63,8 @@ class _DeviceBytes:
 class Tensor:
     def __init__(self, storage, shape, dtype, device, stride=None):
         self._storage, self.shape, self.dtype, self.device = storage, tuple(shape), dtype, device
-        self._stride = stride or tuple(functools.reduce(operator.mul, self.shape[i + 1:], 1) for i in range(len(self.shape)))
+        contiguous = (functools.reduce(operator.mul, self.shape[i + 1:], 1) for i in range(len(self.shape)))
+        self._stride = stride or tuple(contiguous)
 
     is_cuda = property(lambda self: self.device.type == "cuda")
     nbytes = property(lambda self: self.numel() * self.dtype.itemsize)

@@ -99,7 +99,8 @@ def _write(address, content, index=0):
         _must(_driver.cuMemcpyHtoD_v2(ctypes.c_uint64(address), content, ctypes.c_size_t(len(content))), "cuMemcpyHtoD")
 
 
-# --- The caching allocator ----------------------------------------------------------------------------------------------
+# --- The caching allocator
+# ----------------------------------------------------------------------------------------------
 
 
 def _raw_alloc(size):
@@ -164,7 +165,8 @@ class MemPool:
     def __del__(self):
         with _lock:
             if any(index == self.device for index, *_ in _begun):
-                print("captures_underway.empty() INTERNAL ASSERT FAILED: a MemPool goes while one is in use", file=sys.stderr, flush=True)
+                print("captures_underway.empty() INTERNAL ASSERT FAILED: a MemPool goes while one is in use",
+                      file=sys.stderr, flush=True)
                 os.abort()  # PyTorch throws in a destructor
             self._pool.kept = False
             self._pool.release()
@@ -212,7 +214,8 @@ def empty_cache():
                 _dropped.remove(pool)
 
 
-# --- Graphs ---------------------------------------------------------------------------------------------------------------
+# --- Graphs
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def is_current_stream_capturing():

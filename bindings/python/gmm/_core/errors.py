@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's results as exceptions: one class for each result, all of them subclasses of gmm.Error."""
+from gmm import _native as native
+
+
+class Error(Exception):
+    """A call of the library failed; nothing changed.
+
+    code: the gmm_result, below 0. name: its name in C. native_code: the number of the driver (CUresult) or of the
+    system (errno); 0 when gmm itself found the failure. str() is the message: what was asked, what stood in the way,
+    what to do.
+    """
+
+    code: int = 0
+    name: str = ""
+    native_code: int = 0
+
+    def __init__(self, message="", *, code=None, name=None, native_code=0):
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+        if name is not None:
+            self.name = name
+        self.native_code = native_code
+
+
+# Python's own class for the same failure, which users catch already.
+_ALSO = {
+    "NULL_ARGUMENT": (ValueError,),
+    "INVALID_SIZE": (ValueError,),
+    "SIZE_OVERFLOW": (OverflowError,),
+    "INVALID_ALIGNMENT": (ValueError,),
+    "INVALID_KIND": (ValueError,),
+    "INVALID_DEVICE": (ValueError,),
+    "INVALID_TAG": (ValueError,),
+    "INVALID_FLAGS": (ValueError,),
+    "INVALID_DESCRIPTOR": (ValueError,),
+    "INVALID_VALUE": (ValueError,),
+    "OUT_OF_MEMORY": (MemoryError,),
+    "OUT_OF_HOST_MEMORY": (MemoryError,),
+    "LIMIT_EXCEEDED": (MemoryError,),
+    "NOT_SUPPORTED": (NotImplementedError,),
+    "SYSTEM": (OSError,),
+    "IO": (OSError,),
+    "IPC_PEER_GONE": (ConnectionError,),
+    "IPC_REFUSED": (PermissionError,),
+    "IPC_TIMEOUT": (TimeoutError,),
+    "IPC_REVOKED": (ConnectionError,),
+}
+# Python has these names, or nearly these, already.
+_RENAMED = {"SYSTEM": "SystemCallError", "IO": "FileError"}
+_PREFIX = "GMM_ERROR_"
+_CLASSES = {}
+
+
+def _make_class(constant):
+    result = constant[len(_PREFIX):]
+    words = result.split("_")
+    name = _RENAMED.get(result) or "".join(word if word == "IPC" else word.capitalize() for word in words) + "Error"
+    code = getattr(native, constant)
+    doc = native.gmm_result_text(code)
+    namespace = {"__doc__": doc, "__module__": "gmm", "code": code, "name": constant}
+    made = type(name, (Error, *_ALSO.get(result, ())), namespace)
+    _CLASSES[code] = made
+    return name, made
+
+
+ERRORS = dict(_make_class(constant) for constant in dir(native) if constant.startswith(_PREFIX))
+globals().update(ERRORS)
+
+
+class ClosedError(ERRORS["InvalidHandleError"], ValueError):
+    """An object was used after it was closed."""
+
+
+class NotReadyError(Error, TimeoutError):
+    """The timeout passed before the operation ended. Nothing has failed: the operation goes on."""
+
+    code = native.GMM_NOT_READY
+    name = "GMM_NOT_READY"
+
+
+def make_exception(code, name, message, native_code, closed):
+    made = ClosedError if closed else _CLASSES.get(code, Error)
+    exception = made(message, code=code, name=name, native_code=native_code)
+    if isinstance(exception, OSError) and native_code > 0:
+        exception.errno = native_code
+    return exception
+
+
+native.set_exception_factory(make_exception)

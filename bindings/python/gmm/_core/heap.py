@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.Heap: allocation with one kind, device and tag."""
+from gmm import _native as native
+from gmm._core.enums import Kind
+from gmm._core.stream import HANDLE_HEAP, _Closing
+from gmm._core.tag import tag_number
+
+
+class Heap(_Closing, native.Handle):
+    """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
+
+    __slots__ = ("context", "kind", "device")
+
+    def __init__(self, context, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0):
+        desc = native.gmm_heap_desc()
+        desc.kind = kind
+        desc.device = device
+        desc.tag = tag_number(context, tag)
+        desc.minimum_extent = minimum_extent
+        desc.limit = limit
+        desc.peer_devices = peer_devices
+        self.context = context
+        self.kind = Kind(kind)
+        self.device = device
+        self._adopt(HANDLE_HEAP, native.gmm_heap_create(context, desc)[1], context)
+
+    alloc = native.heap_alloc
+
+    def __repr__(self):
+        return "<gmm.Heap closed>" if self.closed else f"<gmm.Heap of {self.kind.name} memory of device {self.device}>"

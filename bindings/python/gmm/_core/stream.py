@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams and events."""
+from gmm import _native as native
+from gmm._core import sycl
+
+HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT = 1, 2, 3, 4  # native.h: HandleKind
+
+
+def as_stream(stream):
+    """A stream as the library takes it: None, a number, a gmm.Stream, or the handle of another package's stream."""
+    if stream is None or isinstance(stream, (int, native.Handle)):
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return (protocol() if callable(protocol) else protocol)[1]
+    address = getattr(stream, "addressof_ref", None)
+    if address is not None:  # dpctl.SyclQueue
+        return address()
+    for name in ("cuda_stream", "ptr", "handle"):  # PyTorch, CuPy, Numba
+        value = getattr(stream, name, None)
+        if value is not None:
+            return int(getattr(value, "value", value) or 0)
+    raise TypeError(f"expected a stream, its handle as a number, or None, got {type(stream).__name__}")
+
+
+native.set_helper("as_stream", as_stream)
+
+
+def stream_number(stream):
+    """A stream as the plain number that a descriptor's field takes."""
+    if stream is None:
+        return native.GMM_STREAM_DEFAULT
+    return stream.handle if isinstance(stream, native.Handle) else stream
+
+
+class _Closing:
+    """close() and the with statement."""
+
+    __slots__ = ()
+
+    def close(self):
+        """Closes the handle. A second call does nothing."""
+        self._close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+class Stream(_Closing, native.Handle):
+    """A stream: work that is queued on it runs in order. Context.stream() makes it."""
+
+    __slots__ = ("context", "device")
+
+    def __init__(self, context, device=0):
+        self.context = context
+        self.device = device
+        self._adopt(HANDLE_STREAM, native.gmm_stream_create(context, device)[1], context)
+
+    def synchronize(self):
+        """Waits until the work queued so far is done."""
+        native.gmm_stream_synchronize(self.context, self)
+
+    def call(self, function):
+        """Queues a call of function() on a thread of the backend.
+
+        The function must not call gmm. Its exceptions go to sys.unraisablehook.
+        """
+        native.gmm_stream_call(self.context, self, function)
+
+    def wait(self, event):
+        """Makes later work of the stream wait for the event. Does not block."""
+        native.gmm_stream_wait_event(self.context, self, event)
+
+    def record(self, event=None):
+        """Records an event (None: a new one) behind the work queued so far, and returns it."""
+        if event is None:
+            event = Event(self.context, self.device)
+        native.gmm_event_record(self.context, event, self)
+        return event
+
+    def __cuda_stream__(self):
+        """(0, handle): the protocol by which Python's CUDA packages take each other's streams."""
+        if self.context.info.backend_name != "cuda":
+            raise TypeError(f"this stream belongs to the {self.context.info.backend_name} backend, not to CUDA")
+        return (0, self.handle)
+
+    @property
+    def sycl_queue(self):
+        """The stream as a dpctl.SyclQueue: the same SYCL queue. Only on the SYCL backend."""
+        if self.context.info.backend_name != "sycl":
+            raise AttributeError(f"sycl_queue: this stream belongs to the {self.context.info.backend_name} backend, "
+                                 "not to SYCL")
+        return sycl.queue_of(self)
+
+    def __repr__(self):
+        return "<gmm.Stream closed>" if self.closed else f"<gmm.Stream 0x{self.handle:x} of device {self.device}>"
+
+
+class Event(_Closing, native.Handle):
+    """A point in a stream's order.
+
+    Context.event() and Stream.record() make it; Context.ipc_import_event() opens another process's.
+    """
+
+    __slots__ = ("_imported", "context", "device")
+
+    def __init__(self, context, device=0, *, ipc=False):
+        """ipc: other processes can wait for it."""
+        self.context = context
+        self.device = device
+        self._imported = None
+        create = native.gmm_ipc_event_create if ipc else native.gmm_event_create
+        self._adopt(HANDLE_EVENT, create(context, device)[1], context)
+
+    @classmethod
+    def _import(cls, context, handle, desc):
+        event = cls.__new__(cls)
+        event.context = context
+        event.device = desc.device
+        event._imported = bytes(handle)
+        event._adopt(HANDLE_EVENT, native.gmm_ipc_event_import(context, handle, desc)[1], context)
+        return event
+
+    def ipc_export(self):
+        """A handle for another process of the same user, as bytes: see Context.ipc_import_event().
+
+        Only events made with ipc=True have one.
+        """
+        return native.gmm_ipc_event_export(self.context, self)[1]
+
+    def record(self, stream=None):
+        """Records the event behind the work queued on the stream so far."""
+        native.gmm_event_record(self.context, self, as_stream(stream))
+
+    def synchronize(self):
+        """Waits until the event has passed. An event that was never recorded has passed."""
+        native.gmm_event_synchronize(self.context, self)
+
+    @property
+    def done(self):
+        """True when the event has passed."""
+        return bool(native.gmm_event_query(self.context, self)[1])
+
+    def __repr__(self):
+        return "<gmm.Event closed>" if self.closed else f"<gmm.Event 0x{self.handle:x}>"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dpctl beside the SYCL backend: its C library, and gmm's queues as dpctl's objects."""
+import ctypes
+import importlib.util
+import os
+import pathlib
+import sys
+
+from gmm._core.errors import NoBackendError
+
+_NAME = "libDPCTLSyclInterface.so"
+_QUEUE_CAPSULE = b"SyclQueueRef"  # dpctl gives and takes queues by capsules of this name
+
+
+def load_library():
+    """Opens dpctl's C library from dpctl's package, so that gmm finds it by its name. GMM_SYCL_LIBRARY has precedence.
+
+    PyPI's intel-opencl-rt, the CPU device, registers itself nowhere. Where it is installed and OCL_ICD_FILENAMES is not
+    set, this names it to the runtime.
+    """
+    cpu = pathlib.Path(sys.prefix, "lib", "libintelocl.so")
+    if cpu.exists():
+        os.environ.setdefault("OCL_ICD_FILENAMES", str(cpu))
+    if os.environ.get("GMM_SYCL_LIBRARY"):
+        return
+    try:
+        package = importlib.util.find_spec("dpctl")
+    except ValueError:  # a test has put a module without a spec in its place
+        package = None
+    for folder in (package and package.submodule_search_locations) or ():
+        library = pathlib.Path(folder, _NAME)
+        if library.exists():
+            try:
+                ctypes.CDLL(str(library))
+            except OSError as error:
+                raise NoBackendError(f"dpctl's C interface to SYCL could not be opened: {error}; "
+                                     "install the intel-sycl-rt that dpctl asks for") from error
+            return
+
+
+def queue_of(stream):
+    """A dpctl.SyclQueue over the SYCL queue of a gmm.Stream. It may outlive the stream."""
+    import dpctl
+
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return dpctl.SyclQueue(new(stream.handle, _QUEUE_CAPSULE, None))  # the constructor copies the reference
+
+
+def context_of(context):
+    """The dpctl.SyclContext that a gmm.Context allocates in."""
+    with context.stream() as stream:
+        return queue_of(stream).sycl_context

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.Tag: memory that is paused, limited and counted together."""
+import operator
+
+from gmm import _native as native
+from gmm._core.info import TagInfo, read
+
+
+class Tag:
+    """A tag of a context. In a with block it is the current tag of the thread.
+
+        with context.tag("weights", contents=gmm.Contents.HOST, read_only=True) as weights:
+            block = context.alloc(1 << 20, gmm.Kind.VMM)
+        with weights.paused():
+            ...  # the driver has the memory
+    """
+
+    __slots__ = ("context", "name", "number")
+
+    def __init__(self, context, name, contents=None, priority=None, *, read_only=None, checksum=None):
+        desc = None
+        if any(option is not None for option in (contents, priority, read_only, checksum)):
+            desc = _tag_desc(contents or 0, priority or 0, read_only, checksum)
+        self.context = context
+        self.name = name
+        self.number = native.gmm_tag_create(context, name, desc)[1]
+
+    def __index__(self):
+        return self.number
+
+    __int__ = __index__
+
+    def __eq__(self, other):
+        """A tag equals its number, which is what PointerInfo.tag says."""
+        if isinstance(other, Tag):
+            return self.number == other.number and self.context is other.context
+        return self.number == other if isinstance(other, int) else NotImplemented
+
+    def __hash__(self):
+        return hash(self.number)
+
+    @property
+    def info(self):
+        """The state of the tag: TagInfo."""
+        return tag_info(self.context, self)
+
+    def __enter__(self):
+        native.gmm_tag_push(self.context, self.number)
+        return self
+
+    def __exit__(self, *exception):
+        native.gmm_tag_pop(self.context)
+
+    def update(self, contents=None, priority=None, *, read_only=None, checksum=None):
+        """Changes the tag's options from the next pause or resume on; None leaves an option as it is.
+
+        The change does not affect contents that are kept already.
+        """
+        now = self.info
+        native.gmm_tag_update(self.context, self.number, _tag_desc(
+            now.contents if contents is None else contents,
+            now.priority if priority is None else priority,
+            bool(now.flags & native.GMM_TAG_READ_ONLY) if read_only is None else read_only,
+            bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum))
+
+    def pause(self, *, force=False, contents=None, progress=None):
+        """Returns the physical memory of the tag's VMM blocks to the driver; addresses stay. See Context.pause()."""
+        return self.context.pause(self, force=force, contents=contents, progress=progress)
+
+    def resume(self, *, progress=None):
+        """Gives the blocks physical memory again. Returns the bytes taken: see Context.resume()."""
+        return self.context.resume(self, progress=progress)
+
+    def paused(self, *, force=False, contents=None, progress=None):
+        """`with tag.paused():` pauses the tag for the time of the block."""
+        return self.context.paused(self, force=force, contents=contents, progress=progress)
+
+    def pause_async(self, *, force=False, contents=None, progress=None):
+        """pause() in the background: a Ticket."""
+        return self.context.pause_async(self, force=force, contents=contents, progress=progress)
+
+    def resume_async(self, *, progress=None):
+        """resume() in the background: a Ticket."""
+        return self.context.resume_async(self, progress=progress)
+
+    def discard_backup(self):
+        """Discards the kept contents of the tag's paused memory. Returns their bytes."""
+        return self.context.discard_backup(self)
+
+    def __repr__(self):
+        return f"<gmm.Tag {self.number} {self.name!r}>"
+
+
+def _tag_desc(contents, priority, read_only, checksum):
+    desc = native.gmm_tag_desc()
+    desc.contents = contents
+    desc.priority = priority
+    desc.flags = (native.GMM_TAG_READ_ONLY if read_only else 0) | (native.GMM_TAG_CHECKSUM if checksum else 0)
+    return desc
+
+
+def tag_number(context, tag):
+    """The number of a tag that is given by its number, its object or its name."""
+    if isinstance(tag, str):
+        return native.gmm_tag_find(context, tag)[1]
+    return operator.index(tag)
+
+
+def tag_info(context, tag):
+    """The state of a tag: TagInfo."""
+    struct = native.gmm_pause_info()
+    native.gmm_pause_query(context, tag_number(context, tag), struct)
+    return read(TagInfo, struct)

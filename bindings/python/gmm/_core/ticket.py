@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.Ticket, and the descriptors of pauses and resumes."""
+import asyncio
+import math
+import time
+
+from gmm import _native as native
+from gmm._core.errors import ClosedError, Error, NotReadyError
+from gmm._core.info import TicketInfo, read
+from gmm._core.stream import _Closing
+from gmm._core.tag import tag_number
+
+HANDLE_TICKET = 5  # native.h: HandleKind
+_SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
+
+_KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_PAUSE_KEEP_FILE}  # by Contents
+
+
+class Progress:
+    """A caller's progress(done, total), which the library calls on the thread that copies.
+
+    An exception ends the operation. `error` holds it until the caller asks for the outcome.
+    """
+
+    __slots__ = ("call", "error")
+
+    def __init__(self, call):
+        if not callable(call):
+            raise TypeError(f"progress is called with (done, total), but got {type(call).__name__}")
+        self.call = call
+        self.error = None
+
+    def __call__(self, done, total):
+        try:
+            return self.call(done, total) is not False
+        except BaseException as error:
+            self.error = error
+            return False
+
+
+def pause_desc(context, tags, *, force=False, contents=None, progress=None):
+    """(descriptor, Progress or None) for pause and resume. The Progress must live until the operation has ended."""
+    told = None if progress is None else Progress(progress)
+    desc = native.gmm_pause_desc()
+    if contents is not None and contents not in _KEEP:
+        raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
+    desc.flags = (native.GMM_PAUSE_FORCE if force else 0) | (0 if contents is None else _KEEP[contents])
+    for tag in tags:
+        desc.add_tag(tag_number(context, tag))
+    desc.set_progress(told)
+    return desc, told
+
+
+def carry_out(function, context, desc, told):
+    """Pauses or resumes and waits for the end. Returns the bytes."""
+    try:
+        return function(context, desc)[1]
+    except Error:
+        if told is None or told.error is None:
+            raise
+    raise told.error
+
+
+def wait_in_slices(look, timeout):
+    """Calls look(milliseconds) until it returns True. False after timeout seconds; None: no timeout."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = math.inf if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
+        if look(min(_SLICE_MS, left)):
+            return True
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+
+
+class Ticket(_Closing, native.Handle):
+    """A pause or resume that a thread of the library carries out. Context.pause_async() and resume_async() make it.
+
+        ticket = context.pause_async("weights")
+        ...
+        released = ticket.result()             # or: await ticket
+
+    The end of a with block waits for the operation. An operation whose ticket is dropped goes on; Context.close() waits
+    for it.
+    """
+
+    __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled")
+
+    def __init__(self, context, function, desc, told):
+        self.context = context
+        self._told = told
+        self._info = self._outcome = None
+        self._asked = self._cancelled = False
+        self._adopt(HANDLE_TICKET, function(context, desc)[1], context)
+        for other in list(context._tickets):
+            other._look(0)
+        context._tickets.add(self)
+
+    def _look(self, milliseconds):
+        """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""
+        if self._outcome is not None:
+            return True
+        struct = native.gmm_ticket_info()
+        try:
+            code, moved = native.gmm_ticket_wait(self, milliseconds)
+            if code == native.GMM_NOT_READY:
+                return False
+            native.gmm_ticket_query(self, struct)
+            info, outcome = read(TicketInfo, struct), (moved, None)
+        except ClosedError:
+            if self._outcome is None:
+                raise
+            return True  # another thread has seen the end and closed the ticket
+        except Error as error:
+            info = TicketInfo(True, error.code, 0, *self.info[3:])
+            outcome = (0, error)
+        if self._told is not None and self._told.error is not None:
+            outcome = (0, self._told.error)
+        self._info, self._outcome = info, outcome
+        self._told = None  # the library calls it no more
+        self.context._tickets.discard(self)
+        return True
+
+    @property
+    def done(self):
+        """True when the operation has ended, with success or without."""
+        return self._look(0)
+
+    @property
+    def info(self):
+        """The progress of the operation: TicketInfo."""
+        if self._info is not None:
+            return self._info
+        struct = native.gmm_ticket_info()
+        native.gmm_ticket_query(self, struct)
+        return read(TicketInfo, struct)
+
+    def wait(self, timeout=None):
+        """Waits for the end. False after timeout seconds. result() tells the outcome."""
+        return wait_in_slices(self._look, timeout)
+
+    def result(self, timeout=None):
+        """Waits for the end and returns the bytes that changed state, or raises the failure.
+
+        NotReadyError, which is a TimeoutError, after timeout seconds. The outcome can be asked for again, also after
+        close().
+        """
+        if not self.wait(timeout):
+            raise NotReadyError(
+                f"the pause or resume has not ended in {timeout} s; wait again or cancel it", name="GMM_NOT_READY")
+        self._asked = True
+        moved, error = self._outcome
+        if error is not None:
+            raise error
+        return moved
+
+    def cancel(self):
+        """Requests cancellation and does not wait.
+
+        An operation that has committed completes normally. Any other is undone and ends with CancelledError.
+        """
+        if self._outcome is None:
+            self._cancelled = True
+            native.gmm_ticket_cancel(self)
+
+    def close(self):
+        """Waits for the end and releases the ticket. result() still works. A second call does nothing."""
+        if self.closed:
+            return
+        self.wait()
+        while self._users:  # other threads wait for the same end
+            time.sleep(0.001)
+        self._close()
+
+    def __exit__(self, *exception):
+        """Waits. Raises a failure that result() has not raised yet, unless cancel() asked for it."""
+        self.close()
+        if exception[0] is None and not self._asked and not self._cancelled:
+            self.result()
+
+    def __await__(self):
+        """`await ticket` is result() while the event loop goes on. Cancelling the task cancels the operation."""
+        return self._in_loop().__await__()
+
+    async def _in_loop(self):
+        if not self.done:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self.wait)
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self.result()
+
+    def __repr__(self):
+        if self._outcome is None:
+            info = self.info
+            return f"<gmm.Ticket running, {info.copied_bytes} of {info.total_bytes} bytes copied>"
+        moved, error = self._outcome
+        return f"<gmm.Ticket of {moved} bytes, done>" if error is None else f"<gmm.Ticket failed: {error}>"

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The preload library by ctypes: torch_memory_saver's C functions, and gmm's functions for the library's context."""
+import contextlib
+import ctypes
+import functools
+import os
+import pathlib
+import re
+
+from gmm._core.errors import Error, make_exception
+
+NAME = "libgmm_preload.so"
+#: The environment variable with the library's path, for a library that is neither in the package nor beside libgmm.
+ENVIRONMENT = "GMM_PRELOAD_LIBRARY"
+
+OK = 0
+STATE_ACTIVE = 1
+STATE_PAUSED = 2
+CONTENTS_DROP = 0
+CONTENTS_FILE = 2
+PAUSE_DROP = 1 << 1
+PAUSE_KEEP_HOST = 1 << 2
+SCOPE_TAG = 1 << 1
+
+_u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
+
+
+class _Struct(ctypes.Structure):
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class PauseDesc(_Struct):
+    _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32),
+                ("reserved", _u32), ("progress", _pointer), ("progress_user", _pointer)]
+
+
+class PauseInfo(_Struct):
+    _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64),
+                ("paused_bytes", _u64), ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64),
+                ("name", ctypes.c_char * 64), ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64),
+                ("retained_bytes", _u64), ("flags", _u32), ("state", _u32)]
+
+
+class PointerInfo(_Struct):
+    _fields_ = [("struct_size", _u32), ("kind", _u32), ("base", _pointer), ("size", _u64), ("reserved_size", _u64),
+                ("device", _i32), ("tag", _u32), ("state", _u32), ("usm", _u32), ("ipc_routes", _u32), ("flags", _u32),
+                ("allocation_base", _pointer), ("allocation_size", _u64), ("device_pointer", _pointer),
+                ("generation", _u64)]
+
+
+class Scope(_Struct):
+    _fields_ = [("struct_size", _u32), ("flags", _u32), ("device", _i32), ("tag", _u32), ("kind", _u32),
+                ("reserved", _u32)]
+
+
+class Statistics(_Struct):
+    _fields_ = [("struct_size", _u32), ("live_tags", _u32)] + [(name, _u64) for name in (
+        "live_bytes", "live_blocks", "peak_live_bytes", "cached_bytes", "reserved_bytes", "peak_reserved_bytes",
+        "paused_bytes", "pinned_bytes", "imported_bytes", "allocations", "frees", "failures", "extents",
+        "backend_calls")]
+
+
+_REFERENCE = ctypes.POINTER
+_SIGNATURES = {
+    # torch_memory_saver's.
+    "tms_set_current_tag": (None, [ctypes.c_char_p]),
+    "tms_get_current_tag": (ctypes.c_char_p, []),
+    "tms_set_interesting_region": (None, [ctypes.c_bool]),
+    "tms_get_interesting_region": (ctypes.c_bool, []),
+    "tms_set_enable_cpu_backup": (None, [ctypes.c_bool]),
+    "tms_get_enable_cpu_backup": (ctypes.c_bool, []),
+    "tms_set_cpu_backup_backend": (None, [ctypes.c_char_p]),
+    "tms_get_cpu_backup_backend": (ctypes.c_char_p, []),
+    "tms_set_enable_disk_backup": (None, [ctypes.c_bool]),
+    "tms_get_enable_disk_backup": (ctypes.c_bool, []),
+    "tms_set_disk_backup_dir": (None, [ctypes.c_char_p]),
+    "tms_set_retain_cpu_backup": (None, [ctypes.c_bool]),
+    "tms_get_retain_cpu_backup": (ctypes.c_bool, []),
+    "tms_pause": (ctypes.c_int, [ctypes.c_char_p]),
+    "tms_resume": (ctypes.c_int, [ctypes.c_char_p]),
+    "set_memory_margin_bytes": (None, [_u64]),
+    "tms_last_error": (ctypes.c_char_p, []),
+    "tms_torch_malloc": (_pointer, [ctypes.c_ssize_t, ctypes.c_int, _pointer]),
+    "tms_torch_free": (None, [_pointer, ctypes.c_ssize_t, ctypes.c_int, _pointer]),
+    # gmm's.
+    "gmm_preload_context": (_pointer, []),
+    "gmm_preload_last_error": (ctypes.c_char_p, []),
+    "gmm_preload_tag": (_i32, [ctypes.c_char_p, _u32, _REFERENCE(_u32)]),
+    "gmm_result_name": (ctypes.c_char_p, [_i32]),
+    "gmm_result_text": (ctypes.c_char_p, [_i32]),
+    "gmm_last_error_message": (ctypes.c_char_p, []),
+    "gmm_last_native_code": (_i32, []),
+    "gmm_pause": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
+    "gmm_resume": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
+    "gmm_pause_query": (_i32, [_pointer, _u32, _REFERENCE(PauseInfo)]),
+    "gmm_backup_map": (_i32, [_pointer, _pointer, _u64, _REFERENCE(_pointer)]),
+    "gmm_query": (_i32, [_pointer, _pointer, _REFERENCE(PointerInfo)]),
+    "gmm_stats": (_i32, [_pointer, _REFERENCE(Scope), _REFERENCE(Statistics)]),
+}
+
+
+def _beside_libgmm():
+    """The folders of every libgmm that this process has loaded, and those below them in a build tree."""
+    mappings = pathlib.Path("/proc/self/maps").read_text()
+    for path in sorted(set(re.findall(r"\s(/.*/)libgmm\.so[^/\n]*$", mappings, re.MULTILINE))):
+        yield pathlib.Path(path)
+        yield pathlib.Path(path) / "preload"
+
+
+def find_library():
+    """The path of the preload library. RuntimeError when it is missing."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        if not os.path.isfile(named):
+            raise RuntimeError(f"gmm: {ENVIRONMENT}={named!r} names no file")
+        return os.path.abspath(named)
+    folders = [pathlib.Path(__file__).resolve().parents[1], *_beside_libgmm()]
+    for folder in folders:
+        if (folder / NAME).is_file():
+            return str(folder / NAME)
+    places = ", ".join(map(str, folders))
+    raise RuntimeError(f"gmm: {NAME} was not found in {places}; "
+                       f"name the file in the environment variable {ENVIRONMENT}")
+
+
+def preloaded():
+    """The entries of LD_PRELOAD that name the preload library."""
+    paths = re.split("[: ]", os.environ.get("LD_PRELOAD", ""))
+    return [path for path in paths if os.path.basename(path).startswith("libgmm_preload")]
+
+
+class Library:
+    """The library at a path, loaded once."""
+
+    def __init__(self, path):
+        self.path = path
+        self.cdll = ctypes.CDLL(path)
+        for name, (result, arguments) in _SIGNATURES.items():
+            try:
+                function = getattr(self.cdll, name)
+            except AttributeError as error:
+                raise RuntimeError(f"gmm: {path} has another version than this package: it lacks {name}") from error
+            function.restype = result
+            function.argtypes = arguments
+
+    @property
+    def context(self):
+        """The context that the library allocates from. The first use opens it."""
+        context = self.cdll.gmm_preload_context()
+        if not context:
+            self._fail(None, self.cdll.gmm_preload_last_error())
+        return context
+
+    def _fail(self, result, message):
+        message = (message or b"").decode(errors="replace")
+        if result is None or result >= 0:
+            raise Error(message or "the preload library failed without a message")
+        name = self.cdll.gmm_result_name(result).decode()
+        message = message or self.cdll.gmm_result_text(result).decode()
+        raise make_exception(result, name, message, self.cdll.gmm_last_native_code(), False)
+
+    def _check(self, result):
+        if result < 0:
+            self._fail(result, self.cdll.gmm_last_error_message())
+
+    # Regions of this thread.
+
+    def set_region(self, *, tag, interesting_region, enable_cpu_backup, cpu_backup_backend=None,
+                   enable_disk_backup=False):
+        """Sets the region of this thread."""
+        self.cdll.tms_set_current_tag(tag.encode("utf-8"))
+        self.cdll.tms_set_interesting_region(interesting_region)
+        self.cdll.tms_set_enable_cpu_backup(enable_cpu_backup)
+        if cpu_backup_backend is not None:
+            self.cdll.tms_set_cpu_backup_backend(cpu_backup_backend.encode("utf-8"))
+        self.cdll.tms_set_enable_disk_backup(enable_disk_backup)
+
+    def get_region(self):
+        """The region of this thread, as set_region() takes it."""
+        return {
+            "tag": self.cdll.tms_get_current_tag().decode("utf-8"),
+            "interesting_region": self.cdll.tms_get_interesting_region(),
+            "enable_cpu_backup": self.cdll.tms_get_enable_cpu_backup(),
+            "cpu_backup_backend": self.cdll.tms_get_cpu_backup_backend().decode("utf-8"),
+            "enable_disk_backup": self.cdll.tms_get_enable_disk_backup(),
+        }
+
+    @contextlib.contextmanager
+    def region(self, *, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
+        """A region for the with block. Its end restores the outer region."""
+        before = self.get_region()
+        inside = {"tag": tag, "interesting_region": True, "enable_cpu_backup": enable_cpu_backup,
+                  "cpu_backup_backend": cpu_backup_backend or before["cpu_backup_backend"],
+                  "enable_disk_backup": enable_disk_backup}
+        self.set_region(**inside)
+        try:
+            yield
+        finally:
+            found = self.get_region()
+            self.set_region(**before)
+            if found != inside:
+                raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
+
+    # By name, as torch_memory_saver has it.
+
+    def pause_name(self, name):
+        """Pauses all memory of a name; None: all memory."""
+        result = self.cdll.tms_pause(name and name.encode("utf-8"))
+        if result != OK:
+            self._fail(result, self.cdll.tms_last_error())
+
+    def resume_name(self, name):
+        """Resumes all memory of a name; None: all memory."""
+        result = self.cdll.tms_resume(name and name.encode("utf-8"))
+        if result != OK:
+            self._fail(result, self.cdll.tms_last_error())
+
+    # By the number of the tag.
+
+    def tag(self, name):
+        """The tag of a region of this name that keeps no contents."""
+        number = _u32()
+        result = self.cdll.gmm_preload_tag(name.encode("utf-8"), CONTENTS_DROP, ctypes.byref(number))
+        if result < 0:
+            self._fail(result, self.cdll.gmm_preload_last_error())
+        return number.value
+
+    def _transition(self, function, tags, flags):
+        if not tags:
+            return 0
+        array = (_u32 * len(tags))(*tags)
+        changed = _u64()
+        desc = PauseDesc(flags=flags, tags=array, tag_count=len(tags))
+        self._check(function(self.context, ctypes.byref(desc), ctypes.byref(changed)))
+        return changed.value
+
+    def pause(self, tags, flags):
+        """Pauses tags. Returns the bytes released; 0 for no tags."""
+        return self._transition(self.cdll.gmm_pause, tags, flags)
+
+    def resume(self, tags):
+        """Resumes tags. Returns the bytes taken; 0 for no tags."""
+        return self._transition(self.cdll.gmm_resume, tags, 0)
+
+    def tag_info(self, tag):
+        """How a tag stands: PauseInfo."""
+        info = PauseInfo()
+        self._check(self.cdll.gmm_pause_query(self.context, tag, ctypes.byref(info)))
+        return info
+
+    def query(self, address):
+        """The memory at an address: PointerInfo."""
+        info = PointerInfo()
+        self._check(self.cdll.gmm_query(self.context, address, ctypes.byref(info)))
+        return info
+
+    def live_bytes(self, tag):
+        """The live bytes of a tag, paused memory too."""
+        statistics = Statistics()
+        scope = Scope(flags=SCOPE_TAG, tag=tag)
+        self._check(self.cdll.gmm_stats(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
+        return statistics.live_bytes
+
+    def backup(self, address, size):
+        """The address in host memory of the kept contents of paused memory."""
+        out = _pointer()
+        self._check(self.cdll.gmm_backup_map(self.context, address, size, ctypes.byref(out)))
+        return out.value
+
+
+@functools.lru_cache(maxsize=None)
+def load(path):
+    """The Library at a path."""
+    return Library(path)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The implementation of gmm.memory_saver, which needs PyTorch."""
+import atexit
+import contextlib
+import ctypes
+import logging
+import os
+
+import torch
+
+from gmm._memory_saver import preload
+from gmm._torch import pools
+
+_logger = logging.getLogger(__name__)
+
+
+def _preloaded_library():
+    paths = preload.preloaded()
+    if len(paths) != 1:
+        raise AssertionError(
+            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {preload.NAME} once. "
+            "Start the program inside configure_subprocess(), by "
+            f"`gmm run -- program`, or with LD_PRELOAD={preload.find_library()} "
+            f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
+    return paths[0]
+
+
+def _check_settings():
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        if "expandable_segments:True" in os.environ.get(name, ""):
+            raise RuntimeError(
+                "TorchMemorySaver is disabled for the current process because expandable_segments is not supported "
+                f"yet: it is on in {name}")
+
+
+class _BinaryWrapper:
+    """Programs that look inside torch_memory_saver find its C functions here."""
+
+    def __init__(self, library):
+        self.cdll = library.cdll
+        self.set_config = library.set_region
+
+
+class MemorySaver:
+    """The memory saver in one hook mode."""
+
+    def __init__(self, hook_mode):
+        self._hook_mode = hook_mode
+        allocator = None
+        if hook_mode == "torch":
+            path = preload.find_library()
+            allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
+        else:
+            path = _preloaded_library()
+        self._library = preload.load(path)
+        self._binary_wrapper = _BinaryWrapper(self._library)
+        self._pools = pools.Pools(torch, allocator)
+        _check_settings()
+        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") != "thread":
+            _logger.warning("Memory that other threads allocate while a region is active is paused with it, "
+                            "though PyTorch may use that memory for any tensor. "
+                            "Set GMM_PRELOAD_REGION_SCOPE=thread where the program is started, "
+                            "as configure_subprocess() does.")
+        atexit.register(self._pools.clear)  # before PyTorch and the driver are torn down
+
+    @contextlib.contextmanager
+    def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
+        backend = ""
+        if enable_cpu_backup:
+            backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
+        with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
+            with pools.autograd_stays(torch), self._library.region(
+                    tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend,
+                    enable_disk_backup=enable_disk_backup):
+                yield
+
+    @contextlib.contextmanager
+    def cuda_graph(self, cuda_graph, pool, stream, capture_error_mode, tag, enable_cpu_backup, cpu_backup_backend=None):
+        if self._hook_mode != "preload":
+            raise AssertionError("Only hook_mode=preload supports pauseable CUDA Graph currently")
+        # Leaves the pools of an active region, which PyTorch would use before the graph's.
+        outside = pools.use(torch, [])
+        with outside, pools.capturing(torch):
+            graph = torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
+            with graph, pools.autograd_stays(torch), self._library.region(
+                    tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend):
+                yield
+
+    @contextlib.contextmanager
+    def disable(self, dispose_mem_pool_after_use=True):
+        if not dispose_mem_pool_after_use:
+            raise AssertionError("Only dispose_mem_pool_after_use=true is supported now")
+        cdll = self._binary_wrapper.cdll
+        if not cdll.tms_get_interesting_region():
+            raise AssertionError("disable() should be called only when tms is active")
+        cdll.tms_set_interesting_region(False)
+        try:
+            with pools.use_new(torch, None):
+                yield
+        finally:
+            cdll.tms_set_interesting_region(True)
+
+    def pause(self, tag=None):
+        self._library.pause_name(tag or None)
+
+    def resume(self, tag=None):
+        self._library.resume_name(tag or None)
+
+    def set_memory_margin_bytes(self, value):
+        self._binary_wrapper.cdll.set_memory_margin_bytes(value)
+
+    def get_retain_cpu_backup(self):
+        return self._binary_wrapper.cdll.tms_get_retain_cpu_backup()
+
+    def set_retain_cpu_backup(self, value):
+        self._binary_wrapper.cdll.tms_set_retain_cpu_backup(value)
+
+    def set_disk_backup_dir(self, path):
+        self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
+
+    def _backup_pointer(self, address, nbytes):
+        """The address of kept contents; None for active memory, and where a file keeps them, as in the original."""
+        info = self._library.query(address)
+        if info.state == preload.STATE_ACTIVE:
+            return None
+        if info.state == preload.STATE_PAUSED and self._library.tag_info(info.tag).contents == preload.CONTENTS_FILE:
+            return None
+        return self._library.backup(address, nbytes)
+
+    def get_cpu_backup(self, x, zero_copy=False):
+        if not x.is_cuda:
+            raise AssertionError(f"not a CUDA tensor: {x.device=}")
+        if not x.is_contiguous():
+            raise AssertionError(f"not contiguous: {x.shape=} {x.stride()=} {x.dtype=}")
+        if not x.nbytes:
+            return torch.empty(x.shape, dtype=x.dtype)
+        pointer = self._backup_pointer(x.data_ptr(), x.nbytes)
+        if pointer is None:
+            return None
+        kept_bytes = (ctypes.c_uint8 * x.nbytes).from_address(pointer)
+        kept = torch.frombuffer(kept_bytes, dtype=torch.uint8).view(x.dtype).view(x.shape)
+        return kept if zero_copy else kept.clone()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What travels in the place of memory: a parcel, which the receiver opens over the same memory."""
+import threading
+from typing import NamedTuple
+
+from gmm import _default
+from gmm import _native as native
+from gmm._context import Context
+from gmm._core.enums import State
+from gmm._core.errors import ERRORS
+from gmm._core.ipc import import_block
+from gmm._multiprocessing import transit
+
+_lock = threading.Lock()
+_chosen = None
+_others = {}  # by backend: contexts opened here, for memory of another backend than the default context's
+
+
+def use_context(context):
+    """See gmm.multiprocessing.use_context()."""
+    global _chosen
+    if context is not None and not isinstance(context, Context):
+        raise TypeError(f"expected a gmm.Context or None, got {type(context).__name__}")
+    _chosen = context
+
+
+def receiving_context(backend):
+    """The context that imports memory of a backend, which is named."""
+    with _lock:
+        if _chosen is not None and not _chosen.closed and _chosen.info.backend_name == backend:
+            return _chosen
+        default = _default.context()
+        if default.info.backend_name == backend:
+            return default
+        other = _others.get(backend)
+        if other is None or other.closed:
+            other = _others[backend] = Context(backend)
+        return other
+
+
+class Parcel(NamedTuple):
+    """What is pickled: a handle, what the handle does not say, and where the receipt goes."""
+
+    handle: bytes
+    nbytes: int
+    backend: str
+    device: int
+    uuid: bytes
+    sender: bytes
+    receipt: bytes
+
+    def own(self):
+        """The object itself in the process that sent it, where nothing is imported.
+
+        None in other processes, and when the object has arrived before.
+        """
+        return transit.transit.arrived(self.receipt) if self.sender == transit.transit.name else None
+
+    def device_in(self, context):
+        """The device of this process that is the sender's: two processes may number their devices differently."""
+        infos = [context.device_info(device) for device in range(context.info.device_count)]
+        for info in infos:
+            if info.device == self.device and info.uuid == self.uuid:
+                return self.device
+        return next((info.device for info in infos if info.uuid == self.uuid), 0)
+
+    def open(self):
+        """Imports the memory as a Buffer, and tells the sender."""
+        try:
+            context = receiving_context(self.backend)
+            return import_block(context, self.handle, nbytes=self.nbytes, device=self.device_in(context))
+        finally:
+            self.acknowledge()
+
+    def acknowledge(self):
+        """Tells the sender that the object has arrived."""
+        transit.acknowledge(self.sender, self.receipt)
+
+
+def pack(thing, context, handle, nbytes, device):
+    """The parcel of an object whose memory the handle names. This process refers to the object until it has arrived."""
+    device = max(device, 0)  # page-locked memory belongs to no device
+    backend, uuid = context.info.backend_name, context.device_info(device).uuid
+    return Parcel(handle, nbytes, backend, device, uuid, *transit.transit.send(thing))
+
+
+def export(buffer):
+    """The handle of a buffer; for an imported buffer the handle that it was imported by."""
+    if buffer.state != State.IMPORTED:
+        return buffer.ipc_export()
+    if buffer._source is None:
+        raise ERRORS["NotSupportedError"](
+            "a buffer of Context.import_fd() was sent to another process; gmm cannot pass it on: "
+            "send the descriptor, with multiprocessing.reduction.DupFd(fd)",
+            code=native.GMM_ERROR_NOT_SUPPORTED, name="GMM_ERROR_NOT_SUPPORTED")
+    return buffer._source

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managed tensors: one memory under tensors of several devices."""
+import os
+import threading
+import weakref
+
+import torch
+
+from gmm._core.enums import Kind
+from gmm._torch import allocator
+from gmm._torch import extension as _extension
+from gmm._torch import library as _library
+
+_HOST = _library.HOST
+_lock = threading.RLock()
+_peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
+
+
+def library():
+    """libgmm_torch.so over gmm's default context."""
+    return _library.load()
+
+
+def extension():
+    """The compiled extension."""
+    return _extension.load(library())
+
+
+def ordinal(device):
+    """A torch.device as a number; -1 for the host."""
+    if device.type == "cpu":
+        return _HOST
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def resolve(device):
+    """A torch.device with its index, from anything that names one.
+
+    ValueError unless it is the host or a CUDA device.
+    """
+    if isinstance(device, int):
+        device = torch.device("cuda", device)
+    device = torch.device(device)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"gmm.torch: managed memory is on \"cpu\" and \"cuda\" devices, not on {str(device)!r}")
+    if device.type == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", ordinal(device)) if device.index is None else device
+
+
+def stream_of(device):
+    """The current stream of a device as a number."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+
+
+def capturing(device):
+    """Whether the current stream captures a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _empty(dtype, device):
+    return torch.empty(0, dtype=dtype, device=device)
+
+
+def storage_of(tensor):
+    """The storage of a plain tensor; None for a sparse, meta, fake or batched tensor, and for a subclass."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or tensor.layout is not torch.strided:
+        return None
+    if tensor.device.type not in ("cpu", "cuda"):
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # functorch's wrappers
+        return None
+
+
+def is_managed(tensor):
+    """Whether the memory of a tensor is managed, by gmm or by another library."""
+    storage = storage_of(tensor)
+    if storage is None or not storage.nbytes():
+        return False
+    attached = _library.loaded()
+    if attached is None and tensor.device.type == "cpu" and not torch.cuda.is_initialized():
+        return False  # there is no managed memory yet, and library() would open a context
+    return library().context.query(storage.data_ptr()).kind == Kind.MANAGED
+
+
+def _forget_after_fork():
+    """Another thread of the parent may have held the lock."""
+    global _lock  # pylint: disable=global-statement
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+# One memory, several devices.
+
+
+def peers_of(storage):
+    """The number of other storages over the memory of this one."""
+    if _library.loaded() is None:
+        return 0
+    return max(0, extension().users(storage) - 1)
+
+
+def _joined(storage, device):
+    """The storage over the same memory on a device. There is one for each device."""
+    ext = extension()
+    with _lock:
+        number = ext.share(storage)
+        _peers[number, storage.device] = storage
+        found = _peers.get((number, device))
+        if found is not None and ext.shared(found) == number:
+            return found
+        made = _empty(torch.uint8, device).untyped_storage()
+        ext.join(made, storage, ordinal(device))
+        _peers[number, device] = made
+        return made
+
+
+def alias(tensor, device):
+    """A tensor over the same memory, with the same shape, on another device. A write to either counts for both."""
+    storage = storage_of(tensor)
+    if tensor.is_conj():
+        return alias(tensor.conj(), device).conj()
+    with torch.no_grad():
+        joined = _joined(storage, device)
+        made = _empty(tensor.dtype, device)
+        made.set_(joined, tensor.storage_offset(), tensor.size(), tensor.stride())
+    if not (tensor.is_inference() or made.is_inference()):
+        extension().share_version(made, tensor)
+    return made
+
+
+def _span(tensor):
+    """(address, bytes) of the range from a tensor's first to its last element."""
+    if tensor.numel() == 0:
+        return 0, 0
+    low = sum(min(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
+    high = sum(max(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
+    size = tensor.element_size()
+    return tensor.data_ptr() + low * size, (high - low + 1) * size
+
+
+def hint(tensor, device, other, stream):
+    """Gives RFC-0023's hints for a move of a tensor's pages to a device, and queues their migration.
+
+    other: the GPU that still maps the pages when they move to the host.
+    """
+    address, size = _span(tensor)
+    if size:
+        lib = library()
+        gpu = ordinal(other) if other.type == "cuda" else 0
+        lib.check(lib.cdll.gmm_torch_move(address, size, ordinal(device), gpu, stream))
+
+
+def record(tensor, device, stream):
+    """Notes that a stream of a device uses the memory of a tensor."""
+    storage = storage_of(tensor)
+    if storage is not None and storage.nbytes():
+        lib = library()
+        lib.check(lib.cdll.gmm_torch_record(storage.data_ptr(), ordinal(device), stream))
+
+
+def _synchronize(device, stream):
+    """Waits for the current stream of a CUDA device, else for a stream of the host backend."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    else:
+        library().context.synchronize(stream)
+
+
+def _move(tensor, device, non_blocking):
+    """alias() with hints, migration and waits, outside autograd."""
+    source = tensor.device
+    made = alias(tensor, device)
+    gpu = device if device.type == "cuda" else source
+    stream = stream_of(gpu)
+    captured = capturing(gpu)
+    if captured and device.type == "cpu" and not non_blocking:
+        raise RuntimeError("gmm.torch: a tensor cannot move to the host while a CUDA graph is captured, "
+                           "because the host would have to wait; "
+                           "move it before or after, or with non_blocking=True")
+    if source.type == "cuda" and device.type == "cuda":  # the other GPU must not start before this one is done
+        torch.cuda.current_stream(device).wait_event(torch.cuda.current_stream(source).record_event())
+        record(tensor, source, stream_of(source))
+    if not captured:  # a graph contains no hints
+        hint(tensor, device, gpu, stream)
+    if gpu.type == "cuda":
+        record(tensor, gpu, stream)
+    if device.type == "cpu" and source.type == "cuda" and not non_blocking:
+        _synchronize(source, stream)
+    return made
+
+
+class _Move(torch.autograd.Function):
+    """A move with a gradient, which moves back to the source device, or is copied where it cannot move."""
+
+    @staticmethod
+    def forward(ctx, tensor, device, non_blocking):
+        ctx.source, ctx.target = tensor.device, device
+        ctx.set_materialize_grads(False)
+        return _move(tensor, device, non_blocking)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if grad is None:
+            return None, None, None
+        if is_managed(grad) and grad.device != ctx.source and storage_of(grad) is not None:
+            return move(grad, ctx.source, False), None, None
+        return grad.to(ctx.source), None, None
+
+    @staticmethod
+    def jvp(ctx, grad, _device, _non_blocking):
+        return None if grad is None else grad.to(ctx.target)
+
+
+def move(tensor, device, non_blocking):
+    """A managed tensor over the same memory on another device. Differentiable."""
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        return _Move.apply(tensor, device, non_blocking)
+    return _move(tensor, device, non_blocking)
+
+
+def uvm_to(tensor, device, non_blocking=False):
+    """See gmm.torch.uvm_to()."""
+    device = resolve(device)
+    if storage_of(tensor) is None:
+        raise TypeError("gmm.torch.uvm_to(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
+                        f"not {type(tensor).__name__} of layout "
+                        f"{tensor.layout} on {tensor.device}; use .to()")
+    if tensor.device == device:
+        return tensor
+    if tensor.is_neg():
+        raise ValueError("gmm.torch.uvm_to(): the tensor is a negated view; call resolve_neg() first, which copies")
+    if tensor.numel() == 0:
+        return tensor.to(device, copy=True)
+    if not is_managed(tensor):
+        raise ValueError("gmm.torch.uvm_to(): the tensor is not managed; make it after set_enabled_uvm(), "
+                         "or copy it with manage_memory()")
+    return move(tensor, device, non_blocking)
+
+
+def movable(tensor, device):
+    """Whether a tensor can move to a device: it is managed, and the device is another one."""
+    if device.type not in ("cpu", "cuda") or tensor.device.type not in ("cpu", "cuda") or tensor.device == device:
+        return False
+    return not tensor.is_neg() and tensor.numel() != 0 and is_managed(tensor)
+
+
+# Copies into and out of managed memory.
+
+
+def _copied(tensor, kind):
+    """A copy on the same device, in memory of a kind (0: ordinary host memory). Differentiable, as clone() is."""
+    device = tensor.device
+    storage = _empty(torch.uint8, device).untyped_storage()
+    # As clone() decides: a dense tensor without overlaps has the same strides, any other becomes contiguous.
+    pattern = torch.empty_like(tensor, device="meta")
+    last = sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride()))
+    nbytes = (last + 1) * tensor.element_size()
+    extension().assign(storage, nbytes, ordinal(device), kind, stream_of(device))
+    with torch.no_grad():
+        made = _empty(tensor.dtype, device).set_(storage, 0, pattern.size(), pattern.stride())
+    return made.copy_(tensor)
+
+
+def _check_plain(tensor, what):
+    if storage_of(tensor) is None:
+        raise TypeError(f"gmm.torch.{what}(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
+                        f"not {type(tensor).__name__} of layout "
+                        f"{tensor.layout} on {tensor.device}")
+
+
+def manage_memory(tensor):
+    """See gmm.torch.manage_memory()."""
+    _check_plain(tensor, "manage_memory")
+    if tensor.numel() == 0 or is_managed(tensor):
+        return tensor
+    lib = library()
+    if tensor.device.type == "cpu":
+        lib.check(lib.cdll.gmm_torch_host_start(torch.cuda.current_device() if torch.cuda.is_available() else 0))
+    elif lib.context.info.backend_name != "cuda":
+        raise RuntimeError("gmm.torch.manage_memory(): gmm's default context has the host backend; unset GMM_BACKEND")
+    return _copied(tensor, int(Kind.MANAGED))
+
+
+def unmanage_memory(tensor):
+    """See gmm.torch.unmanage_memory()."""
+    _check_plain(tensor, "unmanage_memory")
+    if tensor.numel() == 0 or not is_managed(tensor):
+        return tensor
+    if tensor.device.type == "cpu":
+        return _copied(tensor, 0)
+    if allocator.current() is None:
+        return tensor.clone()  # PyTorch's own allocator
+    return _copied(tensor, int(Kind.VMM))

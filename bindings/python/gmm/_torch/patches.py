@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods of torch.Tensor for managed memory, and RFC-0023's names in PyTorch."""
+import functools
+
+import torch
+
+from gmm._torch import allocator, managed, switches, workers
+
+_originals = {}
+
+
+def _moved(tensor, device, non_blocking):
+    """The tensor over the same memory on a device; None when PyTorch shall copy."""
+    if device is None or not switches.moves() or managed.storage_of(tensor) is None:
+        return None
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if device.type not in ("cpu", "cuda"):
+        return None
+    device = managed.resolve(device)
+    return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else None
+
+
+def _host_side_used(tensor, device):
+    """Notes that an asynchronous copy uses managed memory of a CPU tensor, so that its release is deferred."""
+    if tensor.device.type == "cpu" and device.type == "cuda" and managed.is_managed(tensor):
+        managed.record(tensor, device, managed.stream_of(device))
+
+
+def _copied(source, made, non_blocking):
+    """Gives the RFC's hints for the direction of a copy between devices, after it."""
+    if not switches.enabled() or made is source or made.device == source.device:
+        return made
+    gpu = made.device if made.device.type == "cuda" else source.device
+    if gpu.type != "cuda" or managed.capturing(gpu):
+        return made
+    if non_blocking:
+        _host_side_used(source, gpu)
+        _host_side_used(made, gpu)
+    if managed.is_managed(made):
+        managed.hint(made, made.device, gpu, managed.stream_of(gpu))
+    return made
+
+
+def _dynamo():
+    return torch.compiler.is_compiling()  # the compiler shall trace PyTorch's own method
+
+
+def _to(original):
+    @functools.wraps(original)
+    def to(self, *args, **kwargs):
+        if not switches.enabled() or _dynamo():
+            return original(self, *args, **kwargs)
+        words = {name: value for name, value in kwargs.items() if name != "copy"}
+        try:
+            device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **words)
+        except (TypeError, RuntimeError):  # `copy` by position, or an error: PyTorch's own method handles both
+            return original(self, *args, **kwargs)
+        if not kwargs.get("copy") and dtype in (None, self.dtype) and memory_format in (None, torch.preserve_format):
+            made = _moved(self, device, non_blocking)
+            if made is not None:
+                return made
+        return _copied(self, original(self, *args, **kwargs), non_blocking)
+
+    return to
+
+
+def _cuda(original):
+    @functools.wraps(original)
+    def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
+        if switches.enabled() and not _dynamo():
+            wanted = torch.device("cuda") if device is None else device
+            made = _moved(self, wanted, non_blocking) if memory_format is torch.preserve_format else None
+            if made is not None:
+                return made
+        return _copied(self, original(self, device, non_blocking, memory_format=memory_format), non_blocking)
+
+    return cuda
+
+
+def _cpu(original):
+    @functools.wraps(original)
+    def cpu(self, memory_format=torch.preserve_format):
+        if switches.enabled() and not _dynamo():
+            made = _moved(self, "cpu", False) if memory_format is torch.preserve_format else None
+            if made is not None:
+                return made
+        return _copied(self, original(self, memory_format=memory_format), False)
+
+    return cpu
+
+
+def _copy_(original):
+    @functools.wraps(original)
+    def copy_(self, src, non_blocking=False):
+        original(self, src, non_blocking)
+        is_asynchronous = non_blocking and isinstance(src, torch.Tensor) and self.device != src.device
+        if is_asynchronous and switches.enabled() and not _dynamo():
+            gpu = self.device if self.device.type == "cuda" else src.device
+            if managed.storage_of(self) is not None and managed.storage_of(src) is not None:
+                _host_side_used(self, gpu)
+                _host_side_used(src, gpu)
+        return self
+
+    return copy_
+
+
+def _record_stream(original):
+    @functools.wraps(original)
+    def record_stream(self, stream):
+        # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, its hook
+        # hears of the stream.
+        if allocator.current() is None and self.device.type == "cuda" and managed.is_managed(self):
+            managed.record(self, self.device, stream.cuda_stream)
+        return original(self, stream)
+
+    return record_stream
+
+
+def _share(original):
+    @functools.wraps(original)
+    def share(self, *args, **kwargs):
+        if managed.peers_of(self):
+            raise RuntimeError("gmm.torch: tensors on another device share the memory of this CPU storage, "
+                               "and would lose it when the storage "
+                               "moves to memory that processes share; send clone()")
+        return original(self, *args, **kwargs)
+
+    return share
+
+
+def _replace(owner, name, wrapper):
+    original = getattr(owner, name)
+    _originals[owner, name] = original
+    setattr(owner, name, wrapper(original))
+
+
+def patch():
+    """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
+    with switches.lock():
+        if _originals:
+            return
+        _replace(torch.Tensor, "to", _to)
+        _replace(torch.Tensor, "cuda", _cuda)
+        _replace(torch.Tensor, "cpu", _cpu)
+        _replace(torch.Tensor, "copy_", _copy_)
+        _replace(torch.Tensor, "record_stream", _record_stream)
+        for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
+            _replace(torch.UntypedStorage, name, _share)
+        workers.patch()
+
+
+def install(functions, methods):
+    """Puts the RFC's names into PyTorch."""
+    patch()
+    for name, function in functions.items():
+        setattr(torch.cuda, name, function)
+    for name, function in methods.items():
+        setattr(torch.Tensor, name, function)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool of PyTorch that a thread allocates from.
+
+PyTorch caches what it freed, and would give it to a tensor of another region. So each region has pools of its own.
+Where several pools are in use at once, PyTorch uses the one that was begun first. Here the innermost counts, so this
+module ends the outer use meanwhile.
+
+Destroying a pool while a thread allocates from one, or captures a graph, ends the process: ~MemPool() asserts that
+there is none on its device (synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So retired pools wait
+here until there is none.
+"""
+import contextlib
+import threading
+
+
+class _Threads(threading.local):
+    def __init__(self):
+        self.uses = []  # of this thread, innermost last
+
+
+_threads = _Threads()
+_lock = threading.RLock()  # reentrant: the garbage collector may end a with block anywhere
+_busy = 0  # uses and captures of all threads that are under way
+_retired = []  # pools to destroy once nothing is under way
+
+
+def _destroy_retired(torch):
+    with _lock:
+        # PyTorch tells only of this thread's captures; those of use() and capturing() are counted.
+        if _retired and not _busy and not torch.cuda.is_current_stream_capturing():
+            _retired.clear()
+
+
+def retire(torch, pool):
+    """Destroys a pool as soon as that is safe."""
+    with _lock:
+        _retired.append(pool)
+        _destroy_retired(torch)
+
+
+@contextlib.contextmanager
+def capturing(torch):
+    """Destroys no pool inside its with block."""
+    global _busy  # pylint: disable=global-statement
+    with _lock:
+        _destroy_retired(torch)
+        _busy += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _busy -= 1
+            _destroy_retired(torch)
+
+
+class _Use:
+    """Between begin() and end() the thread allocates from one pool on each of some devices."""
+
+    def __init__(self, torch, pools):
+        self._torch = torch
+        self._pools = pools
+        self._begun = None
+
+    def begin(self):
+        with contextlib.ExitStack() as stack:
+            if self._pools:
+                stack.enter_context(capturing(self._torch))
+            for device, pool in self._pools:
+                stack.enter_context(self._torch.cuda.use_mem_pool(pool, device=device))
+            self._begun = stack.pop_all()
+
+    def end(self):
+        begun, self._begun = self._begun, None
+        begun.close()
+
+
+@contextlib.contextmanager
+def use(torch, pools, ended=None):
+    """Routes the allocations of this thread to pools, which are pairs of a device and its pool.
+
+    ended: called at the end, while the thread uses no pool.
+    """
+    uses = _threads.uses
+    outer = uses[-1] if uses else None
+    if outer is not None:
+        outer.end()
+    mine = _Use(torch, pools)
+    try:
+        mine.begin()
+        try:
+            uses.append(mine)
+            yield
+        finally:
+            uses.remove(mine)
+            mine.end()
+    finally:
+        if ended is not None:
+            ended()
+        if outer is not None:
+            outer.begin()
+
+
+@contextlib.contextmanager
+def use_new(torch, allocator):
+    """use() with new pools. The end of the block destroys them and returns what was freed in them to the driver."""
+    pools = []
+
+    def drop():
+        with _lock:
+            _retired.extend(pool for _, pool in pools)
+            pools.clear()  # an exception's traceback holds this frame longer
+            _destroy_retired(torch)
+
+    try:
+        for device in devices(torch):
+            pools.append((device, make(torch, device, allocator)))
+    except BaseException:
+        drop()
+        raise
+    with use(torch, pools, drop):
+        yield
+
+
+def devices(torch):
+    """The current device and the others that this process uses. Making a pool on another device would open it."""
+    current = torch.cuda.current_device()
+    in_use = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    count = torch.cuda.device_count() if in_use else 0
+    return [current] + [device for device in range(count) if device != current and in_use(device)]
+
+
+def make(torch, device, allocator):
+    """A new pool of a device. allocator: a pluggable allocator; None: PyTorch's own."""
+    with torch.cuda.device(device):
+        return torch.cuda.MemPool() if allocator is None else torch.cuda.MemPool(allocator.allocator())
+
+
+class Pools:
+    """The pools of regions, by a key.
+
+    Two regions of a key at once, nested or in two threads, have two pools, because PyTorch cannot begin one twice.
+    """
+
+    def __init__(self, torch, allocator=None):
+        self._torch = torch
+        self._allocator = allocator
+        self._lock = threading.Lock()
+        self._idle = {}
+
+    @contextlib.contextmanager
+    def use(self, key):
+        """Routes the allocations of this thread to pools of the key."""
+        taken = []
+        try:
+            for device in devices(self._torch):
+                with self._lock:
+                    idle = self._idle.setdefault((key, device), [])
+                    pool = idle.pop() if idle else None
+                taken.append((device, pool if pool is not None else make(self._torch, device, self._allocator)))
+            with use(self._torch, taken):
+                yield
+        finally:
+            with self._lock:
+                for device, pool in taken:
+                    self._idle[key, device].append(pool)
+
+    def clear(self):
+        """Destroys the idle pools as soon as that is safe."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        with _lock:
+            _retired.extend(pool for pools in idle.values() for pool in pools)
+            idle.clear()
+            _destroy_retired(self._torch)
+
+
+def autograd_stays(torch):
+    """Runs a backward on the calling thread.
+
+    The threads of autograd, which PyTorch's pools do not route, then allocate nothing.
+    """
+    return torch.autograd.set_multithreading_enabled(False)

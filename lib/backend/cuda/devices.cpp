@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(GMM_WITH_CUDA)
+
+#include "backend/cuda/devices.h"
+
+#include <unistd.h>
+
+#include <new>
+
+#include "backend/cuda/find_zeros.h"
+
+namespace gmm::cuda {
+namespace {
+
+CUmemAllocationProp device_pages(CUdevice device) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
+  return properties;
+}
+
+}  // namespace
+
+// --- Opening and closing ---------------------------------------------------------------------------------------------
+
+Status Devices::attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const {
+  int value = 0;
+  const CUresult result = driver.cuDeviceGetAttribute(&value, which, device);
+  // The attribute is newer than the driver.
+  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
+    *out = -1;
+    return Status();
+  }
+  Status status = driver.check(result, "cuDeviceGetAttribute");
+  if (!status.ok()) return prefix(status, "Reading attribute %d of device %d: ", static_cast<int>(which), device);
+  *out = value;
+  return Status();
+}
+
+Status Devices::probe(DeviceState *state, int ordinal) {
+  Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
+  if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
+
+  int32_t vmm = 0, fd = 0, legacy_ipc = 0, unified = 0, integrated = 0;
+  const struct {
+    CUdevice_attribute which;
+    bool *flag;
+    int32_t *number;
+  } wanted[] = {
+      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
+      {kAttributeFabric, &state->fabric, nullptr},
+      {kAttributeHostNumaId, nullptr, &state->host_numa_node},
+      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
+      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},
+      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin, nullptr},
+      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only, nullptr},
+      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address, nullptr},
+      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
+      {kAttributeIpc, nullptr, &legacy_ipc},
+      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
+      {kAttributeDmaBuf, &state->dma_buf, nullptr},
+      {CU_DEVICE_ATTRIBUTE_INTEGRATED, nullptr, &integrated},
+  };
+  for (const auto &want : wanted) {
+    int32_t value = 0;
+    GMM_TRY(attribute(state->handle, want.which, &value));
+    if (want.flag != nullptr)
+      *want.flag = value > 0;
+    else
+      *want.number = value;
+  }
+
+  // The documentation of cuIpcGetMemHandle() names the attribute of IPC events. If a driver does not know that
+  // attribute, discrete devices have legacy IPC.
+  state->legacy_ipc = legacy_ipc >= 0 ? legacy_ipc > 0 : unified > 0 && integrated == 0;
+  state->legacy_ipc = state->legacy_ipc && driver.cuIpcGetMemHandle != nullptr &&
+                      driver.cuIpcOpenMemHandle != nullptr && driver.cuIpcCloseMemHandle != nullptr;
+  state->managed = state->managed && driver.cuMemAllocManaged != nullptr;
+  state->pin = state->pin && driver.cuMemHostRegister != nullptr && driver.cuMemHostUnregister != nullptr &&
+               driver.cuMemHostGetDevicePointer != nullptr;
+  if (vmm <= 0 || !driver.check_vmm().ok()) return Status();
+
+  const CUmemAllocationProp properties = device_pages(state->handle);
+  size_t granularity = 0;
+  status =
+      driver.check(driver.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                   "cuMemGetAllocationGranularity");
+  if (!status.ok()) return prefix(status, "Reading the granularity of VMM memory of device %d: ", ordinal);
+  if (granularity == 0 || kExtentAlignment % granularity != 0) {
+    log_.write(
+        LogLevel::kWarning,
+        "Device %d has VMM memory in granules of %llu bytes, which do not divide 2 MiB; gmm leaves out its kind VMM.",
+        ordinal, static_cast<unsigned long long>(granularity));
+    return Status();
+  }
+  state->vmm = true;
+  state->granularity = granularity;
+  state->vmm_fd =
+      fd > 0 && driver.cuMemExportToShareableHandle != nullptr && driver.cuMemImportFromShareableHandle != nullptr;
+  return Status();
+}
+
+Status Devices::open() {
+  process_ = getpid();
+  GMM_TRY(driver.open());
+  int count = 0;
+  Status status = driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  if (!status.ok()) return prefix(status, "Counting the CUDA devices: ");
+  if (count <= 0)
+    return fail(GMM_ERROR_NO_BACKEND,
+                "The CUDA driver shows no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the host backend.");
+  const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(DeviceState);
+  void *memory = allocator_.allocate(bytes, alignof(DeviceState));
+  if (memory == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "The state of %d devices: the host allocator refused %llu bytes; free memory.", count,
+                static_cast<unsigned long long>(bytes));
+  states_ = static_cast<DeviceState *>(memory);
+  count_ = static_cast<uint32_t>(count);
+  for (uint32_t i = 0; i < count_; ++i) ::new (&states_[i]) DeviceState();
+  for (uint32_t i = 0; i < count_; ++i) GMM_TRY(probe(&states_[i], static_cast<int>(i)));
+  return Status();
+}
+
+bool Devices::is_own_process() const { return process_ == getpid(); }
+
+void Devices::close() {
+  // In a child after fork() the driver's state belongs to the parent, so only the bookkeeping is freed.
+  const bool own = is_own_process();
+  for (uint32_t i = 0; i < count_; ++i) {
+    CUcontext primary = own ? states_[i].primary.load(std::memory_order_acquire) : nullptr;
+    if (primary == nullptr) continue;
+    if (states_[i].module != nullptr) {
+      // A module that the driver does not unload ends with the context.
+      ContextGuard guard(driver, log_);
+      if (guard.enter(primary).ok()) (void)driver.cuModuleUnload(states_[i].module);
+    }
+    const CUresult result = driver.cuDevicePrimaryCtxRelease(states_[i].handle);
+    // At process exit the driver may have shut down before this call, and the context with it.
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_NOT_INITIALIZED)
+      log_.write(LogLevel::kWarning,
+                 "The driver did not release the primary context of device %u: cuDevicePrimaryCtxRelease answered %d.",
+                 i, static_cast<int>(result));
+  }
+  allocator_.deallocate(states_, count_ * sizeof(DeviceState));
+  states_ = nullptr;
+  count_ = 0;
+}
+
+Status Devices::state_of(Device device, DeviceState **out) {
+  if (device.ordinal < 0 || static_cast<uint32_t>(device.ordinal) >= count_)
+    return fail(GMM_ERROR_INVALID_DEVICE, "Device %d: the CUDA driver shows %u devices; use 0 to %u.", device.ordinal,
+                count_, count_ - 1);
+  *out = &states_[device.ordinal];
+  return Status();
+}
+
+Status Devices::lacks(Device device, const char *operation, const char *attribute) const {
+  char name[128] = "";
+  if (driver.cuDeviceGetName(name, sizeof name, states_[device.ordinal].handle) != CUDA_SUCCESS) name[0] = '\0';
+  return fail(GMM_ERROR_NOT_SUPPORTED,
+              "CUDA device %d (%s) has no %s (it lacks %s); gmm_device_get_info() says what it can do.", device.ordinal,
+              name, operation, attribute);
+}
+
+// --- Contexts --------------------------------------------------------------------------------------------------------
+
+Status Devices::primary(Device device, CUcontext *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(state_of(device, &state));
+  *out = state->primary.load(std::memory_order_acquire);
+  if (*out != nullptr) [[likely]]
+    return Status();
+  LockGuard lock(mutex_);
+  *out = state->primary.load(std::memory_order_relaxed);
+  if (*out != nullptr) return Status();
+  CaptureGuard capture(driver);
+  Status status = driver.check(driver.cuDevicePrimaryCtxRetain(out, state->handle), "cuDevicePrimaryCtxRetain");
+  if (!status.ok()) return prefix(status, "Starting CUDA on device %d: ", device.ordinal);
+  state->primary.store(*out, std::memory_order_release);
+  return Status();
+}
+
+Status Devices::enter(ContextGuard &guard, Device device) {
+  CUcontext context = nullptr;
+  GMM_TRY(primary(device, &context));
+  return guard.enter(context);
+}
+
+Status Devices::enter_any(ContextGuard &guard) {
+  CUcontext now = nullptr;
+  GMM_TRY(guard.current(&now));
+  if (now != nullptr) return Status();
+  for (uint32_t i = 0; i < count_; ++i) {
+    CUcontext retained = states_[i].primary.load(std::memory_order_acquire);
+    if (retained != nullptr) return guard.enter(retained);
+  }
+  // No device was started here. If another part of the process has started one, sharing it costs nothing.
+  for (uint32_t i = 0; i < count_ && driver.cuDevicePrimaryCtxGetState != nullptr; ++i) {
+    unsigned int flags = 0;
+    int active = 0;
+    GMM_TRY(driver.check(driver.cuDevicePrimaryCtxGetState(states_[i].handle, &flags, &active),
+                         "cuDevicePrimaryCtxGetState"));
+    if (active != 0) return enter(guard, Device{static_cast<int32_t>(i)});
+  }
+  // Calls that name no device (reserving addresses) need no context. Starting a device would take memory on it.
+  return Status();
+}
+
+Status Devices::enter_owner(ContextGuard &guard, const void *address) {
+  GMM_TRY(enter_any(guard));
+  CUcontext owner = nullptr;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_CONTEXT};
+  void *values[] = {&owner};
+  if (driver.cuPointerGetAttributes(1, which, values, to_driver(address)) != CUDA_SUCCESS || owner == nullptr)
+    return Status();  // the operation itself reports what is wrong with the address
+  return guard.enter(owner);
+}
+
+Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stream) {
+  CUcontext now = nullptr;
+  GMM_TRY(guard.current(&now));
+  if (is_special(stream)) {
+    // A default stream of the caller's current context is meant if that context is one of this device.
+    if (now != nullptr) {
+      DeviceState *state = nullptr;
+      GMM_TRY(state_of(device, &state));
+      if (now == state->primary.load(std::memory_order_acquire)) return Status();
+      CUdevice current_device = 0;
+      GMM_TRY(driver.check(driver.cuCtxGetDevice(&current_device), "cuCtxGetDevice"));
+      if (current_device == state->handle) return Status();
+    }
+    return enter(guard, device);
+  }
+  if (now == nullptr) GMM_TRY(enter(guard, device));
+  CUcontext own = nullptr;
+  Status status = driver.check(driver.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx");
+  if (!status.ok()) return prefix(status, "Looking up stream %p: ", static_cast<void *>(stream));
+  return guard.enter(own);
+}
+
+// --- The kernel that searches for zeros ------------------------------------------------------------------------------
+
+Status Devices::zeros_function(Device device, CUfunction *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(state_of(device, &state));
+  *out = state->find_zeros.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status();
+  if (driver.cuModuleLoadData == nullptr || driver.cuModuleUnload == nullptr) return driver.missing("cuModuleLoadData");
+  if (driver.cuModuleGetFunction == nullptr) return driver.missing("cuModuleGetFunction");
+  LockGuard lock(mutex_);
+  *out = state->find_zeros.load(std::memory_order_relaxed);
+  if (*out != nullptr) return Status();
+  CaptureGuard capture(driver);
+  if (state->module == nullptr)
+    GMM_TRY(driver.check(driver.cuModuleLoadData(&state->module, kFindZeros), "cuModuleLoadData"));
+  GMM_TRY(driver.check(driver.cuModuleGetFunction(out, state->module, "gmm_find_zeros"), "cuModuleGetFunction"));
+  state->find_zeros.store(*out, std::memory_order_release);
+  return Status();
+}
+
+}  // namespace gmm::cuda
+
+#endif

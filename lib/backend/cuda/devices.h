@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices of the CUDA backend and the driver contexts in which its operations run.
+//
+// What it owns: the driver, the state of each device, its primary context and its module.
+//
+// Invariants: memory belongs to the primary context of its device, even if the calling thread uses another context of
+// the device, because the program may destroy that one. Work on a stream runs in the stream's own context. A context is
+// retained at its first use and released by close().
+//
+// Lock: `mutex_` serialises the retaining of contexts and the loading of modules. No other lock is taken under it.
+//
+// Who calls: CudaBackend, at the begin of every operation.
+#ifndef GMM_BACKEND_CUDA_DEVICES_H
+#define GMM_BACKEND_CUDA_DEVICES_H
+
+#include <atomic>
+
+#include "backend/backend.h"
+#include "backend/cuda/context_guard.h"
+#include "backend/cuda/driver.h"
+#include "base/lock.h"
+
+namespace gmm::cuda {
+
+// A device: the driver's answers about it when the backend was opened, and what was made on it since.
+struct DeviceState {
+  CUdevice handle = 0;
+  uint64_t granularity = 0;  // 0: the device has no VMM
+  bool vmm = false;
+  bool vmm_fd = false;
+  bool fabric = false;
+  int32_t host_numa_node = -1;
+  bool managed = false;
+  bool concurrent_managed = false;
+  bool pin = false;
+  bool pin_read_only = false;
+  bool pin_same_address = false;
+  bool pageable = false;
+  bool legacy_ipc = false;
+  bool dma_buf = false;
+  std::atomic<CUcontext> primary{nullptr};      // retained at its first use, released by close()
+  std::atomic<CUfunction> find_zeros{nullptr};  // of `module`, which is loaded at its first use
+  CUmodule module = nullptr;
+};
+
+class Devices {
+ public:
+  Devices(const HostAllocator &allocator, const Log &log) : allocator_(allocator), log_(log) {}
+  Devices(const Devices &) = delete;
+  Devices &operator=(const Devices &) = delete;
+
+  // Opens the driver and reads what each device can do.
+  Status open();
+  // Whether this process opened the driver. In a child after fork() the driver's state belongs to the parent.
+  bool is_own_process() const;
+  // Unloads modules and releases contexts, if this process opened the driver.
+  void close();
+
+  uint32_t count() const { return count_; }
+  DeviceState &operator[](uint32_t ordinal) { return states_[ordinal]; }
+  // Fails with INVALID_DEVICE if there is no such device.
+  Status state_of(Device device, DeviceState **out);
+  // The failure of an operation that the device lacks. `attribute` is the driver's name of what is missing.
+  Status lacks(Device device, const char *operation, const char *attribute) const;
+
+  // --- Contexts: one that fits is current for the life of the guard
+  // ---------------------------------------------------
+  Status enter(ContextGuard &guard, Device device);              // the device's primary context
+  Status enter_any(ContextGuard &guard);                         // any context, for calls that name no device
+  Status enter_owner(ContextGuard &guard, const void *address);  // the context that owns the memory
+  Status enter_stream(ContextGuard &guard, Device device, gmm_stream stream);  // the stream's own context
+
+  // The kernel that searches for zeros, loaded at its first use. The device's context is current.
+  Status zeros_function(Device device, CUfunction *out);
+
+  Driver driver;
+
+ private:
+  Status attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const;
+  Status probe(DeviceState *state, int ordinal);
+  Status primary(Device device, CUcontext *out);
+
+  const HostAllocator allocator_;
+  const Log log_;
+  DeviceState *states_ = nullptr;
+  uint32_t count_ = 0;
+  int32_t process_ = 0;
+  Mutex mutex_;
+};
+
+inline CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
+inline void *from_driver(CUdeviceptr address) { return reinterpret_cast<void *>(address); }
+inline CUstream to_driver(gmm_stream stream) { return reinterpret_cast<CUstream>(stream); }
+inline CUevent to_driver(NativeEvent event) { return reinterpret_cast<CUevent>(event); }
+
+// The three special values are small numbers, and the same as the driver's.
+inline bool is_special(gmm_stream stream) {
+  return reinterpret_cast<uintptr_t>(stream) <= reinterpret_cast<uintptr_t>(GMM_STREAM_PER_THREAD);
+}
+
+}  // namespace gmm::cuda
+#endif

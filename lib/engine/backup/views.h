@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views: copies of kept contents in one piece, which gmm_backup_map() lends to the program until the block is resumed or freed.
+#ifndef GMM_ENGINE_BACKUP_VIEWS_H
+#define GMM_ENGINE_BACKUP_VIEWS_H
+
+#include "base/host_allocator.h"
+#include "base/lock.h"
+#include "base/vector.h"
+#include "engine/space/span.h"
+
+namespace gmm {
+
+// Any thread. Its lock comes after all others.
+class BackupViews {
+ public:
+  explicit BackupViews(const HostAllocator &allocator) : allocator_(allocator), views_(allocator) {}
+  ~BackupViews() { end(ByteRange{0, UINTPTR_MAX}); }
+  BackupViews(const BackupViews &) = delete;
+  BackupViews &operator=(const BackupViews &) = delete;
+
+  // The view of the block that starts at `base`; NULL for none.
+  char *find(uintptr_t base);
+  // Takes over `memory`, which the context's allocator gave for the block. False without host memory: nothing changed.
+  [[nodiscard]] bool add(ByteRange block, char *memory);
+  // Ends the views of all blocks that overlap the range.
+  void end(ByteRange range);
+
+ private:
+  struct View {
+    ByteRange block;
+    char *memory;
+  };
+
+  const HostAllocator allocator_;
+  Mutex mutex_;
+  Vector<View> views_;
+};
+
+}  // namespace gmm
+#endif

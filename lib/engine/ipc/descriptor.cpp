@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/ipc/descriptor.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cinttypes>
+
+#include "base/os_memory.h"
+
+namespace gmm {
+
+uint32_t ipc_routes(const Core &core, const Block &block) {
+  const uint32_t capabilities = core.traits(block.heap->options().device).capabilities;
+  const auto route = [&](uint32_t capability, uint32_t bit) { return (capabilities & capability) != 0 ? bit : 0; };
+  switch (block.heap->options().kind) {
+    case Kind::kVmm:
+      return route(GMM_DEVICE_CAN_EXPORT_FD, GMM_IPC_ROUTE_FD) | route(GMM_DEVICE_CAN_DMA_BUF, GMM_IPC_ROUTE_DMA_BUF);
+    case Kind::kHost:
+      return route(GMM_DEVICE_CAN_EXPORT_FD, GMM_IPC_ROUTE_FD);
+    case Kind::kDevice:
+      return route(GMM_DEVICE_CAN_LEGACY_IPC, GMM_IPC_ROUTE_LEGACY) |
+             route(GMM_DEVICE_IS_HOST, GMM_IPC_ROUTE_FD) |  // the host backend makes it from a file
+             route(GMM_DEVICE_CAN_DMA_BUF, GMM_IPC_ROUTE_DMA_BUF);
+    default:
+      return 0;
+  }
+}
+
+Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, int32_t *fd, uint64_t *offset,
+                         uint64_t *size) {
+  Block block;
+  GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
+  const Kind kind = block.heap->options().kind;
+  const Device device = block.heap->options().device;
+  const uint32_t ways = ipc_routes(core, block);
+  if ((ways & (GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_DMA_BUF)) == 0 ||
+      (type == GMM_FD_DEFAULT && (ways & GMM_IPC_ROUTE_FD) == 0))
+    return fail(kind == Kind::kVmm || kind == Kind::kHost ? GMM_ERROR_NOT_SUPPORTED : GMM_ERROR_INVALID_KIND,
+                "gmm_ipc_export_fd(%p): %s memory has no descriptor on device %d; allocate VMM or HOST memory.", memory,
+                kind_name(kind), device.ordinal);
+  const bool opaque = kind == Kind::kVmm && (core.traits(device).capabilities & GMM_DEVICE_IS_HOST) == 0;
+  const gmm_fd_type own = opaque ? GMM_FD_OPAQUE : GMM_FD_FILE;
+  if (type == GMM_FD_DEFAULT) type = own;
+  const bool fits =
+      type == GMM_FD_DMA_BUF ? (ways & GMM_IPC_ROUTE_DMA_BUF) != 0 : type == own && (ways & GMM_IPC_ROUTE_FD) != 0;
+  if (!fits)
+    return fail(
+        GMM_ERROR_NOT_SUPPORTED,
+        "gmm_ipc_export_fd(%p): %s memory of device %d has no descriptor of type %s; gmm_query() says which routes "
+        "it has, and GMM_FD_DEFAULT asks for the usual type.",
+        memory, kind_name(kind), device.ordinal, descriptor_type_name(type));
+  LockGuard heap_guard(block.heap->mutex);
+  GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
+  if (block.paused)
+    return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
+  const uintptr_t begin = block.extent->base.load(std::memory_order_relaxed);
+  const uint64_t bytes = block.extent->size.load(std::memory_order_relaxed);
+  if (block.base + block.reserved > begin + bytes)
+    return fail(
+        GMM_ERROR_NOT_SUPPORTED,
+        "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
+        memory);
+  if (type == GMM_FD_DMA_BUF)
+    GMM_TRY(core.backend->export_dma_buf(reinterpret_cast<void *>(begin), bytes, fd));
+  else
+    GMM_TRY(open_extent(core, *block.heap, *block.extent, fd));
+  if (offset != nullptr) *offset = reinterpret_cast<uintptr_t>(memory) - begin;
+  if (size != nullptr) *size = bytes;
+  return Status();
+}
+
+Status open_extent(const Core &core, const Heap &heap, const Extent &extent, int32_t *fd) {
+  if (heap.options().kind == Kind::kVmm) return core.backend->export_fd(extent.handle, fd);
+  return os::duplicate(extent.region.load(std::memory_order_relaxed)->allocation.fd, fd);
+}
+
+const char *descriptor_type_name(gmm_fd_type type) {
+  constexpr const char *kNames[] = {"DEFAULT", "OPAQUE", "FILE", "DMA_BUF", "VULKAN"};
+  return type < sizeof kNames / sizeof *kNames ? kNames[type] : "unknown";
+}
+
+Status check_descriptor(int32_t fd, gmm_fd_type *type) {
+  struct stat state;
+  if (::fstat(fd, &state) != 0) {
+    const int error = errno;
+    char text[96];
+    return fail_native(GMM_ERROR_INVALID_VALUE, error, "gmm_import_fd(%" PRId32 "): not an open file descriptor: %s.",
+                       fd, system_error_text(error, text, sizeof text));
+  }
+  const bool file = S_ISREG(state.st_mode);
+  if (*type == GMM_FD_DEFAULT) *type = file ? GMM_FD_FILE : GMM_FD_OPAQUE;
+  if (file || *type != GMM_FD_FILE) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE,
+              "gmm_import_fd(%" PRId32
+              "): the descriptor is no file, but its type is GMM_FD_FILE; pass the type that its maker states.",
+              fd);
+}
+
+Status seal_descriptor(int32_t fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals >= 0 && ((seals & F_SEAL_SHRINK) != 0 || ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)) return Status();
+  const int error = errno;
+  char text[96];
+  return fail_native(GMM_ERROR_INVALID_VALUE, error,
+                     "gmm_import_fd(%" PRId32
+                     "): the file cannot be sealed against shrinking (%s); make it with memfd_create() and "
+                     "MFD_ALLOW_SEALING.",
+                     fd, system_error_text(error, text, sizeof text));
+}
+
+}  // namespace gmm

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// File descriptors of memory: which ways out of the process a block has, how its descriptor is opened, and what a
+// descriptor from elsewhere must be.
+//
+// A descriptor that gmm_ipc_export_fd() returns holds the memory by itself. Its users are not counted as importers
+// and cannot be revoked.
+#ifndef GMM_ENGINE_IPC_DESCRIPTOR_H
+#define GMM_ENGINE_IPC_DESCRIPTOR_H
+
+#include <gmm/ipc.h>
+
+#include "engine/heap/block.h"
+
+namespace gmm {
+
+// The GMM_IPC_ROUTE_* bits of a live block.
+uint32_t ipc_routes(const Core &core, const Block &block);
+
+// gmm_ipc_export_fd().
+Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, int32_t *fd, uint64_t *offset,
+                         uint64_t *size);
+
+// Opens the descriptor of one extent, which the caller closes. With the heap's lock held; the extent is not paused.
+Status open_extent(const Core &core, const Heap &heap, const Extent &extent, int32_t *fd);
+
+// "DEFAULT", "OPAQUE" and so on, for messages.
+const char *descriptor_type_name(gmm_fd_type type);
+
+// For gmm_import_fd(): an open descriptor of that type. Replaces GMM_FD_DEFAULT in *type by what it means.
+Status check_descriptor(int32_t fd, gmm_fd_type *type);
+
+// For gmm_import_fd(): no process can shorten the file after this. An access to a mapping beyond the end of its file
+// ends the process with SIGBUS. The seal stays with the file.
+Status seal_descriptor(int32_t fd);
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of one import as it is mapped into this process, with the connections that hold it.
+#ifndef GMM_ENGINE_IPC_MAPPING_H
+#define GMM_ENGINE_IPC_MAPPING_H
+
+#include <gmm/ipc.h>
+
+#include "backend/backend.h"
+#include "engine/ipc/client.h"
+#include "engine/ipc/handle.h"
+
+namespace gmm {
+
+class IpcMapping {
+ public:
+  IpcMapping(Backend &backend, IpcClient &client, Device device)
+      : backend_(backend), client_(client), device_(device) {}
+  IpcMapping(const IpcMapping &) = delete;
+  IpcMapping &operator=(const IpcMapping &) = delete;
+
+  // Each maps once. unmap() removes what a failure left.
+  // Connects to the exporter, once for each piece of the memory, and waits for its answers.
+  Status map_handle(const IpcHandle &handle, uint32_t timeout_ms);
+  // `fd` stays the caller's. `type` is not GMM_FD_DEFAULT.
+  Status map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size);
+  // Unmaps everything, then releases the connections. When the driver refuses a step, a later call goes on with it.
+  Status unmap();
+
+  // Whether the handle means the memory that is mapped here.
+  bool is_of(const IpcHandle &handle, Device device) const;
+  bool contains(const void *address) const {
+    return static_cast<uint64_t>(static_cast<const char *>(address) - base_) < size_;
+  }
+  char *base() const { return base_; }
+  uint64_t size() const { return size_; }
+  Kind kind() const { return kind_; }
+  Device device() const { return device_; }
+  // The driver maps it; the memory ends with the exporter.
+  bool is_legacy() const { return form_ == Form::kLegacy; }
+  // Of the first piece, whose connection watches the exporter's process. None for a descriptor.
+  const IpcConnection &connection() const { return pieces_[0].connection; }
+
+  uint64_t references = 1;  // imports of the same memory that were not closed; guarded by the table's lock
+
+ private:
+  enum class Form : uint8_t {
+    kNone,
+    kPieces,    // VMM memory: one range of addresses, with physical memory piece by piece
+    kFile,      // HOST memory, and all memory of the host backend: allocation_
+    kLegacy,    // DEVICE memory that the driver mapped for the legacy handle
+    kExternal,  // memory of another library: allocation_
+  };
+  struct Piece {
+    PhysicalHandle physical;
+    uint64_t size = 0;
+    bool is_mapped = false;
+    IpcConnection connection;
+  };
+
+  Status connect(uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd,
+                 IpcMeanwhile meanwhile = IpcMeanwhile());
+  Status map_pieces(uint32_t timeout_ms);
+  Status map_opaque(int32_t fd, uint64_t size);
+  Status map_file(int32_t own_fd, uint64_t size);
+  Status reserve(uint64_t size);
+  Status unmap_pieces();
+
+  Backend &backend_;
+  IpcClient &client_;
+  const Device device_;  // of this process, that uses the memory
+  IpcHandle handle_;     // of the first import
+  Form form_ = Form::kNone;
+  Kind kind_ = Kind::kUnspecified;
+  char *base_ = nullptr;
+  uint64_t size_ = 0;
+  Piece pieces_[kIpcMaxPieces];
+  Allocation allocation_;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The check of a peer's user: which users may share memory with this process, and which user a peer runs as.
+//
+// Both sides make it before they trust each other: the broker before it reads a byte of a connection (broker.cpp),
+// the client before it sends a token (client.cpp). The owner of the sockets' directory is held to the same list
+// (directory.cpp).
+#ifndef GMM_ENGINE_IPC_PEER_USER_H
+#define GMM_ENGINE_IPC_PEER_USER_H
+
+#include <cstdint>
+
+namespace gmm {
+
+inline constexpr uint64_t kIpcPathSize = 1024;
+
+// What gmm_ipc_configure() set. All zero: the defaults.
+struct IpcPolicy {
+  static constexpr uint32_t kMaxUsers = 64;
+  char directory[kIpcPathSize] = {};  // empty: the candidates of directory.h
+  uint32_t users[kMaxUsers] = {};     // in addition to the user of this process
+  uint32_t user_count = 0;
+
+  bool allows(uint32_t user) const;
+};
+inline constexpr IpcPolicy kIpcDefaultPolicy;
+
+// The process at the other end of a connected Unix socket. The kernel recorded both fields when that process called
+// connect() or listen().
+struct PeerUser {
+  int32_t process = 0;  // 0: it has no number in this pid namespace
+  uint32_t user = 0;
+  bool is_allowed = false;
+};
+
+// Reads the peer's user (SO_PEERCRED) and compares it with the policy. Returns 0 or the errno of the system call; after
+// an error nothing is allowed.
+int check_peer_user(int socket, const IpcPolicy &policy, PeerUser *out);
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every part of a context shares.
+#ifndef GMM_ENGINE_SPACE_CORE_H
+#define GMM_ENGINE_SPACE_CORE_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/object_pool.h"
+#include "engine/space/deferred_release.h"
+#include "engine/space/page_map.h"
+#include "engine/space/span.h"
+
+namespace gmm {
+
+// The word that the fast paths look at once: anything but kGateOpen sends them to the slow path. It lies in a page that
+// the kernel empties in a forked child (MADV_WIPEONFORK), so a child reads 0 without asking for its pid.
+inline constexpr uint64_t kGateOpen = 0x676d6d2d6f70656e;   // every fast path
+inline constexpr uint64_t kGateWatched = 0x676d6d2d776174;  // a trace is running: slow path, but alive
+struct Gate {
+  std::atomic<uint64_t> word{kGateOpen};
+};
+
+// What a device is and can do: asked for once, as it does not change.
+struct DeviceTraits {
+  uint32_t capabilities = 0;
+  gmm_kind_mask kinds = 0;
+  uint64_t total_memory = 0;
+  uint8_t uuid[16] = {};
+};
+inline constexpr uint32_t kMaxDevices = 16;
+
+struct Core {
+  Core(const HostAllocator &host_allocator, const Log &context_log)
+      : allocator(host_allocator),
+        log(context_log),
+        deferred_release(host_allocator, context_log),
+        page_map(host_allocator),
+        spans(host_allocator),
+        slabs(host_allocator),
+        regions(host_allocator),
+        extents(host_allocator) {}
+
+  const HostAllocator allocator;
+  const Log log;
+  Backend *backend = nullptr;
+  Gate *gate = nullptr;
+  DeviceTraits devices[kMaxDevices];
+  DeferredRelease deferred_release;
+  PageMap page_map;
+  ObjectPool<Span> spans;
+  ObjectPool<SlabSpan> slabs;
+  ObjectPool<Region> regions;
+  ObjectPool<Extent> extents;
+  std::atomic<uint64_t> next_extent_id{1};
+  std::atomic<uint32_t> defer_depth{0};  // depth of gmm_defer_begin()
+  // Streams above this value are asked whether they are captured, at each allocation. Before the first heap.
+  uintptr_t last_uncaptured = UINTPTR_MAX;
+  // Called before a heap asks the driver for memory, without a lock: what others hold for nothing may go first.
+  void (*before_growth)(void *user) = nullptr;
+  void *before_growth_user = nullptr;
+
+  const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
+  bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver refused to take back. It is kept, and offered again at every trim and at the end of the context, so that
+// a refusal loses nothing.
+#ifndef GMM_ENGINE_SPACE_DEFERRED_RELEASE_H
+#define GMM_ENGINE_SPACE_DEFERRED_RELEASE_H
+
+#include "backend/backend.h"
+#include "base/lock.h"
+#include "base/vector.h"
+
+namespace gmm {
+
+class DeferredRelease {
+ public:
+  DeferredRelease(const HostAllocator &allocator, const Log &log) : log_(log), entries_(allocator) {}
+
+  // Each gives back, or keeps what was refused and says so in the log. The thread's message stays as it was.
+  void unmap(Backend &backend, void *base, uint64_t size);
+  void release(Backend &backend, PhysicalHandle handle);
+  void unreserve(Backend &backend, void *base, uint64_t size);
+  void deallocate(Backend &backend, const Allocation &allocation);
+  // Pages from mmap() that were pinned: they are unmapped once the driver let them go.
+  void unpin_pages(Backend &backend, void *base, uint64_t size);
+
+  // Offers everything again.
+  void retry(Backend &backend);
+
+ private:
+  // In the order in which things are given back: addresses are free once nothing is mapped there.
+  enum class What : uint32_t { kMapping, kHandle, kAddresses, kAllocation, kPinnedPages };
+  struct Entry {
+    What what = What::kMapping;
+    PhysicalHandle handle;
+    Allocation allocation;  // of a mapping or of addresses, base and size
+  };
+  static Status give_back(Backend &backend, const Entry &entry);
+  void try_once(Backend &backend, const Entry &entry);
+
+  const Log log_;
+  Mutex mutex_;
+  Vector<Entry> entries_;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contents go out and come back through every tier, and a transfer that fails at any call leaves what was kept.
+#include "engine/backup/transfer.h"
+
+#include "engine/backup/test_support.h"
+
+namespace gmm::test {
+namespace {
+
+class TransferTest : public BackupTest, public testing::WithParamInterface<Tier> {};
+
+uint64_t in_tier(const BackupTotals &totals, Tier tier) {
+  return tier == Tier::kArena ? totals.arena : tier == Tier::kPageable ? totals.pageable : totals.file;
+}
+
+TEST_P(TransferTest, ContentsComeBack) {
+  only(GetParam());
+  for (const uint64_t size : {uint64_t{1}, uint64_t{6912}, 4 * kMiB, (kStride == 1 ? 70 : 18) * kMiB + 5}) {
+    for (const uint32_t flags : {0u, static_cast<uint32_t>(GMM_TAG_CHECKSUM)}) {
+      const std::vector<char> before = device(size, static_cast<uint32_t>(size));
+      KeptContents kept{HostAllocator()};
+      ASSERT_TRUE(save({range(0, size)}, kept, flags).ok()) << last_message();
+      check(kept);
+      EXPECT_EQ(in_tier(BackupStore::totals(kept), GetParam()), size);
+      std::memset(memory.data(), 0x5a, size);
+      ASSERT_TRUE(restore({range(0, size)}, kept).ok()) << last_message();
+      EXPECT_EQ(std::memcmp(memory.data(), before.data(), size), 0);
+      std::vector<char> read(size);
+      ASSERT_TRUE(store.read(kept, range(0, size), read.data()).ok()) << last_message();
+      EXPECT_EQ(std::memcmp(read.data(), before.data(), size), 0);
+      store.drop_all(kept);
+      EXPECT_TRUE(kept.chunks.empty());
+      const gmm_backup_info now = info();
+      EXPECT_EQ(now.arena_used + now.pageable_bytes + now.file_bytes + now.zero_bytes, 0u);
+    }
+  }
+}
+
+TEST_P(TransferTest, RangesAtAnyAddress) {
+  only(GetParam());
+  constexpr uint64_t kSize = 24 * kMiB;
+  const std::vector<char> before = device(kSize);
+  std::mt19937_64 random(7);
+  for (uint32_t round = 0; round < (kStride == 1 ? 12 : 2); ++round) {
+    std::vector<ByteRange> ranges;
+    for (uint64_t at = random() % 5000; at < kSize;) {
+      uint64_t size = 1 + random() % (random() % 3 == 0 ? 6 * kMiB : 9000);
+      if (size > kSize - at) size = kSize - at;
+      ranges.push_back(range(at, size));
+      at += size + (random() % 2 == 0 ? 0 : random() % 5000);
+    }
+    KeptContents kept{HostAllocator()};
+    ASSERT_TRUE(save(ranges, kept, round % 2 == 0 ? GMM_TAG_CHECKSUM : 0).ok()) << last_message();
+    check(kept);
+    std::memset(memory.data(), 0, kSize);
+    std::vector<char> expected(kSize, 0);
+    for (const ByteRange &part : ranges) {
+      const uint64_t offset = part.base - range(0, 0).base;
+      std::memcpy(expected.data() + offset, before.data() + offset, part.size);
+    }
+    // Parts of chunks come back alone, and nothing else.
+    const uint64_t half = kSize / 2 + 77;
+    ASSERT_TRUE(restore({range(0, half)}, kept).ok()) << last_message();
+    EXPECT_EQ(std::memcmp(memory.data(), expected.data(), half), 0);
+    for (uint64_t i = half; i < half + 100; ++i) EXPECT_EQ(memory[i], 0);
+    ASSERT_TRUE(restore({range(half, kSize - half)}, kept).ok()) << last_message();
+    EXPECT_EQ(std::memcmp(memory.data(), expected.data(), kSize), 0);
+    std::memcpy(memory.data(), before.data(), kSize);
+    store.drop_all(kept);
+  }
+}
+
+TEST_P(TransferTest, ZerosAreNotCopied) {
+  only(GetParam());
+  constexpr uint64_t kSize = 20 * kMiB;
+  device(kSize);
+  std::memset(memory.data() + 4 * kMiB, 0, 8 * kMiB);
+  memory[16 * kMiB - 1] = 1;
+  std::memset(memory.data() + 12 * kMiB, 0, 4 * kMiB - 1);  // one byte of it is not zero
+  const std::vector<char> before = memory;
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(0, kSize)}, kept).ok()) << last_message();
+  EXPECT_EQ(BackupStore::totals(kept).zero, 8 * kMiB);
+  EXPECT_EQ(info().skipped_bytes, 8 * kMiB);
+  EXPECT_EQ(info().copied_bytes, 12 * kMiB);
+  EXPECT_EQ(info().zero_bytes, 8 * kMiB);
+  std::memset(memory.data(), 0x33, kSize);
+  ASSERT_TRUE(restore({range(0, kSize)}, kept).ok()) << last_message();
+  EXPECT_EQ(std::memcmp(memory.data(), before.data(), kSize), 0);
+  std::vector<char> read(kSize);
+  ASSERT_TRUE(store.read(kept, range(0, kSize), read.data()).ok());
+  EXPECT_EQ(std::memcmp(read.data(), before.data(), kSize), 0);
+  store.drop_all(kept);
+}
+
+TEST_P(TransferTest, KeptChunksAreNotCopiedAgain) {
+  only(GetParam());
+  constexpr uint64_t kSize = 16 * kMiB;
+  device(kSize);
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(4 * kMiB, 6 * kMiB)}, kept).ok());
+  const uint64_t copied = info().copied_bytes;
+  std::vector<char> expected = memory;
+  // What is declared unchanged and yet changed shows whether it was copied.
+  std::memset(memory.data() + 5 * kMiB, 0x77, kMiB);
+  ASSERT_TRUE(save({range(0, kSize)}, kept).ok()) << last_message();
+  check(kept);
+  EXPECT_EQ(info().copied_bytes - copied, kSize - 6 * kMiB);
+  EXPECT_EQ(info().skipped_bytes, 6 * kMiB);
+  std::memset(memory.data(), 0, kSize);
+  ASSERT_TRUE(restore({range(0, kSize)}, kept).ok());
+  EXPECT_EQ(std::memcmp(memory.data(), expected.data(), kSize), 0);
+  // A chunk that lies in the ranges in part only is replaced.
+  const uint64_t cut = kept.chunks[0].size / 2;
+  std::memset(memory.data(), 0x11, cut);
+  std::memset(expected.data(), 0x11, cut);
+  ASSERT_TRUE(save({range(0, cut)}, kept).ok());
+  check(kept);
+  std::memset(memory.data(), 0, cut);
+  ASSERT_TRUE(restore({range(0, kSize)}, kept).ok());
+  EXPECT_EQ(std::memcmp(memory.data(), expected.data(), cut), 0);
+  store.drop_all(kept);
+  EXPECT_EQ(info().arena_used + info().pageable_bytes + info().file_bytes, 0u);
+}
+
+TEST_P(TransferTest, PartsAreToldInOrder) {
+  only(GetParam());
+  device(12 * kMiB);
+  const std::vector<char> before = memory;
+  const ByteRange first[] = {range(0, 5 * kMiB)}, third[] = {range(6 * kMiB, kMiB), range(8 * kMiB, 4 * kMiB)};
+  KeptContents kept[3] = {KeptContents{HostAllocator()}, KeptContents{HostAllocator()}, KeptContents{HostAllocator()}};
+  const BackupPart parts[] = {{first, 1, &kept[0]}, {nullptr, 0, &kept[1]}, {third, 2, &kept[2]}};
+  // After a part its memory may go: what is written there then must not be kept.
+  recorder.on_part = [&](const char *, uint64_t part) {
+    if (part == 0) std::memset(memory.data(), 0x44, 5 * kMiB);
+  };
+  ASSERT_TRUE(store.save(Device{0}, GMM_CONTENTS_HOST, 0, parts, 3, recorder.steps()).ok()) << last_message();
+  EXPECT_EQ(recorder.events, (std::vector<std::string>{"after0", "after1", "after2"}));
+  EXPECT_EQ(recorder.progress.front(), 0u);
+  EXPECT_EQ(recorder.progress.back(), 10 * kMiB);
+  recorder = Recorder();
+  std::memset(memory.data(), 0x55, 12 * kMiB);
+  // Before a part there may be no memory.
+  recorder.on_part = [&](const char *what, uint64_t part) {
+    if (part == 2 && std::strcmp(what, "before") == 0) std::memset(memory.data() + 6 * kMiB, 0, 6 * kMiB);
+  };
+  ASSERT_TRUE(store.restore(Device{0}, parts, 3, recorder.steps()).ok());
+  std::vector<std::string> order;
+  for (const std::string &event : recorder.events)
+    if (event[0] == 'a') order.push_back(event);
+  EXPECT_EQ(order, (std::vector<std::string>{"after0", "after1", "after2"}));
+  EXPECT_EQ(std::memcmp(memory.data(), before.data(), 5 * kMiB), 0);
+  EXPECT_EQ(std::memcmp(memory.data() + 6 * kMiB, before.data() + 6 * kMiB, kMiB), 0);
+  EXPECT_EQ(std::memcmp(memory.data() + 8 * kMiB, before.data() + 8 * kMiB, 4 * kMiB), 0);
+  for (KeptContents &each : kept) store.drop_all(each);
+}
+
+TEST_P(TransferTest, CancelAtEachMomentLeavesWhatWas) {
+  only(GetParam());
+  constexpr uint64_t kSize = 40 * kMiB;
+  device(kSize);
+  const std::vector<char> before = memory;
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok());
+  const gmm_backup_info at_first = info();
+  for (uint64_t k = 1;; k += kStride) {
+    recorder = Recorder();
+    recorder.cancel_at = k;
+    const Status status = save({range(0, kSize)}, kept);
+    if (status.ok()) {
+      EXPECT_LT(recorder.progress.size(), k);
+      EXPECT_GE(k, 3u);
+      break;
+    }
+    EXPECT_EQ(status.code(), GMM_ERROR_CANCELLED);
+    EXPECT_EQ(kept.chunks.size(), 1u);
+    EXPECT_EQ(info().arena_used, at_first.arena_used);
+    EXPECT_EQ(info().pageable_bytes, at_first.pageable_bytes);
+    EXPECT_EQ(info().file_bytes, at_first.file_bytes);
+  }
+  for (uint64_t k = 1;; k += kStride) {
+    recorder = Recorder();
+    recorder.cancel_at = k;
+    std::memset(memory.data(), 0, kSize);
+    if (restore({range(0, kSize)}, kept).ok()) break;
+  }
+  EXPECT_EQ(std::memcmp(memory.data(), before.data(), kSize), 0);
+  store.drop_all(kept);
+}
+
+// Every call of the backend fails once. `poses`: the backend counts as one of a GPU, so pages are pinned and copies to
+// pageable memory and to the file go through staging slots.
+void every_call_may_fail(BackupTest &test, Tier tier, uint64_t size, bool poses) {
+  FailingBackend &backend = *test.engine.backend;
+  if (poses) backend.pose_as(GMM_BACKEND_CUDA);
+  test.only(tier);
+  test.device(size);
+  std::memset(test.memory.data() + 8 * kMiB, 0, 4 * kMiB);
+  const std::vector<char> before = test.memory;
+  uint64_t failures = 0;
+  for (uint64_t k = 1;; k += kStride) {
+    KeptContents kept{HostAllocator()};
+    ASSERT_TRUE(test.save({test.range(0, 4 * kMiB)}, kept).ok());
+    if (poses) test.store.trim();  // so that the next transfer pins its slots again
+    const uint64_t kept_before = test.kept_bytes();
+    backend.refuse(k);
+    const Status status = test.save({test.range(0, size)}, kept, GMM_TAG_CHECKSUM);
+    const bool was_reached = backend.refused() != 0;
+    backend.refuse(0);
+    if (!status.ok()) {
+      ++failures;
+      EXPECT_TRUE(was_reached);
+      EXPECT_EQ(kept.chunks.size(), 1u);
+      EXPECT_EQ(test.kept_bytes(), kept_before);
+      ASSERT_TRUE(test.save({test.range(0, size)}, kept, GMM_TAG_CHECKSUM).ok()) << last_message();
+    }
+    std::memset(test.memory.data(), 0x21, size);
+    if (poses) test.store.trim();
+    backend.refuse(k);
+    const Status back = test.restore({test.range(0, size)}, kept);
+    const bool was_reached_again = backend.refused() != 0;
+    backend.refuse(0);
+    if (!back.ok()) {
+      EXPECT_TRUE(was_reached_again);
+      ASSERT_TRUE(test.restore({test.range(0, size)}, kept).ok()) << last_message();
+    }
+    ASSERT_EQ(std::memcmp(test.memory.data(), before.data(), size), 0) << k;
+    test.store.drop_all(kept);
+    EXPECT_EQ(test.kept_bytes(), 0u);
+    if (!was_reached && !was_reached_again) break;
+  }
+  EXPECT_GT(failures, (poses ? 5 : 10) / kStride);
+  EXPECT_EQ(backend.count("event_create"), backend.count("event_destroy"));
+  EXPECT_EQ(backend.count("stream_create"), backend.count("stream_destroy"));
+  test.store.clear();
+  test.engine.core.deferred_release.retry(backend);
+  EXPECT_EQ(backend.count("pin"), backend.count("unpin"));
+}
+
+TEST_P(TransferTest, EveryCallMayFail) { every_call_may_fail(*this, GetParam(), 22 * kMiB, false); }
+
+TEST_P(TransferTest, EveryCallOfAGpuMayFail) { every_call_may_fail(*this, GetParam(), 13 * kMiB, true); }
+
+INSTANTIATE_TEST_SUITE_P(All, TransferTest, testing::Values(Tier::kArena, Tier::kPageable, Tier::kFile),
+                         [](const auto &tested) {
+                           return std::string(tested.param == Tier::kArena      ? "Arena"
+                                              : tested.param == Tier::kPageable ? "Pageable"
+                                                                                : "File");
+                         });
+
+TEST_F(BackupTest, StepsMayFail) {
+  device(40 * kMiB);
+  const std::vector<char> before = memory;
+  const ByteRange ranges[] = {range(0, 20 * kMiB), range(20 * kMiB, 20 * kMiB)};
+  KeptContents kept[2] = {KeptContents{HostAllocator()}, KeptContents{HostAllocator()}};
+  const BackupPart parts[] = {{&ranges[0], 1, &kept[0]}, {&ranges[1], 1, &kept[1]}};
+  for (uint64_t k = 1; k <= 2; ++k) {
+    recorder = Recorder();
+    recorder.fail_at = k;
+    EXPECT_EQ(store.save(Device{0}, GMM_CONTENTS_HOST, 0, parts, 2, recorder.steps()).code(), GMM_ERROR_DRIVER);
+    EXPECT_EQ(recorder.events.size(), k);
+    EXPECT_TRUE(kept[0].chunks.empty() && kept[1].chunks.empty());
+    EXPECT_EQ(kept_bytes(), 0u);
+  }
+  recorder = Recorder();
+  ASSERT_TRUE(store.save(Device{0}, GMM_CONTENTS_HOST, 0, parts, 2, recorder.steps()).ok());
+  for (uint64_t k = 1; k <= 4; ++k) {
+    recorder = Recorder();
+    recorder.fail_at = k;
+    EXPECT_EQ(store.restore(Device{0}, parts, 2, recorder.steps()).code(), GMM_ERROR_DRIVER);
+    EXPECT_EQ(recorder.events.size(), k) << "no part is told of after one that failed";
+  }
+  recorder = Recorder();
+  std::memset(memory.data(), 0, 40 * kMiB);
+  ASSERT_TRUE(store.restore(Device{0}, parts, 2, recorder.steps()).ok());
+  EXPECT_EQ(memory, before);
+  for (KeptContents &each : kept) store.drop_all(each);
+}
+
+// The driver refuses even to wait: the device may still copy, so nobody may free or reuse that host memory.
+TEST_F(BackupTest, ARefusedWaitAbandonsHostMemory) {
+  for (const Tier tier : {Tier::kArena, Tier::kPageable}) {
+    only(tier);
+    device(16 * kMiB);
+    const std::vector<char> before = memory;
+    const ByteRange ranges[] = {range(0, 8 * kMiB), range(8 * kMiB, 8 * kMiB)};
+    KeptContents kept[2] = {KeptContents{HostAllocator()}, KeptContents{HostAllocator()}};
+    const BackupPart parts[] = {{&ranges[0], 1, &kept[0]}, {&ranges[1], 1, &kept[1]}};
+    recorder = Recorder();
+    recorder.on_part = [&](const char *, uint64_t) { engine.backend->refuse(1, nullptr, true); };
+    recorder.fail_at = 1;
+    EXPECT_EQ(store.save(Device{0}, GMM_CONTENTS_HOST, 0, parts, 2, recorder.steps()).code(), GMM_ERROR_DRIVER);
+    engine.backend->refuse(0);
+    ASSERT_TRUE(engine.backend->synchronize(Device{0}).ok());  // late copies end before the test writes to `memory`
+    EXPECT_TRUE(kept[0].chunks.empty() && kept[1].chunks.empty());
+    EXPECT_EQ(kept_bytes(), 0u);
+    const uint64_t arena_bytes = info().arena_bytes;
+    store.trim();
+    EXPECT_EQ(info().arena_bytes, arena_bytes) << "abandoned memory does not go back";
+    // The store works on.
+    recorder = Recorder();
+    ASSERT_TRUE(store.save(Device{0}, GMM_CONTENTS_HOST, 0, parts, 2, recorder.steps()).ok()) << last_message();
+    std::memset(memory.data(), 0, 16 * kMiB);
+    ASSERT_TRUE(store.restore(Device{0}, parts, 2, recorder.steps()).ok()) << last_message();
+    EXPECT_EQ(memory, before);
+    for (KeptContents &each : kept) store.drop_all(each);
+  }
+}
+
+TEST_F(BackupTest, AShortTransferMakesFewEvents) {
+  only(Tier::kArena);
+  device(4 * kMiB);
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok()) << last_message();
+  EXPECT_EQ(engine.backend->count("event_create"), 1u);
+  ASSERT_TRUE(restore({range(0, 4 * kMiB)}, kept).ok()) << last_message();
+  EXPECT_EQ(engine.backend->count("event_create"), 2u);
+  // A save that copies nothing makes none.
+  ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok()) << last_message();
+  EXPECT_EQ(engine.backend->count("event_create"), 2u);
+  store.drop_all(kept);
+}
+
+}  // namespace
+}  // namespace gmm::test
