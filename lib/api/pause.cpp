@@ -78,7 +78,7 @@ gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t
 gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size, uint64_t *bytes) noexcept {
   uint64_t came = 0;
   Status status = check_range_of(context, address, size, "gmm_resume_range");
-  if (status.ok()) status = context->pauser.resume_range(address, size, &came);
+  if (status.ok()) status = resume_range(*context, ByteRange{reinterpret_cast<uintptr_t>(address), size}, &came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);
 }

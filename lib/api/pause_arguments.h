@@ -5,6 +5,7 @@
 
 #include "api/arguments.h"
 #include "engine/context/ticket.h"
+#include "engine/context/transition.h"
 
 namespace gmm {
 

@@ -81,6 +81,22 @@ static void what_would_wait_does_nothing(void) {
   OK(gmm_trace_end(context));
 }
 
+// A program of a newer release passes a larger struct. Where it uses nothing new, it has the fast path too.
+static void a_larger_descriptor_is_served(void) {
+  struct {
+    gmm_alloc_desc desc;
+    unsigned char tail[24];
+  } newer = {.desc = plain()};
+  newer.desc.struct_size = sizeof newer;
+  void *block = NULL;
+  OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
+  OK(gmm_alloc_cached(context, 100, &newer.desc, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  newer.tail[23] = 1;
+  RESULT(gmm_alloc_cached(context, 100, &newer.desc, &block), GMM_NOT_READY);
+  RESULT(gmm_alloc(context, 100, &newer.desc, &block), GMM_ERROR_INVALID_DESCRIPTOR);
+}
+
 static void bad_arguments_are_for_the_other_calls(void) {
   gmm_alloc_desc desc = plain();
   void *block = ALLOC(100), *out = (void *)0x1;
@@ -143,6 +159,7 @@ static void paused_memory_is_not_given_out(void) {
 int main(void) {
   KINDS(what_was_freed_comes_back, ALL_KINDS);
   KINDS(what_would_wait_does_nothing, ALL_KINDS);
+  KINDS(a_larger_descriptor_is_served, ALL_KINDS);
   KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS);
   KINDS(a_child_gets_nothing, ALL_KINDS);
   KINDS(paused_memory_is_not_given_out, 1u << GMM_KIND_VMM);

@@ -255,6 +255,26 @@ static void eight_threads_share_a_quota_exactly(void) {
       OK(gmm_free(context, race.blocks[i / QUOTA][i % QUOTA], GMM_STREAM_DEFAULT));
 }
 
+// Growth that has failed is not tried again before the trim: a request that may be served by the thread's cache makes as many
+// calls as one that names its alignment, which no cache is asked for first.
+static void growth_is_tried_once_before_the_trim(void) {
+  const uint64_t too_much = (stats_of(GMM_SCOPE_DEVICE, device, 0, 0).reserved_bytes + free_device_bytes()) * 2;
+  gmm_tag tag = make_tag("too_much", GMM_CONTENTS_DROP);
+  uint64_t calls[2];
+  for (unsigned round = 0; round < 2; ++round)
+    for (unsigned aligned = 0; aligned < 2; ++aligned) {
+      gmm_alloc_desc desc = alloc_desc();
+      desc.tag = tag;
+      desc.alignment = aligned != 0 ? 256 : 0;
+      void *out = &desc;
+      const uint64_t before = stats().backend_calls;
+      CHECK(gmm_alloc(context, too_much, &desc, &out) < 0);
+      calls[aligned] = stats().backend_calls - before;
+    }
+  CHECK(calls[0] > 0);
+  CHECK_EQUAL(calls[0], calls[1]);
+}
+
 int main(void) {
   KINDS(device_limits_hold, ALL_KINDS);
   KINDS(tag_limits_hold, ALL_KINDS);
@@ -266,6 +286,7 @@ int main(void) {
   KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
   KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
   KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
+  KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
   return check_finish();
 }

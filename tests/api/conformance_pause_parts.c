@@ -235,6 +235,27 @@ static void a_thread_waits_for_its_block(void) {
   RESULT(gmm_resume_wait(context, &foreign, 4, 0), GMM_ERROR_UNKNOWN_POINTER);
 }
 
+// Free memory of another tag stands in the way of a resume: it goes back to the driver, for a range as for whole tags.
+static void a_range_comes_back_when_free_memory_is_in_the_way(void) {
+  gmm_tag tag = make_tag("ranged", GMM_CONTENTS_DROP), other = make_tag("in_the_way", GMM_CONTENTS_DROP);
+  gmm_alloc_desc desc = alloc_desc(), way = alloc_desc();
+  desc.tag = tag;
+  way.tag = other;
+  void *block = NULL, *free_of_other = NULL;
+  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
+  OK(gmm_set_limit(context, &scope, 64 * MIB));
+  MUST(gmm_alloc(context, 40 * MIB, &desc, &block));
+  MUST(gmm_pause(context, NULL, NULL));
+  MUST(gmm_alloc(context, 40 * MIB, &way, &free_of_other));
+  OK(gmm_free(context, free_of_other, GMM_STREAM_DEFAULT));
+  uint64_t came = 0;
+  OK(gmm_resume_range(context, block, 40 * MIB, &came));
+  CHECK_EQUAL(came, 40 * MIB);
+  CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
+}
+
 static void pauses_take_few_calls(void) {
   enum { COUNT = 1000 };
   gmm_context_release(context);
@@ -273,6 +294,7 @@ int main(void) {
   KINDS(read_only_contents_are_copied_once, vmm);
   KINDS(a_program_may_end_it_at_any_call, vmm);
   KINDS(a_thread_waits_for_its_block, vmm);
+  KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);
   KINDS(pauses_take_few_calls, vmm);
   return check_finish();
 }

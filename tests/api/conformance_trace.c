@@ -146,6 +146,8 @@ static void pauses_are_in_it(void) {
   uint64_t went = 0, came = 0;
   OK(gmm_pause(context, &desc, &went));
   OK(gmm_resume(context, &desc, &came));
+  OK(gmm_pause(context, &desc, &went));
+  OK(gmm_resume_range(context, block, 3 * MIB, &came));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_trace_end(context));
   read_trace(1, 1, 3 * MIB, 0);
@@ -157,7 +159,7 @@ static void pauses_are_in_it(void) {
     CHECK_EQUAL(event->words[0], tag);
     CHECK_EQUAL(event->words[1], event->number == TRACE_PAUSE ? went : came);
   }
-  CHECK_EQUAL(seen, 2);
+  CHECK_EQUAL(seen, 4);
   unlink(path);
 }
 

@@ -270,46 +270,48 @@ Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t
   return status;
 }
 
-Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
-                              void **result) {
+Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags,
+                               gmm_stream stream, void **out) {
   constexpr uint32_t kMaxAttempts = 100;
-  void *memory = nullptr;
-  void **out = &memory;
-  Status status = try_allocate(heap, size, alignment, flags, stream, out);
   const auto short_of_memory = [&] {
     return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED ||
            status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY;
   };
-  if (!status.ok() && short_of_memory()) {
-    // Everything that is free anywhere, after the work that may use it.
-    uint64_t released = 0;
-    gmm_scope everything = {};
-    // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
-    constexpr uint32_t kTrims = 3;
-    for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
-      status = try_allocate(heap, size, alignment, flags, stream, out);
-      if (released == 0) break;
-    }
-    for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
-      gmm_oom_info info = {};
-      info.struct_size = sizeof info;
-      info.device = heap.options().device.ordinal;
-      info.kind = static_cast<gmm_kind>(heap.options().kind);
-      info.tag = heap.options().tag;
-      info.requested = size;
-      info.reserved = held_on[info.device].held();
-      info.attempt = attempt;
-      info.cause = status.code();
-      if (!limits.ask(info)) break;
-      status = try_allocate(heap, size, alignment, flags, stream, out);
-      if (!status.ok() && short_of_memory() && trim(everything, &released).ok())
-        status = try_allocate(heap, size, alignment, flags, stream, out);
-    }
-    if (!status.ok()) {
-      heap.count_failure();
-      status = Limits::explain(status, heap, size, tags);
-    }
+  if (!short_of_memory()) return status;
+  // Everything that is free anywhere, after the work that may use it.
+  uint64_t released = 0;
+  gmm_scope everything = {};
+  // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
+  constexpr uint32_t kTrims = 3;
+  for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
+    status = try_allocate(heap, size, alignment, flags, stream, out);
+    if (released == 0) break;
   }
+  for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
+    gmm_oom_info info = {};
+    info.struct_size = sizeof info;
+    info.device = heap.options().device.ordinal;
+    info.kind = static_cast<gmm_kind>(heap.options().kind);
+    info.tag = heap.options().tag;
+    info.requested = size;
+    info.reserved = held_on[info.device].held();
+    info.attempt = attempt;
+    info.cause = status.code();
+    if (!limits.ask(info)) break;
+    status = try_allocate(heap, size, alignment, flags, stream, out);
+    if (!status.ok() && short_of_memory() && trim(everything, &released).ok())
+      status = try_allocate(heap, size, alignment, flags, stream, out);
+  }
+  if (status.ok()) return status;
+  heap.count_failure();
+  return Limits::explain(status, heap, size, tags);
+}
+
+Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                              void **out) {
+  void *memory = nullptr;
+  Status status = try_allocate(heap, size, alignment, flags, stream, &memory);
+  if (!status.ok()) status = trim_and_retry(status, heap, size, alignment, flags, stream, &memory);
   if (!status.ok()) return status;
   if ((flags & GMM_ALLOC_ZERO) != 0) {
     bool paused = false;
@@ -318,12 +320,20 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
       MessageGuard keep;
       cached_free(core, memory, stream).ignore();  // the block was made just now
       // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
-      return paused ? allocate(heap, size, alignment, flags, stream, result) : status;
+      return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
     }
   }
   if (__builtin_expect(trace.running(), 0)) trace.allocated(heap, memory, size, alignment, flags, stream);
-  *result = memory;
+  *out = memory;
   return status;
+}
+
+Status Context::allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out) {
+  void *memory = nullptr;
+  GMM_TRY(trim_and_retry(failure, heap, size, 0, 0, stream, &memory));
+  if (trace.running()) trace.allocated(heap, memory, size, 0, 0, stream);
+  *out = memory;
+  return Status();
 }
 
 // Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits for the fill, as it

@@ -15,7 +15,7 @@
 #include "engine/limits/limits.h"
 #include "engine/limits/stats.h"
 #include "engine/limits/tag.h"
-#include "engine/pause/pause.h"
+#include "engine/pause/pauser.h"
 #include "engine/range/pin.h"
 #include "engine/space/core.h"
 #include "engine/trace/snapshot.h"
@@ -88,6 +88,8 @@ class Context {
   Status heap_for(Kind kind, Device device, gmm_tag tag, Heap **out);
   // With trimming, the handler and a telling error when memory is short. size and alignment are checked.
   Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
+  // The same when cached_alloc() has failed already: it is not tried again before the trim.
+  Status allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out);
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
   Status reset();
@@ -126,6 +128,9 @@ class Context {
   Status add_heap(Heap &heap, gmm_tag tag);
   // In memory that a heap had before; NULL: from the allocator.
   Status make_heap_in(void *memory, const HeapOptions &options, uint64_t limit, gmm_heap **out);
+  // Trims and asks the handler until the allocation succeeds or neither helps. `status` is the first failure.
+  Status trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
+                        void **out);
   Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   Status enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out);
   void leave_capture(gmm_heap *heap);

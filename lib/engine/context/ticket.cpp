@@ -5,32 +5,7 @@
 
 #include "base/process.h"
 #include "base/thread.h"
-
-namespace gmm {
-
-Status pause(Context &context, const PauseRequest &request, uint64_t *bytes) {
-  const Status status = context.pauser.pause(request, bytes);
-  if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) context.ipc.exports.revoke_paused();
-  if (status.ok() && context.trace.running()) context.trace.paused(request.tags, request.count, *bytes);
-  return status;
-}
-
-Status resume(Context &context, const PauseRequest &request, uint64_t *bytes) {
-  Status status = context.pauser.resume(request, bytes);
-  if (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED) {
-    MessageGuard keep;
-    gmm_scope everything = {};
-    uint64_t released = 0;
-    if (context.trim(everything, &released).ok() && released != 0) {
-      const Status again = context.pauser.resume(request, bytes);
-      if (again.ok()) status = again;
-    }
-  }
-  if (status.ok() && context.trace.running()) context.trace.resumed(request.tags, request.count, *bytes);
-  return status;
-}
-
-}  // namespace gmm
+#include "engine/context/transition.h"
 
 using namespace gmm;
 

@@ -7,14 +7,6 @@
 
 #include "engine/context/context.h"
 
-namespace gmm {
-
-// gmm_resume(): when memory is short, what is free elsewhere goes back to the driver first.
-Status resume(Context &context, const PauseRequest &request, uint64_t *bytes);
-Status pause(Context &context, const PauseRequest &request, uint64_t *bytes);
-
-}  // namespace gmm
-
 struct gmm_ticket {
   static constexpr uint64_t kMagic = 0x676d6d2d74696b74;
   gmm_ticket(gmm::Context &of, bool pauses) : context(of), tags(of.core.allocator), is_pause(pauses) {}

@@ -1,126 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pause and resume: transactions over the extents of VMM heaps.
-//
-// Pause: free memory of the regions leaves the heap's lists (allocations go to new regions), the thread caches come back, the devices
-// are synchronised; then, with the heaps locked (frees wait), contents are copied out (engine/backup/store.h) and mappings of what is out go while the next
-// is copied. Handles are released only when all of it is out and unmapped. Until then nothing is lost, and a failure maps everything again.
-// Resume: limits are charged for all of it, then extent after extent gets memory and mappings while those before it are filled. A failure
-// gives all of it back and leaves what is kept, but for extents that gmm_resume_wait() told somebody are ready.
-//
-// An extent may be paused and still have a handle or a mapping that the driver would not take back: the next call, whichever it is, goes on
-// from there. An extent that a failed pause left unmapped (ExtentState::kUnmapped) is mapped by a resume; another pause is refused until then.
+// A pause: one transaction over the heaps that a request names. Pauser runs it with its lock held.
 #ifndef GMM_ENGINE_PAUSE_PAUSE_H
 #define GMM_ENGINE_PAUSE_PAUSE_H
 
-#include <gmm/pause.h>
-
-#include "base/lock.h"
-#include "engine/backup/store.h"
 #include "engine/heap/heap_set.h"
-#include "engine/limits/tag.h"
+#include "engine/pause/heap_transition.h"
+#include "engine/pause/request.h"
 
 namespace gmm {
 
-// What a ticket and its operation share.
-struct TicketState {
-  std::atomic<uint32_t> cancelled{0};
-  std::atomic<uint64_t> copied{0}, total{0};
-};
-
-struct PauseRequest {
-  const gmm_tag *tags = nullptr;  // checked
-  uint32_t count = 0;             // 0: every tag
-  uint32_t flags = 0;             // GMM_PAUSE_*
-  gmm_progress_fn progress = nullptr;
-  void *progress_user = nullptr;
-  TicketState *ticket = nullptr;
-};
-
-// The extents of one heap that change state together, by address, with what of them is to be kept.
-struct HeapShare {
-  HeapShare(Heap &of, const HostAllocator &allocator)
-      : heap(&of), extents(allocator), ranges(allocator), parts(allocator) {}
-  Heap *heap;
-  struct Planned {
-    Extent *extent;
-    ExtentState before;
-    bool charged = false;  // resume: the quotas were charged for it
-  };
-  Vector<Planned> extents;
-  Vector<ByteRange> ranges;                   // live memory in them
-  Vector<BackupPart> parts;                   // one an extent, once the ranges are there
-  uint64_t bytes = 0;                         // of the ranges
-  uint64_t done = 0;                          // pause: extents that were offered to unmap()
-  uint64_t backed = 0;                        // resume: extents that have memory
-  gmm_contents contents = GMM_CONTENTS_DROP;  // pause: what becomes of them this time
-  bool saved = false;                         // pause: they are out
-};
-
-class Pauser {
+// What a pause does to one heap.
+class HeapPause : public HeapTransition {
  public:
-  Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags);
+  using HeapTransition::HeapTransition;
 
-  // GMM_UNCHANGED when nothing was active (or paused).
-  Status pause(const PauseRequest &request, uint64_t *bytes);
-  Status resume(const PauseRequest &request, uint64_t *bytes) { return resume(request, nullptr, bytes); }
-  Status resume_range(const void *address, uint64_t size, uint64_t *bytes);
-  Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);
-
-  void query(gmm_tag tag, gmm_pause_info *out);
-  Status read(const void *address, uint64_t size, void *out);
-  Status map(const void *address, uint64_t size, const void **out);
-  Status discard(const PauseRequest &request, uint64_t *bytes);
-
-  // The heap ends or is reset: what is kept of it goes, and its paused memory becomes empty addresses. Waits for a transition.
-  void forget(Heap &heap);
-  // What is kept of a tag's active memory goes. Waits for a transition.
-  void forget_retained(gmm_tag tag);
-  // What is kept of every heap goes. The context ends.
-  void clear();
+  // BUSY, CAPTURING: the heap cannot be paused now. *active: there is something to do. Takes the lock of the heap.
+  Status check(uint32_t flags, bool *active);
+  // Takes free memory out of use, empties the thread caches and waits for the device: what the heap's memory was used
+  // for is done, and allocations go to new regions. Takes the lock of the heap.
+  Status detach();
+  // Plans the active extents of detached regions, with places for the contents that the backup keeps. Memory that came
+  // since detach() is in use and stays.
+  Status plan(uint32_t flags);
+  // Copies the contents out and unmaps what is out.
+  Status save(TransitionProgress &progress);
+  // Releases the handles of unmapped extents and returns their bytes. A handle that the driver does not release stays
+  // with its extent for the next call.
+  uint64_t commit();
+  // Maps the extents again that save() unmapped, and drops what it saved, as the contents may change from now on.
+  void undo();
 
  private:
-  class Shares;
-  struct Progress;
+  Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
+  [[nodiscard]] bool ensure_kept(Extent &extent);
 
-  // pause.cpp
-  Status select(const PauseRequest &request, Shares *shares);
-  Status check(Heap &heap, uint32_t flags, bool *active);
-  Status check_capture(Heap &heap, const char *operation);
-  Status detach(Heap &heap);
-  Status plan_pause(HeapShare &share, uint32_t flags);
-  Status save(HeapShare &share, Progress &progress);
-  uint64_t commit_pause(HeapShare &share);
-  void undo_pause(HeapShare &share);
-  void attach_active(Heap &heap);
-  // resume.cpp
-  Status select_range(const ByteRange &range, Shares *shares);
-  Status plan_resume(HeapShare &share, const ByteRange *range);
-  Status charge(HeapShare &share);
-  Status back_up_to(HeapShare &share, uint64_t part);
-  Status bring_back(HeapShare &share, Progress &progress);
-  void ready(Extent &extent);
-  uint64_t commit_resume(HeapShare &share);
-  void undo_resume(HeapShare &share, uint64_t *bytes);
-  Status resume(const PauseRequest &request, const ByteRange *range, uint64_t *bytes);
-  void settle_kept(HeapShare &share);
-  // pause_pages.cpp
-  Status plan_ranges(HeapShare &share);
-  Status unmap(HeapShare &share, uint64_t first, uint64_t count);
-  Status map_group(HeapShare &share, uint64_t first, uint64_t count);
-  // pause_contents.cpp
-  [[nodiscard]] bool keep(Extent &extent);  // has an object for what is kept
-  // fn(Extent &, ByteRange) -> Status for every extent of a range, with the lock of its heap.
-  template <typename Fn>
-  Status for_kept(const char *operation, const void *address, uint64_t size, Fn fn);
+  gmm_contents contents_ = GMM_CONTENTS_DROP;  // what becomes of them this time
+  uint64_t offered_ = 0;                       // extents that were offered to unmap()
+  bool saved_ = false;                         // the contents of all extents are out
+};
 
-  Core &core_;
-  BackupStore &backups_;
-  HeapSet &heaps_;
-  TagTable &tags_;
-  Mutex mutex_;  // one transition at a time; before HeapSet::mutex
-  // After a heap's lock: changes of Extent::state while a resume runs, and ends of paused extents.
-  Mutex ready_mutex_;
-  Condition ready_;
+class Pause {
+ public:
+  Pause(const TransitionContext &context, const PauseRequest &request)
+      : context_(context), request_(request), progress_(request), heaps_(context) {}
+
+  // Pauses all or nothing. UNCHANGED: nothing was active.
+  Status run(HeapSet &set, uint64_t *bytes);
+
+ private:
+  // Selects the heaps of the request that have active memory. With the lock of the set.
+  Status select(HeapSet &set);
+  Status detach();
+  Status plan_and_save(bool *any);
+
+  const TransitionContext context_;
+  const PauseRequest &request_;
+  TransitionProgress progress_;
+  HeapTransitions<HeapPause> heaps_;
 };
 
 }  // namespace gmm

@@ -1,81 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/pause/resume.h"
+
 #include <algorithm>
 #include <cinttypes>
 
-#include "base/process.h"
-#include "engine/pause/pause.h"
-#include "engine/pause/steps.h"
+#include "engine/pause/heap_walk.h"
 
 namespace gmm {
-namespace {
 
-constexpr uint64_t kMapGroup = uint64_t{256} << 20;
-
-}  // namespace
-
-// The heaps of which memory lies in the range. With HeapSet::mutex held.
-Status Pauser::select_range(const ByteRange &range, Shares *shares) {
-  for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
-    bool known = false;
-    for (Heap *each : heaps_.heaps) known = known || each == heap;
-    if (!known)
-      return fail(GMM_ERROR_UNKNOWN_POINTER,
-                  "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
-                  reinterpret_cast<void *>(range.base), range.size, at);
-    at = end_of(*extent);
-    bool selected = heap->options().kind != Kind::kVmm;
-    for (HeapShare *share : *shares) selected = selected || share->heap == heap;
-    if (!selected) GMM_TRY(shares->add(*heap, tags_));
-  }
-  return Status();
+bool HeapResume::has_paused() {
+  bool paused = false;
+  for_each_extent(heap_, [&](Extent &extent) { paused = paused || is_paused(extent); });
+  return paused;
 }
 
-// What is to come back, by address. Memory that nobody wants any more is given up, and what may be one handle becomes one.
-Status Pauser::plan_resume(HeapShare &share, const ByteRange *range) {
-  Heap &heap = *share.heap;
-  GMM_TRY(check_capture(heap, "gmm_resume()"));
+Status HeapResume::plan(const ByteRange *range) {
+  GMM_TRY(check_capture("gmm_resume()"));
   if (range == nullptr) {
-    // Who waits must not take an extent that ends here for one that is ready.
-    LockGuard ready_guard(ready_mutex_);
-    for_each_region(heap, [&](Region &region) {
-      if (is_detached(region) && heap.drop_paused(region)) heap.merge_paused(region);
+    // gmm_resume_wait() must not take an extent that ends here for one that is ready.
+    LockGuard ready_guard(context_.ready.mutex);
+    for_each_region(heap_, [&](Region &region) {
+      if (is_detached(region) && heap_.drop_paused(region)) heap_.merge_paused(region);
     });
   }
   bool planned = true;
-  for_each_extent(heap, [&](Extent &extent) {
+  for_each_extent(heap_, [&](Extent &extent) {
     if (!is_paused(extent) || (range != nullptr && (end_of(extent) <= range->base || base_of(extent) >= range->end())))
       return;
-    planned =
-        planned && share.extents.push_back(HeapShare::Planned{&extent, extent.state.load(std::memory_order_relaxed)});
+    planned = planned && HeapTransition::plan(extent);
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
-  std::sort(share.extents.begin(), share.extents.end(), [](const HeapShare::Planned &a, const HeapShare::Planned &b) {
-    return base_of(*a.extent) < base_of(*b.extent);
-  });
-  bool kept = false;
-  const auto has_kept = [](const HeapShare::Planned &planned_extent) {
-    return planned_extent.extent->kept != nullptr && planned_extent.before == ExtentState::kPaused;
+  sort_planned();
+  const auto has_kept = [](const PlannedExtent &each) {
+    return each.extent->kept != nullptr && each.before == ExtentState::kPaused;
   };
-  for (const HeapShare::Planned &each : share.extents) kept = kept || has_kept(each);
-  if (!kept) return Status();
-  GMM_TRY(plan_ranges(share));
-  for (uint64_t i = 0; i < share.parts.size(); ++i) {
-    if (has_kept(share.extents[i])) continue;
-    for (uint64_t k = 0; k < share.parts[i].range_count; ++k) share.bytes -= share.parts[i].ranges[k].size;
-    share.parts[i].range_count = 0;
+  bool any_kept = false;
+  for (const PlannedExtent &each : extents_) any_kept = any_kept || has_kept(each);
+  if (!any_kept) return Status();
+  GMM_TRY(plan_live_ranges());
+  for (uint64_t i = 0; i < parts_.size(); ++i) {
+    if (has_kept(extents_[i])) continue;
+    for (uint64_t k = 0; k < parts_[i].range_count; ++k) bytes_ -= parts_[i].ranges[k].size;
+    parts_[i].range_count = 0;
   }
   return Status();
 }
 
-// Limits are asked for all of it before anything is made.
-Status Pauser::charge(HeapShare &share) {
-  for (HeapShare::Planned &planned : share.extents) {
+Status HeapResume::charge() {
+  for (PlannedExtent &planned : extents_) {
     if (planned.extent->handle.value != 0) continue;
     const uint64_t size = size_of(*planned.extent);
-    if (Quota *full = share.heap->quotas().charge(size))
+    if (Quota *full = heap_.quotas().charge(size))
       return fail(GMM_ERROR_LIMIT_EXCEEDED,
                   "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
                   " are held.",
@@ -85,222 +60,203 @@ Status Pauser::charge(HeapShare &share) {
   return Status();
 }
 
-// Memory for the extents up to this one, and somewhat more, so that neighbours are mapped together. Not for all at once: the driver clears
+// Neighbours are mapped by one call, so a group gets memory together. A group is not all extents: the driver clears
 // memory that was just released, and the first copies run meanwhile.
-Status Pauser::back_up_to(HeapShare &share, uint64_t part) {
-  if (part < share.backed) return Status();
-  const uint64_t first = share.backed;
+Status HeapResume::back_through(uint64_t index) {
+  constexpr uint64_t kMapGroup = uint64_t{256} << 20;
+  if (index < backed_) return Status();
+  const uint64_t first = backed_;
   uint64_t bytes = 0;
-  while (share.backed < share.extents.size() && (share.backed <= part || bytes < kMapGroup)) {
-    Extent &extent = *share.extents[share.backed++].extent;
+  while (backed_ < extents_.size() && (backed_ <= index || bytes < kMapGroup)) {
+    Extent &extent = *extents_[backed_++].extent;
     bytes += size_of(extent);
     if (extent.handle.value != 0) continue;
     PhysicalHandle handle;
-    GMM_TRY(core_.backend->create(extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
+    GMM_TRY(context_.core.backend->create(extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
     extent.handle = handle;
   }
-  return map_group(share, first, share.backed - first);
+  return map(first, backed_ - first);
 }
 
-// Its contents are there: who waits may use it.
-void Pauser::ready(Extent &extent) {
-  LockGuard guard(ready_mutex_);
-  extent.state.store(ExtentState::kRestored, std::memory_order_release);
-  ready_.notify_all();
-}
-
-Status Pauser::bring_back(HeapShare &share, Progress &progress) {
-  progress.share = &share;
-  if (share.parts.empty()) {
+Status HeapResume::restore(TransitionProgress &progress) {
+  if (parts_.empty()) {
     GMM_TRY(progress.report(0));
-    for (uint64_t i = 0; i < share.extents.size(); ++i) GMM_TRY(back_up_to(share, i));
-    for (const HeapShare::Planned &planned : share.extents) ready(*planned.extent);
+    for (uint64_t i = 0; i < extents_.size(); ++i) GMM_TRY(back_through(i));
+    for (const PlannedExtent &planned : extents_) context_.ready.announce(*planned.extent);
     return Status();
   }
+  struct Steps {
+    HeapResume &self;
+    TransitionProgress &progress;
+  } user{*this, progress};
   BackupSteps steps;
-  steps.user = &progress;
-  steps.before = [](void *user, uint64_t part) {
-    Progress &at = *static_cast<Progress *>(user);
-    return at.self->back_up_to(*at.share, part);
-  };
-  steps.after = [](void *user, uint64_t part) {
-    Progress &at = *static_cast<Progress *>(user);
-    at.self->ready(*at.share->extents[part].extent);
+  steps.user = &user;
+  steps.before = [](void *of, uint64_t part) { return static_cast<Steps *>(of)->self.back_through(part); };
+  steps.after = [](void *of, uint64_t part) {
+    HeapResume &self = static_cast<Steps *>(of)->self;
+    self.context_.ready.announce(*self.extents_[part].extent);
     return Status();
   };
-  steps.progress = [](void *user, uint64_t bytes) { return static_cast<Progress *>(user)->report(bytes); };
-  return backups_.restore(share.heap->options().device, share.parts.data(), share.parts.size(), steps);
+  steps.progress = [](void *of, uint64_t bytes) { return static_cast<Steps *>(of)->progress.report(bytes); };
+  return context_.backups.restore(heap_.options().device, parts_.data(), parts_.size(), steps);
 }
 
-// What was kept goes, but for whole large blocks of a read-only tag: other memory may have got other contents before the next pause.
-void Pauser::settle_kept(HeapShare &share) {
-  const uint32_t flags = tags_.get(share.heap->options().tag)->flags.load(std::memory_order_relaxed);
-  if ((flags & GMM_TAG_READ_ONLY) != 0)
-    for_each_region(*share.heap, [&](Region &region) {
-      share.heap->for_each_span(region, [&](Span &span) {
-        if (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0) return;
-        for (uintptr_t at = span.begin(); at < span.end();) {
-          Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-          if (extent == nullptr) return;
-          const uintptr_t stop = std::min(end_of(*extent), span.end());
-          if (extent->kept != nullptr && !is_paused(*extent)) backups_.drop(*extent->kept, ByteRange{at, stop - at});
-          at = stop;
-        }
-      });
+// A read-only tag promises the contents of its large blocks only: other memory may change before the next pause.
+void HeapResume::drop_outside_large_blocks() {
+  for_each_region(heap_, [&](Region &region) {
+    heap_.for_each_span(region, [&](Span &span) {
+      if (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0) return;
+      for (uintptr_t at = span.begin(); at < span.end();) {
+        Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
+        if (extent == nullptr) return;
+        const uintptr_t stop = std::min(end_of(*extent), span.end());
+        if (extent->kept != nullptr && !is_paused(*extent))
+          context_.backups.drop(*extent->kept, ByteRange{at, stop - at});
+        at = stop;
+      }
     });
-  for (const HeapShare::Planned &planned : share.extents) {
+  });
+}
+
+void HeapResume::forget_restored() {
+  const bool read_only = (tag().flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
+  if (read_only) drop_outside_large_blocks();
+  for (const PlannedExtent &planned : extents_) {
     Extent *extent = planned.extent;
-    backups_.views.end(ByteRange{base_of(*extent), size_of(*extent)});
+    context_.backups.views.end(ByteRange{base_of(*extent), size_of(*extent)});
     if (extent->kept == nullptr || is_paused(*extent)) continue;
-    if ((flags & GMM_TAG_READ_ONLY) == 0 || extent->kept->chunks.empty()) backups_.forget(*extent);
+    if (!read_only || extent->kept->chunks.empty()) context_.backups.forget(*extent);
   }
 }
 
-uint64_t Pauser::commit_resume(HeapShare &share) {
+uint64_t HeapResume::commit() {
   uint64_t bytes = 0;
   {
-    LockGuard guard(ready_mutex_);
-    for (const HeapShare::Planned &planned : share.extents) {
+    LockGuard guard(context_.ready.mutex);
+    for (const PlannedExtent &planned : extents_) {
       if (planned.charged) bytes += size_of(*planned.extent);
       planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
     }
   }
-  share.heap->count_paused(-static_cast<int64_t>(bytes));
-  settle_kept(share);
+  heap_.count_paused(-static_cast<int64_t>(bytes));
+  forget_restored();
   return bytes;
 }
 
-// Everything is paused again, but for what gmm_resume_wait() promised to a caller.
-void Pauser::undo_resume(HeapShare &share, uint64_t *bytes) {
-  MessageGuard keep;
-  Heap &heap = *share.heap;
+void HeapResume::undo(uint64_t *bytes) {
+  MessageGuard first_failure;
+  Core &core = context_.core;
   bool promised = false;
   {
-    LockGuard guard(ready_mutex_);
-    for (const HeapShare::Planned &planned : share.extents) {
+    LockGuard guard(context_.ready.mutex);
+    for (const PlannedExtent &planned : extents_) {
       const bool stays = planned.extent->state == ExtentState::kPromised;
       promised = promised || stays;
       planned.extent->state.store(stays ? ExtentState::kActive : planned.before, std::memory_order_release);
     }
   }
-  for (const HeapShare::Planned &planned : share.extents) {
+  for (const PlannedExtent &planned : extents_) {
     Extent *extent = planned.extent;
     const uint64_t size = size_of(*extent);
     if (!is_paused(*extent)) {
       if (planned.charged) {
-        heap.count_paused(-static_cast<int64_t>(size));
+        heap_.count_paused(-static_cast<int64_t>(size));
         *bytes += size;
       }
       continue;
     }
     if (extent->mapped) {
       // Memory that stays mapped is mapped already for the next resume.
-      if (core_.backend->unmap(address_of(*extent), size).ok())
+      if (core.backend->unmap(address_of(*extent), size).ok())
         extent->mapped = false;
       else
-        core_.log.write(LogLevel::kError, "A failed resume leaves memory mapped: %s", last_message());
+        core.log.write(LogLevel::kError, "A failed resume leaves memory mapped: %s", last_message());
     }
     if (planned.charged) {
       if (extent->handle.value == 0) {
-        heap.quotas().refund(size);
-      } else if (!extent->mapped && core_.backend->release(extent->handle).ok()) {
+        heap_.quotas().refund(size);
+      } else if (!extent->mapped && core.backend->release(extent->handle).ok()) {
         extent->handle = PhysicalHandle{};
-        heap.quotas().refund(size);
+        heap_.quotas().refund(size);
       } else {
-        core_.log.write(LogLevel::kError, "A failed resume keeps a handle for the next: %s", last_message());
-        heap.count_paused(-static_cast<int64_t>(size));
+        core.log.write(LogLevel::kError, "A failed resume leaves a handle for the next one: %s", last_message());
+        heap_.count_paused(-static_cast<int64_t>(size));
       }
     }
   }
-  if (promised) settle_kept(share);
+  if (promised) forget_restored();
 }
 
-Status Pauser::resume(const PauseRequest &request, const ByteRange *range, uint64_t *bytes) {
+Status Resume::select_named(HeapSet &set) {
+  for (Heap *heap : set.heaps)
+    if (request_.names(*heap)) GMM_TRY(heaps_.add(*heap));
+  return Status();
+}
+
+Status Resume::select_range(HeapSet &set, const ByteRange &range) {
+  for (uintptr_t at = range.base; at < range.end();) {
+    const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+    Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+    bool known = false;
+    for (Heap *each : set.heaps) known = known || each == heap;
+    if (!known)
+      return fail(GMM_ERROR_UNKNOWN_POINTER,
+                  "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
+                  reinterpret_cast<void *>(range.base), range.size, at);
+    at = end_of(*extent);
+    if (heap->options().kind == Kind::kVmm && !heaps_.contains(*heap)) GMM_TRY(heaps_.add(*heap));
+  }
+  return Status();
+}
+
+Status Resume::check() {
+  Status captured;  // also of heaps without paused memory: the tag is in use
+  for (uint64_t i = heaps_.size(); i-- > 0;) {
+    LockGuard guard(heaps_[i].heap().mutex);
+    if (captured.ok()) captured = heaps_[i].check_capture("gmm_resume()");
+    if (!heaps_[i].has_paused()) heaps_.erase(i);
+  }
+  return heaps_.size() == 0 ? Status() : captured;
+}
+
+Status Resume::plan_and_restore(const ByteRange *range, uint64_t *extents) {
+  for (HeapResume *heap : heaps_) {
+    GMM_TRY(heap->plan(range));
+    progress_.add_total(heap->bytes());
+    *extents += heap->extent_count();
+  }
+  for (HeapResume *heap : heaps_) GMM_TRY(heap->charge());
+  progress_.begin();
+  for (HeapResume *heap : heaps_) {
+    GMM_TRY(heap->restore(progress_));
+    progress_.end_heap(heap->bytes());
+  }
+  return Status();
+}
+
+Status Resume::run(HeapSet &set, const ByteRange *range, uint64_t *bytes) {
   *bytes = 0;
-  LockGuard guard(mutex_);
-  Shares shares(core_.allocator);
   {
-    LockGuard set_guard(heaps_.mutex);
-    core_.deferred_release.retry(*core_.backend);  // mappings that stand where memory comes back
-    GMM_TRY(range == nullptr ? select(request, &shares) : select_range(*range, &shares));
-    Status captured;  // also of memory that came since: the tag is in use
-    for (uint64_t i = shares.size(); i-- > 0;) {
-      bool paused = false;
-      LockGuard heap_guard(shares[i].heap->mutex);
-      for_each_extent(*shares[i].heap, [&](Extent &extent) { paused = paused || is_paused(extent); });
-      if (captured.ok()) captured = check_capture(*shares[i].heap, "gmm_resume()");
-      if (!paused) shares.erase(i);
-    }
-    if (shares.size() != 0) GMM_TRY(captured);
-    shares.lock();
+    LockGuard guard(set.mutex);
+    context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
+    GMM_TRY(range == nullptr ? select_named(set) : select_range(set, *range));
+    GMM_TRY(check());
+    heaps_.lock();
   }
-  Progress progress{request};
-  progress.self = this;
-  Status status;
   uint64_t extents = 0;
-  for (HeapShare *share : shares) {
-    if (status.ok()) status = plan_resume(*share, range);
-    progress.total += share->bytes;
-    extents += share->extents.size();
-  }
-  for (HeapShare *share : shares)
-    if (status.ok()) status = charge(*share);
-  if (status.ok()) progress.begin();
-  for (HeapShare *share : shares) {
-    if (!status.ok()) break;
-    status = bring_back(*share, progress);
-    progress.before += share->bytes;
-  }
-  for (HeapShare *share : shares) {
+  const Status status = plan_and_restore(range, &extents);
+  for (HeapResume *heap : heaps_) {
     if (status.ok())
-      *bytes += commit_resume(*share);
+      *bytes += heap->commit();
     else
-      undo_resume(*share, bytes);
-    attach_active(*share->heap);
-    share->heap->end_empty_regions();
+      heap->undo(bytes);
+    heap->attach_active();
+    heap->heap().end_empty_regions();
   }
   if (!status.ok()) return status;
   if (extents == 0) return remark(GMM_UNCHANGED, "gmm_resume(): no memory of these tags was paused.");
   return Status();
-}
-
-Status Pauser::resume_range(const void *address, uint64_t size, uint64_t *bytes) {
-  const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
-  return resume(PauseRequest(), &range, bytes);
-}
-
-// --- Waiting ------------------------------------------------------------------------------------------------
-
-Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
-  constexpr uint64_t kLook = 50;  // ms: memory may also be freed meanwhile, of which nobody tells
-  const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
-  const auto for_all = [&](auto fn) {
-    for (uintptr_t at = range.base; at < range.end();) {
-      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-      if (extent == nullptr) return false;
-      at = end_of(*extent);
-      fn(*extent);
-    }
-    return true;
-  };
-  const uint64_t start = monotonic_ms();
-  LockGuard guard(ready_mutex_);
-  for (;;) {
-    bool paused = false;
-    if (!for_all([&](Extent &extent) { paused = paused || is_paused(extent); }))
-      return fail(GMM_ERROR_UNKNOWN_POINTER,
-                  "gmm_resume_wait(%p, %" PRIu64 "): the range is not memory of this context, or was freed.", address,
-                  size);
-    if (!paused) {
-      for_all([](Extent &extent) {
-        if (extent.state == ExtentState::kRestored) extent.state = ExtentState::kPromised;
-      });
-      return Status();
-    }
-    const uint64_t past = monotonic_ms() - start;
-    if (past >= timeout_ms) return remark(GMM_NOT_READY, "gmm_resume_wait(%p): the memory is still paused.", address);
-    ready_.wait_for(ready_mutex_, timeout_ms - past < kLook ? timeout_ms - past : kLook);
-  }
 }
 
 }  // namespace gmm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/pause/pause.h"
+#include "engine/pause/pauser.h"
 
 #include <cstring>
 #include <random>

@@ -1,16 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kept contents of a tag's extents (engine/backup/store.h): query, read, map, discard and drop.
+#include "engine/pause/pauser.h"
+
 #include <cinttypes>
 
 #include "engine/heap/block.h"
+#include "engine/pause/heap_walk.h"
 #include "engine/pause/pause.h"
-#include "engine/pause/steps.h"
+#include "engine/pause/resume.h"
 
 namespace gmm {
 
-bool Pauser::keep(Extent &extent) {
-  if (extent.kept == nullptr) extent.kept = core_.allocator.create<KeptContents>(core_.allocator);
-  return extent.kept != nullptr;
+Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
+  LockGuard guard(mutex_);
+  return Pause(TransitionContext{core_, backups_, tags_, ready_}, request).run(heaps_, bytes);
+}
+
+Status Pauser::resume(const PauseRequest &request, uint64_t *bytes) {
+  LockGuard guard(mutex_);
+  return Resume(TransitionContext{core_, backups_, tags_, ready_}, request).run(heaps_, nullptr, bytes);
+}
+
+Status Pauser::resume_range(const void *address, uint64_t size, uint64_t *bytes) {
+  const PauseRequest request;
+  const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
+  LockGuard guard(mutex_);
+  return Resume(TransitionContext{core_, backups_, tags_, ready_}, request).run(heaps_, &range, bytes);
+}
+
+Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
+  return ready_.wait(core_.page_map, address, size, timeout_ms);
 }
 
 void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
@@ -103,11 +121,10 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
   *bytes = 0;
   LockGuard guard(mutex_);
   LockGuard set_guard(heaps_.mutex);
-  Shares shares(core_.allocator);
-  GMM_TRY(select(request, &shares));
-  for (HeapShare *share : shares) {
-    LockGuard heap_guard(share->heap->mutex);
-    for_each_extent(*share->heap, [&](Extent &extent) {
+  for (Heap *heap : heaps_.heaps) {
+    if (!request.names(*heap)) continue;
+    LockGuard heap_guard(heap->mutex);
+    for_each_extent(*heap, [&](Extent &extent) {
       if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       *bytes += kept.arena + kept.pageable + kept.file + kept.zero;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pause/heap_transition.h"
+
+#include <algorithm>
+
+#include "engine/pause/heap_walk.h"
+
+namespace gmm {
+
+Status HeapTransition::check_capture(const char *operation) {
+  if (!heap_.streams().any_capturing()) return Status();
+  return fail(GMM_ERROR_CAPTURING, "%s: a stream that uses tag \"%s\" is being captured; end the capture first.",
+              operation, tag().name);
+}
+
+void HeapTransition::attach_active() {
+  bool retaining = false;
+  for_each_extent(heap_,
+                  [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
+  heap_.set_retaining(retaining);
+  for_each_region(heap_, [&](Region &region) {
+    bool paused = false;
+    for_each_extent(region, [&](Extent &extent) { paused = paused || is_paused(extent); });
+    if (is_detached(region) && !paused) heap_.attach(region);
+  });
+}
+
+void HeapTransition::sort_planned() {
+  std::sort(extents_.begin(), extents_.end(),
+            [](const PlannedExtent &a, const PlannedExtent &b) { return base_of(*a.extent) < base_of(*b.extent); });
+}
+
+Status HeapTransition::plan_live_ranges() {
+  ranges_.clear();
+  parts_.clear();
+  bytes_ = 0;
+  Vector<ByteRange> live(context_.core.allocator);  // neighbours as one range
+  bool planned = parts_.reserve(extents_.size());
+  for_each_region(heap_, [&](Region &region) {
+    heap_.for_each_span(region, [&](Span &span) {
+      // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents.
+      const bool wanted = span.is(SpanState::kSlab) ||
+                          (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0);
+      if (!wanted || !planned) return;
+      if (!live.empty() && live.back().end() == span.begin())
+        live.back().size += span.bytes();
+      else
+        planned = live.push_back(ByteRange{span.begin(), span.bytes()});
+    });
+  });
+  std::sort(live.begin(), live.end(), [](const ByteRange &a, const ByteRange &b) { return a.base < b.base; });
+  // The ranges are cut at the borders of extents. A live range touches one extent more than it has borders inside it.
+  // They are reserved, as the parts point into them.
+  planned = planned && ranges_.reserve(live.size() + extents_.size());
+  if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
+  uint64_t at = 0;
+  for (const PlannedExtent &each : extents_) {
+    const uintptr_t begin = base_of(*each.extent), end = end_of(*each.extent);
+    const uint64_t first = ranges_.size();
+    while (at < live.size() && live[at].end() <= begin) ++at;
+    for (uint64_t i = at; i < live.size() && live[i].base < end; ++i) {
+      const uintptr_t from = std::max(live[i].base, begin), to = std::min(live[i].end(), end);
+      ranges_.push_back_reserved(ByteRange{from, to - from});
+      bytes_ += to - from;
+    }
+    parts_.push_back_reserved(BackupPart{ranges_.data() + first, ranges_.size() - first, each.extent->kept});
+  }
+  return Status();
+}
+
+Status HeapTransition::unmap(uint64_t first, uint64_t count) {
+  for (uint64_t i = first, end = first + count, next; i < end; i = next) {
+    const Extent &start = *extents_[i].extent;
+    uint64_t bytes = size_of(start);
+    for (next = i + 1; next < end && base_of(*extents_[next].extent) == base_of(start) + bytes; ++next)
+      bytes += size_of(*extents_[next].extent);
+    const auto set_state = [&](ExtentState state) {
+      for (uint64_t k = i; k < next; ++k) extents_[k].extent->state.store(state, std::memory_order_release);
+    };
+    set_state(ExtentState::kUnmapped);
+    if (Status status = context_.core.backend->unmap(address_of(start), bytes); !status.ok()) {
+      set_state(ExtentState::kActive);
+      return status;
+    }
+    for (uint64_t k = i; k < next; ++k) extents_[k].extent->mapped = false;
+  }
+  return Status();
+}
+
+Status HeapTransition::map(uint64_t first, uint64_t count) {
+  Backend &backend = *context_.core.backend;
+  const Device device = heap_.options().device;
+  const auto owner_of = [&](const Extent &extent) {
+    return extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device;
+  };
+  Status status;
+  uint64_t end = first + count, next = first;
+  for (uint64_t i = first; i < end && status.ok(); i = next) {
+    Extent &start = *extents_[i].extent;
+    next = i + 1;
+    if (start.mapped) continue;
+    uint64_t bytes = 0;
+    for (next = i; next < end; ++next) {
+      Extent &extent = *extents_[next].extent;
+      if (extent.mapped || base_of(extent) != base_of(start) + bytes || !(owner_of(extent) == owner_of(start))) break;
+      status = backend.map(address_of(extent), size_of(extent), extent.handle);
+      if (!status.ok()) break;
+      bytes += size_of(extent);
+    }
+    if (status.ok()) status = backend.set_access(address_of(start), bytes, owner_of(start), heap_.options().peers);
+    if (status.ok()) {
+      for (uint64_t k = i; k < next; ++k) extents_[k].extent->mapped = true;
+    } else if (bytes != 0) {
+      context_.core.deferred_release.unmap(backend, address_of(start), bytes);
+    }
+  }
+  return status;
+}
+
+}  // namespace gmm

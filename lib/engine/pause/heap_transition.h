@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extents of one heap that change state together, and the set of the heaps of one transaction.
+#ifndef GMM_ENGINE_PAUSE_HEAP_TRANSITION_H
+#define GMM_ENGINE_PAUSE_HEAP_TRANSITION_H
+
+#include <functional>
+
+#include "engine/backup/store.h"
+#include "engine/heap/heap.h"
+#include "engine/limits/tag.h"
+#include "engine/pause/ready_signal.h"
+
+namespace gmm {
+
+// The objects of a context that a transition uses.
+struct TransitionContext {
+  Core &core;
+  BackupStore &backups;
+  TagTable &tags;
+  ReadySignal &ready;
+};
+
+// HeapPause (pause.h) and HeapResume (resume.h) add the steps of their transaction. Every function but check_capture()
+// needs the lock of the heap until the transition ends.
+class HeapTransition {
+ public:
+  HeapTransition(const TransitionContext &context, Heap &heap)
+      : context_(context),
+        heap_(heap),
+        extents_(context.core.allocator),
+        ranges_(context.core.allocator),
+        parts_(context.core.allocator) {}
+  HeapTransition(const HeapTransition &) = delete;
+  HeapTransition &operator=(const HeapTransition &) = delete;
+
+  Heap &heap() { return heap_; }
+  Tag &tag() { return *context_.tags.get(heap_.options().tag); }
+  uint64_t extent_count() const { return extents_.size(); }
+  // Live bytes that the backup copies.
+  uint64_t bytes() const { return bytes_; }
+  // CAPTURING: a stream that uses the heap is being captured. With the lock of the heap.
+  Status check_capture(const char *operation);
+  // The transition ended. The heap allocates again from regions of which every extent is active.
+  void attach_active();
+
+ protected:
+  struct PlannedExtent {
+    Extent *extent;
+    ExtentState before;
+    bool charged = false;  // a resume charged the quotas for it
+  };
+
+  [[nodiscard]] bool plan(Extent &extent) {
+    return extents_.push_back(PlannedExtent{&extent, extent.state.load(std::memory_order_relaxed)});
+  }
+  void sort_planned();
+  // Finds the live memory of the planned extents and divides it into one part an extent, for the backup.
+  Status plan_live_ranges();
+  // Unmaps planned extents, neighbours by one call. After a failure those before it stay unmapped.
+  Status unmap(uint64_t first, uint64_t count);
+  // Maps those that are not mapped, and allows access to neighbours by one call. After a failure what this call mapped
+  // is unmapped again, as far as the driver does that.
+  Status map(uint64_t first, uint64_t count);
+
+  const TransitionContext context_;
+  Heap &heap_;
+  Vector<PlannedExtent> extents_;  // by address
+  Vector<ByteRange> ranges_;       // live memory in them
+  Vector<BackupPart> parts_;       // one an extent, once plan_live_ranges() made the ranges
+  uint64_t bytes_ = 0;             // of the ranges
+};
+
+// The heaps of a transaction in the order of their tags' priorities. The end of the set unlocks them.
+template <typename T>
+class HeapTransitions {
+ public:
+  explicit HeapTransitions(const TransitionContext &context) : context_(context), heaps_(context.core.allocator) {}
+  ~HeapTransitions() {
+    for (T *each : heaps_) {
+      if (locked_) each->heap().mutex.unlock();
+      context_.core.allocator.destroy(each);
+    }
+  }
+  HeapTransitions(const HeapTransitions &) = delete;
+  HeapTransitions &operator=(const HeapTransitions &) = delete;
+  // Adds the heap behind those of the same priority or higher.
+  Status add(Heap &heap) {
+    const auto priority = [](T &of) { return of.tag().priority.load(std::memory_order_relaxed); };
+    T *added = context_.core.allocator.template create<T>(context_, heap);
+    if (added != nullptr) {
+      uint64_t at = heaps_.size();
+      while (at > 0 && priority(*heaps_[at - 1]) < priority(*added)) --at;
+      if (heaps_.insert(at, added)) return Status();
+      context_.core.allocator.destroy(added);
+    }
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
+  }
+  // Before lock().
+  void erase(uint64_t index) {
+    context_.core.allocator.destroy(heaps_[index]);
+    heaps_.erase(index);
+  }
+  bool contains(const Heap &heap) {
+    for (T *each : heaps_)
+      if (&each->heap() == &heap) return true;
+    return false;
+  }
+  // Only the thread with the pauser's lock holds the locks of two heaps, so any order is safe. They are locked in the
+  // order of their addresses, as a thread sanitizer does not know the pauser's lock as a reason.
+  void lock() {
+    for (Heap *last = nullptr;;) {
+      Heap *next = nullptr;
+      for (T *each : heaps_) {
+        Heap *heap = &each->heap();
+        if (std::less<Heap *>()(last, heap) && (next == nullptr || std::less<Heap *>()(heap, next))) next = heap;
+      }
+      if (next == nullptr) break;
+      next->mutex.lock();
+      last = next;
+    }
+    locked_ = true;
+  }
+  uint64_t size() const { return heaps_.size(); }
+  T &operator[](uint64_t index) { return *heaps_[index]; }
+  T **begin() { return heaps_.begin(); }
+  T **end() { return heaps_.end(); }
+
+ private:
+  const TransitionContext context_;
+  Vector<T *> heaps_;
+  bool locked_ = false;
+};
+
+}  // namespace gmm
+#endif

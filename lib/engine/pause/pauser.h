@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pause and resume: the physical memory of a tag's VMM heaps goes back to the driver and returns at the same addresses.
+//
+// What the room owns: the transitions of ExtentState (space/span.h), and the way through them as a transaction.
+//
+//   kActive -- HeapPause::save() unmaps --> kUnmapped -- HeapPause::commit() --> kPaused
+//   kPaused -- HeapResume::restore() fills --> kRestored -- HeapResume::commit() --> kActive
+//   kRestored -- gmm_resume_wait() returns for it --> kPromised -- HeapResume commits or is undone --> kActive
+//   kUnmapped -- HeapPause::undo() maps --> kActive
+//   kUnmapped -- HeapPause::undo() cannot map; HeapResume maps later --> kRestored
+//   kRestored -- HeapResume::undo() --> the state before the resume: kPaused or kUnmapped
+//
+// A pause (pause.h).
+// 1. Detach: the free memory of all regions leaves the heap's lists, so allocations go to new regions. The thread
+//    caches come back, and the devices are synchronised.
+// 2. Plan, with the heaps locked to the end: frees wait.
+// 3. Save: the backup copies contents out. Mappings of what is out go while the next contents are copied.
+// 4. Commit: the handles are released when everything is out and unmapped. Undo: everything is mapped again.
+//
+// A resume (resume.h).
+// 1. Plan, with the heaps locked to the end. Paused memory without a live block is given up.
+// 2. Charge: the quotas take all bytes before the driver is asked for any.
+// 3. Restore: groups of extents get memory and mappings while the extents before them are filled.
+// 4. Commit: kept contents go, but for those of a read-only tag's large blocks. Undo: the memory goes back, and kept
+//    contents stay.
+//
+// Files.
+// - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
+// - pause.h, resume.h: one transaction each.
+// - heap_transition.h: the extents of one heap that change state together, and the set of them.
+// - ready_signal.h: gmm_resume_wait().
+// - request.h: a request, and how far it is. heap_walk.h: loops over a heap.
+//
+// Invariants.
+// - Handles are released only when the contents of all heaps are out, so a failure before loses nothing.
+// - A transaction changes all of its heaps or none. Extents that gmm_resume_wait() promised are the exception: a failed
+//   resume leaves them active.
+// - A paused extent may have a handle or a mapping that the driver did not take back. The next pause or resume goes on
+//   with it.
+// - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
+//
+// Locks, in their order: mutex_, which every operation but wait_ready() holds to its end; HeapSet::mutex, while heaps
+// are selected; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h).
+//
+// Callers: context/ticket.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
+// forget() and clear() when a heap or the context ends.
+#ifndef GMM_ENGINE_PAUSE_PAUSER_H
+#define GMM_ENGINE_PAUSE_PAUSER_H
+
+#include <gmm/pause.h>
+
+#include "base/lock.h"
+#include "engine/backup/store.h"
+#include "engine/heap/heap_set.h"
+#include "engine/limits/tag.h"
+#include "engine/pause/ready_signal.h"
+#include "engine/pause/request.h"
+
+namespace gmm {
+
+// A context has one. Thread-safe; one transaction runs at a time.
+class Pauser {
+ public:
+  Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags)
+      : core_(core), backups_(backups), heaps_(heaps), tags_(tags) {}
+
+  // UNCHANGED: nothing was active (or paused).
+  Status pause(const PauseRequest &request, uint64_t *bytes);
+  Status resume(const PauseRequest &request, uint64_t *bytes);
+  Status resume_range(const void *address, uint64_t size, uint64_t *bytes);
+  Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);
+
+  void query(gmm_tag tag, gmm_pause_info *out);
+  // gmm_backup_read(), gmm_backup_map(), gmm_backup_discard().
+  Status read(const void *address, uint64_t size, void *out);
+  Status map(const void *address, uint64_t size, const void **out);
+  Status discard(const PauseRequest &request, uint64_t *bytes);
+
+  // These wait for the transaction that runs.
+  // The heap ends or is reset: what is kept of it goes, and its paused memory becomes empty addresses.
+  void forget(Heap &heap);
+  // What is kept of a tag's active memory goes.
+  void forget_retained(gmm_tag tag);
+  // What is kept of every heap goes. The context ends.
+  void clear();
+
+ private:
+  // fn(Extent &, ByteRange) -> Status for every extent of a range of one block, with the lock of its heap.
+  // INVALID_VALUE: an extent is not paused, or its contents were dropped.
+  template <typename Fn>
+  Status for_kept(const char *operation, const void *address, uint64_t size, Fn fn);
+
+  Core &core_;
+  BackupStore &backups_;
+  HeapSet &heaps_;
+  TagTable &tags_;
+  Mutex mutex_;
+  ReadySignal ready_;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pause/request.h"
+
+namespace gmm {
+
+void TransitionProgress::begin() {
+  if (request_.ticket == nullptr) return;
+  request_.ticket->total.store(total_, std::memory_order_relaxed);
+  request_.ticket->copied.store(0, std::memory_order_relaxed);
+}
+
+Status TransitionProgress::report(uint64_t bytes) {
+  const uint64_t copied = copied_before_ + bytes;
+  bool stop = false;
+  if (request_.ticket != nullptr) {
+    request_.ticket->copied.store(copied, std::memory_order_relaxed);
+    stop = request_.ticket->cancelled.load(std::memory_order_relaxed) != 0;
+  }
+  if (request_.progress != nullptr) stop = request_.progress(request_.progress_user, copied, total_) != 0 || stop;
+  return stop ? fail(GMM_ERROR_CANCELLED, "The program ended it after %llu of %llu bytes; everything is as before.",
+                     static_cast<unsigned long long>(copied), static_cast<unsigned long long>(total_))
+              : Status();
+}
+
+}  // namespace gmm

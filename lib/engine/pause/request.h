@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request to pause, resume or discard, and what its caller learns while it runs.
+#ifndef GMM_ENGINE_PAUSE_REQUEST_H
+#define GMM_ENGINE_PAUSE_REQUEST_H
+
+#include <gmm/pause.h>
+
+#include <atomic>
+
+#include "engine/heap/heap.h"
+
+namespace gmm {
+
+// What a ticket and its operation share.
+struct TicketState {
+  std::atomic<uint32_t> cancelled{0};
+  std::atomic<uint64_t> copied{0}, total{0};
+};
+
+struct PauseRequest {
+  const gmm_tag *tags = nullptr;  // checked
+  uint32_t count = 0;             // 0: every tag
+  uint32_t flags = 0;             // GMM_PAUSE_*
+  gmm_progress_fn progress = nullptr;
+  void *progress_user = nullptr;
+  TicketState *ticket = nullptr;
+
+  bool names(const Heap &heap) const {
+    if (heap.options().kind != Kind::kVmm) return false;
+    for (uint32_t i = 0; i < count; ++i)
+      if (tags[i] == heap.options().tag) return true;
+    return count == 0;
+  }
+};
+
+// How far the copies of a transaction are. It reports that to the program and the ticket, and learns from them whether
+// the transaction is cancelled.
+class TransitionProgress {
+ public:
+  explicit TransitionProgress(const PauseRequest &request) : request_(request) {}
+  void add_total(uint64_t bytes) { total_ += bytes; }
+  // All totals are added.
+  void begin();
+  // `bytes` of the current heap are copied. CANCELLED: the program or the ticket ends the transaction.
+  Status report(uint64_t bytes);
+  // All of the current heap is copied; the next report() is about the next one.
+  void end_heap(uint64_t bytes) { copied_before_ += bytes; }
+
+ private:
+  const PauseRequest &request_;
+  uint64_t total_ = 0;          // bytes of all heaps
+  uint64_t copied_before_ = 0;  // bytes of the heaps before the current one
+};
+
+}  // namespace gmm
+#endif

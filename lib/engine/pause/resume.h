@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A resume: one transaction over the heaps that a request names, or over a range. Pauser runs it with its lock held.
+#ifndef GMM_ENGINE_PAUSE_RESUME_H
+#define GMM_ENGINE_PAUSE_RESUME_H
+
+#include "engine/heap/heap_set.h"
+#include "engine/pause/heap_transition.h"
+#include "engine/pause/request.h"
+
+namespace gmm {
+
+// What a resume does to one heap.
+class HeapResume : public HeapTransition {
+ public:
+  using HeapTransition::HeapTransition;
+
+  bool has_paused();
+  // Plans the paused extents, of the range where there is one. Without a range the heap gives up paused memory that has
+  // no live block, and what may be one handle becomes one.
+  Status plan(const ByteRange *range);
+  // Charges the quotas for all of it, before anything is made. LIMIT_EXCEEDED: undo() refunds what was charged.
+  Status charge();
+  // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
+  Status restore(TransitionProgress &progress);
+  // Returns the bytes that were charged.
+  uint64_t commit();
+  // Pauses everything again but the extents that gmm_resume_wait() promised to a caller, whose bytes it adds to *bytes.
+  void undo(uint64_t *bytes);
+
+ private:
+  Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
+  // What was kept of the restored extents goes, but for whole large blocks of a read-only tag.
+  void forget_restored();
+  // Drops the chunks of a read-only tag that lie outside large blocks.
+  void drop_outside_large_blocks();
+
+  uint64_t backed_ = 0;  // extents that have memory
+};
+
+class Resume {
+ public:
+  Resume(const TransitionContext &context, const PauseRequest &request)
+      : context_(context), request_(request), progress_(request), heaps_(context) {}
+
+  // Resumes all or nothing, but for extents that gmm_resume_wait() promised. `range`: NULL for the heaps that the
+  // request names. UNCHANGED: nothing was paused.
+  Status run(HeapSet &set, const ByteRange *range, uint64_t *bytes);
+
+ private:
+  // Both with the lock of the set.
+  Status select_named(HeapSet &set);
+  Status select_range(HeapSet &set, const ByteRange &range);
+  // Leaves out the heaps that have no paused memory. CAPTURING: a capture uses one of the tags.
+  Status check();
+  Status plan_and_restore(const ByteRange *range, uint64_t *extents);
+
+  const TransitionContext context_;
+  const PauseRequest &request_;
+  TransitionProgress progress_;
+  HeapTransitions<HeapResume> heaps_;
+};
+
+}  // namespace gmm
+#endif
