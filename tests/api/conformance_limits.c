@@ -255,8 +255,8 @@ static void eight_threads_share_a_quota_exactly(void) {
       OK(gmm_free(context, race.blocks[i / QUOTA][i % QUOTA], GMM_STREAM_DEFAULT));
 }
 
-// Growth that has failed is not tried again before the trim: a request that may be served by the thread's cache makes as many
-// calls as one that names its alignment, which no cache is asked for first.
+// Growth that has failed is not tried again before the trim: a request that may be served by the thread's cache makes
+// as many calls as one that names its alignment, which no cache is asked for first.
 static void growth_is_tried_once_before_the_trim(void) {
   const uint64_t too_much = (stats_of(GMM_SCOPE_DEVICE, device, 0, 0).reserved_bytes + free_device_bytes()) * 2;
   gmm_tag tag = make_tag("too_much", GMM_CONTENTS_DROP);
