@@ -219,7 +219,7 @@ def test_replay(folder):
                   found[0]["peak_reserved"] >= found[0]["peak_requested"] > 0, f"the trace ran on {threads} threads",
                   [str(found)])
 
-    for name, text, message in [("garbage", "a 0 512 0\nhello\n", ":2: neither"),
+    for name, text, message in [("garbage", "a 0 512 0\nhello\n", ":2: the line is neither"),
                                 ("twice", "a 0 1 0\na 0 1 0\n", ":2: the block is allocated already"),
                                 ("unknown", "a 0 1 0\nf 1 0\n", ":2: the block is not allocated"),
                                 ("empty", "", "empty")]:

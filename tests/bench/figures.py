@@ -171,7 +171,7 @@ class Figure:
 
 
 def figures():
-    pairs, expandable = "small large", "PyTorch, expandable segments"
+    pairs, expandable = "small large", "expandable segments"
     of_pause = where_is(operation="pause")
     dropped, cold = "1,000 x 2 MiB dropped", "kept, arena cold: pause, times faster"
 

@@ -16,6 +16,8 @@ import tap  # noqa: E402
 
 FOLDERS = ("include", "lib", "bindings", "tests", "examples")
 CODE = (".h", ".c", ".cpp", ".py", ".pyi", ".java", ".cs", ".i", ".sh", ".map", ".build")
+WIDE = (".h", ".c", ".cpp", ".py", ".java", ".cs", ".i", ".sh")  # these, meson.build and READMEs
+WIDTH = 120  # columns
 CLANG_FORMAT = "14"  # Debian 12's; other versions format differently
 
 
@@ -41,6 +43,14 @@ def text_problems(paths, root):
                 yield f"{name}:{number}: blanks at the end of the line"
             if re.search(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b", line):
                 yield f"{name}:{number}: unfinished work"
+
+
+def width_problems(paths, root):
+    """Lines that are too wide to stand beside another file."""
+    for path in paths:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > WIDTH:
+                yield f"{path.relative_to(root)}:{number}: {len(line)} columns"
 
 
 def list_problems(root):
@@ -70,13 +80,20 @@ def main():
     lines = list(text_problems(code, root))
     tap.check(not lines, "licence line, line ends, nothing unfinished", lines)
 
+    wide = [path for path in files(root) if path.suffix in WIDE or path.name in ("meson.build", "README.md")]
+    lines = list(width_problems(wide, root))
+    tap.check(not lines, f"lines have at most {WIDTH} columns", lines)
+
     lines = list(list_problems(root))
     tap.check(not lines, "every source is built", lines)
 
     with tempfile.TemporaryDirectory() as folder:
         planted = pathlib.Path(folder) / "planted.c"
         planted.write_text("int  a;\t\n// TO" "DO\n")
-        tap.check(len(list(text_problems([planted], planted.parent))) >= 3, "planted faults are found")
+        found = list(text_problems([planted], planted.parent))
+        planted.write_text("x" * WIDTH + "\n" + "x" * (WIDTH + 1) + "\n")
+        found += width_problems([planted], planted.parent)
+        tap.check(len(found) >= 5 and found[-1].startswith("planted.c:2:"), "planted faults are found", found)
 
     if shutil.which("clang-format") is None:
         tap.skip("formatting", "clang-format is not installed")
