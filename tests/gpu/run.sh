@@ -76,6 +76,7 @@ if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 
   export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
 fi
 take_headers
+take_zlib # gmm-bench reads compressed traces
 for tool in c++ meson ninja python3 swig; do
   command -v $tool >/dev/null || row FAIL "the tool $tool" 0 'not found'
 done
@@ -86,8 +87,8 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=d
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E -e '^(bindings/python/|lib/preload/lib|tests/api/|tests/pause_faults$|examples/tour-c$)' \
-    -e '^(tests/unit/(cuda_backend|backup_cuda)_test$|tests/support/fake_cuda/lib)')
+  grep -E -e '^(bindings/python/|lib/preload/lib|tests/api/|examples/tour-c$|tests/unit/cuda_backend_test$)' \
+    -e '^tests/(support/fake_cuda/lib|(pause_faults|ipc_lifetimes|bench/gmm-bench)$)')
 step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda
