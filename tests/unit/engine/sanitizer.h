@@ -5,6 +5,10 @@
 
 #include <cstdint>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #if defined(__SANITIZE_THREAD__)
 #define GMM_TEST_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -22,6 +26,16 @@ inline constexpr uint64_t kStride = 9;
 #else
 inline constexpr uint64_t kStride = 1;
 #endif
+
+// What is allocated on this thread meanwhile may be lost: the test makes the library abandon it.
+struct LeaksOnPurpose {
+#if defined(__SANITIZE_ADDRESS__)
+  LeaksOnPurpose() { __lsan_disable(); }
+  ~LeaksOnPurpose() { __lsan_enable(); }
+#else
+  LeaksOnPurpose() {}
+#endif
+};
 
 }  // namespace gmm::test
 #endif
