@@ -100,7 +100,10 @@ __attribute__((noinline, cold)) static gmm_result check_and_alloc(gmm_context *c
 __attribute__((noinline, cold)) static gmm_result alloc_after_failure(Status failure, gmm_context *context,
                                                                       uint64_t size, const gmm_alloc_desc *desc,
                                                                       void **out) {
-  return result_of(context->allocate_after_failure(failure, *plain_heap(*context, *desc), size, desc->stream, out));
+  Heap *heap = plain_heap(*context, *desc);
+  // Another thread may have set another default tag since, which has no heap yet.
+  if (heap == nullptr) return check_and_alloc(context, size, desc, out);
+  return result_of(context->allocate_after_failure(failure, *heap, size, desc->stream, out));
 }
 __attribute__((noinline, cold)) static gmm_result heap_alloc_after_failure(Status failure, gmm_heap *heap,
                                                                            uint64_t size, gmm_stream stream,
