@@ -35,7 +35,7 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
                       ? heap->graph->tie(*core.backend, options.device, capture.graph)
                       : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     end_capture_heap(heap);
     return status;
   }
@@ -84,7 +84,7 @@ void Context::collect_ended_captures(bool patient) {
       return;
     }
   }
-  MessageGuard keep;
+  MessageGuard message_guard;
   captures.seen.store(ended, std::memory_order_relaxed);
   uint32_t pending = 0;
   for (uint64_t i = captures.heaps.size(); i-- > 0;) {
