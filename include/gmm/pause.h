@@ -236,7 +236,7 @@ typedef struct gmm_pause_info {
 /**
  * Describes a tag: its settings, its active and paused bytes, and its backups.
  *
- * The call waits for a pause or resume in progress.
+ * The call waits for a pause or resume of the tag in progress.
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_TAG, INVALID_DESCRIPTOR, FORKED.

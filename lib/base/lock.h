@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutexes without the C++ runtime. The order of all locks stands in lib/engine/LOCKS.md.
+// Mutexes without the C++ runtime. Every lock has a rank (base/lock_rank.h).
+//
+// A thread counts the locks that it holds, since a message to the program's log waits until it holds none
+// (base/log.h). In a build with GMM_LOCK_CHECKS (the Meson option lock_checks) each thread also knows which ones. The
+// process then aborts, with the stacks of both sides, when a thread
+//  - takes a lock that does not stand below all locks that it holds,
+//  - takes an operation's lock while it holds a brief one,
+//  - waits while it holds a brief lock (check_may_wait()),
+//  - calls a function of the program while it holds a lock (check_may_call_program()).
 #ifndef GMM_BASE_LOCK_H
 #define GMM_BASE_LOCK_H
 
@@ -8,32 +16,213 @@
 #include <cstdint>
 #include <ctime>
 
+#include "base/lock_rank.h"
+
 namespace gmm {
+
+// --- What a thread holds -----------------------------------------------------------------------------------------
+
+struct ThreadLocks {
+  uint32_t held = 0;
+  bool has_messages = false;  // for the log, queued while a lock was held
+};
+// The initial-exec model makes it one load.
+// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
+__attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadLocks t_locks;
+
+// base/log.cpp: calls the program's log for each queued message.
+void deliver_messages();
+
+inline void enter_lock() { ++t_locks.held; }
+inline void leave_lock() {
+  if (--t_locks.held == 0 && __builtin_expect(t_locks.has_messages, 0)) deliver_messages();
+}
+
+// Messages wait until this ends, as while a lock is held: for a thread that other threads wait for without a lock.
+class MessagesWait {
+ public:
+  MessagesWait() { enter_lock(); }
+  ~MessagesWait() { leave_lock(); }
+  MessagesWait(const MessagesWait &) = delete;
+  MessagesWait &operator=(const MessagesWait &) = delete;
+};
+
+// --- The checks --------------------------------------------------------------------------------------------------
+
+// Which locks a function of the program may find held. The progress of a pause finds those of its operation, as its
+// memory must not change until the end.
+enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite };
+
+#if defined(GMM_LOCK_CHECKS)
+inline constexpr bool kLockChecks = true;
+// Before the wait for a lock. may_wait: the lock's holder may be waiting.
+void check_lock_order(const void *lock, LockRank rank, bool may_wait);
+// The thread has the lock. over_waits: it may wait with it.
+void note_locked(const void *lock, LockRank rank, bool over_waits);
+void note_unlocked(const void *lock);
+// Before a wait for a stream, an event, another process or a file. `except`: the lock that a condition gives up.
+void check_may_wait(const char *what, const void *except = nullptr);
+void check_may_call_program(ProgramCall call);
+bool is_operation(LockRank rank);
+#else
+inline constexpr bool kLockChecks = false;
+inline void check_lock_order(const void *, LockRank, bool) {}
+inline void note_locked(const void *, LockRank, bool) {}
+inline void note_unlocked(const void *) {}
+inline void check_may_wait(const char *, const void * = nullptr) {}
+inline void check_may_call_program(ProgramCall) {}
+inline bool is_operation(LockRank) { return false; }
+#endif
+
+// --- Locks -------------------------------------------------------------------------------------------------------
 
 // It has no destructor, so a global mutex needs no exit handler. On Linux a mutex of this kind owns no resource.
 class Mutex {
  public:
-  constexpr Mutex() = default;
+#if defined(GMM_LOCK_CHECKS)
+  constexpr explicit Mutex(LockRank rank) : rank_(rank) {}
+#else
+  constexpr explicit Mutex(LockRank) {}
+#endif
   Mutex(const Mutex &) = delete;
   Mutex &operator=(const Mutex &) = delete;
-  void lock() { pthread_mutex_lock(&mutex_); }
-  bool try_lock() { return pthread_mutex_trylock(&mutex_) == 0; }
-  void unlock() { pthread_mutex_unlock(&mutex_); }
+  void lock() {
+    check_lock_order(this, rank(), is_operation(rank()));
+    pthread_mutex_lock(&mutex_);
+    note_locked(this, rank(), is_operation(rank()));
+    enter_lock();
+  }
+  bool try_lock() {
+    if (pthread_mutex_trylock(&mutex_) != 0) return false;
+    note_locked(this, rank(), is_operation(rank()));
+    enter_lock();
+    return true;
+  }
+  void unlock() {
+    note_unlocked(this);
+    pthread_mutex_unlock(&mutex_);
+    leave_lock();
+  }
 
  private:
   friend class Condition;
+#if defined(GMM_LOCK_CHECKS)
+  LockRank rank() const { return rank_; }
+  const LockRank rank_;
+#else
+  static constexpr LockRank rank() { return LockRank::kTest; }  // nobody asks
+#endif
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
+// A lock whose holder may turn it into the lock of an operation, which waits for streams or files with it (a pause, a
+// move). Who must not wait for that asks with lock_unless_operation(). The rank is of kind kOperation.
+class OperationLock {
+ public:
+#if defined(GMM_LOCK_CHECKS)
+  constexpr explicit OperationLock(LockRank rank) : rank_(rank) {}
+#else
+  constexpr explicit OperationLock(LockRank) {}
+#endif
+  OperationLock(const OperationLock &) = delete;
+  OperationLock &operator=(const OperationLock &) = delete;
+  // Waits for an operation too. The holder never waits.
+  void lock() {
+    check_lock_order(this, rank(), true);
+    pthread_mutex_lock(&mutex_);
+    while (operation_) pthread_cond_wait(&ended_, &mutex_);
+    note_locked(this, rank(), false);
+    enter_lock();
+  }
+  // False: another thread has it.
+  bool try_lock() {
+    if (pthread_mutex_trylock(&mutex_) != 0) return false;
+    if (operation_) {
+      pthread_mutex_unlock(&mutex_);
+      return false;
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
+  }
+  // False: an operation has it. Otherwise as lock().
+  bool lock_unless_operation() {
+    check_lock_order(this, rank(), false);
+    pthread_mutex_lock(&mutex_);
+    if (operation_) {
+      pthread_mutex_unlock(&mutex_);
+      return false;
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
+  }
+  // Whether an operation has it at this moment.
+  bool has_operation() {
+    pthread_mutex_lock(&mutex_);
+    const bool has = operation_;
+    pthread_mutex_unlock(&mutex_);
+    return has;
+  }
+  // After lock(): the holder may wait from now on.
+  void begin_operation() {
+    note_unlocked(this);
+    note_locked(this, rank(), true);
+    operation_ = true;
+    pthread_mutex_unlock(&mutex_);
+  }
+  // The holder waits no more, as after lock().
+  void end_operation() {
+    pthread_mutex_lock(&mutex_);
+    operation_ = false;
+    pthread_cond_broadcast(&ended_);
+    note_unlocked(this);
+    note_locked(this, rank(), false);
+  }
+  // For the holder: whether it holds an operation's lock.
+  bool is_operation_of_holder() const { return operation_; }
+  void unlock() {
+    if (operation_) end_operation();
+    note_unlocked(this);
+    pthread_mutex_unlock(&mutex_);
+    leave_lock();
+  }
+
+ private:
+#if defined(GMM_LOCK_CHECKS)
+  LockRank rank() const { return rank_; }
+  const LockRank rank_;
+#else
+  static constexpr LockRank rank() { return LockRank::kTest; }  // nobody asks
+#endif
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t ended_ = PTHREAD_COND_INITIALIZER;
+  bool operation_ = false;  // its holder alone changes it, with mutex_ held
+};
+
+template <typename Lock>
 class LockGuard {
  public:
-  explicit LockGuard(Mutex &mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~LockGuard() { mutex_.unlock(); }
+  explicit LockGuard(Lock &lock) : lock_(lock) { lock_.lock(); }
+  ~LockGuard() { lock_.unlock(); }
   LockGuard(const LockGuard &) = delete;
   LockGuard &operator=(const LockGuard &) = delete;
 
  private:
-  Mutex &mutex_;
+  Lock &lock_;
+};
+
+// For a lock that was taken otherwise.
+template <typename Lock>
+class UnlockAtEnd {
+ public:
+  explicit UnlockAtEnd(Lock &lock) : lock_(lock) {}
+  ~UnlockAtEnd() { lock_.unlock(); }
+  UnlockAtEnd(const UnlockAtEnd &) = delete;
+  UnlockAtEnd &operator=(const UnlockAtEnd &) = delete;
+
+ private:
+  Lock &lock_;
 };
 
 class Condition {
@@ -48,9 +237,13 @@ class Condition {
   ~Condition() { pthread_cond_destroy(&condition_); }
   Condition(const Condition &) = delete;
   Condition &operator=(const Condition &) = delete;
-  void wait(Mutex &mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
+  void wait(Mutex &mutex) {
+    check_may_wait("a condition", &mutex);
+    pthread_cond_wait(&condition_, &mutex.mutex_);
+  }
   // False: the time passed first.
   bool wait_for(Mutex &mutex, uint64_t milliseconds) {
+    check_may_wait("a condition", &mutex);
     timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += static_cast<time_t>(milliseconds / 1000);

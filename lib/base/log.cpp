@@ -1,17 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+
+#include "base/lock.h"
+#include "base/status.h"
 
 namespace gmm {
 namespace {
 
 constexpr const char *kNames[] = {"off", "error", "warning", "info", "debug"};
+constexpr size_t kMaxText = 1024;
+
+struct Message {
+  Message *next;
+  Log::Fn fn;
+  void *user;
+  uint32_t level;
+  char text[kMaxText];
+};
+
+// What the calling thread wrote while it held a lock, oldest first. malloc serves, as the host allocator is a
+// context's.
+struct MessageQueue {
+  Message *first, *last;
+  uint32_t lost;  // without host memory
+};
+constinit thread_local MessageQueue t_queue = {};
+
+void call(Log::Fn fn, void *user, uint32_t level, const char *text) {
+  check_may_call_program(ProgramCall::kLog);
+  MessageGuard message_guard;  // the program may call gmm
+  const int error = errno;
+  fn(user, level, text);
+  errno = error;
+}
+
+void queue(Log::Fn fn, void *user, uint32_t level, const char *text) {
+  t_locks.has_messages = true;
+  void *memory = std::malloc(sizeof(Message));
+  if (memory == nullptr) {
+    ++t_queue.lost;
+    return;
+  }
+  Message *message = ::new (memory) Message{nullptr, fn, user, level, {}};
+  std::memcpy(message->text, text, kMaxText);
+  (t_queue.first == nullptr ? t_queue.first : t_queue.last->next) = message;
+  t_queue.last = message;
+}
 
 }  // namespace
+
+void deliver_messages() {
+  // A callback may call gmm and so queue and deliver messages of its own: those come after the ones of this queue that
+  // were delivered already.
+  while (t_queue.first != nullptr) {
+    Message *message = t_queue.first;
+    t_queue.first = message->next;
+    if (t_queue.lost != 0) {
+      char text[kMaxText];
+      std::snprintf(text, sizeof text, "%u messages are missing here: there was no host memory.", t_queue.lost);
+      t_queue.lost = 0;
+      call(message->fn, message->user, static_cast<uint32_t>(LogLevel::kWarning), text);
+    }
+    call(message->fn, message->user, message->level, message->text);
+    std::free(message);
+  }
+  t_locks.has_messages = false;
+}
 
 Log::Log(Fn fn, void *user) : fn_(fn), user_(user) {
   const char *wanted = std::getenv("GMM_LOG");
@@ -23,13 +84,17 @@ Log::Log(Fn fn, void *user) : fn_(fn), user_(user) {
 void Log::write(LogLevel level, const char *format, ...) const {
   const uint32_t number = static_cast<uint32_t>(level);
   if (fn_ == nullptr && number > stderr_level_) return;
-  char text[1024];
+  char text[kMaxText];
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (fn_ != nullptr) return fn_(user_, number, text);
-  std::fprintf(stderr, "gmm %s: %s\n", kNames[number], text);
+  if (fn_ == nullptr)
+    std::fprintf(stderr, "gmm %s: %s\n", kNames[number], text);
+  else if (t_locks.held == 0)
+    call(fn_, user_, number, text);
+  else
+    queue(fn_, user_, number, text);
 }
 
 }  // namespace gmm

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages to the program's callback. Without one they go to stderr if GMM_LOG is set.
+//
+// The callback may take the program's own locks, run a garbage collector, or call gmm. So it never runs while its
+// thread holds a lock of the library: a message is queued then, and Mutex::unlock() delivers the queue of the thread
+// when the last lock is given up (base/lock.h). The thread's message and errno are the same before and after a call.
 #ifndef GMM_BASE_LOG_H
 #define GMM_BASE_LOG_H
 
@@ -15,6 +19,7 @@ class Log {
   // Without `fn` messages go to stderr, up to the level that GMM_LOG names: error, warning, info or debug. If GMM_LOG
   // is not set, there are none.
   Log(Fn fn, void *user);
+  // Any thread, with or without locks.
   [[gnu::format(printf, 3, 4)]] void write(LogLevel level, const char *format, ...) const;
 
  private:

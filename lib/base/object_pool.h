@@ -67,7 +67,7 @@ class ObjectPool {
   }
 
   const HostAllocator allocator_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kObjectPool};
   Chunk *chunks_ = nullptr;
   Item *free_ = nullptr;
 };

@@ -57,7 +57,7 @@ class RetiredMemory {
 
   const HostAllocator allocator_;
   const uint64_t size_, alignment_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kRetiredMemory};
   Entry *oldest_ = nullptr, *newest_ = nullptr;
   uint64_t count_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library calls the host allocator and the log of context.h as the header promises, also when the allocator fails.
-#include "../support/gmm_test.h"
+#include "fault_support.h"
 
 static struct {
   _Atomic int64_t bytes, blocks, calls;
@@ -164,9 +164,74 @@ static void log_callback_hears_which_backend(void) {
   CHECK_EQUAL(logged.calls, heard);
 }
 
+// --- The library may be called from the log --------------------------------------------------------------------------
+
+static struct {
+  gmm_context *context;
+  atomic_int calls, inside, wrong, ended;
+} from_log;
+
+// What a garbage collection inside the callback does, and more.
+static void call_the_library(void *user, gmm_log_level level, const char *message) {
+  (void)user, (void)level, (void)message;
+  if (from_log.context == NULL || atomic_exchange(&from_log.inside, 1) != 0) return;
+  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_VMM; ++k) {
+    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k};
+    void *block = NULL;
+    if (gmm_alloc(from_log.context, 3 * MIB, &desc, &block) != GMM_OK ||
+        gmm_free(from_log.context, block, GMM_STREAM_DEFAULT) != GMM_OK)
+      atomic_fetch_add(&from_log.wrong, 1);
+  }
+  gmm_statistics statistics = {.struct_size = sizeof statistics};
+  gmm_pause_info info = {.struct_size = sizeof info};
+  if (gmm_stats(from_log.context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&from_log.wrong, 1);
+  if (gmm_pause_query(from_log.context, GMM_TAG_DEFAULT, &info) != GMM_OK) atomic_fetch_add(&from_log.wrong, 1);
+  if (gmm_free(from_log.context, &info, GMM_STREAM_DEFAULT) == GMM_OK) atomic_fetch_add(&from_log.wrong, 1);
+  atomic_fetch_add(&from_log.calls, 1);
+  atomic_store(&from_log.inside, 0);
+}
+
+// Each of these refusals is logged while the heap works.
+static void *let_the_driver_refuse(void *unused) {
+  static const char *const entries[] = {"cuMemAddressFree", "cuMemUnmap", "cuMemRelease", "cuMemFree_v2"};
+  (void)unused;
+  for (unsigned i = 0; i < sizeof entries / sizeof *entries; ++i) {
+    for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_VMM; ++k) {
+      gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k};
+      void *block = NULL;
+      OK(gmm_alloc(from_log.context, 80 * MIB, &desc, &block));
+      OK(gmm_free(from_log.context, block, GMM_STREAM_DEFAULT));
+      fake.fail(entries[i], 1, 999);
+      gmm_result refused = gmm_trim(from_log.context, NULL, NULL);
+      fake.fail(NULL, 0, 0);
+      // The callback's calls leave the message of this call as it is.
+      if (refused < 0) CHECK(strstr(gmm_last_error_message(), "gmm_free") == NULL);
+      OK(gmm_trim(from_log.context, NULL, NULL));
+    }
+  }
+  atomic_store(&from_log.ended, 1);
+  return NULL;
+}
+
+static void the_log_may_call_the_library(void) {
+  if (!find_fake_driver()) SKIP("only the fake driver refuses on demand");
+  memset(&from_log, 0, sizeof from_log);
+  gmm_context_desc desc = {.struct_size = sizeof desc, .log = {call_the_library, NULL}};
+  MUST(gmm_context_create(&desc, &from_log.context));
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, let_the_driver_refuse, NULL) == 0);
+  SOON(atomic_load(&from_log.ended) != 0);
+  if (atomic_load(&from_log.ended) == 0) exit(check_finish());  // the thread waits for a lock that it holds
+  pthread_join(thread, NULL);
+  CHECK(atomic_load(&from_log.calls) > 0);
+  CHECK_EQUAL(atomic_load(&from_log.wrong), 0);
+  OK(gmm_context_release(from_log.context));
+}
+
 int main(void) {
   PLAIN(host_allocator_is_balanced);
   PLAIN(every_host_allocation_may_fail);
   PLAIN(log_callback_hears_which_backend);
+  PLAIN(the_log_may_call_the_library);
   return check_finish();
 }

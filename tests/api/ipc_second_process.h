@@ -112,7 +112,7 @@ static second_process start(const char *mode, uint64_t size, uint32_t seed) {
   return process;
 }
 
-static void *shared_block(uint64_t size, uint32_t seed, gmm_ipc_handle *handle) {
+__attribute__((unused)) static void *shared_block(uint64_t size, uint32_t seed, gmm_ipc_handle *handle) {
   void *block = ALLOC(size);
   REQUIRE(block != NULL);
   write_pattern(block, size, seed, GMM_STREAM_DEFAULT);

@@ -306,8 +306,8 @@ setup_build() {
 
 setup_stress() {
   local targets=(tests/stress/stress)
-  setup_configure "$1" -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=thread -Db_lundef=false \
-    -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
+  setup_configure "$1" -Dlock_checks=true -Ddebug=true -Doptimization=1 -Db_ndebug=false -Db_sanitize=thread \
+    -Db_lundef=false -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
   grep -q libcuda.so.1 "$1/build.ninja" && targets+=(tests/support/fake_cuda/libcuda.so.1)
   setup_build "$1" "${targets[@]}" || return 1
   export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}

@@ -14,6 +14,7 @@
 
 #include "backend/cuda/devices.h"
 #include "backend/cuda/find_zeros.h"
+#include "base/lock.h"
 #include "base/os_memory.h"
 
 namespace gmm::cuda {
@@ -1034,6 +1035,7 @@ Status CudaBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
 }
 
 Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
+  check_may_wait("a stream");
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
   // This comes before the wait, because a wait for a captured stream ends its capture.
@@ -1110,6 +1112,7 @@ Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, ui
 }
 
 Status CudaBackend::synchronize(Device device) {
+  check_may_wait("a device");
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter(guard, device));
   CaptureGuard capture(driver_);
@@ -1147,6 +1150,7 @@ Status CudaBackend::event_record(NativeEvent event, Device device, gmm_stream st
 }
 
 Status CudaBackend::event_synchronize(NativeEvent event) {
+  check_may_wait("an event");
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_any(guard));
   CaptureGuard capture(driver_);

@@ -84,7 +84,7 @@ class Devices {
   DeviceState *states_ = nullptr;
   uint32_t count_ = 0;
   int32_t process_ = 0;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kCudaDevices};
 };
 
 inline CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }

@@ -15,6 +15,7 @@
 #include "backend/host/host_event.h"
 #include "backend/host/host_handle.h"
 #include "backend/host/host_stream_table.h"
+#include "base/lock.h"
 #include "base/os_memory.h"
 
 namespace gmm {
@@ -591,6 +592,7 @@ Status HostBackend::stream_destroy(gmm_stream stream) {
 }
 
 Status HostBackend::stream_synchronize(Device device, gmm_stream stream) {
+  check_may_wait("a stream");
   StreamReference target;
   GMM_TRY(stream_of(device, stream, &target.stream));
   if (target->is_own_thread()) return own_thread();
@@ -632,6 +634,7 @@ Status HostBackend::fill(Device device, gmm_stream stream, void *destination, ui
 }
 
 Status HostBackend::synchronize(Device device) {
+  check_may_wait("a device");
   GMM_TRY(check_device(device));
   uint64_t last = 0;
   for (;;) {
@@ -667,6 +670,7 @@ Status HostBackend::event_record(NativeEvent event, Device device, gmm_stream st
 }
 
 Status HostBackend::event_synchronize(NativeEvent event) {
+  check_may_wait("an event");
   if (event == nullptr) return no_event();
   if (const HostSharedEvent *shared = imported_of(event))
     return shared->wait(shared->recorded()) ? Status() : maker_gone();

@@ -24,7 +24,7 @@ class HostEvent {
 
  private:
   HostSharedEvent *const shared_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kHostEvent};
   HostStream *stream_ = nullptr;
   uint64_t position_ = 0;
 };

@@ -84,7 +84,7 @@ class HostStream {
   std::atomic<uint32_t> references_{1};
   std::atomic<uint64_t> completed_{0};  // written with the lock held
 
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kHostStream};
   Condition queued_;
   Condition progressed_;
   Task *first_ = nullptr;

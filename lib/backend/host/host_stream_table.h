@@ -42,7 +42,7 @@ class HostStreamTable {
 
   const HostAllocator allocator_;
   const Log log_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kHostStreamTable};
   uint64_t last_id_ = 0;
   Vector<Entry> streams_;                      // ascending by id
   PerThread<Device, HostStream *> by_thread_;  // the per-thread default streams

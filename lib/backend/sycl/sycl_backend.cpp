@@ -8,6 +8,7 @@
 
 #include "backend/sycl/interface.h"
 #include "backend/sycl/sycl_stream_table.h"
+#include "base/lock.h"
 #include "base/os_memory.h"
 
 namespace gmm::sycl {
@@ -359,7 +360,7 @@ namespace {
 // The position of a stream when the event was last recorded. An event may be destroyed at any time, because waits hold
 // the mark themselves.
 struct SyclEvent {
-  Mutex mutex;
+  Mutex mutex{LockRank::kSyclEvent};
   Mark *mark = nullptr;
 };
 
@@ -396,6 +397,7 @@ Status SyclBackend::stream_destroy(gmm_stream stream) {
 }
 
 Status SyclBackend::stream_synchronize(Device device, gmm_stream stream) {
+  check_may_wait("a stream");
   StreamReference target(*this);
   GMM_TRY(stream_of(device, stream, &target.stream));
   return target->synchronize();
@@ -434,6 +436,7 @@ Status SyclBackend::fill(Device device, gmm_stream stream, void *destination, ui
 }
 
 Status SyclBackend::synchronize(Device device) {
+  check_may_wait("a device");
   GMM_TRY(check_device(device));
   uint64_t last = 0;
   for (;;) {
@@ -478,6 +481,7 @@ Status SyclBackend::event_record(NativeEvent event, Device device, gmm_stream st
 }
 
 Status SyclBackend::event_synchronize(NativeEvent event) {
+  check_may_wait("an event");
   if (event == nullptr) return no_event();
   Mark *mark = mark_of(event);
   if (mark == nullptr) return Status();

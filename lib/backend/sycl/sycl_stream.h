@@ -38,7 +38,7 @@ class Mark {
   const Interface &api_;
   const HostAllocator allocator_;
   std::atomic<uint32_t> references_{1};
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kSyclMark};
   Condition changed_;
   EventRef event_ = nullptr;
   bool reached_ = false;
@@ -109,7 +109,7 @@ class SyclStream {
   const Log log_;
   SyclStreamTable &table_;
   const bool in_order_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kSyclStream};
   Task *first_ = nullptr;
   Task *last_ = nullptr;
   bool working_ = false;      // a thread works through the list, so all work goes there

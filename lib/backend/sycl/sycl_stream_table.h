@@ -51,7 +51,7 @@ class SyclStreamTable {
   ContextRef context_ = nullptr;
   const DeviceRef *devices_ = nullptr;
   uint32_t device_count_ = 0;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kSyclStreamTable};
   Condition worker_ended_;
   uint32_t workers_ = 0;
   uint64_t last_id_ = 0;

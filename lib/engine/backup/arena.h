@@ -97,7 +97,7 @@ class BackupArena {
   std::atomic<bool> is_abandoned_{false};
   Touch touches_[kAhead];
 
-  Mutex mutex_;  // guards what follows; nothing is waited for under it
+  Mutex mutex_{LockRank::kBackupArena};  // guards what follows; nothing is waited for under it
   Vector<Segment> segments_;
   RangeAllocator ranges_;       // of planned and ready segments
   uint64_t bytes_ = 0;          // of ready segments

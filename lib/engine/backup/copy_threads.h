@@ -47,7 +47,7 @@ class CopyThreads {
   bool start_thread_locked();
 
   const Log log_;
-  Mutex mutex_;  // guards what follows; last in the lock order
+  Mutex mutex_{LockRank::kCopyThreads};  // guards what follows; last in the lock order
   Condition submitted_, finished_;
   CopyTask *first_ = nullptr, *last_ = nullptr;
   pthread_t threads_[kMaxThreads] = {};

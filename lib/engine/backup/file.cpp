@@ -184,6 +184,7 @@ Status BackupFile::sync() {
     if (current_ < 0) return Status();
     fd = files_[current_].descriptor.load(std::memory_order_relaxed);
   }
+  check_may_wait("a file");
   int error = 0;
   while ((error = fdatasync(fd) == 0 ? 0 : errno) == EINTR) {
   }
@@ -191,6 +192,7 @@ Status BackupFile::sync() {
 }
 
 int BackupFile::transfer(uint64_t location, char *data, uint64_t size, bool is_writing) {
+  check_may_wait("a file");
   const int fd = file_of(location).descriptor.load(std::memory_order_relaxed);
   uint64_t offset = location & kOffsetMask;
   bool was_refused = false;

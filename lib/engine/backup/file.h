@@ -71,7 +71,7 @@ class BackupFile {
   File &file_of(uint64_t location) { return files_[location >> kFileShift]; }
 
   Core &core_;
-  Mutex mutex_;  // guards what follows; last in the lock order
+  Mutex mutex_{LockRank::kBackupFile};  // guards what follows; last in the lock order
   File files_[kMaxFiles];
   int32_t current_ = -1;
   char directory_[BackupSettings::kMaxDirectory] = {};  // of the current file

@@ -36,7 +36,7 @@ class BackupPageable {
 
   char *base_ = nullptr;
   std::atomic<bool> is_abandoned_{false};
-  Mutex mutex_;  // guards what follows; last in the lock order
+  Mutex mutex_{LockRank::kBackupPageable};  // guards what follows; last in the lock order
   RangeAllocator ranges_;
   uint64_t reserved_bytes_ = 0, opened_bytes_ = 0;  // of addresses; of those that may be written
 };

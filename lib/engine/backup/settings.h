@@ -32,7 +32,7 @@ class BackupSettings {
   uint32_t threads();
 
  private:
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kBackupSettings};
   gmm_backup_desc desc_ = {};
   char directory_[kMaxDirectory] = {};  // empty: GMM_BACKUP_DIR, or /tmp
 };

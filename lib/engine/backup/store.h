@@ -102,7 +102,7 @@ class BackupStore {
   Status read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer);
 
   const HostAllocator allocator_;
-  Mutex work_mutex_;
+  Mutex work_mutex_{LockRank::kBackupWork};
   uint32_t thread_count_ = UINT32_MAX;  // the setting that tiers_.threads has
   BackupTiers tiers_;
 };

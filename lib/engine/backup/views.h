@@ -33,7 +33,7 @@ class BackupViews {
   };
 
   const HostAllocator allocator_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kBackupViews};
   Vector<View> views_;
 };
 

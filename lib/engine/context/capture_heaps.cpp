@@ -36,6 +36,8 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
                       : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   if (!status.ok()) {
     MessageGuard message_guard;
+    heaps.begin_end(heap->heap);
+    heaps.finish_end(heap->heap, true);
     end_capture_heap(heap);
     return status;
   }
@@ -46,19 +48,10 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
 
 void Context::leave_capture(gmm_heap *heap) { heap->users.fetch_sub(1, std::memory_order_release); }
 
-// Nobody uses it and it holds nothing. With captures.mutex held.
+// Nobody uses it, it holds nothing, and it has left the set. With captures.mutex held.
 void Context::end_capture_heap(gmm_heap *heap) {
-  {
-    LockGuard guard(heaps.mutex);
-    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-      if (heaps.heaps[i] == &heap->heap) {
-        heaps.heaps.erase(i);
-        break;
-      }
-  }
   if (!heap->heap.close(true).ok())
     core.log.write(LogLevel::kError, "Memory of a graph could not be given back: %s", last_message());
-  pauser.forget(heap->heap);
   if (heap->parent != nullptr) {
     // Counters of a heap do not go backwards.
     heap->parent->caches.add_calls(heap->heap.totals());
@@ -71,19 +64,10 @@ void Context::collect_ended_captures(bool patient) {
   const uint64_t ended = GraphLife::ended();
   if (captures.seen.load(std::memory_order_relaxed) == ended && captures.pending.load(std::memory_order_relaxed) == 0)
     return;
-  // Before a heap grows: not behind a pause, which holds the heaps for long.
   if (patient)
     captures.mutex.lock();
   else if (!captures.mutex.try_lock())
     return;
-  if (!patient) {
-    const bool free = heaps.mutex.try_lock();
-    if (free) heaps.mutex.unlock();
-    if (!free) {
-      captures.mutex.unlock();
-      return;
-    }
-  }
   MessageGuard message_guard;
   captures.seen.store(ended, std::memory_order_relaxed);
   uint32_t pending = 0;
@@ -92,13 +76,15 @@ void Context::collect_ended_captures(bool patient) {
     if (!heap->graph->over()) continue;
     ++pending;
     if (heap->users.load(std::memory_order_acquire) != 0) continue;
+    // Before a heap grows: not behind a pause.
+    if (!patient && heap->heap.mutex.has_operation()) continue;
     heap->heap.end_of_graph();
     // What cannot go now is asked again at the next occasion, until the heap is empty.
     heap->heap.drain_caches(false).ignore();
     heap->heap.free_held_for_importers();
     uint64_t released = 0;
     heap->heap.release_free(UINT64_MAX, false, &released).ignore();
-    if (heap->heap.totals().extents != 0) continue;
+    if (heap->heap.totals().extents != 0 || !heaps.remove_unless_visited(heap->heap)) continue;
     captures.heaps.erase(i);
     end_capture_heap(heap);
     --pending;

@@ -137,8 +137,7 @@ void Context::end() {
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
     for (gmm_heap *heap : captures.heaps) heap->graph->release();
-    while (!heaps.heaps.empty()) {
-      Heap *heap = heaps.heaps.pop_back();
+    while (Heap *heap = heaps.remove_last()) {
       if (!heap->close(true).ok())
         core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
       core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
@@ -166,9 +165,7 @@ Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
   quotas.each[2] = &tag->held;
   quotas.each[3] = &tag->held_on[device];
   GMM_TRY(heap.init());
-  LockGuard guard(heaps.mutex);
-  if (!heaps.heaps.push_back(&heap)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
-  return Status();
+  return heaps.add(heap) ? Status() : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
 }
 
 Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **out) {
@@ -214,19 +211,11 @@ Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->heap.options().device));
   LockGuard captures_guard(captures.mutex);
   GMM_TRY(check_captures_of(heap->heap));
-  {
-    // Nobody pauses, trims or counts the heap meanwhile.
-    LockGuard guard(heaps.mutex);
-    GMM_TRY(heap->heap.close(false));
-    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-      if (heaps.heaps[i] == &heap->heap) {
-        heaps.heaps.erase(i);
-        break;
-      }
-  }
+  heaps.begin_end(heap->heap);  // nobody pauses, trims or counts the heap meanwhile
+  const Status closed = heap->heap.close(false);
+  heaps.finish_end(heap->heap, closed.ok());
+  GMM_TRY(closed);
   orphan_captures_of(heap->heap);
-  // Only now: a heap that is busy keeps the contents of its paused blocks.
-  pauser.forget(heap->heap);
   if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
   retire(heap);
   return Status();
@@ -369,16 +358,7 @@ Status Context::reset() {
   }));
   for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.reset(); }));
-  // Outside of the set's lock: the pauser takes it after its own.
-  for (uint64_t i = 0;; ++i) {
-    Heap *heap = nullptr;
-    {
-      LockGuard guard(heaps.mutex);
-      if (i < heaps.heaps.size()) heap = heaps.heaps[i];
-    }
-    if (heap == nullptr) break;
-    pauser.forget(*heap);
-  }
+  pauser.forget_all();
   if (trace.running()) trace.was_reset();
   uint64_t bytes = 0;
   return trim(everything, &bytes);

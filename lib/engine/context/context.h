@@ -56,7 +56,7 @@ namespace gmm {
 
 struct CaptureHeaps {
   explicit CaptureHeaps(const HostAllocator &allocator) : heaps(allocator) {}
-  Mutex mutex;  // before every other lock of the context
+  Mutex mutex{LockRank::kCaptureHeaps};
   Vector<gmm_heap *> heaps;
   std::atomic<uint64_t> seen{0};     // graphs that had ended at the last look
   std::atomic<uint32_t> pending{0};  // ended heaps that still held something then
@@ -138,7 +138,7 @@ class Context {
   void retire(gmm_heap *heap);
 
   std::atomic<uint32_t> references_{1};
-  Mutex make_heap_mutex_;
+  Mutex make_heap_mutex_{LockRank::kMakeHeap};
   RetiredMemory retired_heaps_;
   std::atomic<uint32_t> trim_pending_{0};
 };

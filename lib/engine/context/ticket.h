@@ -34,7 +34,7 @@ struct gmm_ticket {
   gmm::Vector<gmm_tag> tags;
   gmm::PauseRequest request;
   const bool is_pause;
-  gmm::Mutex mutex;
+  gmm::Mutex mutex{gmm::LockRank::kTicket};
   gmm::Condition ended;
   pthread_t thread = {};
 };

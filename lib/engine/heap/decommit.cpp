@@ -123,7 +123,12 @@ void Decommit::round(uint64_t now, uint64_t age) {
     LockGuard guard(round_mutex_);
     if (disturbed()) return;
     core_.deferred_release.retry(*core_.backend);
-    for (uint64_t i = 0; !disturbed() && round_of(i, now, age, &refused); ++i) {
+    uint64_t number = 0;
+    while (!disturbed()) {
+      Heap *heap = heaps_.enter_next(&number, false);
+      if (heap == nullptr) break;
+      round_of(*heap, now, age, &refused);
+      heaps_.leave(number);
     }
   }
   // Once a context, as what the driver refuses it may refuse every round. Without the lock: the callback is the
@@ -133,34 +138,17 @@ void Decommit::round(uint64_t now, uint64_t age) {
                     last_message());
 }
 
-// False when there is no such heap, or none may be touched now.
-bool Decommit::round_of(uint64_t index, uint64_t now, uint64_t age, bool *refused) {
-  uint64_t serial = 0, may_go = 0;
-  // Whoever holds the set may be waiting for a stream: the next round comes.
-  if (!heaps_.mutex.try_lock()) return false;
-  const bool exists = index < heaps_.heaps.size();
-  if (exists) {
-    Heap &heap = *heaps_.heaps[index];
-    serial = heap.fast.serial;
-    heap.free_held_for_importers();
-    may_go = heap.look_for_idle(now, age);
-  }
-  heaps_.mutex.unlock();
-  if (!exists) return false;
-  while (!disturbed() && give_back(index, serial, now, age, &may_go, refused)) sched_yield();
-  return true;
+void Decommit::round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused) {
+  if (heap.mutex.has_operation()) return;
+  heap.free_held_for_importers();
+  uint64_t may_go = heap.look_for_idle(now, age);
+  while (!disturbed() && give_back(heap, now, age, &may_go, refused)) sched_yield();
 }
 
 // One slice of what may go. False when there is no more to do.
-bool Decommit::give_back(uint64_t index, uint64_t serial, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused) {
-  if (!heaps_.mutex.try_lock()) return false;
+bool Decommit::give_back(Heap &heap, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused) {
   uint64_t released = 0;
-  Status status;
-  // A heap may have ended meanwhile, and another stand at its place.
-  if (index < heaps_.heaps.size() && heaps_.heaps[index]->fast.serial == serial) {
-    status = heaps_.heaps[index]->release_idle(now, age, *may_go, kSlice, &released);
-  }
-  heaps_.mutex.unlock();
+  const Status status = heap.release_idle(now, age, *may_go, kSlice, &released);
   *may_go = *may_go < released ? 0 : *may_go - released;
   if (!status.ok()) *refused = true;
   return status.ok() && released != 0 && *may_go != 0;

@@ -3,8 +3,8 @@
 // which exists only while an age is set.
 //
 // A round empties the caches of threads that did nothing for the age, and gives back what of each heap was free during
-// the whole age (engine/heap/heap_idle.cpp). It never waits: not for a stream, not for another trim, and a heap's lock
-// is free again after each slice of memory.
+// the whole age (engine/heap/heap_idle.cpp). It never waits for a stream. It passes by a heap that a pause or another
+// operation has, and a heap's lock is free again after each slice of memory.
 #ifndef GMM_ENGINE_HEAP_DECOMMIT_H
 #define GMM_ENGINE_HEAP_DECOMMIT_H
 
@@ -46,25 +46,25 @@ class Decommit {
   static void *thread_main(void *self);
   void run();
   bool disturbed() const;
-  bool round_of(uint64_t index, uint64_t now, uint64_t age, bool *refused);
-  bool give_back(uint64_t index, uint64_t serial, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused);
+  void round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused);
+  bool give_back(Heap &heap, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused);
 
   Core &core_;
   HeapSet &heaps_;
   uint64_t default_age_ = GMM_DECOMMIT_NEVER;
 
-  Mutex set_mutex_;  // set and stop, over the thread's start and end
+  Mutex set_mutex_{LockRank::kDecommitSet};  // set and stop, over the thread's start and end
   bool running_ = false;
   pthread_t thread_ = {};
 
-  Mutex wake_mutex_;
+  Mutex wake_mutex_{LockRank::kDecommitWake};
   Condition wake_;
   bool stopping_ = false;  // guarded by wake_mutex_
   bool changed_ = false;   // guarded by wake_mutex_
   std::atomic<uint64_t> age_{GMM_DECOMMIT_NEVER};
   std::atomic<bool> ending_{false};
 
-  Mutex round_mutex_;  // before HeapSet's
+  Mutex round_mutex_{LockRank::kDecommitRound};
   std::atomic<bool> complained_{false};
 };
 

@@ -29,6 +29,7 @@ Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
       unsettled_(core.allocator),
       held_for_graph_(options.capture != 0) {
   quotas_.each[4] = &own_quota_;
+  streams_.wait_with(mutex);
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
   if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
@@ -233,8 +234,12 @@ Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held
   return uses_.order_after(block, key, other_thread, held);
 }
 
-void Heap::free_held_for_importers() {
-  LockGuard guard(mutex);
+void Heap::free_held_for_importers(bool may_wait) {
+  if (may_wait)
+    mutex.lock();
+  else if (!mutex.lock_unless_operation())
+    return;
+  const UnlockAtEnd guard(mutex);
   uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
@@ -319,12 +324,15 @@ uint64_t Heap::releasable() {
 
 HeapTotals Heap::totals() {
   HeapTotals totals = caches.totals();
-  LockGuard guard(mutex);
+  if (mutex.lock_unless_operation()) {
+    counted_free_.store(free_bytes(), std::memory_order_relaxed);
+    mutex.unlock();
+  }
   totals.held = own_quota_.held();
   totals.peak_held = own_quota_.peak();
-  totals.paused = paused_;
-  totals.extents = extent_count_;
-  totals.free_bytes += free_bytes();
+  totals.paused = paused_.load(std::memory_order_relaxed);
+  totals.extents = extent_count_.load(std::memory_order_relaxed);
+  totals.free_bytes += counted_free_.load(std::memory_order_relaxed);
   return totals;
 }
 

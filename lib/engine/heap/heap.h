@@ -89,7 +89,8 @@ class Heap {
   // block. *held: importers have its memory, and the heap holds the block until free_held_for_importers() finds them
   // gone.
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
-  void free_held_for_importers();
+  // may_wait: for an operation that has the heap; otherwise the blocks go another time.
+  void free_held_for_importers(bool may_wait = true);
   Status forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
@@ -127,6 +128,7 @@ class Heap {
   Status drain_for_growth(uint64_t thread);
   // Before it grows for a block: waits until free memory can be moved instead, where that saves much.
   void wait_to_move(uint64_t bytes);
+  // Never waits for an operation that has the lock: free bytes are then those at its start.
   HeapTotals totals();
 
   void count_failure() { caches.count_failure(); }
@@ -144,7 +146,13 @@ class Heap {
   } fast;
 
   HeapCaches caches{*this};  // its mutex comes before this one
-  Mutex mutex;
+  OperationLock mutex{LockRank::kHeap};
+  // Takes the lock for an operation, which waits with it. totals() answers meanwhile.
+  void lock_for_operation() {
+    mutex.lock();
+    counted_free_.store(free_bytes(), std::memory_order_relaxed);
+    mutex.begin_operation();
+  }
 
   // --- For features, with `mutex` held -------------------------------------------------------------------
   List<Region, HeapRegions> &regions() { return runs_.regions(); }
@@ -274,13 +282,25 @@ class Heap {
   GrowthPolicy growth_;
   StreamOrder streams_;
   BlockUses uses_;
-  Vector<CacheEntry> unsettled_;  // freed by per-thread streams that could not be waited for
-  uint64_t extent_count_ = 0;
-  bool held_for_graph_;  // a graph may use free memory too
-  uint64_t look_ = 0;    // how often look_for_idle() looked
-  LowWater low_water_;   // of the bytes that may go; look_for_idle()'s and release_idle()'s own
-  uint64_t paused_ = 0;
+  Vector<CacheEntry> unsettled_;           // freed by per-thread streams that could not be waited for
+  std::atomic<uint64_t> extent_count_{0};  // written with the lock held, as paused_
+  bool held_for_graph_;                    // a graph may use free memory too
+  uint64_t look_ = 0;                      // how often look_for_idle() looked
+  LowWater low_water_;                     // of the bytes that may go; look_for_idle()'s and release_idle()'s own
+  std::atomic<uint64_t> paused_{0};
+  std::atomic<uint64_t> counted_free_{0};  // free_bytes() when it was counted last
   bool retaining_ = false;
+};
+
+class OperationGuard {
+ public:
+  explicit OperationGuard(Heap &heap) : heap_(heap) { heap_.lock_for_operation(); }
+  ~OperationGuard() { heap_.mutex.unlock(); }
+  OperationGuard(const OperationGuard &) = delete;
+  OperationGuard &operator=(const OperationGuard &) = delete;
+
+ private:
+  Heap &heap_;
 };
 
 }  // namespace gmm

@@ -9,15 +9,19 @@ namespace gmm {
 
 void HeapCaches::add(HeapCache *cache) {
   LockGuard guard(mutex);
+  LockGuard list_guard(list_mutex_);
   list_.push_back(cache);
 }
 
 // The counters go to the ended ones, the memory to the system. The mutex is held.
 void HeapCaches::end(HeapCache &cache) {
-  ended_.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
-  ended_.allocations += cache.allocations.load(std::memory_order_relaxed);
-  ended_.frees += cache.frees.load(std::memory_order_relaxed);
-  List<HeapCache, HeapCaches>::remove(&cache);
+  {
+    LockGuard guard(list_mutex_);
+    ended_.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
+    ended_.allocations += cache.allocations.load(std::memory_order_relaxed);
+    ended_.frees += cache.frees.load(std::memory_order_relaxed);
+    List<HeapCache, HeapCaches>::remove(&cache);
+  }
   cache.free_bins();
   heap_.core().allocator.destroy(&cache);
 }
@@ -37,26 +41,24 @@ void HeapCaches::end_all() {
 
 void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   LockGuard guard(mutex);
-  uint64_t live = ended_.live_bytes;
   for_each_locked([](HeapCache &cache) { cache.revoke(); });
   if (!list_.empty()) pass_barrier();
-  for_each_locked([&](HeapCache &cache) {
-    cache.empty_revoked(per_thread);
-    live += cache.live_bytes.load(std::memory_order_relaxed);
-  });
+  for_each_locked([&](HeapCache &cache) { cache.empty_revoked(per_thread); });
   transfers.drain();
-  note_peak(live);
+  LockGuard list_guard(list_mutex_);
+  note_peak(live_locked());
 }
 
 uint32_t HeapCaches::drain_transfers(uint64_t thread) {
   LockGuard guard(mutex);
-  uint64_t live = ended_.live_bytes;
   uint32_t others = 0;
-  for_each_locked([&](const HeapCache &cache) {
-    live += cache.live_bytes.load(std::memory_order_relaxed);
-    others += cache.thread_id != thread && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
-  });
-  note_peak(live);
+  {
+    LockGuard list_guard(list_mutex_);
+    for_each_locked([&](const HeapCache &cache) {
+      others += cache.thread_id != thread && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
+    });
+    note_peak(live_locked());
+  }
   transfers.drain();
   return others;
 }
@@ -92,7 +94,13 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   return grown < cached ? grown : cached;
 }
 
-// The mutex is held.
+// The next two with list_mutex_ held.
+uint64_t HeapCaches::live_locked() {
+  uint64_t live = ended_.live_bytes;
+  for_each_locked([&](const HeapCache &cache) { live += cache.live_bytes.load(std::memory_order_relaxed); });
+  return live;
+}
+
 void HeapCaches::note_peak(uint64_t live) {
   if (static_cast<int64_t>(live) < 0) live = 0;
   if (ended_.peak_live < live) ended_.peak_live = live;
@@ -101,7 +109,7 @@ void HeapCaches::note_peak(uint64_t live) {
 }
 
 HeapTotals HeapCaches::totals() {
-  LockGuard guard(mutex);
+  LockGuard guard(list_mutex_);
   HeapTotals totals = ended_;
   for_each_locked([&](const HeapCache &cache) {
     totals.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
@@ -120,18 +128,18 @@ HeapTotals HeapCaches::totals() {
 }
 
 void HeapCaches::count_failure() {
-  LockGuard guard(mutex);
+  LockGuard guard(list_mutex_);
   ++ended_.failures;
 }
 
 void HeapCaches::count_free(uint64_t requested) {
-  LockGuard guard(mutex);
+  LockGuard guard(list_mutex_);
   ended_.live_bytes -= requested;
   ended_.frees += 1;
 }
 
 void HeapCaches::add_calls(const HeapTotals &other) {
-  LockGuard guard(mutex);
+  LockGuard guard(list_mutex_);
   ended_.allocations += other.allocations;
   ended_.frees += other.frees;
   ended_.failures += other.failures;
@@ -139,6 +147,7 @@ void HeapCaches::add_calls(const HeapTotals &other) {
 
 void HeapCaches::forget_live() {
   LockGuard guard(mutex);
+  LockGuard list_guard(list_mutex_);
   ended_.live_bytes = 0;
   ended_.forgotten = ended_.allocations - ended_.frees;
   for_each_locked([&](HeapCache &cache) {

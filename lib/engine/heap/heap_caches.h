@@ -3,8 +3,9 @@
 // (engine/heap/transfer_cache.h).
 //
 // Owns: the list of thread caches, the transfer cache, the counters of caches that ended, and the peak of live bytes.
-// Lock: `mutex`, after HeapRegistry::mutex() and before the heap's mutex. Whoever empties the cache of another thread
-// holds it, so an owner that met a revocation waits for it.
+// Locks: `mutex`, after HeapRegistry::mutex() and before the heap's mutex. Whoever empties the cache of another thread
+// holds it, so an owner that met a revocation waits for it. Whoever changes the list of caches holds list_mutex_ too;
+// totals() holds that one only, so it waits for no operation.
 // Called by Heap, which owns one, by the thread caches, and by the end of a thread.
 #ifndef GMM_ENGINE_HEAP_HEAP_CACHES_H
 #define GMM_ENGINE_HEAP_HEAP_CACHES_H
@@ -76,7 +77,7 @@ class HeapCaches {
     for_each_locked(fn);
   }
 
-  Mutex mutex;
+  Mutex mutex{LockRank::kHeapCaches};
   TransferCache transfers;
 
  private:
@@ -85,12 +86,14 @@ class HeapCaches {
     for (HeapCache *cache = list_.front(); cache != nullptr; cache = list_.next(cache)) fn(*cache);
   }
   void end(HeapCache &cache);
+  uint64_t live_locked();
   void note_peak(uint64_t live);
 
   Heap &heap_;
+  Mutex list_mutex_{LockRank::kHeapCachesList};
   List<HeapCache, HeapCaches> list_;
-  HeapTotals ended_;                                        // the counters of caches that ended
-  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};  // written with the mutex held
+  HeapTotals ended_;                                        // guarded by list_mutex_: of caches that ended
+  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};  // written with list_mutex_ held
 };
 
 }  // namespace gmm

@@ -5,7 +5,7 @@ namespace gmm {
 namespace {
 
 // Constant-initialised: no constructor runs at load.
-constinit Mutex g_mutex;
+constinit Mutex g_mutex{LockRank::kHeapRegistry};
 constinit Heap *g_heaps[HeapRegistry::kSlots] = {};
 constinit uint32_t g_next_free = 0;
 constinit uint64_t g_serial = 0;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The heaps of a context, for the features that go through all of them.
+//
+// A visit keeps one heap from ending. So an operation may wait with a heap that it visits, and holds no lock that the
+// rest of the context needs. A heap ends when its visits have ended; visits that want to begin meanwhile wait for the
+// outcome.
 #ifndef GMM_ENGINE_HEAP_HEAP_SET_H
 #define GMM_ENGINE_HEAP_HEAP_SET_H
 
@@ -10,25 +14,161 @@
 
 namespace gmm {
 
-struct HeapSet {
-  explicit HeapSet(const HostAllocator &allocator) : heaps(allocator) {}
-  Mutex mutex;  // before every lock of a heap
-  Vector<Heap *> heaps;
+class HeapSet {
+ public:
+  explicit HeapSet(const HostAllocator &allocator) : entries_(allocator) {}
+  HeapSet(const HeapSet &) = delete;
+  HeapSet &operator=(const HeapSet &) = delete;
 
-  // With `mutex` taken inside. fn(Heap &) -> Status; the first failure ends it.
-  template <typename Fn>
-  Status for_each(const gmm_scope &scope, Fn fn) {
-    LockGuard guard(mutex);
-    for (Heap *heap : heaps)
-      if (in_scope(*heap, scope)) GMM_TRY(fn(*heap));
-    return Status();
+  // False: there is no host memory.
+  [[nodiscard]] bool add(Heap &heap) {
+    LockGuard guard(mutex_);
+    return entries_.push_back(Entry{&heap, ++last_number_, 0, false});
   }
+  // Returns when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
+  // caller visits no heap.
+  void begin_end(const Heap &heap) {
+    LockGuard guard(mutex_);
+    const uint64_t index = find(heap);
+    if (index == entries_.size()) return;
+    const uint64_t number = entries_[index].number;
+    entries_[index].is_ending = true;
+    while (entries_[at_or_behind(number)].visits != 0) changed_.wait(mutex_);
+  }
+  void finish_end(const Heap &heap, bool has_ended) {
+    LockGuard guard(mutex_);
+    const uint64_t index = find(heap);
+    if (index == entries_.size()) return;
+    entries_[index].is_ending = false;
+    if (has_ended) entries_.erase(index);
+    changed_.notify_all();
+  }
+  // Removes a heap that nobody visits. False: somebody does.
+  [[nodiscard]] bool remove_unless_visited(const Heap &heap) {
+    LockGuard guard(mutex_);
+    const uint64_t index = find(heap);
+    if (index == entries_.size()) return true;
+    if (entries_[index].visits != 0 || entries_[index].is_ending) return false;
+    entries_.erase(index);
+    return true;
+  }
+  // For the end of the context, where no other thread is: the newest heap leaves the set. NULL: it is empty.
+  Heap *remove_last() {
+    LockGuard guard(mutex_);
+    return entries_.empty() ? nullptr : entries_.pop_back().heap;
+  }
+
+  // --- One visit ---------------------------------------------------------------------------------------------------
+  // Begins a visit of the heap if it is in the set. False: it is ending, has ended, or does not belong here. Never
+  // waits.
+  [[nodiscard]] bool try_enter(const Heap *heap) {
+    LockGuard guard(mutex_);
+    const uint64_t index = heap == nullptr ? entries_.size() : find(*heap);
+    if (index == entries_.size() || entries_[index].is_ending) return false;
+    ++entries_[index].visits;
+    return true;
+  }
+  // Begins a visit of the next heap behind *number, from 0 on, and sets *number to its own. NULL: there is none. A heap
+  // that is ending is waited for, or passed by.
+  Heap *enter_next(uint64_t *number, bool may_wait) {
+    LockGuard guard(mutex_);
+    for (uint64_t i = at_or_behind(*number + 1); i < entries_.size();) {
+      if (!entries_[i].is_ending) {
+        ++entries_[i].visits;
+        *number = entries_[i].number;
+        return entries_[i].heap;
+      }
+      if (may_wait) {
+        changed_.wait(mutex_);
+        i = at_or_behind(*number + 1);
+      } else {
+        ++i;
+      }
+    }
+    return nullptr;
+  }
+  // Ends a visit.
+  void leave(uint64_t number) {
+    LockGuard guard(mutex_);
+    leave_entry(entries_[at_or_behind(number)]);
+  }
+  void leave(const Heap &heap) {
+    LockGuard guard(mutex_);
+    leave_entry(entries_[find(heap)]);
+  }
+
+  // fn(Heap &) -> Status in a visit of each heap in turn, by age; the first failure ends it.
+  template <typename Fn>
+  Status for_each(Fn fn, bool may_wait = true) {
+    Status status;
+    uint64_t number = 0;
+    while (status.ok()) {
+      Heap *heap = enter_next(&number, may_wait);
+      if (heap == nullptr) break;
+      status = fn(*heap);
+      leave(number);
+    }
+    return status;
+  }
+  template <typename Fn>
+  Status for_each(const gmm_scope &scope, Fn fn, bool may_wait = true) {
+    return for_each([&](Heap &heap) -> Status { return in_scope(heap, scope) ? fn(heap) : Status(); }, may_wait);
+  }
+
   static bool in_scope(const Heap &heap, const gmm_scope &scope) {
     const HeapOptions &options = heap.options();
     if ((scope.flags & GMM_SCOPE_DEVICE) != 0 && options.device.ordinal != scope.device) return false;
     if ((scope.flags & GMM_SCOPE_TAG) != 0 && options.tag != scope.tag) return false;
     return (scope.flags & GMM_SCOPE_KIND) == 0 || options.kind == static_cast<Kind>(scope.kind);
   }
+
+ private:
+  struct Entry {
+    Heap *heap;
+    uint64_t number;  // ascending, never used again
+    uint32_t visits;
+    bool is_ending;
+  };
+  void leave_entry(Entry &entry) {
+    if (--entry.visits == 0 && entry.is_ending) changed_.notify_all();
+  }
+  // With mutex_ held. The number of entries: there is none.
+  uint64_t at_or_behind(uint64_t number) const {
+    uint64_t low = 0, high = entries_.size();
+    while (low < high) {
+      const uint64_t middle = low + (high - low) / 2;
+      if (entries_[middle].number < number)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+  uint64_t find(const Heap &heap) const {
+    uint64_t i = 0;
+    while (i < entries_.size() && entries_[i].heap != &heap) ++i;
+    return i;
+  }
+
+  Mutex mutex_{LockRank::kHeapSet};
+  Condition changed_;
+  Vector<Entry> entries_;  // by number
+  uint64_t last_number_ = 0;
+};
+
+// A visit as try_enter() begins it. `heap` is NULL where there is none.
+class HeapVisit {
+ public:
+  HeapVisit(HeapSet &set, Heap *of) : heap(set.try_enter(of) ? of : nullptr), set_(set) {}
+  ~HeapVisit() {
+    if (heap != nullptr) set_.leave(*heap);
+  }
+  HeapVisit(const HeapVisit &) = delete;
+  HeapVisit &operator=(const HeapVisit &) = delete;
+  Heap *const heap;
+
+ private:
+  HeapSet &set_;
 };
 
 }  // namespace gmm

@@ -12,6 +12,22 @@ StreamKey plain(StreamKey key) {
   return key;
 }
 
+// The holder's lock is an operation's for as long as this lives. NULL: there is no lock.
+class Operation {
+ public:
+  explicit Operation(OperationLock *lock) : lock_(lock == nullptr || lock->is_operation_of_holder() ? nullptr : lock) {
+    if (lock_ != nullptr) lock_->begin_operation();
+  }
+  ~Operation() {
+    if (lock_ != nullptr) lock_->end_operation();
+  }
+  Operation(const Operation &) = delete;
+  Operation &operator=(const Operation &) = delete;
+
+ private:
+  OperationLock *const lock_;
+};
+
 }  // namespace
 
 uint64_t StreamOrder::find_bit(StreamKey key) {
@@ -41,6 +57,16 @@ Status StreamOrder::for_each(uint64_t bits, Fn fn) {
   for (uint64_t i = 0; i < slots_.size(); ++i)
     if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) GMM_TRY(fn(slots_[i]));
   return Status();
+}
+
+Status StreamOrder::wait_for(gmm_stream stream) {
+  const Operation operation(lock_);
+  return backend_->stream_synchronize(device_, stream);
+}
+
+Status StreamOrder::wait_for_device() {
+  const Operation operation(lock_);
+  return backend_->synchronize(device_);
 }
 
 // Whether the noted event has passed, or there is none.
@@ -126,7 +152,7 @@ Status StreamOrder::note_frees(StreamKey key) {
   if (status.code() == GMM_ERROR_CAPTURING) return Status();
   if (status.ok()) return status;
   // Without an event the stream is waited for. Nobody else could do either later, but wait for the device.
-  slot.refused = !backend_->stream_synchronize(device_, slot.key.stream).ok();
+  slot.refused = !wait_for(slot.key.stream).ok();
   if (slot.refused) return status;
   all_done(slot);
   return Status();
@@ -169,7 +195,7 @@ uint64_t StreamOrder::record_free(StreamKey key, const Log &log) {
   MessageGuard message_guard;
   if (bit != 0 && note_frees(key).ok()) return bit;
   // No memory to remember the stream, or no event: wait for it once.
-  if (backend_->stream_synchronize(device_, key.stream).ok()) return 0;
+  if (wait_for(key.stream).ok()) return 0;
   log.write(LogLevel::kError, "Memory is free again, but the stream that freed it could not be waited for: %s",
             last_message());
   return bit;
@@ -201,7 +227,7 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
       GMM_TRY(status);
     } else if (slot.refused) {
       // No event says when it is done, and its thread may be gone.
-      GMM_TRY(backend_->synchronize(device_));
+      GMM_TRY(wait_for_device());
       all_done(slot);
     }
     if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);

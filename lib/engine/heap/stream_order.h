@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/vector.h"
 
@@ -34,6 +35,9 @@ class StreamOrder {
  public:
   StreamOrder(Backend *const &backend, Device device, const HostAllocator &allocator)
       : backend_(backend), device_(device), slots_(allocator), spare_(allocator) {}
+  // The lock of the heap, under which everything here runs. Where the host must wait for a stream after all, it turns
+  // the lock into an operation's meanwhile.
+  void wait_with(OperationLock &lock) { lock_ = &lock; }
 
   // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is
   // no memory to remember it.
@@ -101,6 +105,8 @@ class StreamOrder {
     bool refused = false;  // a per-thread stream that could neither be noted nor waited for
     bool ended = false;    // the thread of a per-thread stream is gone
   };
+  Status wait_for(gmm_stream stream);
+  Status wait_for_device();
   bool is_done(Slot &slot);
   void ask(Slot &slot);
   void all_done(Slot &slot);
@@ -114,6 +120,7 @@ class StreamOrder {
   template <typename Fn>
   Status for_each(uint64_t bits, Fn fn);
 
+  OperationLock *lock_ = nullptr;
   Backend *const &backend_;
   const Device device_;
   Vector<Slot> slots_;

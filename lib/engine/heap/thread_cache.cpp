@@ -236,6 +236,7 @@ Status alloc_large_from_heap(HeapCache &cache, StreamBins &bins, uint64_t size, 
   uint32_t count = cache.remove_large(bins, back);
   for (StreamBins *other = cache.all; other != nullptr; other = other->next) {
     CacheEntry others[kLargeEntries];
+    const MessagesWait no_log_inside;
     if (other->large_count != 0) heap.put_back(others, cache.remove_large(*other, others), other->key);
   }
   const StreamKey key = bins.key;
@@ -603,6 +604,7 @@ void HeapCache::spill(StreamBins &bins, Bin &bin, uint64_t block_bytes) {
     }
   }
   const uint16_t count = static_cast<uint16_t>((bin.count + 1) / 2);
+  const MessagesWait no_log_inside;  // the log may call gmm, and others wait for the end of enter()
   // The oldest lie at the bottom: they are the coldest.
   heap->put_back(bin.entries, count, bins.key);
   for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
@@ -640,7 +642,10 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
 
 // --- Emptying --------------------------------------------------------------------------------------------------------
 
-void HeapCache::empty() { empty_except(false, nullptr); }
+void HeapCache::empty() {
+  const MessagesWait no_log_inside;
+  empty_except(false, nullptr);
+}
 
 void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread) {
   while (busy.load(std::memory_order_seq_cst) != 0) sched_yield();

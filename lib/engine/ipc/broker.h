@@ -149,7 +149,7 @@ class IpcBroker {
   const IpcPolicy &policy_;
   const uint64_t handshake_ms_;
 
-  Mutex mutex_;                        // of start() and stop(), before slot_mutex_
+  Mutex mutex_{LockRank::kIpcBroker};  // of start() and stop(), before slot_mutex_
   std::atomic<bool> running_{false};   // written with mutex_ held
   std::atomic<int32_t> owner_pid_{0};  // the process that started the thread
   IpcEndpoint endpoint_;               // constant while running_
@@ -163,7 +163,7 @@ class IpcBroker {
   std::atomic<uint32_t> live_{0};
   std::atomic<bool> any_ending_{false};
 
-  Mutex slot_mutex_;  // what end_importers() shares with the thread; no other lock is taken while it is held
+  Mutex slot_mutex_{LockRank::kIpcBrokerSlots};  // what end_importers() shares with the thread
   Slot *slots_ = nullptr;
 
   // The thread's own. Two lists, since a search through 1,088 slots for each importer would cost more than the answer.

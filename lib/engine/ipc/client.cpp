@@ -420,11 +420,13 @@ PeerState IpcConnection::state() const {
 
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
                    bool watch, IpcMeanwhile meanwhile) {
+  check_may_wait("another process");
   return connect_until(handle, want, monotonic_ms() + timeout_ms, timeout_ms, out, policy, watch, &meanwhile);
 }
 
 Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, bool watch,
                           IpcMeanwhile meanwhile) {
+  check_may_wait("another process");
   const uint64_t deadline = monotonic_ms() + timeout_ms;
   IpcConnection idle;
   while (take_idle(handle.exporter, &idle)) {

@@ -100,8 +100,8 @@ class IpcClient {
   bool take_idle(const IpcEndpoint &exporter, IpcConnection *out);
 
   const IpcPolicy &policy_;
-  Mutex mutex_;                   // no other lock is taken while it is held
-  IpcConnection idle_[kMaxIdle];  // oldest first
+  Mutex mutex_{LockRank::kIpcClient};  // no other lock is taken while it is held
+  IpcConnection idle_[kMaxIdle];       // oldest first
   uint32_t idle_count_ = 0;
 };
 

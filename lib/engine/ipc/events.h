@@ -74,7 +74,7 @@ class IpcEvents {
   IpcSettings &settings_;
   IpcBroker &broker_;
   std::atomic<uint64_t> &next_id_;
-  Mutex mutex_;  // before the broker's lock of its slots
+  Mutex mutex_{LockRank::kIpcEvents};
   Vector<SharedEvent *> events_;
 };
 

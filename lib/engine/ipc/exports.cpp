@@ -15,7 +15,7 @@ Region *region_of(const Extent *extent) {
   return extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
 }
 
-// NULL when no heap owns the region any more. With HeapSet::mutex held, under which no heap ends.
+// NULL when no heap owns the region any more. The heap may end before a visit of it begins.
 Heap *heap_of(const Region *region) {
   return region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
 }
@@ -142,6 +142,18 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   return Status();
 }
 
+// Takes mutex_ and the heap's lock. A pause or move that has the heap is waited for without mutex_, which the broker
+// needs for every importer.
+void IpcExports::lock_with(Heap &heap) {
+  for (;;) {
+    mutex_.lock();
+    if (heap.mutex.lock_unless_operation()) return;
+    mutex_.unlock();
+    heap.mutex.lock();
+    heap.mutex.unlock();
+  }
+}
+
 // The driver makes one handle for an allocation. With mutex_ held.
 Status IpcExports::export_legacy_once(SharedExtents &extents, void *driver_base) {
   if (extents.has_legacy) return Status();
@@ -167,8 +179,9 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   IpcHandle handle;
   settings_.freeze();
   GMM_TRY(broker_.ensure_running(&handle.exporter));
-  LockGuard guard(mutex_);
-  LockGuard heap_guard(block.heap->mutex);
+  lock_with(*block.heap);
+  const UnlockAtEnd guard(mutex_);
+  const UnlockAtEnd heap_guard(block.heap->mutex);
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
@@ -227,7 +240,9 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
     void *address = reinterpret_cast<void *>(entry->base + handle.offset - shift);
     if (extent_of(*entry, entry->pieces - 1) != nullptr && handle.allocation_size >= entry->size &&
         handle.offset >= shift && find_block(core_, address, &block) && block.base == entry->block) {
-      LockGuard heap_guard(block.heap->mutex);
+      if (!block.heap->mutex.lock_unless_operation())
+        return fail(GMM_ERROR_PAUSED, "gmm_ipc_import: the memory is being paused or moved; import it after that.");
+      const UnlockAtEnd heap_guard(block.heap->mutex);
       if (block.heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id)) {
         ++entry->self_imports;
         *out = address;
@@ -241,8 +256,9 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
 Status IpcExports::close_own(const void *memory) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
-  LockGuard guard(mutex_);
-  LockGuard heap_guard(block.heap->mutex);
+  lock_with(*block.heap);
+  const UnlockAtEnd guard(mutex_);
+  const UnlockAtEnd heap_guard(block.heap->mutex);
   for (Export &entry : exports_)
     if (entry.block == block.base && entry.self_imports != 0 &&
         block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) {
@@ -261,12 +277,14 @@ Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], 
   Export *entry = find(ipc_export_id(piece_id));
   if (entry == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
   if (!ipc_token_equal(entry->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
-  LockGuard set_guard(heaps_.mutex);
   Extent *extent = extent_of(*entry, piece);
   const Region *region = region_of(extent);
-  Heap *heap = heap_of(region);
-  if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-  LockGuard heap_guard(heap->mutex);
+  const HeapVisit visit(heaps_, heap_of(region));
+  if (visit.heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+  Heap *heap = visit.heap;
+  // The broker answers all importers, so it waits for no pause.
+  if (!heap->mutex.lock_unless_operation()) return fail(GMM_ERROR_PAUSED, "The memory is being paused or moved.");
+  const UnlockAtEnd heap_guard(heap->mutex);
   if (extent_of(*entry, piece) != extent || !heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id))
     return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
@@ -283,12 +301,11 @@ void IpcExports::importer_gone(uint64_t piece_id) {
   Export *entry = find(ipc_export_id(piece_id));
   if (entry == nullptr) return;
   --entry->importers;
-  LockGuard set_guard(heaps_.mutex);
   Extent *extent = extent_of(*entry, ipc_piece_index(piece_id));
-  Heap *heap = heap_of(region_of(extent));
-  if (heap == nullptr) return;
+  const HeapVisit visit(heaps_, heap_of(region_of(extent)));
+  if (visit.heap == nullptr) return;
   extent->importers.fetch_sub(1, std::memory_order_acq_rel);
-  heap->free_held_for_importers();
+  visit.heap->free_held_for_importers(false);
 }
 
 // A pause advances the generation of the memory. So an export whose last grant has another generation was paused after

@@ -76,6 +76,7 @@ class IpcExports {
   Status describe(const Block &block, Export *out) const;
   SharedExtents *find_shared_extents(const Export &entry);
   Status find_or_add_shared_extents(const Export &entry, SharedExtents **out);
+  void lock_with(Heap &heap);
   Status export_legacy_once(SharedExtents &extents, void *driver_base);
   bool is_block_live(const Export &entry) const;
   void remove_stale();
@@ -85,7 +86,7 @@ class IpcExports {
   IpcSettings &settings_;
   IpcBroker &broker_;
   std::atomic<uint64_t> &next_id_;
-  Mutex mutex_;                           // before HeapSet::mutex, a heap's mutex and the broker's lock of its slots
+  Mutex mutex_{LockRank::kIpcExports};
   Vector<Export> exports_;                // ascending by id
   Vector<SharedExtents> shared_extents_;  // ascending by first, last
   uint64_t remove_stale_at_ = 64;         // the number of exports at which those of freed memory are removed

@@ -58,7 +58,7 @@ class IpcImports {
   IpcClient client_;
   // Before the client's lock. An import waits for its exporter while it holds this lock, so only imports and closes
   // take it.
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kIpcImports};
   Vector<IpcMapping *> mappings_;
   RangeTable table_;      // of mappings_, for readers without a lock
   Vector<Range> ranges_;  // scratch of publish()

@@ -32,13 +32,12 @@
 // - Imports of the same extents, for the same device, are one mapping.
 //
 // Locks, in their order
-// - IpcExports, then HeapSet, then a heap. IpcExports, then the broker's lock of its slots.
+// - IpcExports, then a heap. IpcExports, then the broker's lock of its slots. Nobody waits for a pause under IpcExports:
+//   the broker answers PAUSED to an importer of memory that a pause or move has.
 // - IpcEvents, then the broker's lock of its slots.
 // - IpcImports, then IpcClient. An import waits for another process while it holds the first one.
 // - IpcBroker (start and stop) and IpcSettings: the caller holds no other lock of the room. IpcBroker::stop() waits for
 //   its thread, which takes the locks of IpcExports and IpcEvents.
-// One callback of the program runs under a lock, that of IpcEvents or IpcImports: the log, when the driver refuses to
-// release an event or a mapping.
 //
 // Callers: lib/api for every gmm_ipc_* function and gmm_import_fd(), context/ for queries, for the revocation after a
 // forced pause, and at the end of a context. The room calls heap/ and space/ only.

@@ -31,7 +31,7 @@ class IpcSettings {
   const IpcPolicy &policy() const { return policy_; }
 
  private:
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kIpcSettings};
   std::atomic<bool> is_frozen_{false};
   IpcPolicy policy_;
 };

@@ -29,7 +29,9 @@ bool Limits::ask(const gmm_oom_info &info) {
     fn = fn_;
     user = user_;
   }
-  return fn != nullptr && fn(user, &info) == 1;
+  if (fn == nullptr) return false;
+  check_may_call_program(ProgramCall::kOutOfMemory);
+  return fn(user, &info) == 1;
 }
 
 Status Limits::explain(Status status, const Heap &heap, uint64_t size, const TagTable &tags) {

@@ -23,7 +23,7 @@ class Limits {
   static Status explain(Status status, const Heap &heap, uint64_t size, const TagTable &tags);
 
  private:
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kLimits};
   gmm_oom_fn fn_ = nullptr;
   void *user_ = nullptr;
 };

@@ -5,7 +5,7 @@ namespace gmm {
 
 Status collect_statistics(HeapSet &heaps, const gmm_scope &scope, gmm_statistics *out) {
   uint8_t seen[TagTable::kMaxTags / 8] = {};
-  return heaps.for_each(scope, [&](Heap &heap) -> Status {
+  const auto add = [&](Heap &heap) -> Status {
     const HeapTotals totals = heap.totals();
     out->live_bytes += totals.live_bytes;
     out->live_blocks += totals.live_blocks;
@@ -24,7 +24,8 @@ Status collect_statistics(HeapSet &heaps, const gmm_scope &scope, gmm_statistics
       ++out->live_tags;
     }
     return Status();
-  });
+  };
+  return heaps.for_each(scope, add, false);
 }
 
 }  // namespace gmm

@@ -57,7 +57,7 @@ class TagTable {
 
   const HostAllocator allocator_;
   const uint64_t serial_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kTagTable};
   std::atomic<uint32_t> count_{0};  // tags are 1..count
   std::atomic<gmm_tag> process_default_{GMM_TAG_DEFAULT};
   std::atomic<Tag *> tags_[kMaxTags] = {};

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "engine/backup/store.h"
-#include "engine/heap/heap.h"
+#include "engine/heap/heap_set.h"
 #include "engine/limits/tag.h"
 #include "engine/pause/ready_signal.h"
 
@@ -74,16 +74,31 @@ class HeapTransition {
 template <typename T>
 class HeapTransitions {
  public:
-  explicit HeapTransitions(const TransitionContext &context) : context_(context), heaps_(context.core.allocator) {}
+  HeapTransitions(const TransitionContext &context, HeapSet &set)
+      : context_(context), set_(set), heaps_(context.core.allocator) {}
   ~HeapTransitions() {
     for (T *each : heaps_) {
       if (locked_) each->heap().mutex.unlock();
+      set_.leave(each->heap());
       context_.core.allocator.destroy(each);
     }
   }
   HeapTransitions(const HeapTransitions &) = delete;
   HeapTransitions &operator=(const HeapTransitions &) = delete;
-  // Adds the heap behind those of the same priority or higher.
+  // Adds the heaps of the set of which wanted(const Heap &) is true.
+  template <typename Fn>
+  Status add_from_set(Fn wanted) {
+    uint64_t number = 0;
+    while (Heap *heap = set_.enter_next(&number, true)) {
+      if (wanted(*heap))
+        GMM_TRY(add(*heap));
+      else
+        set_.leave(number);
+    }
+    return Status();
+  }
+  // Adds the heap behind those of the same priority or higher. The caller visits it; the visit ends with erase(), with
+  // the set, or when this fails.
   Status add(Heap &heap) {
     const auto priority = [](T &of) { return of.tag().priority.load(std::memory_order_relaxed); };
     T *added = context_.core.allocator.template create<T>(context_, heap);
@@ -93,10 +108,12 @@ class HeapTransitions {
       if (heaps_.insert(at, added)) return Status();
       context_.core.allocator.destroy(added);
     }
+    set_.leave(heap);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
   }
   // Before lock().
   void erase(uint64_t index) {
+    set_.leave(heaps_[index]->heap());
     context_.core.allocator.destroy(heaps_[index]);
     heaps_.erase(index);
   }
@@ -115,7 +132,7 @@ class HeapTransitions {
         if (std::less<Heap *>()(last, heap) && (next == nullptr || std::less<Heap *>()(heap, next))) next = heap;
       }
       if (next == nullptr) break;
-      next->mutex.lock();
+      next->lock_for_operation();
       last = next;
     }
     locked_ = true;
@@ -127,6 +144,7 @@ class HeapTransitions {
 
  private:
   const TransitionContext context_;
+  HeapSet &set_;
   Vector<T *> heaps_;
   bool locked_ = false;
 };

@@ -138,9 +138,8 @@ void HeapPause::undo() {
   });
 }
 
-Status Pause::select(HeapSet &set) {
-  for (Heap *heap : set.heaps)
-    if (request_.names(*heap)) GMM_TRY(heaps_.add(*heap));
+Status Pause::select() {
+  GMM_TRY(heaps_.add_from_set([&](const Heap &heap) { return request_.names(heap); }));
   for (uint64_t i = heaps_.size(); i-- > 0;) {
     bool active = false;
     GMM_TRY(heaps_[i].check(request_.flags, &active));
@@ -168,17 +167,13 @@ Status Pause::plan_and_save(bool *any) {
   return Status();
 }
 
-Status Pause::run(HeapSet &set, uint64_t *bytes) {
+Status Pause::run(uint64_t *bytes) {
   *bytes = 0;
-  Status status;
-  {
-    LockGuard guard(set.mutex);
-    context_.core.deferred_release.retry(*context_.core.backend);
-    GMM_TRY(select(set));
-    if (heaps_.size() == 0) return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
-    status = detach();
-    heaps_.lock();
-  }
+  context_.core.deferred_release.retry(*context_.core.backend);
+  GMM_TRY(select());
+  if (heaps_.size() == 0) return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
+  Status status = detach();
+  heaps_.lock();
   bool any = false;
   if (status.ok()) status = plan_and_save(&any);
   for (HeapPause *heap : heaps_) {

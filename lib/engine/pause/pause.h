@@ -41,15 +41,15 @@ class HeapPause : public HeapTransition {
 
 class Pause {
  public:
-  Pause(const TransitionContext &context, const PauseRequest &request)
-      : context_(context), request_(request), progress_(request), heaps_(context) {}
+  Pause(const TransitionContext &context, HeapSet &set, const PauseRequest &request)
+      : context_(context), request_(request), progress_(request), heaps_(context, set) {}
 
   // Pauses all or nothing. UNCHANGED: nothing was active.
-  Status run(HeapSet &set, uint64_t *bytes);
+  Status run(uint64_t *bytes);
 
  private:
-  // Selects the heaps of the request that have active memory. With the lock of the set.
-  Status select(HeapSet &set);
+  // Selects the heaps of the request that have active memory.
+  Status select();
   Status detach();
   Status plan_and_save(bool *any);
 

@@ -12,19 +12,19 @@ namespace gmm {
 
 Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
   LockGuard guard(mutex_);
-  return Pause(TransitionContext{core_, backups_, tags_, ready_}, request).run(heaps_, bytes);
+  return Pause(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(bytes);
 }
 
 Status Pauser::resume(const PauseRequest &request, uint64_t *bytes) {
   LockGuard guard(mutex_);
-  return Resume(TransitionContext{core_, backups_, tags_, ready_}, request).run(heaps_, nullptr, bytes);
+  return Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(nullptr, bytes);
 }
 
 Status Pauser::resume_range(const void *address, uint64_t size, uint64_t *bytes) {
   const PauseRequest request;
   const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
   LockGuard guard(mutex_);
-  return Resume(TransitionContext{core_, backups_, tags_, ready_}, request).run(heaps_, &range, bytes);
+  return Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(&range, bytes);
 }
 
 Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
@@ -32,15 +32,13 @@ Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_m
 }
 
 void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
-  LockGuard guard(mutex_);
-  LockGuard set_guard(heaps_.mutex);
-  for (Heap *heap : heaps_.heaps) {
-    if (heap->options().tag != tag || heap->options().kind != Kind::kVmm) continue;
-    const HeapTotals totals = heap->totals();
+  const auto add = [&](Heap &heap) -> Status {
+    if (heap.options().tag != tag || heap.options().kind != Kind::kVmm) return Status();
+    const HeapTotals totals = heap.totals();
     out->active_bytes += totals.held;
     out->paused_bytes += totals.paused;
-    LockGuard heap_guard(heap->mutex);
-    for_each_extent(*heap, [&](Extent &extent) {
+    LockGuard heap_guard(heap.mutex);
+    for_each_extent(heap, [&](Extent &extent) {
       if (extent.kept == nullptr) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       if (!is_paused(extent)) {
@@ -52,7 +50,9 @@ void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
       out->backup_file_bytes += kept.file;
       out->backup_zero_bytes += kept.zero;
     });
-  }
+    return Status();
+  };
+  heaps_.for_each(add).ignore();  // it never fails
   out->state = out->paused_bytes == 0   ? GMM_STATE_ACTIVE
                : out->active_bytes == 0 ? GMM_STATE_PAUSED
                                         : GMM_STATE_PARTLY_PAUSED;
@@ -62,7 +62,7 @@ template <typename Fn>
 Status Pauser::for_kept(const char *operation, const void *address, uint64_t size, Fn fn) {
   Block block;
   GMM_TRY(find_block(core_, address, operation, &block));
-  LockGuard guard(block.heap->mutex);
+  const OperationGuard guard(*block.heap);  // a file may be read
   GMM_TRY(find_block(core_, address, operation, &block));
   GMM_TRY(check_range(block, address, operation, &size));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
@@ -120,51 +120,58 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
 Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
   *bytes = 0;
   LockGuard guard(mutex_);
-  LockGuard set_guard(heaps_.mutex);
-  for (Heap *heap : heaps_.heaps) {
-    if (!request.names(*heap)) continue;
-    LockGuard heap_guard(heap->mutex);
-    for_each_extent(*heap, [&](Extent &extent) {
+  const auto discard_of = [&](Heap &heap) -> Status {
+    if (!request.names(heap)) return Status();
+    LockGuard heap_guard(heap.mutex);
+    for_each_extent(heap, [&](Extent &extent) {
       if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       *bytes += kept.arena + kept.pageable + kept.file + kept.zero;
       backups_.forget(extent);
     });
-  }
+    return Status();
+  };
+  heaps_.for_each(discard_of).ignore();  // it never fails
   if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
   return Status();
 }
 
-void Pauser::forget(Heap &heap) {
+void Pauser::forget_all() {
   LockGuard guard(mutex_);
-  LockGuard heap_guard(heap.mutex);
-  for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
-  heap.set_retaining(false);
-  for_each_region(heap, [&](Region &region) {
-    if (is_detached(region) && heap.drop_paused(region) && region.extents.empty()) heap.attach(region);
-  });
+  const auto forget = [&](Heap &heap) -> Status {
+    LockGuard heap_guard(heap.mutex);
+    for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
+    heap.set_retaining(false);
+    for_each_region(heap, [&](Region &region) {
+      if (is_detached(region) && heap.drop_paused(region) && region.extents.empty()) heap.attach(region);
+    });
+    return Status();
+  };
+  heaps_.for_each(forget).ignore();  // it never fails
 }
 
 void Pauser::forget_retained(gmm_tag tag) {
   LockGuard guard(mutex_);
-  LockGuard set_guard(heaps_.mutex);
-  for (Heap *heap : heaps_.heaps) {
-    if (heap->options().tag != tag || heap->options().kind != Kind::kVmm) continue;
-    LockGuard heap_guard(heap->mutex);
-    for_each_extent(*heap, [&](Extent &extent) {
+  const auto forget = [&](Heap &heap) -> Status {
+    if (heap.options().tag != tag || heap.options().kind != Kind::kVmm) return Status();
+    LockGuard heap_guard(heap.mutex);
+    for_each_extent(heap, [&](Extent &extent) {
       if (!is_paused(extent)) backups_.forget(extent);
     });
-    heap->set_retaining(false);
-  }
+    heap.set_retaining(false);
+    return Status();
+  };
+  heaps_.for_each(forget).ignore();  // it never fails
 }
 
 void Pauser::clear() {
   LockGuard guard(mutex_);
-  LockGuard set_guard(heaps_.mutex);
-  for (Heap *heap : heaps_.heaps) {
-    LockGuard heap_guard(heap->mutex);
-    for_each_extent(*heap, [&](Extent &extent) { backups_.forget(extent); });
-  }
+  const auto forget = [&](Heap &heap) -> Status {
+    LockGuard heap_guard(heap.mutex);
+    for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
+    return Status();
+  };
+  heaps_.for_each(forget).ignore();  // it never fails
   backups_.clear();
 }
 

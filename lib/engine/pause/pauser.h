@@ -39,11 +39,12 @@
 //   with it.
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
 //
-// Locks, in their order: mutex_, which every operation but wait_ready() holds to its end; HeapSet::mutex, while heaps
-// are selected; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h).
+// Locks, in their order: mutex_, which every operation but wait_ready() and query() holds to its end; the locks of the
+// heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction visits its heaps (HeapSet), so none of them
+// ends. It turns their locks into those of an operation: it waits with them for the device and for copies.
 //
 // Callers: context/transition.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
-// forget() and clear() when a heap or the context ends.
+// forget_all() after a reset, and clear() when the context ends.
 #ifndef GMM_ENGINE_PAUSE_PAUSER_H
 #define GMM_ENGINE_PAUSE_PAUSER_H
 
@@ -70,6 +71,7 @@ class Pauser {
   Status resume_range(const void *address, uint64_t size, uint64_t *bytes);
   Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);
 
+  // Waits for a transaction that has a heap of the tag.
   void query(gmm_tag tag, gmm_pause_info *out);
   // gmm_backup_read(), gmm_backup_map(), gmm_backup_discard().
   Status read(const void *address, uint64_t size, void *out);
@@ -77,8 +79,8 @@ class Pauser {
   Status discard(const PauseRequest &request, uint64_t *bytes);
 
   // These wait for the transaction that runs.
-  // The heap ends or is reset: what is kept of it goes, and its paused memory becomes empty addresses.
-  void forget(Heap &heap);
+  // The heaps were reset: what is kept of them goes, and their paused memory becomes empty addresses.
+  void forget_all();
   // What is kept of a tag's active memory goes.
   void forget_retained(gmm_tag tag);
   // What is kept of every heap goes. The context ends.
@@ -94,7 +96,7 @@ class Pauser {
   BackupStore &backups_;
   HeapSet &heaps_;
   TagTable &tags_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kPauser};
   ReadySignal ready_;
 };
 

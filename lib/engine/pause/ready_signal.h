@@ -11,7 +11,7 @@ namespace gmm {
 class ReadySignal {
  public:
   // The ready lock. It follows the lock of a heap. A resume holds it to change Extent::state and to end paused extents.
-  Mutex mutex;
+  Mutex mutex{LockRank::kReadySignal};
 
   // The contents of the extent are back: it becomes kRestored, and the callers that wait look again.
   void announce(Extent &extent);

@@ -187,25 +187,20 @@ void HeapResume::undo(uint64_t *bytes) {
   if (promised) forget_restored();
 }
 
-Status Resume::select_named(HeapSet &set) {
-  for (Heap *heap : set.heaps)
-    if (request_.names(*heap)) GMM_TRY(heaps_.add(*heap));
-  return Status();
-}
-
-Status Resume::select_range(HeapSet &set, const ByteRange &range) {
+Status Resume::select_range(const ByteRange &range) {
   for (uintptr_t at = range.base; at < range.end();) {
     const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
     const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
     Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
-    bool known = false;
-    for (Heap *each : set.heaps) known = known || each == heap;
-    if (!known)
+    if (!set_.try_enter(heap))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
                   reinterpret_cast<void *>(range.base), range.size, at);
     at = end_of(*extent);
-    if (heap->options().kind == Kind::kVmm && !heaps_.contains(*heap)) GMM_TRY(heaps_.add(*heap));
+    if (heap->options().kind == Kind::kVmm && !heaps_.contains(*heap))
+      GMM_TRY(heaps_.add(*heap));
+    else
+      set_.leave(*heap);
   }
   return Status();
 }
@@ -235,15 +230,13 @@ Status Resume::plan_and_restore(const ByteRange *range, uint64_t *extents) {
   return Status();
 }
 
-Status Resume::run(HeapSet &set, const ByteRange *range, uint64_t *bytes) {
+Status Resume::run(const ByteRange *range, uint64_t *bytes) {
   *bytes = 0;
-  {
-    LockGuard guard(set.mutex);
-    context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
-    GMM_TRY(range == nullptr ? select_named(set) : select_range(set, *range));
-    GMM_TRY(check());
-    heaps_.lock();
-  }
+  context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
+  GMM_TRY(range == nullptr ? heaps_.add_from_set([&](const Heap &heap) { return request_.names(heap); })
+                           : select_range(*range));
+  GMM_TRY(check());
+  heaps_.lock();
   uint64_t extents = 0;
   const Status status = plan_and_restore(range, &extents);
   for (HeapResume *heap : heaps_) {

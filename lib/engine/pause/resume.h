@@ -39,22 +39,21 @@ class HeapResume : public HeapTransition {
 
 class Resume {
  public:
-  Resume(const TransitionContext &context, const PauseRequest &request)
-      : context_(context), request_(request), progress_(request), heaps_(context) {}
+  Resume(const TransitionContext &context, HeapSet &set, const PauseRequest &request)
+      : context_(context), set_(set), request_(request), progress_(request), heaps_(context, set) {}
 
   // Resumes all or nothing, but for extents that gmm_resume_wait() promised. `range`: NULL for the heaps that the
   // request names. UNCHANGED: nothing was paused.
-  Status run(HeapSet &set, const ByteRange *range, uint64_t *bytes);
+  Status run(const ByteRange *range, uint64_t *bytes);
 
  private:
-  // Both with the lock of the set.
-  Status select_named(HeapSet &set);
-  Status select_range(HeapSet &set, const ByteRange &range);
+  Status select_range(const ByteRange &range);
   // Leaves out the heaps that have no paused memory. CAPTURING: a capture uses one of the tags.
   Status check();
   Status plan_and_restore(const ByteRange *range, uint64_t *extents);
 
   const TransitionContext context_;
+  HeapSet &set_;
   const PauseRequest &request_;
   TransitionProgress progress_;
   HeapTransitions<HeapResume> heaps_;

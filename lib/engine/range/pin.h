@@ -53,7 +53,7 @@ class PinTable {
   bool publish();
 
   Core &core_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kPinTable};
   Vector<Pin> pins_;          // sorted by base; of equal bases the larger size first
   Vector<Segment> segments_;  // sorted by base, disjoint
   RangeTable table_;

@@ -122,7 +122,7 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   if (capturing)
     return fail(GMM_ERROR_CAPTURING,
                 "gmm_move(%p): VMM memory cannot move while the stream is captured; end the capture first.", memory);
-  LockGuard guard(block.heap->mutex);
+  const OperationGuard guard(*block.heap);  // a copy is waited for
   Block again;
   GMM_TRY(find_block(core, memory, "gmm_move", &again));
   if (again.paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);

@@ -37,7 +37,7 @@ class DeferredRelease {
   void try_once(Backend &backend, const Entry &entry);
 
   const Log log_;
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kDeferredRelease};
   Vector<Entry> entries_;
 };
 

@@ -40,6 +40,7 @@ class NoSignals {
 
 Status TraceFile::open(const char *path) {
   LockGuard guard(mutex_);
+  check_may_wait("a file");
   char text[96];
   const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   struct stat about = {};
@@ -69,6 +70,7 @@ Status TraceFile::open(const char *path) {
 }
 
 bool TraceFile::write_all(const char *bytes, uint64_t size) {
+  check_may_wait("a file");
   const NoSignals quiet;
   while (size != 0) {
     const ssize_t put = ::write(fd_, bytes, size);

@@ -23,7 +23,7 @@ class TraceFile {
 
  private:
   bool write_all(const char *bytes, uint64_t size);
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kTraceFile};
   int fd_ = -1;
   int error_ = 0;
   bool is_unwritable_ = false;

@@ -8,17 +8,25 @@
 namespace gmm {
 namespace {
 
-// Collects text and passes it on in large pieces. It remembers that the writer stopped.
+// Collects the text of one heap, under its lock, and passes it on in large pieces without a lock. It remembers that the
+// writer stopped, or that host memory was short.
 class Writer {
  public:
-  Writer(gmm_write_fn write, void *user) : write_(write), user_(user) {}
+  Writer(const HostAllocator &allocator, gmm_write_fn write, void *user)
+      : text_(allocator), write_(write), user_(user) {}
   [[gnu::format(printf, 2, 3)]] void print(const char *format, ...) {
-    if (sizeof text_ - used_ < kLine) flush();
+    char line[kLine];
     va_list arguments;
     va_start(arguments, format);
-    const int written = std::vsnprintf(text_ + used_, kLine, format, arguments);
+    const int written = std::vsnprintf(line, kLine, format, arguments);
     va_end(arguments);
-    if (written > 0) used_ += static_cast<uint64_t>(written) < kLine ? static_cast<uint64_t>(written) : kLine - 1;
+    if (written <= 0 || is_short_) return;
+    const uint64_t size = static_cast<uint64_t>(written) < kLine ? static_cast<uint64_t>(written) : kLine - 1;
+    if (!text_.reserve(text_.size() + size)) {
+      is_short_ = true;
+      return;
+    }
+    for (uint64_t i = 0; i < size; ++i) text_.push_back_reserved(line[i]);
   }
   // Writes a JSON string, escaped.
   void quote(const char *text) {
@@ -32,19 +40,32 @@ class Writer {
     }
     print("\"");
   }
+  // Without a lock of a heap.
   void flush() {
-    if (used_ != 0 && !stopped_) stopped_ = write_(user_, text_, used_) != 0;
-    used_ = 0;
+    check_may_call_program(ProgramCall::kWrite);
+    for (uint64_t at = 0; at < text_.size() && !stopped_;) {
+      const uint64_t size = text_.size() - at < kPiece ? text_.size() - at : kPiece;
+      stopped_ = write_(user_, text_.data() + at, size) != 0;
+      at += size;
+    }
+    text_.clear();
   }
-  bool stopped() const { return stopped_; }
+  Status status() const {
+    if (is_short_) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot: no host memory for the text of a heap.");
+    return stopped_ ? fail(GMM_ERROR_IO,
+                           "gmm_snapshot(): the write function stopped before the end, so the snapshot "
+                           "is incomplete.")
+                    : Status();
+  }
 
  private:
   static constexpr uint64_t kLine = 512;
+  static constexpr uint64_t kPiece = uint64_t{64} << 10;
+  Vector<char> text_;
   gmm_write_fn write_;
   void *user_;
   bool stopped_ = false;
-  uint64_t used_ = 0;
-  char text_[8192];
+  bool is_short_ = false;
 };
 
 constexpr const char *kKinds[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
@@ -94,7 +115,7 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
 }  // namespace
 
 Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn write, void *user) {
-  Writer writer(write, user);
+  Writer writer(core.allocator, write, user);
   writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"heaps\":[", core.backend->name());
   bool first = true;
   gmm_scope everything = {};
@@ -102,14 +123,12 @@ Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn w
     if (!first) writer.print(",");
     first = false;
     write_heap(writer, heap, tags);
-    return Status();
+    writer.flush();
+    return writer.status();
   }));
   writer.print("]}\n");
   writer.flush();
-  return writer.stopped()
-             ? fail(GMM_ERROR_IO,
-                    "gmm_snapshot(): the write function stopped before the end, so the snapshot is incomplete.")
-             : Status();
+  return writer.status();
 }
 
 }  // namespace gmm

@@ -17,7 +17,7 @@ using namespace trace_format;
 namespace {
 
 // All traces of the process, for threads that end. This lock is taken before every lock of a trace.
-constinit Mutex g_traces_mutex;
+constinit Mutex g_traces_mutex{LockRank::kTraceList};
 constinit Link<TraceList> g_traces;  // a ring, because the constructor of List is not constexpr
 constinit uint64_t g_serial = 0;
 

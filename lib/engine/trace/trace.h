@@ -132,9 +132,9 @@ class Trace : public Link<TraceList> {
   std::atomic<uint64_t> *touched_ = nullptr;
   bool fence_ = false;
   std::atomic<uint64_t> lost_{0};
-  Mutex control_mutex_;  // serialises begin() and end()
+  Mutex control_mutex_{LockRank::kTraceControl};  // serialises begin() and end()
   bool begun_ = false;
-  Mutex lanes_mutex_;  // taken before the file's
+  Mutex lanes_mutex_{LockRank::kTraceLanes};  // taken before the file's
   TraceLane *lanes_ = nullptr;
   uint32_t lane_count_ = 0;
   TraceFile file_;

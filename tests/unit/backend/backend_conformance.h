@@ -59,7 +59,7 @@ class LogKeeper {
 
  private:
   static void write(void *self, uint32_t level, const char *message);
-  Mutex mutex_;
+  Mutex mutex_{LockRank::kTest};
   std::vector<std::string> messages_;
 };
 

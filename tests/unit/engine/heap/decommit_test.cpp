@@ -62,7 +62,7 @@ class DecommitTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     g_warnings = 0;
-    ASSERT_TRUE(heaps.heaps.push_back(heap.get()));
+    ASSERT_TRUE(heaps.add(*heap));
   }
   void TearDown() override {
     decommit.stop();
@@ -232,11 +232,11 @@ TEST_P(DecommitTest, NothingGoesDuringDeferAndCapture) {
   EXPECT_EQ(held(), 0u);
 }
 
-TEST_P(DecommitTest, ARoundDoesNotWaitForTheSetOfHeaps) {
+TEST_P(DecommitTest, ARoundPassesByAHeapThatAnOperationHas) {
   put(take(8 * kMiB));
-  heaps.mutex.lock();
+  heap->lock_for_operation();
   std::thread([&] { rounds(3 * kAge); }).join();
-  heaps.mutex.unlock();
+  heap->mutex.unlock();
   EXPECT_GE(held(), 8 * kMiB);
   rounds(now + 2 * kAge);
   EXPECT_EQ(held(), 0u);
@@ -291,15 +291,15 @@ TEST_P(DecommitTest, ADedicatedBlockGoesWhenItsStreamIsDone) {
 
 TEST_P(DecommitTest, AHeapThatEndsMeanwhileIsLetBe) {
   auto other = make_heap(engine, GetParam());
-  ASSERT_TRUE(heaps.heaps.push_back(other.get()));
+  ASSERT_TRUE(heaps.add(*other));
   put(take(8 * kMiB));
   rounds(kAge);
-  // At the first release of memory the other heap leaves the set.
+  // While memory is released, nobody may end the heap.
   engine.backend->before(GetParam() == Kind::kVmm ? "unmap" : "deallocate",
-                         [&] { EXPECT_FALSE(heaps.mutex.try_lock()); });
+                         [&] { EXPECT_FALSE(heaps.remove_unless_visited(*heap)); });
   rounds(3 * kAge);
   EXPECT_EQ(held(), 0u);
-  heaps.heaps.erase(1);
+  ASSERT_TRUE(heaps.remove_unless_visited(*other));
   rounds(now + kAge);
 }
 

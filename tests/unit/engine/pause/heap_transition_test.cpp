@@ -41,6 +41,7 @@ class HeapTransitionTest : public testing::Test {
     options.tag = tag;
     heaps.push_back(std::make_unique<Heap>(engine.core, engine.backups, options));
     EXPECT_TRUE(heaps.back()->init().ok());
+    EXPECT_TRUE(of_context.add(*heaps.back()));
     return *heaps.back();
   }
   static void *dedicated(Heap &heap, uint64_t size) {
@@ -54,6 +55,7 @@ class HeapTransitionTest : public testing::Test {
   ReadySignal ready;
   const TransitionContext context{engine.core, engine.backups, tags, ready};
   std::vector<std::unique_ptr<Heap>> heaps;
+  HeapSet of_context{HostAllocator()};
 };
 
 TEST_F(HeapTransitionTest, TheLiveRangesOfAnExtentAreItsPart) {
@@ -132,14 +134,16 @@ TEST_F(HeapTransitionTest, TheSetIsOrderedByPriorityAndUnlocksAtItsEnd) {
   }
   Heap &other = add_heap();
   {
-    HeapTransitions<HeapTransition> set(context);
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(set.add(*heaps[static_cast<size_t>(i)]).ok());
+    HeapTransitions<HeapTransition> set(context, of_context);
+    ASSERT_TRUE(set.add_from_set([&](const Heap &heap) { return &heap != &other; }).ok());
     ASSERT_EQ(set.size(), 3u);
     EXPECT_EQ(&set[0].heap(), heaps[1].get());
     EXPECT_EQ(&set[1].heap(), heaps[2].get()) << "those of one priority stay in their order";
     EXPECT_EQ(&set[2].heap(), heaps[0].get());
     EXPECT_FALSE(set.contains(other));
+    EXPECT_FALSE(of_context.remove_unless_visited(*heaps[2]));
     set.erase(1);
+    EXPECT_TRUE(of_context.remove_unless_visited(*heaps[2]));
     EXPECT_FALSE(set.contains(*heaps[2]));
     set.lock();
     EXPECT_FALSE(heaps[0]->mutex.try_lock());

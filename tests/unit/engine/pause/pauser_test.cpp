@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "engine/heap/test_support.h"
 
@@ -33,7 +34,7 @@ class Paused {
       options.tag = tag;
       owned.push_back(std::make_unique<Heap>(engine.core, engine.backups, options));
       EXPECT_TRUE(owned.back()->init().ok());
-      EXPECT_TRUE(set.heaps.push_back(owned.back().get()));
+      EXPECT_TRUE(set.add(*owned.back()));
     }
     std::mt19937 random(4);
     for (int i = 0; i < 36; ++i) {
@@ -169,7 +170,7 @@ TEST(Pauser, AddressesThatWentToAnotherHeapAreLeftAlone) {
   ASSERT_TRUE(cached_free(test.engine.core, freed, GMM_STREAM_DEFAULT).ok());
   test.engine.backend->before("stream_create", [&] {
     test.engine.backend->reserve_next_at(freed);
-    ASSERT_TRUE(dedicated_alloc(other, kSize, &taken).ok()) << last_message();
+    std::thread([&] { EXPECT_TRUE(dedicated_alloc(other, kSize, &taken).ok()) << last_message(); }).join();
     std::memset(taken, 77, kSize);
   });
   ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
@@ -297,9 +298,9 @@ TEST(Pauser, AForgottenHeapStartsAnew) {
   Paused test;
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
+  for (auto &heap : test.owned) ASSERT_TRUE(heap->reset().ok());
+  test.pauser.forget_all();
   for (auto &heap : test.owned) {
-    ASSERT_TRUE(heap->reset().ok());
-    test.pauser.forget(*heap);
     check_heap(test.engine, *heap);
     EXPECT_EQ(heap->fast.has_paused.load(), 0u);
   }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/lock.h"
+
+#if defined(GMM_LOCK_CHECKS)
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#define GMM_HAS_BACKTRACE 1
+#endif
+#endif
+
+namespace gmm {
+
+constinit thread_local ThreadLocks t_locks = {};
+
+#if defined(GMM_LOCK_CHECKS)
+namespace {
+
+struct RankInfo {
+  const char *name;
+  LockKind kind;
+};
+constexpr RankInfo kRanks[] = {
+#define GMM_LOCK_RANK(enumerator, name, kind) {name, LockKind::kind},
+    GMM_LOCK_RANKS(GMM_LOCK_RANK)
+#undef GMM_LOCK_RANK
+};
+const RankInfo &info(LockRank rank) { return kRanks[static_cast<uint8_t>(rank)]; }
+unsigned number(LockRank rank) { return static_cast<unsigned>(rank) + 1; }
+
+constexpr int kFrames = 16;
+struct Held {
+  const void *lock;
+  LockRank rank;
+  bool over_waits;
+  int frame_count;
+  void *frames[kFrames];
+};
+
+// A pause holds the locks of all heaps that it names. What does not fit here is not checked.
+constexpr uint32_t kMaxHeld = 64;
+struct HeldLocks {
+  uint32_t count;
+  uint32_t left_out;
+  Held each[kMaxHeld];
+};
+constinit thread_local HeldLocks t_held = {};
+
+int take_stack(void **frames) {
+#if defined(GMM_HAS_BACKTRACE)
+  return backtrace(frames, kFrames);
+#else
+  (void)frames;
+  return 0;
+#endif
+}
+
+void print_stack(void *const *frames, int count) {
+#if defined(GMM_HAS_BACKTRACE)
+  backtrace_symbols_fd(frames, count, STDERR_FILENO);
+#else
+  (void)frames;
+  (void)count;
+#endif
+}
+
+// Prints what is wrong, this stack and that of each lock held, and aborts.
+[[noreturn, gnu::format(printf, 1, 2)]] void abort_with_stacks(const char *format, ...) {
+  std::fprintf(stderr, "gmm lock check: ");
+  va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  std::fprintf(stderr, " lib/engine/LOCKS.md has the rules.\nThis thread is here:\n");
+  std::fflush(stderr);
+  void *frames[kFrames];
+  print_stack(frames, take_stack(frames));
+  for (uint32_t i = 0; i < t_held.count; ++i) {
+    const Held &held = t_held.each[i];
+    std::fprintf(stderr, "It took \"%s\" (rank %u, %s) here:\n", info(held.rank).name, number(held.rank),
+                 held.over_waits ? "held over waits" : "held briefly");
+    std::fflush(stderr);
+    print_stack(held.frames, held.frame_count);
+  }
+  std::abort();
+}
+
+}  // namespace
+
+bool is_operation(LockRank rank) { return info(rank).kind == LockKind::kOperation; }
+
+void check_lock_order(const void *lock, LockRank rank, bool may_wait) {
+  for (uint32_t i = 0; i < t_held.count; ++i) {
+    const Held &held = t_held.each[i];
+    if (held.lock == lock)
+      abort_with_stacks("The thread takes the lock \"%s\" (rank %u) that it holds.", info(rank).name, number(rank));
+    // A transition locks its heaps in the order of their addresses.
+    const bool ordered = held.rank < rank || (held.rank == rank && held.over_waits && held.lock < lock);
+    if (!ordered)
+      abort_with_stacks("The thread takes the lock \"%s\" (rank %u) while it holds \"%s\" (rank %u).", info(rank).name,
+                        number(rank), info(held.rank).name, number(held.rank));
+    if (may_wait && !held.over_waits)
+      abort_with_stacks(
+          "The thread takes the lock \"%s\" (rank %u), whose holder may be waiting, while it holds \"%s\" (rank %u), "
+          "which others need.",
+          info(rank).name, number(rank), info(held.rank).name, number(held.rank));
+  }
+}
+
+void note_locked(const void *lock, LockRank rank, bool over_waits) {
+  if (t_held.count == kMaxHeld) {
+    ++t_held.left_out;
+    return;
+  }
+  Held &held = t_held.each[t_held.count++];
+  held.lock = lock;
+  held.rank = rank;
+  held.over_waits = over_waits;
+  held.frame_count = take_stack(held.frames);
+}
+
+void note_unlocked(const void *lock) {
+  for (uint32_t i = t_held.count; i-- > 0;) {
+    if (t_held.each[i].lock != lock) continue;
+    for (; i + 1 < t_held.count; ++i) t_held.each[i] = t_held.each[i + 1];
+    --t_held.count;
+    return;
+  }
+  if (t_held.left_out == 0) abort_with_stacks("The thread gives up the lock %p, which it does not hold.", lock);
+  --t_held.left_out;
+}
+
+void check_may_wait(const char *what, const void *except) {
+  for (uint32_t i = 0; i < t_held.count; ++i) {
+    const Held &held = t_held.each[i];
+    if (held.lock == except || held.over_waits) continue;
+    abort_with_stacks("The thread waits for %s while it holds \"%s\" (rank %u), which others need.", what,
+                      info(held.rank).name, number(held.rank));
+  }
+}
+
+void check_may_call_program(ProgramCall call) {
+  constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write"};
+  for (uint32_t i = 0; i < t_held.count; ++i) {
+    const Held &held = t_held.each[i];
+    if (call == ProgramCall::kProgress && held.over_waits) continue;
+    abort_with_stacks("The thread calls the program's %s function while it holds \"%s\" (rank %u).",
+                      kNames[static_cast<uint32_t>(call)], info(held.rank).name, number(held.rank));
+  }
+}
+#endif
+
+}  // namespace gmm
