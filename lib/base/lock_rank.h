@@ -22,18 +22,15 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kIpcBroker, "IpcBroker", kOperation)          \
   LOCK(kCaptureHeaps, "CaptureHeaps", kOperation)    \
   LOCK(kMakeHeap, "Context make heap", kOperation)   \
-  LOCK(kHeapRegistry, "HeapRegistry", kOperation)    \
   LOCK(kPauser, "Pauser", kOperation)                \
-  LOCK(kIpcImports, "IpcImports", kOperation)        \
   LOCK(kDecommitRound, "Decommit round", kOperation) \
   LOCK(kHeapCaches, "HeapCaches", kOperation)        \
-  LOCK(kIpcExports, "IpcExports", kBrief)            \
   LOCK(kIpcEvents, "IpcEvents", kBrief)              \
   LOCK(kHeap, "Heap", kOperation)                    \
   LOCK(kBackupWork, "BackupStore work", kOperation)  \
-  LOCK(kTraceList, "Trace list", kOperation)         \
   LOCK(kTraceLanes, "Trace lanes", kOperation)       \
   LOCK(kTraceFile, "TraceFile", kOperation)          \
+  LOCK(kIpcExports, "IpcExports", kBrief)            \
   LOCK(kHeapCachesList, "HeapCaches list", kBrief)   \
   LOCK(kHeapSet, "HeapSet", kBrief)                  \
   LOCK(kReadySignal, "ReadySignal", kBrief)          \
@@ -43,6 +40,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kDecommitWake, "Decommit wake", kBrief)       \
   LOCK(kTicket, "Ticket", kBrief)                    \
   LOCK(kIpcSettings, "IpcSettings", kBrief)          \
+  LOCK(kIpcImports, "IpcImports", kBrief)            \
   LOCK(kIpcClient, "IpcClient", kBrief)              \
   LOCK(kIpcBrokerSlots, "IpcBroker slots", kBrief)   \
   LOCK(kBackupSettings, "BackupSettings", kBrief)    \
@@ -62,6 +60,9 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kHostEvent, "HostEvent", kBrief)              \
   LOCK(kHostStreamTable, "HostStreamTable", kBrief)  \
   LOCK(kHostStream, "HostStream", kBrief)            \
+  LOCK(kThreadRecords, "thread records", kBrief)     \
+  LOCK(kRegistry, "Registry", kBrief)                \
+  LOCK(kThreadMessages, "thread messages", kBrief)   \
   LOCK(kTest, "a test's own", kBrief)
 
 enum class LockRank : uint8_t {

@@ -73,19 +73,18 @@ static void first_allocations_under_another_tag(void) {
       STEP_OK(gmm_alloc(context, size, &desc, &block));
       STEP_OK(gmm_fill(context, block, 1, size, world.stream));
       STEP_OK(gmm_free(context, block, world.stream));
-      if (gmm_alloc_cached(context, size, &desc, &block) == GMM_OK &&
-          gmm_free_cached(context, block, world.stream) != GMM_OK)
+      if (gmm_try_alloc(context, size, &desc, &block) == GMM_OK && gmm_try_free(context, block, world.stream) != GMM_OK)
         STEP_OK(gmm_free(context, block, world.stream));
     }
   }
 }
 static void statistics(void) {
-  gmm_statistics out = {.struct_size = sizeof out};
-  STEP_OK(gmm_stats(context, NULL, &out));
+  gmm_stats_info out = {.struct_size = sizeof out};
+  STEP_OK(gmm_stats_query(context, NULL, &out));
   for (uint32_t flags = 0; flags < 8; ++flags) {
-    gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = world.held_tag};
+    gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = world.held_tag};
     scope.kind = GMM_KIND_VMM;
-    STEP_OK(gmm_stats(context, &scope, &out));
+    STEP_OK(gmm_stats_query(context, &scope, &out));
   }
 }
 static void queries(void) {
@@ -93,15 +92,15 @@ static void queries(void) {
   STEP_OK(gmm_query(context, world.block, &info));
   STEP_OK(gmm_query(context, &info, &info));
   gmm_context_info about = {.struct_size = sizeof about};
-  STEP_OK(gmm_context_get_info(context, &about));
+  STEP_OK(gmm_context_query(context, &about));
   gmm_device_info one = {.struct_size = sizeof one};
-  STEP_OK(gmm_device_get_info(context, device, &one));
+  STEP_OK(gmm_device_query(context, device, &one));
   gmm_backup_info backups = {.struct_size = sizeof backups};
   STEP_OK(gmm_backup_query(context, &backups));
 }
 static void pause_query(void) {
-  gmm_pause_info info = {.struct_size = sizeof info};
-  STEP_OK(gmm_pause_query(context, world.tag, &info));
+  gmm_tag_info info = {.struct_size = sizeof info};
+  STEP_OK(gmm_tag_query(context, world.tag, &info));
 }
 static void tags(void) {
   gmm_tag found = 0;
@@ -110,27 +109,27 @@ static void tags(void) {
   STEP_OK(gmm_tag_create(context, name, NULL, &found));
   STEP_OK(gmm_tag_find(context, name, &found));
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_DROP};
-  STEP_OK(gmm_tag_update(context, found, &desc));
+  STEP_OK(gmm_tag_configure(context, found, &desc));
   STEP_OK(gmm_tag_push(context, found));
   STEP_OK(gmm_tag_pop(context));
-  STEP_OK(gmm_tag_set_process_default(context, GMM_TAG_DEFAULT));
+  STEP_OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
 }
 static void limits(void) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.tag};
-  STEP_OK(gmm_set_limit(context, &scope, 1024 * MIB));
-  STEP_OK(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
-  STEP_OK(gmm_set_oom_handler(context, no_more_memory, NULL));
-  STEP_OK(gmm_set_oom_handler(context, NULL, NULL));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.tag};
+  STEP_OK(gmm_limit_set(context, &scope, 1024 * MIB));
+  STEP_OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+  STEP_OK(gmm_context_set_oom_handler(context, no_more_memory, NULL));
+  STEP_OK(gmm_context_set_oom_handler(context, NULL, NULL));
 }
 static void trim_of_another_tag(void) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.tag};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.tag};
   STEP_OK(gmm_trim(context, &scope, NULL));
 }
 static void deferral(void) {
   STEP_OK(gmm_defer_begin(context));
   STEP_OK(gmm_defer_end(context));
-  STEP_OK(gmm_set_decommit(context, 1000));
-  STEP_OK(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
+  STEP_OK(gmm_context_set_decommit(context, 1000));
+  STEP_OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
 }
 static void streams(void) {
   gmm_stream stream = NULL;
@@ -205,7 +204,7 @@ static void exports(void) {
   gmm_event *event = NULL;
   gmm_result result = gmm_ipc_event_create(context, device, &event);
   if (result != GMM_OK) return;
-  STEP_OK(gmm_ipc_event_export(context, event, &handle));
+  STEP_OK(gmm_event_export(context, event, &handle));
   STEP_OK(gmm_event_destroy(context, event));
 }
 // Another process asks this one for memory of the other tag.
@@ -236,7 +235,7 @@ static void active_memory_is_ready(void) { STEP_OK(gmm_resume_wait(context, worl
 static void snapshot(void) { STEP_OK(gmm_snapshot(context, drop_text, NULL)); }
 static void backups(void) {
   gmm_backup_desc desc = {.struct_size = sizeof desc};
-  STEP_OK(gmm_set_backup(context, &desc));
+  STEP_OK(gmm_backup_configure(context, &desc));
 }
 static void pause_of_another_tag(void) {
   gmm_pause_desc desc = one_tag(&world.tag);
@@ -277,9 +276,9 @@ static const struct {
   int waits_for;
 } kSteps[] = {
     {"first allocations under another tag", first_allocations_under_another_tag, 0},
-    {"gmm_stats", statistics, 0},
+    {"gmm_stats_query", statistics, 0},
     {"gmm_query", queries, 0},
-    {"gmm_pause_query", pause_query, 0},
+    {"gmm_tag_query", pause_query, 0},
     {"tags", tags, 0},
     {"limits", limits, 0},
     {"gmm_trim", trim_of_another_tag, 0},
@@ -296,7 +295,7 @@ static const struct {
     {"tickets", tickets, 0},
     {"gmm_resume_wait", active_memory_is_ready, 0},
     {"gmm_snapshot", snapshot, EVERY_HEAP},
-    {"gmm_set_backup", backups, 0},
+    {"gmm_backup_configure", backups, 0},
     {"pause of another tag", pause_of_another_tag, TRANSITION | EVERY_HEAP | DEVICE_WORK},
     {"another context", another_context, 0},
     {"a thread that ends", a_thread_that_ends, 0},
@@ -392,7 +391,7 @@ static void a_resume_whose_progress_does_not_return(void) { hold_in_progress(fal
 static atomic_int trim_ended;
 static void *trim_the_held_tag(void *unused) {
   (void)unused;
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.held_tag};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.held_tag};
   OK(gmm_trim(context, &scope, NULL));
   atomic_store(&trim_ended, 1);
   return NULL;

@@ -40,10 +40,10 @@ def locks_of(root):
     """{enumerator: [file]} of every lock that is declared."""
     found = {}
     for path in sorted((root / "lib").rglob("*")):
-        if path.suffix not in (".h", ".cpp") or path.name in ("lock.h", "lock.cpp", "lock_rank.h"):
+        if path.suffix not in (".h", ".cpp") or path.name in ("lock.h", "lock.cpp", "lock_rank.h", "process_mutex.h"):
             continue
         text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-        for enumerator in re.findall(r"\b(?:Mutex|OperationLock) \w+\{(?:gmm::)?LockRank::(\w+)\}", text):
+        for enumerator in re.findall(r"\b(?:Mutex|ProcessMutex|OperationLock) \w+\{(?:gmm::)?LockRank::(\w+)\}", text):
             found.setdefault(enumerator, []).append(str(path.relative_to(root)))
     return found
 

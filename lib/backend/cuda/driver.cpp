@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
+
+#include "base/environment.h"
 
 namespace gmm::cuda {
 namespace {
@@ -27,7 +28,7 @@ Meaning meaning(CUresult result) {
   const int number = static_cast<int>(result);
   if (number >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && number <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
     return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not captured"};
-  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "gmm_device_get_info() says what the device can do"};
+  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "gmm_device_query() says what the device can do"};
   if (number == kErrorNewerDriver) return kNotSupported;
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -176,8 +177,8 @@ Status Driver::open() {
         "the child by exec or spawn, or create the first CUDA context after the fork.",
         initialiser);
 
-  const char *path = std::getenv("GMM_CUDA_DRIVER");
-  if (path == nullptr || path[0] == '\0') path = kLibrary;
+  const char *path = environment_text(Variable::kCudaDriver);
+  if (path == nullptr) path = kLibrary;
   // The library stays open, because the driver has threads and exit handlers of its own.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -69,7 +69,7 @@ class HostBackend final : public Backend {
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
   Status shared_event_create(Device device, NativeEvent *out) override;
-  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
 
@@ -102,7 +102,7 @@ class HostBackend final : public Backend {
 namespace {
 
 constexpr uint32_t kCapabilities = GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_CONCURRENT_MANAGED |
-                                   GMM_DEVICE_CAN_PIN | GMM_DEVICE_CAN_PAGEABLE | GMM_DEVICE_IS_HOST;
+                                   GMM_DEVICE_CAN_PIN | GMM_DEVICE_CAN_PAGEABLE | GMM_DEVICE_IS_CPU;
 constexpr gmm_kind_mask kKinds =
     1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED;
 
@@ -724,7 +724,7 @@ Status HostBackend::shared_event_create(Device device, NativeEvent *out) {
   return make_event(shared, out);
 }
 
-Status HostBackend::shared_event_export(NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
+Status HostBackend::shared_event_export(Device, NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
   if (event == nullptr || event_of(event)->shared() == nullptr) return no_event();
   return event_of(event)->shared()->export_fd(fd);
 }

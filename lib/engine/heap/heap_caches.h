@@ -3,9 +3,9 @@
 // (engine/heap/transfer_cache.h).
 //
 // Owns: the list of thread caches, the transfer cache, the counters of caches that ended, and the peak of live bytes.
-// Locks: `mutex`, after HeapRegistry::mutex() and before the heap's mutex. Whoever empties the cache of another thread
-// holds it, so an owner that met a revocation waits for it. Whoever changes the list of caches holds list_mutex_ too;
-// totals() holds that one only, so it waits for no operation.
+// Locks: `mutex`, before the heap's mutex. Whoever empties the cache of another thread holds it, so an owner that met a
+// revocation waits for it. Whoever changes the list of caches holds list_mutex_ too; totals() holds that one only, so
+// it waits for no operation.
 // Called by Heap, which owns one, by the thread caches, and by the end of a thread.
 #ifndef GMM_ENGINE_HEAP_HEAP_CACHES_H
 #define GMM_ENGINE_HEAP_HEAP_CACHES_H

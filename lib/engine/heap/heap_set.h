@@ -111,11 +111,11 @@ class HeapSet {
     return status;
   }
   template <typename Fn>
-  Status for_each(const gmm_scope &scope, Fn fn, bool may_wait = true) {
+  Status for_each(const gmm_scope_desc &scope, Fn fn, bool may_wait = true) {
     return for_each([&](Heap &heap) -> Status { return in_scope(heap, scope) ? fn(heap) : Status(); }, may_wait);
   }
 
-  static bool in_scope(const Heap &heap, const gmm_scope &scope) {
+  static bool in_scope(const Heap &heap, const gmm_scope_desc &scope) {
     const HeapOptions &options = heap.options();
     if ((scope.flags & GMM_SCOPE_DEVICE) != 0 && options.device.ordinal != scope.device) return false;
     if ((scope.flags & GMM_SCOPE_TAG) != 0 && options.tag != scope.tag) return false;
