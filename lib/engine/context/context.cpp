@@ -67,7 +67,7 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
   const Status status = made->init(desc);
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     made->end();
     return status;
   }
@@ -300,7 +300,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     bool paused = false;
     status = clear(heap, memory, size, stream, &paused);
     if (!status.ok() || paused) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       cached_free(core, memory, stream).ignore();  // the block was made just now
       // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
