@@ -23,6 +23,9 @@ typedef struct gmm_ipc_config {
   /**
    * The directory of the exporter's socket. NULL: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>.
    *
+   * GMM_IPC_DIR must be an absolute path of less than 1,024 bytes. Any other value counts as not set, and the first
+   * export or import of the context writes a warning to the log.
+   *
    * gmm creates a directory that is missing. The directory must belong to the user with mode 0700, unless `users` are
    * named. Containers share memory by sharing this directory.
    */

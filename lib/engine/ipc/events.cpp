@@ -51,7 +51,7 @@ Status IpcEvents::create(Device device, SharedEvent **out) {
 
 Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   IpcHandle handle;
-  settings_.freeze();
+  settings_.freeze(core_.log);
   GMM_TRY(broker_.ensure_running(&handle.exporter));
   LockGuard guard(mutex_);
   int32_t fd = -1;
@@ -120,7 +120,7 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint3
   if (!handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_ipc_event_import: the handle is of memory; pass it to gmm_ipc_import().");
-  settings_.freeze();
+  settings_.freeze(core_.log);
   if (broker_.answers_at(handle.exporter)) return reference_own(handle, event);
   EventImport *made = core_.allocator.create<EventImport>();
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");

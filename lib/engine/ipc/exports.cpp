@@ -165,7 +165,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
-  settings_.freeze();
+  settings_.freeze(core_.log);
   GMM_TRY(broker_.ensure_running(&handle.exporter));
   LockGuard guard(mutex_);
   LockGuard heap_guard(block.heap->mutex);

@@ -4,7 +4,8 @@
 namespace gmm {
 
 Ipc::Ipc(Core &core, HeapSet &heaps)
-    : broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, settings_.policy()),
+    : log_(core.log),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, settings_.policy()),
       exports(core, heaps, settings_, broker_, next_id_),
       imports(core, settings_),
       events(core, settings_, broker_, next_id_) {}
@@ -17,7 +18,7 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t ti
                 "gmm_ipc_import: the handle is of an event; pass it to gmm_ipc_event_import().");
   if (ipc_export_id(handle.allocation) != handle.allocation)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
-  settings_.freeze();
+  settings_.freeze(log_);
   if (broker_.answers_at(handle.exporter)) return exports.import_own(handle, out);
   return imports.import_block(handle, device, timeout_ms, out);
 }

@@ -67,6 +67,7 @@ namespace gmm {
 // All IPC of a context. The functions here are those that concern more than one table.
 class Ipc {
  private:  // before the tables, which use them
+  const Log &log_;
   IpcSettings settings_;
   IpcBroker broker_;
   std::atomic<uint64_t> next_id_{1};

@@ -41,9 +41,13 @@ struct Journal {
     journal->text += '\n';
     ++journal->lines;
   }
-  bool has(const char *words) {
+  bool has(const char *words) { return count(words) != 0; }
+  // How often the words were written.
+  int count(const std::string &words) {
     std::lock_guard<std::mutex> guard(mutex);
-    return text.find(words) != std::string::npos;
+    int found = 0;
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++found;
+    return found;
   }
 };
 
