@@ -92,7 +92,8 @@ typedef struct gmm_ipc_import_desc {
  * Maps another process's memory.
  *
  * Another import of the same memory returns the same mapping and counts. In the exporting process the call returns the
- * original address. The processes may run in different containers that share the socket directory.
+ * original address, and the import keeps the memory there after gmm_free(). Such an import does not stand in the way of
+ * a pause. The processes may run in different containers that share the socket directory.
  *
  * The memory lives until the exporter has freed it and every importer has closed it or died.
  *   - The exporter dies: VMM and HOST memory stays until it is closed, and gmm_query() reports ::GMM_POINTER_PEER_GONE.

@@ -55,7 +55,7 @@ Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   GMM_TRY(broker_.ensure_running(&handle.exporter));
   LockGuard guard(mutex_);
   int32_t fd = -1;
-  GMM_TRY(core_.backend->shared_event_export(event.native, handle.legacy, &fd));
+  GMM_TRY(core_.backend->shared_event_export(event.device, event.native, handle.legacy, &fd));
   if (fd >= 0) ::close(fd);  // grant() opens one for each importer
   handle.route = fd >= 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
   handle.event = true;
@@ -158,11 +158,12 @@ bool IpcEvents::has(uint64_t id) {
 Status IpcEvents::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   LockGuard guard(mutex_);
   SharedEvent *event = find(id);
+  if (!out->counts) return fail(GMM_ERROR_IPC_REFUSED, "An event cannot be checked without an import.");
   if (event == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The event was destroyed.");
   if (!ipc_token_equal(event->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the event's.");
   if (event->references == 0) return fail(GMM_ERROR_IPC_PEER_GONE, "The event was destroyed.");
   uint8_t bytes[kLegacyHandleSize] = {};
-  if (out->wants_fd) GMM_TRY(core_.backend->shared_event_export(event->native, bytes, &out->fd));
+  if (out->wants_fd) GMM_TRY(core_.backend->shared_event_export(event->device, event->native, bytes, &out->fd));
   out->allocation_size = kEventSize;
   ++event->importers;
   return Status();

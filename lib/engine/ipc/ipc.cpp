@@ -5,7 +5,7 @@ namespace gmm {
 
 Ipc::Ipc(Core &core, HeapSet &heaps)
     : log_(core.log),
-      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, settings_.policy()),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this, catch_up}, settings_.policy()),
       exports(core, heaps, settings_, broker_, next_id_),
       imports(core, settings_),
       events(core, settings_, broker_, next_id_) {}
@@ -33,6 +33,7 @@ void Ipc::clear() {
   broker_.stop();
   events.clear();
   imports.clear();
+  exports.clear();
 }
 
 // Exports and events take their ids from one sequence. An event has no pieces.
@@ -49,5 +50,7 @@ void Ipc::importer_gone(void *self, uint64_t id) {
   if (ipc.events.has(export_id)) return ipc.events.importer_gone(export_id);
   ipc.exports.importer_gone(id);
 }
+
+bool Ipc::catch_up(void *self) { return static_cast<Ipc *>(self)->exports.catch_up(); }
 
 }  // namespace gmm

@@ -93,6 +93,7 @@ struct Exporter {
     }
     out->allocation_size = kSize;
     out->generation = 5;
+    if (!out->counts) return Status();
     ++exporter->importers;
     if (exporter->revoke_inside) exporter->broker.revoke(id);
     return Status();
