@@ -52,7 +52,7 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
   if (status.ok()) status = check_output(out, "gmm_statistics");
   if (status.ok()) status = check_scope(*context, scope, &copy);
   gmm_statistics statistics = {};
-  if (status.ok()) context->collect_ended_captures(true);
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = collect_statistics(context->heaps, copy, &statistics);
   if (!status.ok()) return result_of(status);
   // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.
@@ -77,7 +77,7 @@ gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) no
   Status status = Context::check(context);
   if (status.ok() && write == nullptr)
     status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot: write is NULL; pass a function.");
-  if (status.ok()) context->collect_ended_captures(true);
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = write_snapshot(context->core, context->heaps, context->tags, write, user);
   return result_of(status);
 }

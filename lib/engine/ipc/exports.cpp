@@ -172,7 +172,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   GMM_TRY(random_bytes(entry.token + sizeof extents->token, sizeof entry.token - sizeof extents->token));
   const uint64_t new_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   entry.id = new_id;
-  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
+  GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
     if (known != nullptr &&
@@ -182,7 +182,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
     }
     // A pause has merged the extents since the first export. Nobody imports them: extents with importers stay as they
     // are. Earlier connections may still be ending, so the block gets a second export.
-    block.heap->export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
+    block.heap->uses().export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
     entry.id = new_id;
   }
   exports_.push_back_reserved(entry);
@@ -291,7 +291,7 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
   }
   const Block &block = locked.block;
   if (block.base != entry.block || extent_of(entry, entry.pieces - 1) == nullptr ||
-      !block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+      !block.heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
     return gone();
   LockGuard guard(mutex_);
   Export *known = find(entry.id);
@@ -407,7 +407,7 @@ Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], 
   const auto grant_locked = [&]() -> Status {
     const Region *region = region_of(extent);
     if (extent_of(entry, piece) != extent || heap_of(region) != heap ||
-        !heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+        !heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
       return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
     if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
     if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));
