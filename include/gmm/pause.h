@@ -56,8 +56,8 @@ typedef struct gmm_tag_desc {
  * settings.
  * @param[out] out  the tag.
  * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty, too long or not UTF-8, contents are unknown, or desc differs
- * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (more than 4,000 tags, or a
- * checksum in a library without xxhash), FORKED.
+ * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (more than 4,000 tags,
+ * or a checksum in a library without xxhash), FORKED.
  * Ownership: gmm copies the name. The tag lives as long as its context.
  * Since: 0.1
  */

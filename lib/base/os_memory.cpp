@@ -94,8 +94,8 @@ bool commit_is_strict() {
   return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
 }
 
-// Returns 0 or an errno. A size past RLIMIT_FSIZE is EFBIG here. The kernel also sends SIGXFSZ to the thread, which ends
-// a program that does not expect it, so the thread takes the signal itself.
+// Returns 0 or an errno. A size past RLIMIT_FSIZE is EFBIG here. The kernel also sends SIGXFSZ to the thread, which
+// ends a program that does not expect it, so the thread takes the signal itself.
 int set_file_size(int fd, uint64_t size) {
   sigset_t wanted, before, pending;
   sigemptyset(&wanted);

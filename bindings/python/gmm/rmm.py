@@ -34,9 +34,9 @@ def _alloc_desc(kind, device, tag, stream):
     return desc
 
 
-# Resources by a key of their own, each while memory of it is in use. RMM's buffers free their memory in C++, which calls
-# the resource. A garbage collection may clear a resource before a buffer of the same reference cycle; then C++ would call
-# a function that is gone. What stands here is reachable, so no collection clears it.
+# Resources by a key of their own, each while memory of it is in use. RMM's buffers free their memory in C++, which
+# calls the resource. A garbage collection may clear a resource before a buffer of the same reference cycle; then C++
+# would call a function that is gone. What stands here is reachable, so no collection clears it.
 _in_use = {}
 
 

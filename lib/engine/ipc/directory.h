@@ -3,9 +3,11 @@
 //
 // The candidates are $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>; a directory of the policy replaces
 // all three. GMM_IPC_DIR counts only if it is an absolute path of less than kIpcPathSize bytes; a relative one would
-// mean another directory in each process. IpcSettings warns of one that does not count. The directory must not be a symbolic link. Without further users in the policy it must belong to the user
-// and have mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only
-// or have the sticky bit.
+// mean another directory in each process. IpcSettings warns of one that does not count.
+//
+// The directory must not be a symbolic link. Without further users in the policy it must belong to the user and have
+// mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only or have
+// the sticky bit.
 //
 // Sockets are bound and reached through the open directory (/proc/self/fd/N/name). So nobody can replace the directory
 // between the check and the use, and its path may be longer than the address of a Unix socket.

@@ -3,9 +3,9 @@
 //
 // An export is one block for as long as it lives. What the driver shares is an extent, or, for a VMM block that lies
 // over several, consecutive extents; each is a piece of the export. The tokens of exports of the same extents begin
-// alike, by which an importer knows that it has mapped the memory already. The rest of a token is the export's own, so a
-// handle of a block that was freed names nothing. Importers are counted on the extents by their connections, so the
-// system counts a killed importer down. The heap holds the memory of a block that is freed until its importers are gone.
+// alike, by which an importer knows that it has mapped the memory already. The rest of a token is the export's own, so
+// a handle of a block that was freed names nothing. Importers are counted on the extents by their connections, so the
+// system counts a killed importer down. The heap holds the memory of a freed block until its importers are gone.
 //
 // An import in the exporting process returns the original address and counts like any other: the block's memory stays
 // after its free until the import is closed. It does not stand in the way of a pause, which keeps the address.
@@ -63,8 +63,8 @@ class IpcExports {
   // After a forced pause: the importers of what was paused see the revocation and are counted no more.
   void revoke_paused();
 
-  // For the broker (IpcResolver). No function waits for a lock that a pause may hold. grant() without `counts` only says
-  // whether the block lives.
+  // For the broker (IpcResolver). No function waits for a lock that a pause may hold. grant() without `counts` only
+  // says whether the block lives.
   Status grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
   void importer_gone(uint64_t piece_id);
   // Gives back blocks that only importers kept. False: nothing is left to do.

@@ -3,7 +3,8 @@
 //
 // The importer sends one request and gets one reply. The open connection then counts as the importer, until the
 // importer closes it or sends a release. A release has no reply; the connection is idle after it and may carry the next
-// request. A check asks only whether a block lives, and counts nobody. The broker sends one byte on a live connection, and only when it revokes the memory.
+// request. A check asks only whether a block lives, and counts nobody. The broker sends one byte on a live connection,
+// and only when it revokes the memory.
 //
 // Requests and replies are little-endian and of fixed size. Their first twelve bytes have the same meaning in every
 // version.

@@ -81,7 +81,7 @@ inline bool is_paused(const Extent &extent) {
   return state == ExtentState::kPaused || state == ExtentState::kUnmapped;
 }
 
-// Importers that have the memory at other addresses. An own import goes on with the same address after a pause or a move.
+// Importers that have the memory at other addresses. An own import keeps its address through a pause or a move.
 inline uint32_t other_importers(const Extent &extent) {
   const uint32_t own = extent.own_imports.load(std::memory_order_acquire);
   const uint32_t all = extent.importers.load(std::memory_order_acquire);
