@@ -361,7 +361,7 @@ Status Context::reset() {
     for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
       for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
         if (extent->importers.load(std::memory_order_acquire) != 0)
-          return fail(GMM_ERROR_BUSY, "gmm_reset(): other processes have imported memory; let them close it first.");
+          return fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.");
     return Status();
   }));
   for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
