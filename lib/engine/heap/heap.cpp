@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstddef>
 
+#include "base/thread_record.h"
 #include "engine/heap/heap_registry.h"
-#include "engine/heap/thread_state.h"
 
 namespace gmm {
 namespace {

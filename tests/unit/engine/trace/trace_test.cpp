@@ -370,5 +370,19 @@ TEST_F(TraceTest, TwoTracesDoNotShareAFile) {
   EXPECT_EQ(file.count, 2u);
 }
 
+// A thread that recorded ends beside traces whose context is being made, or is gone but for its memory: such a trace has
+// no gate.
+TEST_F(TraceTest, AThreadEndsBesideTracesWithoutAGate) {
+  begin();
+  Gate *const gate = engine.core.gate;
+  Core young(HostAllocator(), Log(nullptr, nullptr));
+  Trace of_young{young};
+  std::thread([&] { release(alloc(512)); }).join();
+  ASSERT_TRUE(trace.end().ok());
+  read();
+  EXPECT_EQ(count(TRACE_THREAD_ENDED), 1u);
+  EXPECT_EQ(engine.core.gate, gate);
+}
+
 }  // namespace
 }  // namespace gmm::test
