@@ -52,8 +52,8 @@ void find_memo() {
 
 }  // namespace
 #else
-constinit thread_local ThreadRecord t_record = {};
-ThreadRecord &own_thread_record() { return t_record; }
+constinit thread_local ThreadRecord OwnMemo::t_record = {};
+ThreadRecord &own_thread_record() { return OwnMemo::t_record; }
 namespace {
 void find_memo() {}
 }  // namespace

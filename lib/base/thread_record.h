@@ -12,7 +12,7 @@
 // How that works without the initial-exec model, which libraries that are opened late may not find room for: the
 // record is reached through a TLS descriptor, for which the loader takes static room while there is some. Then the
 // record's distance from the thread pointer is the same in every thread, and g_memo_offset holds it. Without room the
-// distance differs, g_memo_offset is 0, and memo_serial() reads the first word of the thread's control block, which is
+// distance differs, g_memo_offset is 0, and OwnMemo::serial() reads the first word of the thread's control block, which is
 // its own address and no serial: every read of the memo is a miss, and the slow path finds the record by the call.
 #ifndef GMM_BASE_THREAD_RECORD_H
 #define GMM_BASE_THREAD_RECORD_H
@@ -39,9 +39,9 @@ struct ThreadRecord {
     void *state;
     void (*end)(void *state);
   } parts[kThreadParts];
-  uint64_t id;               // never used again in the process; 0: no number yet
-  ThreadMessage *message;    // the text of the thread's last failure
-  uint64_t era;              // of the list that it is in (thread_record.cpp)
+  uint64_t id;             // never used again in the process; 0: no number yet
+  ThreadMessage *message;  // the text of the thread's last failure
+  uint64_t era;            // of the list that it is in (thread_record.cpp)
   ThreadRecord *next, *previous;
 
   template <typename T>
@@ -68,26 +68,34 @@ void hold_thread_records();
 void release_thread_records();
 
 #if defined(__x86_64__) && defined(__LP64__)
-extern constinit std::atomic<intptr_t> g_memo_offset;
-// The words of the calling thread's memo. A value that is 0 or beside the memo belongs to no serial.
-inline uint64_t memo_serial() {
-  uint64_t word;
-  asm volatile("movq %%fs:(%1), %0" : "=r"(word) : "r"(g_memo_offset.load(std::memory_order_relaxed)));
-  return word;
-}
-inline void *memo_value() {
-  void *word;
-  asm volatile("movq %%fs:%c2(%1), %0"
-               : "=r"(word)
-               : "r"(g_memo_offset.load(std::memory_order_relaxed)), "i"(offsetof(ThreadRecord::Memo, value)));
-  return word;
-}
-#else
-// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
-__attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadRecord t_record;
-inline uint64_t memo_serial() { return t_record.memo.serial; }
-inline void *memo_value() { return t_record.memo.value; }
+__attribute__((visibility("hidden"))) extern constinit std::atomic<intptr_t> g_memo_offset asm("gmm_memo_offset");
 #endif
+// The calling thread's memo, as the fast paths read it. A serial that is not the memo's own is none of any object.
+class OwnMemo {
+ public:
+#if defined(__x86_64__) && defined(__LP64__)
+  // A relaxed load; the compiler makes two instructions of it.
+  OwnMemo() { asm volatile("movq gmm_memo_offset(%%rip), %0" : "=r"(offset_)); }
+  uint64_t serial() const {
+    uint64_t word;
+    asm volatile("movq %%fs:(%1), %0" : "=r"(word) : "r"(offset_));
+    return word;
+  }
+  void *value() const {
+    void *word;
+    asm volatile("movq %%fs:%c2(%1), %0" : "=r"(word) : "r"(offset_), "i"(offsetof(ThreadRecord::Memo, value)));
+    return word;
+  }
+
+ private:
+  intptr_t offset_;
+#else
+  uint64_t serial() const { return t_record.memo.serial; }
+  void *value() const { return t_record.memo.value; }
+  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
+  __attribute__((tls_model("initial-exec"))) static constinit thread_local ThreadRecord t_record;
+#endif
+};
 
 }  // namespace gmm
 #endif

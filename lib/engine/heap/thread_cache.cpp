@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/thread_cache.h"
 
-#include <sched.h>
-
 #include <cinttypes>
 
 #include "engine/heap/heap_registry.h"
@@ -82,7 +80,8 @@ inline bool push(StreamBins &bins, const Span &span, const CacheEntry &entry, ui
 }
 
 inline HeapCache *find_last_or(const Heap &heap) {
-  return memo_serial() == heap.fast.serial ? static_cast<HeapCache *>(memo_value()) : HeapCache::find(heap);
+  const OwnMemo last;
+  return last.serial() == heap.fast.serial ? static_cast<HeapCache *>(last.value()) : HeapCache::find(heap);
 }
 
 // What the fast paths call last, each for its cause; none of them is inlined, so that the fast paths save no register.
@@ -103,9 +102,10 @@ __attribute__((noinline)) Status free_error(Core &core, const Span *span, void *
 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
   if (__builtin_expect(alignment > kUnit, 0)) return alloc_aligned(heap, size, alignment, stream, out);
-  if (__builtin_expect(memo_serial() != heap.fast.serial, 0))
+  const OwnMemo last;
+  if (__builtin_expect(last.serial() != heap.fast.serial, 0))
     return switch_cache_and_alloc(heap, size, size, alignment, stream, out);
-  HeapCache *cache = static_cast<HeapCache *>(memo_value());
+  HeapCache *cache = static_cast<HeapCache *>(last.value());
   const bool entered = cache->try_enter();
   StreamBins *bins = cache->current;
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
@@ -151,9 +151,10 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
     cache = find_last_or(heap);
     if (cache == nullptr) return Status(GMM_NOT_READY);
   } else {
-    if (__builtin_expect(memo_serial() != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0))
+    const OwnMemo last;
+    if (__builtin_expect(last.serial() != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0))
       return order_uses_and_free(heap, span, block, &slot, requested, stream);
-    cache = static_cast<HeapCache *>(memo_value());
+    cache = static_cast<HeapCache *>(last.value());
   }
   const bool entered = cache->try_enter();
   StreamBins *bins = cache->current;
@@ -650,7 +651,7 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
 void HeapCache::empty() { empty_except(false, nullptr); }
 
 void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread) {
-  while (busy.load(std::memory_order_seq_cst) != 0) sched_yield();
+  wait_until_left(busy);
   empty_except(true, per_thread);
   attention.fetch_and(~kRevoked, std::memory_order_release);
 }

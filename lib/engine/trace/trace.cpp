@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/trace.h"
 
-#include <sched.h>
-
 #include <bit>
 #include <cinttypes>
 #include <cstring>
@@ -103,7 +101,7 @@ Status Trace::end() {
     // A log callback inside a free may call this function: the thread must not wait for itself.
     const void *own = SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_);
     for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
-      while (lane != own && lane->busy.load(std::memory_order_acquire) != 0) sched_yield();
+      if (lane != own) wait_until_left(lane->busy);
       write_chunk(*lane);
       core_.allocator.deallocate(lane->chunk, kChunk);
       lane->chunk = nullptr;

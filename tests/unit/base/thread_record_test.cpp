@@ -74,15 +74,15 @@ TEST(ThreadRecord, TheMemoIsReadWithoutACall) {
   ThreadRecord *record = make_thread_record();
   const ThreadRecord::Memo before = record->memo;
   record->memo = ThreadRecord::Memo{77, &g_one};
-  EXPECT_EQ(memo_serial(), 77u);
-  EXPECT_EQ(memo_value(), &g_one);
+  EXPECT_EQ(OwnMemo().serial(), 77u);
+  EXPECT_EQ(OwnMemo().value(), &g_one);
   std::thread([] {
-    EXPECT_EQ(memo_serial(), 0u);
+    EXPECT_EQ(OwnMemo().serial(), 0u);
     own_thread_record().memo = ThreadRecord::Memo{78, &g_ten};
-    EXPECT_EQ(memo_serial(), 78u);
-    EXPECT_EQ(memo_value(), &g_ten);
+    EXPECT_EQ(OwnMemo().serial(), 78u);
+    EXPECT_EQ(OwnMemo().value(), &g_ten);
   }).join();
-  EXPECT_EQ(memo_serial(), 77u);
+  EXPECT_EQ(OwnMemo().serial(), 77u);
   record->memo = before;
 }
 
@@ -92,9 +92,9 @@ TEST(ThreadRecord, WithoutStaticRoomTheMemoIsAMiss) {
   make_thread_record()->memo = ThreadRecord::Memo{77, &g_one};
   const intptr_t offset = g_memo_offset.exchange(0);
   EXPECT_NE(offset, 0) << "a program's own storage is static";
-  EXPECT_GT(memo_serial(), uint64_t{1} << 32) << "an address, not the number of a heap";
+  EXPECT_GT(OwnMemo().serial(), uint64_t{1} << 32) << "an address, not the number of a heap";
   g_memo_offset = offset;
-  EXPECT_EQ(memo_serial(), 77u);
+  EXPECT_EQ(OwnMemo().serial(), 77u);
   own_thread_record().memo = ThreadRecord::Memo{};
 }
 #endif

@@ -378,5 +378,25 @@ TEST_F(ThreadCacheTest, AThreadThatEndsKeepsNobodyWaiting) {
   expect_empty();
 }
 
+// Who waits for the owner of a cache sleeps. One that spins, or yields to threads of its own priority, keeps an owner of
+// a lower one from ever leaving.
+TEST_F(ThreadCacheTest, WhoEmptiesACacheSleepsUntilItsOwnerLeft) {
+  ASSERT_TRUE(release(alloc(1000)).ok());
+  HeapCache *cache = HeapCache::find(*heap);
+  ASSERT_NE(cache, nullptr);
+  ASSERT_TRUE(cache->try_enter());
+  std::atomic<pid_t> visitor{0};
+  std::thread thread([&] {
+    visitor = thread_number();
+    EXPECT_TRUE(heap->drain_caches(false).ok());
+  });
+  EXPECT_TRUE(soon([&] { return cache->is_revoked(); }));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(soon([&] { return sleeps(visitor); }, kPatience / 10)) << i;
+  cache->leave();
+  thread.join();
+  EXPECT_FALSE(cache->is_revoked());
+  expect_empty();
+}
+
 }  // namespace
 }  // namespace gmm::test

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/trace.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <condition_variable>
@@ -382,6 +384,28 @@ TEST_F(TraceTest, AThreadEndsBesideTracesWithoutAGate) {
   read();
   EXPECT_EQ(count(TRACE_THREAD_ENDED), 1u);
   EXPECT_EQ(engine.core.gate, gate);
+}
+
+TEST_F(TraceTest, AFifoWithoutAReaderIsRefused) {
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::atomic<bool> returned{false};
+  std::thread beginner([&] {
+    EXPECT_EQ(trace.begin(path.c_str()).code(), GMM_ERROR_IO);
+    EXPECT_NE(strstr(last_message(), "nobody reads"), nullptr) << last_message();
+    returned = true;
+  });
+  EXPECT_TRUE(soon([&] { return returned.load(); }));
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // ends the wait of one that waits
+  beginner.join();
+  // With a reader it is a file like another.
+  begin();
+  release(alloc(1000));
+  ASSERT_TRUE(trace.end().ok()) << last_message();
+  char bytes[8] = {};
+  EXPECT_EQ(::read(reader, bytes, sizeof bytes), 8);
+  EXPECT_EQ(std::string(bytes, sizeof bytes), "gmmtrace");
+  ::close(reader);
 }
 
 }  // namespace
