@@ -106,6 +106,8 @@ Status TraceFile::close() {
   LockGuard guard(mutex_);
   const int fd = fd_;
   fd_ = -1;
+  // A forked child holds the open file too, and with it the lock.
+  flock(fd, LOCK_UN);
   if (::close(fd) == 0) return Status();
   const int error = errno;
   char text[96];
