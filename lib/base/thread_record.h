@@ -9,11 +9,11 @@
 // The record lies in the thread's static storage, where every access but one is a call of own_thread_record(). The
 // exception is the memo: two words that the fast paths of engine/heap read with one load each.
 //
-// How that works without the initial-exec model, which libraries that are opened late may not find room for: the
-// record is reached through a TLS descriptor, for which the loader takes static room while there is some. Then the
-// record's distance from the thread pointer is the same in every thread, and g_memo_offset holds it. Without room the
-// distance differs, g_memo_offset is 0, and OwnMemo::serial() reads the first word of the thread's control block, which is
-// its own address and no serial: every read of the memo is a miss, and the slow path finds the record by the call.
+// The record needs no initial-exec storage, which a library that is opened late may not get. It is reached through a
+// TLS descriptor, for which the loader takes static room while there is some. Then the record lies at one distance from
+// the thread pointer in every thread, and g_memo_offset holds that. Without room g_memo_offset is 0, and
+// OwnMemo::serial() reads the first word of the thread's control block, which is its own address and no serial. Every
+// read of the memo is a miss then, and the slow path finds the record by the call.
 #ifndef GMM_BASE_THREAD_RECORD_H
 #define GMM_BASE_THREAD_RECORD_H
 
@@ -68,6 +68,7 @@ void hold_thread_records();
 void release_thread_records();
 
 #if defined(__x86_64__) && defined(__LP64__)
+// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
 __attribute__((visibility("hidden"))) extern constinit std::atomic<intptr_t> g_memo_offset asm("gmm_memo_offset");
 #endif
 // The calling thread's memo, as the fast paths read it. A serial that is not the memo's own is none of any object.

@@ -342,7 +342,7 @@ TEST_F(ThreadCacheTest, RecordedUsesOrderTheFree) {
 }
 
 // A thread that ends waits for the lock of a heap, as during a pause of that heap's tag. Nobody else waits for it: not
-// who makes a heap, not who ends one, not another thread's end.
+// who makes or ends another heap, nor another thread's end.
 TEST_F(ThreadCacheTest, AThreadThatEndsKeepsNobodyWaiting) {
   std::atomic<pid_t> ending{0};
   std::unique_ptr<Heap> other = make_heap(engine, Kind::kVmm);
@@ -378,8 +378,8 @@ TEST_F(ThreadCacheTest, AThreadThatEndsKeepsNobodyWaiting) {
   expect_empty();
 }
 
-// Who waits for the owner of a cache sleeps. One that spins, or yields to threads of its own priority, keeps an owner of
-// a lower one from ever leaving.
+// Who waits for the owner of a cache sleeps. One that spins, or yields to threads of its own priority, keeps an owner
+// of a lower one from ever leaving.
 TEST_F(ThreadCacheTest, WhoEmptiesACacheSleepsUntilItsOwnerLeft) {
   ASSERT_TRUE(release(alloc(1000)).ok());
   HeapCache *cache = HeapCache::find(*heap);

@@ -372,8 +372,7 @@ TEST_F(TraceTest, TwoTracesDoNotShareAFile) {
   EXPECT_EQ(file.count, 2u);
 }
 
-// A thread that recorded ends beside traces whose context is being made, or is gone but for its memory: such a trace has
-// no gate.
+// A thread that recorded ends beside a trace whose context is being made, and has no gate yet.
 TEST_F(TraceTest, AThreadEndsBesideTracesWithoutAGate) {
   begin();
   Gate *const gate = engine.core.gate;
