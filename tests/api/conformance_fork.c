@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child may do with its parent's context: nothing, and that cleanly.
+// A forked child may do nothing with its parent's context, and every call there says so.
 #include <sys/wait.h>
 
 #include "../support/gmm_test.h"
@@ -55,16 +55,16 @@ static void every_call_in_a_child_says_forked(void) {
     gmm_context_info info = {.struct_size = sizeof info};
     gmm_device_info dev = {.struct_size = sizeof dev};
     gmm_pointer_info pointer = {.struct_size = sizeof pointer};
-    gmm_pause_info paused = {.struct_size = sizeof paused};
-    gmm_statistics statistics = {.struct_size = sizeof statistics};
-    gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE};
+    gmm_tag_info paused = {.struct_size = sizeof paused};
+    gmm_stats_info statistics = {.struct_size = sizeof statistics};
+    gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE};
     gmm_heap *made = NULL;
     gmm_event *event_made = NULL;
     gmm_stream stream_made = 0;
     gmm_tag tag_made = 0;
     FORKED(gmm_context_retain(context));
-    FORKED(gmm_context_get_info(context, &info));
-    FORKED(gmm_device_get_info(context, 0, &dev));
+    FORKED(gmm_context_query(context, &info));
+    FORKED(gmm_device_query(context, 0, &dev));
     FORKED(gmm_alloc(context, 100, NULL, &out));
     FORKED(gmm_free(context, memory, GMM_STREAM_DEFAULT));
     FORKED(gmm_query(context, memory, &pointer));
@@ -94,28 +94,28 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_tag_find(context, "parent", &tag_made));
     FORKED(gmm_tag_push(context, tag));
     FORKED(gmm_tag_pop(context));
-    FORKED(gmm_tag_set_process_default(context, tag));
+    FORKED(gmm_tag_set_default(context, tag));
     FORKED(gmm_pause(context, NULL, &number));
     FORKED(gmm_resume(context, NULL, &number));
-    FORKED(gmm_pause_query(context, tag, &paused));
+    FORKED(gmm_tag_query(context, tag, &paused));
     FORKED(gmm_ipc_export(context, memory, &handle));
     FORKED(gmm_ipc_import(context, &handle, NULL, &out));
     FORKED(gmm_ipc_close(context, memory));
     gmm_ipc_legacy_handle legacy;
     uint64_t legacy_offset = 0;
     gmm_event *shared = NULL;
-    gmm_import_fd_desc fd_desc = {.struct_size = sizeof fd_desc, .size = 4096};
+    gmm_ipc_fd_desc fd_desc = {.struct_size = sizeof fd_desc, .size = 4096};
     void *from_fd = NULL;
     FORKED(gmm_ipc_configure(context, NULL));
     FORKED(gmm_ipc_export_legacy(context, memory, &legacy, &legacy_offset, NULL));
-    FORKED(gmm_import_fd(context, 0, &fd_desc, &from_fd));
+    FORKED(gmm_ipc_import_fd(context, 0, &fd_desc, &from_fd));
     FORKED(gmm_ipc_event_create(context, 0, &shared));
     FORKED(gmm_ipc_export_fd(context, memory, GMM_FD_DEFAULT, &fd, NULL, NULL));
-    FORKED(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
-    FORKED(gmm_set_oom_handler(context, NULL, NULL));
-    FORKED(gmm_set_decommit(context, 5));
-    FORKED(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
-    FORKED(gmm_stats(context, NULL, &statistics));
+    FORKED(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+    FORKED(gmm_context_set_oom_handler(context, NULL, NULL));
+    FORKED(gmm_context_set_decommit(context, 5));
+    FORKED(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+    FORKED(gmm_stats_query(context, NULL, &statistics));
     FORKED(gmm_snapshot(context, write_nothing, NULL));
     FORKED(gmm_trace_begin(context, "/dev/null"));
     FORKED(gmm_trace_end(context));
@@ -143,7 +143,7 @@ static void every_call_in_a_child_says_forked(void) {
 
 static void a_child_may_open_its_own(void) {
   gmm_context_info info = {.struct_size = sizeof info};
-  OK(gmm_context_get_info(context, &info));
+  OK(gmm_context_query(context, &info));
   if (info.backend != GMM_BACKEND_HOST) SKIP("a CUDA driver that was started does not work in a forked child");
   void *memory = NULL;
   MUST(gmm_alloc(context, 100, NULL, &memory));
