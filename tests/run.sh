@@ -32,7 +32,7 @@ done
 
 . tests/support/setup.sh
 
-[ -n "$sanitize" ] || export GMM_LINT=${GMM_LINT:-changed}
+[ -n "$sanitize" ] || export TEST_LINT=${TEST_LINT:-changed}
 
 summary=() # what tests/support/summary.py adds up
 phases=()  # where the time went

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
+#include "base/environment_check.h"
 #include "base/process.h"
 
 namespace gmm {
@@ -20,6 +22,8 @@ namespace {
 
 // A directory that somebody filled must not delay the first export.
 constexpr int kMaxEntriesRead = 4096;
+
+static_assert(kMaxSocketFolder == kIpcPathSize);
 
 bool print_path(char path[kIpcPathSize], const char *format, const char *a, unsigned b = 0) {
   const int length = std::snprintf(path, kIpcPathSize, format, a, b);
@@ -44,12 +48,12 @@ bool nobody_listens(int directory, const char *name) {
 
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && print_path(path, "%s", policy.directory);
-  // secure_getenv(): the caller of a set-user-id program must not choose where its sockets are.
   if (n == 0) {
-    const char *own = secure_getenv("GMM_IPC_DIR");
-    return own != nullptr && own[0] != '\0' && print_path(path, "%s", own);
+    const char *own = environment_text(Variable::kIpcDir);
+    return own != nullptr && print_path(path, "%s", own);
   }
   if (n == 1) {
+    // secure_getenv(): the caller of a set-user-id program must not choose where its sockets are.
     const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
     if (runtime == nullptr || runtime[0] != '/') return false;
     // su and sudo leave the variable of another user.
