@@ -105,7 +105,7 @@ test_without() {
   local folder=build-without-$1 words="without $1" option=$2
   shift 2
   phase "configuring $folder/"
-  if setup_configure "$folder" -Doptimization=0 -Dbench=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
+  if setup_configure "$folder" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
     "$option"; then
     test_in "$folder" "$words" "$@"
   else

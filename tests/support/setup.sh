@@ -266,7 +266,7 @@ setup_xxhash() {
 # Each optional dependency is named, found or not. So Meson never goes by what an earlier configuration remembers: where
 # that contradicts an option, the configuration fails, and setup_configure() makes a new one.
 setup_options() {
-  setup_options=(-Ddebug=true)
+  setup_options=(-Ddebug=true -Dwerror=true)
   local name
   for name in cuda_headers xxhash; do
     if setup_$name; then
