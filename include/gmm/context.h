@@ -81,7 +81,7 @@ typedef struct gmm_context_desc {
   gmm_backend backend;
   uint32_t flags; /**< GMM_CONTEXT_* */
   uint32_t reserved;
-  gmm_log_callback log;              /**< none: warnings and errors go to stderr if GMM_LOG is set */
+  gmm_log_callback log;              /**< none: messages go to stderr as GMM_LOG says */
   gmm_host_allocator host_allocator; /**< none: malloc */
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
   uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
