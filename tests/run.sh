@@ -4,8 +4,7 @@
 #
 # Usage: tests/run.sh [--sanitize]
 #   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the
-#               stress test for five minutes under the thread sanitizer; clang-tidy reads all files, and not only
-#               changed ones
+#               stress test under the thread sanitizer; clang-tidy reads all files, and not only changed ones
 #
 # Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
 # used where it is installed.
