@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callbacks of context.h: the host allocator, also when it fails, and the log.
+// The library calls the host allocator and the log of context.h as the header promises, also when the allocator fails.
 #include "../support/gmm_test.h"
 
 static struct {
@@ -143,8 +143,8 @@ static void log_here(void *user, gmm_log_level level, const char *message) {
     atomic_fetch_add(&logged.bad, 1);
   atomic_fetch_add(&logged.calls, 1);
   if (context != NULL) {  // no lock is held: the library may be called
-    gmm_statistics statistics = {.struct_size = sizeof statistics};
-    if (gmm_stats(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
+    gmm_stats_info statistics = {.struct_size = sizeof statistics};
+    if (gmm_stats_query(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
   }
 }
 

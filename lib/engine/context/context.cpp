@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 
@@ -62,12 +63,16 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
   const HostAllocator allocator(desc.host_allocator.allocate, desc.host_allocator.deallocate, desc.host_allocator.user);
   const Log log(desc.log.fn, desc.log.user);
   gmm_context *made = nullptr;
+  hold_thread_records();
   if (void *memory = allocator.allocate(sizeof(gmm_context), alignof(gmm_context) < 16 ? 16 : alignof(gmm_context)))
     made = ::new (memory) gmm_context(allocator, log);
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  if (made == nullptr) {
+    release_thread_records();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  }
   const Status status = made->init(desc);
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     made->end();
     return status;
   }
@@ -149,11 +154,14 @@ void Context::end() {
     core.backend->destroy();
   }
   magic = 0;
-  if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
+  // A thread that ends still looks at it, until the trace and the heaps have left their registries.
+  Gate *gate = core.gate;
   gmm_context *self = static_cast<gmm_context *>(this);
   self->~gmm_context();
+  if (gate != nullptr) munmap(gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   allocator.deallocate(self, sizeof(gmm_context));
+  release_thread_records();
 }
 
 // --- Heaps ------------------------------------------------------------------------------------------------------
@@ -195,7 +203,7 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
 
 Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
   if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
+    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_query() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
@@ -263,7 +271,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
   if (!short_of_memory()) return status;
   // Everything that is free anywhere, after the work that may use it.
   uint64_t released = 0;
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
   constexpr uint32_t kTrims = 3;
   for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
@@ -276,8 +284,8 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
     info.device = heap.options().device.ordinal;
     info.kind = static_cast<gmm_kind>(heap.options().kind);
     info.tag = heap.options().tag;
-    info.requested = size;
-    info.reserved = held_on[info.device].held();
+    info.requested_bytes = size;
+    info.reserved_bytes = held_on[info.device].held();
     info.attempt = attempt;
     info.cause = status.code();
     if (!limits.ask(info)) break;
@@ -300,7 +308,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     bool paused = false;
     status = clear(heap, memory, size, stream, &paused);
     if (!status.ok() || paused) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       cached_free(core, memory, stream).ignore();  // the block was made just now
       // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
@@ -332,7 +340,7 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
 
 // --- Giving back -------------------------------------------------------------------------------------------------
 
-Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
+Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
   collect_ended_captures();
@@ -345,7 +353,7 @@ Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   return status;
 }
 
-Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
+Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
   GMM_TRY(trim(scope, bytes));
   // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
   if (scope.flags == 0) *bytes += backups.trim();
@@ -353,7 +361,7 @@ Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
 }
 
 Status Context::reset() {
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     LockGuard guard(heap.mutex);
     if (heap.streams().any_capturing())
@@ -393,13 +401,13 @@ Status Context::defer_end() {
     if (depth == 0) return fail(GMM_ERROR_UNBALANCED, "gmm_defer_end(): there was no gmm_defer_begin().");
   } while (!core.defer_depth.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
   if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   uint64_t bytes = 0;
   return trim_for_program(everything, &bytes);
 }
 
 Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
 }
 

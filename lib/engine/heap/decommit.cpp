@@ -117,7 +117,7 @@ bool Decommit::disturbed() const {
 }
 
 void Decommit::round(uint64_t now, uint64_t age) {
-  MessageGuard keep;
+  MessageGuard message_guard;
   bool refused = false;
   {
     LockGuard guard(round_mutex_);

@@ -132,7 +132,7 @@ uint64_t HeapPause::commit() {
 }
 
 void HeapPause::undo() {
-  MessageGuard first_failure;
+  MessageGuard message_guard;
   for (uint64_t i = 0; i < extents_.size(); ++i) {
     Extent &extent = *extents_[i].extent;
     if (!extent.mapped && !map(i, 1).ok())

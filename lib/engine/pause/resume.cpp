@@ -144,7 +144,7 @@ uint64_t HeapResume::commit() {
 }
 
 void HeapResume::undo(uint64_t *bytes) {
-  MessageGuard first_failure;
+  MessageGuard message_guard;
   Core &core = context_.core;
   bool promised = false;
   {

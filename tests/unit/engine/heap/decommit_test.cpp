@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounds by a clock of the test's own; the thread by polling with a generous deadline.
+// The rounds run by a clock of the test's own. The test of the thread polls until a long deadline.
 #include "engine/heap/decommit.h"
 
 #include <dirent.h>
