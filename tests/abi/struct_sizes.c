@@ -7,6 +7,7 @@
 // A row of the table without a call here does not compile.
 #define _GNU_SOURCE  // memfd_create()
 #include <gmm/gmm.h>
+#include <stddef.h>
 #include <sys/mman.h>
 
 #include "../../lib/api/structs.h"
@@ -281,6 +282,18 @@ static void lend_gmm_oom_info(void) {
   OK(gmm_context_release(small));
 }
 
+static void a_field_of_a_later_release_can_be_asked_for(void) {
+  struct lent {
+    uint32_t struct_size, first;
+    uint64_t later[2];
+  } info = {.struct_size = offsetof(struct lent, later)};
+  CHECK(GMM_HAS(&info, struct lent, first) && !GMM_HAS(&info, struct lent, later));
+  info.struct_size = sizeof info - 8;
+  CHECK(!GMM_HAS(&info, struct lent, later));
+  info.struct_size = sizeof info;
+  CHECK(GMM_HAS(&info, struct lent, later));
+}
+
 // --- All of them --------------------------------------------------------------------------------------------------
 
 static void run_input(void) { check_input(current); }
@@ -339,6 +352,7 @@ int main(int count, char **words) {
   RUN(open_all);
   if (check_state.failed == 0) {
     GMM_GROWING_STRUCTS(ROW)
+    RUN(a_field_of_a_later_release_can_be_asked_for);
     RUN(close_all);
   }
   return check_finish();
