@@ -98,7 +98,8 @@ typedef struct gmm_context_desc {
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
   uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
   uint32_t reserved1;
-  uint64_t decommit_after_ms; /**< milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_set_decommit() */
+  /** Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit(). */
+  uint64_t decommit_after_ms;
 } gmm_context_desc;
 
 /**
@@ -136,7 +137,7 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
 
-/** What gmm_context_get_info() answers. */
+/** What gmm_context_query() answers. */
 typedef struct gmm_context_info {
   uint32_t struct_size;
   gmm_backend backend;
@@ -154,7 +155,7 @@ typedef struct gmm_context_info {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
 
 /**
  * Sets how long memory stays free and unused before gmm returns it to the driver in the background.
@@ -183,7 +184,7 @@ GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *
  * Threads: any, but not from the log callback.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
 /** What a device can do, as bits of gmm_device_info::capabilities. */
 enum {
@@ -195,10 +196,10 @@ enum {
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
   GMM_DEVICE_CAN_FABRIC = 1u << 6,             /**< fabric handles between nodes */
   GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
-  GMM_DEVICE_IS_HOST = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
+  GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
 };
 
-/** What gmm_device_get_info() answers. */
+/** What gmm_device_query() answers. */
 typedef struct gmm_device_info {
   uint32_t struct_size;
   gmm_device device;
@@ -218,7 +219,7 @@ typedef struct gmm_device_info {
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -154,7 +154,7 @@ inline Place place_of(const Context &context, const void *address) {
 }
 inline Device device_of(const Context &context, const void *address) { return place_of(context, address).device; }
 
-Status check_scope(const Context &context, const gmm_scope *in, gmm_scope *out);
+Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out);
 
 }  // namespace gmm
 #endif

@@ -4,7 +4,7 @@
 
 using namespace gmm;
 
-gmm_result gmm_set_backup(gmm_context *context, const gmm_backup_desc *desc) noexcept {
+gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) noexcept {
   gmm_backup_desc copy;
   Status status = Context::check(context);
   if (status.ok()) status = read_descriptor(desc, &copy);
@@ -15,7 +15,7 @@ gmm_result gmm_set_backup(gmm_context *context, const gmm_backup_desc *desc) noe
   return result_of(status);
 }
 
-gmm_result gmm_backup_prepare(gmm_context *context, gmm_device device, uint64_t bytes) noexcept {
+gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_device(*context, device);
   if (status.ok()) status = context->backups.prepare(Device{device}, bytes);

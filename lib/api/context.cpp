@@ -40,7 +40,7 @@ gmm_result gmm_context_release(gmm_context *context) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) noexcept {
+gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
   uint32_t size = 0;
   Status status = Context::check(context);
   if (status.ok()) status = check_output(out, &size);
@@ -55,13 +55,13 @@ gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) noe
   return GMM_OK;
 }
 
-gmm_result gmm_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
+gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = context->decommit.set(milliseconds);
   return result_of(status);
 }
 
-gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
+gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
   uint32_t size = 0;
   Status status = Context::check(context);
   if (status.ok()) status = check_output(out, &size);

@@ -167,21 +167,21 @@ gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) noexc
   return result_of(status);
 }
 
-gmm_result gmm_alloc_cached(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
+gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
   if (context == nullptr || context->magic != Context::kMagic || desc == nullptr || out == nullptr ||
       size - 1 >= kMaxSize || context->core.gate->word.load(std::memory_order_relaxed) != kGateOpen)
     return GMM_NOT_READY;
   Heap *heap = plain_heap(*context, *desc);
   // Only the driver can say whether another stream is captured.
   if (heap == nullptr || reinterpret_cast<uintptr_t>(desc->stream) > heap->fast.last_uncaptured) return GMM_NOT_READY;
-  return alloc_at_once(*heap, size, desc->stream, out) ? GMM_OK : GMM_NOT_READY;
+  return try_alloc(*heap, size, desc->stream, out) ? GMM_OK : GMM_NOT_READY;
 }
 
-gmm_result gmm_free_cached(gmm_context *context, void *memory, gmm_stream stream) noexcept {
+gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
   if (context == nullptr || context->magic != Context::kMagic || memory == nullptr ||
       context->core.gate->word.load(std::memory_order_relaxed) != kGateOpen)
     return GMM_NOT_READY;
-  return free_at_once(context->core, memory, stream) ? GMM_OK : GMM_NOT_READY;
+  return try_free(context->core, memory, stream) ? GMM_OK : GMM_NOT_READY;
 }
 
 gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) noexcept {

@@ -19,15 +19,15 @@
   X(gmm_move_desc, IN, 16, 16)       \
   X(gmm_tag_desc, IN, 16, 16)        \
   X(gmm_pause_desc, IN, 40, 40)      \
-  X(gmm_pause_info, OUT, 152, 152)   \
+  X(gmm_tag_info, OUT, 152, 152)     \
   X(gmm_ticket_info, OUT, 40, 40)    \
   X(gmm_backup_desc, IN, 40, 40)     \
   X(gmm_backup_info, OUT, 72, 72)    \
-  X(gmm_ipc_config, IN, 32, 32)      \
+  X(gmm_ipc_desc, IN, 32, 32)        \
   X(gmm_ipc_import_desc, IN, 16, 16) \
-  X(gmm_import_fd_desc, IN, 24, 24)  \
-  X(gmm_scope, IN, 24, 24)           \
-  X(gmm_statistics, OUT, 120, 120)   \
+  X(gmm_ipc_fd_desc, IN, 24, 24)     \
+  X(gmm_scope_desc, IN, 24, 24)      \
+  X(gmm_stats_info, OUT, 120, 120)   \
   X(gmm_oom_info, LENT, 40, 40)
 
 #endif

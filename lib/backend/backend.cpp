@@ -4,7 +4,7 @@
 namespace gmm {
 
 Status Backend::lacks(const char *operation) const {
-  return fail(GMM_ERROR_NOT_SUPPORTED, "The %s backend has no %s; gmm_device_get_info() says what a device can do.",
+  return fail(GMM_ERROR_NOT_SUPPORTED, "The %s backend has no %s; gmm_device_query() says what a device can do.",
               name(), operation);
 }
 

@@ -87,7 +87,7 @@ static gmm_result pass_gmm_alloc_desc(void *bytes) {
   uint32_t later = current->minimum;
   while (later < ((gmm_alloc_desc *)bytes)->struct_size && ((unsigned char *)bytes)[later] == 0) ++later;
   const bool uses_later = later < ((gmm_alloc_desc *)bytes)->struct_size;
-  const gmm_result cached = gmm_alloc_cached(context, BLOCK, bytes, &made);
+  const gmm_result cached = gmm_try_alloc(context, BLOCK, bytes, &made);
   CHECK_MESSAGE(cached == (uses_later ? GMM_NOT_READY : GMM_OK), "the cache answers %s", gmm_result_name(cached));
   if (cached == GMM_OK) OK(gmm_free(context, made, GMM_STREAM_DEFAULT));
   return result;
@@ -110,7 +110,7 @@ static gmm_result pass_gmm_move_desc(void *bytes) { return gmm_move(context, man
 
 static gmm_result pass_gmm_tag_desc(void *bytes) {
   gmm_tag made = 0;
-  return both(gmm_tag_create(context, "sizes", bytes, &made), gmm_tag_update(context, tag, bytes));
+  return both(gmm_tag_create(context, "sizes", bytes, &made), gmm_tag_configure(context, tag, bytes));
 }
 
 static gmm_result wait_for(gmm_result result, gmm_ticket *started) {
@@ -134,7 +134,7 @@ static gmm_result pass_gmm_pause_desc(void *bytes) {
   return both(result, wait_for(begun, started));
 }
 
-static gmm_result pass_gmm_backup_desc(void *bytes) { return gmm_set_backup(context, bytes); }
+static gmm_result pass_gmm_backup_desc(void *bytes) { return gmm_backup_configure(context, bytes); }
 
 // The call must come before the context's first export or import.
 static gmm_result pass_gmm_ipc_config(void *bytes) { return gmm_ipc_configure(context, bytes); }
@@ -148,31 +148,31 @@ static gmm_result pass_gmm_ipc_import_desc(void *bytes) {
 }
 
 static gmm_result pass_gmm_import_fd_desc(void *bytes) {
-  ((gmm_import_fd_desc *)bytes)->type = GMM_FD_FILE;
-  ((gmm_import_fd_desc *)bytes)->size = BLOCK;
+  ((gmm_ipc_fd_desc *)bytes)->type = GMM_FD_FILE;
+  ((gmm_ipc_fd_desc *)bytes)->size = BLOCK;
   void *made = NULL;
-  const gmm_result result = gmm_import_fd(sharing, file, bytes, &made);
+  const gmm_result result = gmm_ipc_import_fd(sharing, file, bytes, &made);
   CHECK((result == GMM_OK) == (made != NULL));
   if (made != NULL) OK(gmm_ipc_close(sharing, made));
   return result;
 }
 
 static gmm_result pass_gmm_scope(void *bytes) {
-  ((gmm_scope *)bytes)->flags = GMM_SCOPE_DEVICE;
-  gmm_statistics sums = {.struct_size = sizeof sums};
-  const gmm_result result = both(gmm_stats(context, bytes, &sums), gmm_trim(context, bytes, NULL));
-  return both(result, gmm_set_limit(context, bytes, GMM_NO_LIMIT));
+  ((gmm_scope_desc *)bytes)->flags = GMM_SCOPE_DEVICE;
+  gmm_stats_info sums = {.struct_size = sizeof sums};
+  const gmm_result result = both(gmm_stats_query(context, bytes, &sums), gmm_trim(context, bytes, NULL));
+  return both(result, gmm_limit_set(context, bytes, GMM_NO_LIMIT));
 }
 
 // --- A call for each answer ---------------------------------------------------------------------------------------
 
-static gmm_result fill_gmm_context_info(void *bytes) { return gmm_context_get_info(context, bytes); }
-static gmm_result fill_gmm_device_info(void *bytes) { return gmm_device_get_info(context, 0, bytes); }
+static gmm_result fill_gmm_context_info(void *bytes) { return gmm_context_query(context, bytes); }
+static gmm_result fill_gmm_device_info(void *bytes) { return gmm_device_query(context, 0, bytes); }
 static gmm_result fill_gmm_pointer_info(void *bytes) { return gmm_query(context, block, bytes); }
-static gmm_result fill_gmm_pause_info(void *bytes) { return gmm_pause_query(context, tag, bytes); }
+static gmm_result fill_gmm_pause_info(void *bytes) { return gmm_tag_query(context, tag, bytes); }
 static gmm_result fill_gmm_ticket_info(void *bytes) { return gmm_ticket_query(ticket, bytes); }
 static gmm_result fill_gmm_backup_info(void *bytes) { return gmm_backup_query(context, bytes); }
-static gmm_result fill_gmm_statistics(void *bytes) { return gmm_stats(context, NULL, bytes); }
+static gmm_result fill_gmm_statistics(void *bytes) { return gmm_stats_query(context, NULL, bytes); }
 
 // --- Every size ---------------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ static int32_t note_size(void *user, const gmm_oom_info *info) {
 
 static void lend_gmm_oom_info(void) {
   gmm_context *small = open_host(16u << 20);
-  OK(gmm_set_oom_handler(small, note_size, NULL));
+  OK(gmm_context_set_oom_handler(small, note_size, NULL));
   void *none = NULL;
   CHECK(gmm_alloc(small, 64u << 20, NULL, &none) == GMM_ERROR_OUT_OF_MEMORY);
   CHECK_EQUAL(lent_size, current->size);
@@ -334,11 +334,11 @@ static void open_all(void) {
 
 static void close_all(void) {
   OK(gmm_ticket_destroy(ticket));
-  gmm_statistics sums = {.struct_size = sizeof sums};
-  OK(gmm_stats(context, NULL, &sums));
+  gmm_stats_info sums = {.struct_size = sizeof sums};
+  OK(gmm_stats_query(context, NULL, &sums));
   CHECK_EQUAL(sums.live_blocks, 2);
   CHECK_EQUAL(sums.pinned_bytes, 0);
-  OK(gmm_stats(sharing, NULL, &sums));
+  OK(gmm_stats_query(sharing, NULL, &sums));
   CHECK_EQUAL(sums.live_blocks, 1);
   CHECK_EQUAL(sums.imported_bytes, 0);
   OK(gmm_context_release(sharing));

@@ -12,7 +12,7 @@ static void contents_are_kept(gmm_contents contents) {
     uint64_t bytes = 0;
     MUST(gmm_pause(context, &desc, &bytes));
     CHECK(bytes > 0);
-    gmm_pause_info info = pause_info(tag);
+    gmm_tag_info info = pause_info(tag);
     CHECK_EQUAL(info.active_bytes, 0);
     CHECK_EQUAL(info.paused_bytes, bytes);
     CHECK_EQUAL(info.contents, contents);
@@ -43,7 +43,7 @@ static void zeros_take_no_memory(void) {
   OK(gmm_fill(context, block, 0, 12 * MIB, GMM_STREAM_DEFAULT));
   write_pattern(block + 5 * MIB, 4096, 3, GMM_STREAM_DEFAULT);
   OK(gmm_pause(context, NULL, NULL));
-  gmm_pause_info info = pause_info(tag);
+  gmm_tag_info info = pause_info(tag);
   CHECK(info.backup_zero_bytes >= 4 * MIB);
   CHECK(info.backup_host_bytes > 0 && info.backup_host_bytes <= 8 * MIB);
   uint8_t read = 1;

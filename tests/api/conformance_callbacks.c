@@ -109,8 +109,8 @@ static void log_here(void *user, gmm_log_level level, const char *message) {
     atomic_fetch_add(&logged.bad, 1);
   atomic_fetch_add(&logged.calls, 1);
   if (context != NULL) {  // no lock is held: the library may be called
-    gmm_statistics statistics = {.struct_size = sizeof statistics};
-    if (gmm_stats(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
+    gmm_stats_info statistics = {.struct_size = sizeof statistics};
+    if (gmm_stats_query(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
   }
 }
 

@@ -179,25 +179,25 @@ static void pauses(gmm_context *c, gmm_contents contents, uint32_t flags, const 
 static void pauses_in_every_way(gmm_context *c) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) return;
   gmm_backup_desc backup = {.struct_size = sizeof backup, .threads = 2};
-  OK(gmm_set_backup(c, &backup));
-  OK(gmm_backup_prepare(c, 0, MIB));
+  OK(gmm_backup_configure(c, &backup));
+  OK(gmm_backup_reserve(c, 0, MIB));
   pauses(c, GMM_CONTENTS_HOST, 0, "host");
   pauses(c, GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY, "read only");
   pauses(c, GMM_CONTENTS_FILE, 0, "file");
   backup.flags = GMM_BACKUP_NO_ARENA;
-  OK(gmm_set_backup(c, &backup));
+  OK(gmm_backup_configure(c, &backup));
   pauses(c, GMM_CONTENTS_HOST, 0, "pageable");
 }
 
 static void counts_and_traces(gmm_context *c) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE};
-  gmm_statistics sums = {.struct_size = sizeof sums};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE};
+  gmm_stats_info sums = {.struct_size = sizeof sums};
   void *block = NULL;
-  OK(gmm_set_oom_handler(c, give_up, NULL));
-  OK(gmm_set_limit(c, &scope, 64 * MIB));
+  OK(gmm_context_set_oom_handler(c, give_up, NULL));
+  OK(gmm_limit_set(c, &scope, 64 * MIB));
   CHECK(gmm_alloc(c, 128 * MIB, NULL, &block) < 0);
-  OK(gmm_set_limit(c, &scope, GMM_NO_LIMIT));
-  OK(gmm_stats(c, &scope, &sums));
+  OK(gmm_limit_set(c, &scope, GMM_NO_LIMIT));
+  OK(gmm_stats_query(c, &scope, &sums));
   OK(gmm_trace_begin(c, "/dev/null"));
   OK(gmm_alloc(c, MIB, NULL, &block));
   OK(gmm_snapshot(c, swallow, NULL));
@@ -206,9 +206,9 @@ static void counts_and_traces(gmm_context *c) {
   OK(gmm_defer_begin(c));
   CHECK(gmm_trim(c, NULL, NULL) == GMM_UNCHANGED);
   OK(gmm_defer_end(c));
-  OK(gmm_set_decommit(c, 1));
+  OK(gmm_context_set_decommit(c, 1));
   OK(gmm_alloc(c, MIB, NULL, &block));
-  OK(gmm_set_decommit(c, GMM_DECOMMIT_NEVER));
+  OK(gmm_context_set_decommit(c, GMM_DECOMMIT_NEVER));
   OK(gmm_reset(c));
 }
 
@@ -229,7 +229,7 @@ static void exports(void) {
   MUST(gmm_alloc(c, MIB, &alloc, &block));
   MUST(gmm_ipc_event_create(c, 0, &event));
   MUST(gmm_ipc_export(c, block, &handles[0]));
-  MUST(gmm_ipc_event_export(c, event, &handles[1]));
+  MUST(gmm_event_export(c, event, &handles[1]));
   REQUIRE(send_bytes(3, handles, sizeof handles) && receive_bytes(0, &done, 1));
   OK(gmm_event_destroy(c, event));
   OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
@@ -247,7 +247,7 @@ static void imports(gmm_context *c) {
     void *block = NULL;
     gmm_event *event = NULL;
     OK(gmm_ipc_import(c, &handles[0], NULL, &block));
-    OK(gmm_ipc_event_import(c, &handles[1], NULL, &event));
+    OK(gmm_event_import(c, &handles[1], NULL, &event));
     OK(gmm_event_destroy(c, event));
     OK(gmm_ipc_close(c, block));
     send_bytes(other.to, "d", 1);

@@ -8,8 +8,8 @@ static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
   return gmm_alloc(context, size, &desc, out);
 }
 static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
-  OK(gmm_set_limit(context, &scope, bytes));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  OK(gmm_limit_set(context, &scope, bytes));
 }
 
 static void limits_hold(uint32_t flags) {
@@ -22,7 +22,7 @@ static void limits_hold(uint32_t flags) {
   CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(count >= 8 && count <= 18, "%u blocks of 900,000 bytes fit into 16 MiB", count);
   CHECK(strlen(gmm_last_error_message()) > 20);
-  gmm_statistics statistics = stats_of(flags, device, tag, 0);
+  gmm_stats_info statistics = stats_of(flags, device, tag, 0);
   CHECK(statistics.reserved_bytes <= 16 * MIB);
   CHECK_EQUAL(statistics.live_blocks, count);
   CHECK(statistics.failures >= 1);
@@ -65,19 +65,19 @@ static void cached_memory_goes_before_a_limit_fails(void) {
 }
 
 static void bad_limits_are_refused(void) {
-  RESULT(gmm_set_limit(context, NULL, MIB), GMM_ERROR_INVALID_FLAGS);
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = 0};
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  RESULT(gmm_limit_set(context, NULL, MIB), GMM_ERROR_INVALID_FLAGS);
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = 0};
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
   scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
   scope.flags = GMM_SCOPE_DEVICE;
   scope.device = 99;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_DEVICE);
   scope.flags = GMM_SCOPE_TAG;
   scope.tag = 3996;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_TAG);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_TAG);
   scope.struct_size = 3;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_DESCRIPTOR);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_DESCRIPTOR);
   void *block = ALLOC(10 * MIB);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -113,7 +113,7 @@ static void the_handler_may_free_and_try_again(void) {
   gmm_tag tag = make_tag("handled", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   for (unsigned i = 0; i < 3; ++i) OK(try_alloc(9 * MIB, tag, &handler.to_free[i]));
-  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   void *block = NULL;
   RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);  // it answers 0
   CHECK_EQUAL(handler.calls, 1);
@@ -121,15 +121,15 @@ static void the_handler_may_free_and_try_again(void) {
   CHECK_EQUAL(handler.last.device, device);
   CHECK_EQUAL(handler.last.kind, kind);
   CHECK_EQUAL(handler.last.tag, tag);
-  CHECK_EQUAL(handler.last.requested, 18 * MIB);
-  CHECK(handler.last.reserved >= 27 * MIB && handler.last.reserved <= 32 * MIB);
+  CHECK_EQUAL(handler.last.requested_bytes, 18 * MIB);
+  CHECK(handler.last.reserved_bytes >= 27 * MIB && handler.last.reserved_bytes <= 32 * MIB);
   handler.calls = 0;
   handler.answer_for = 3;
   handler.to_free_count = 3;
   OK(try_alloc(18 * MIB, tag, &block));  // frees one block each time
   CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 3, "%d calls", handler.calls);
   CHECK_EQUAL(handler.wrong, 0);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
   int calls = handler.calls;
   for (int i = calls; i < 3; ++i) OK(gmm_free(context, handler.to_free[i], GMM_STREAM_DEFAULT));
   void *more = NULL;
@@ -142,7 +142,7 @@ static void the_handler_is_asked_at_most_100_times(void) {
   memset(&handler, 0, sizeof handler);
   handler.answer_for = 1000000;
   set_limit(GMM_SCOPE_DEVICE, 0, 4 * MIB);
-  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   void *block = NULL;
   RESULT(try_alloc(18 * MIB, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 100, "%d calls", handler.calls);
@@ -164,11 +164,11 @@ static void the_handler_may_pause(void) {
   void *sleeping = NULL, *block = NULL;
   OK(try_alloc(20 * MIB, sleeper, &sleeping));
   write_pattern(sleeping, 20 * MIB, 5, GMM_STREAM_DEFAULT);
-  OK(gmm_set_oom_handler(context, pause_on_oom, &sleeper));
+  OK(gmm_context_set_oom_handler(context, pause_on_oom, &sleeper));
   OK(try_alloc(20 * MIB, GMM_TAG_CURRENT, &block));
   CHECK_EQUAL(handler.calls, 1);
   CHECK_EQUAL(query(sleeping).state, GMM_STATE_PAUSED);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(sleeping, 20 * MIB, 5);
@@ -180,7 +180,7 @@ static void each_way_out_comes_in_its_turn(void) {
   memset(&handler, 0, sizeof handler);
   gmm_tag tag = make_tag("wanting", GMM_CONTENTS_DROP), other = make_tag("largest_holder", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
-  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   gmm_stream stream = NULL;
   MUST(gmm_stream_create(context, device, &stream));
   gmm_alloc_desc desc = alloc_desc();
@@ -212,7 +212,7 @@ static void each_way_out_comes_in_its_turn(void) {
   MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
   RESULT(try_alloc(24 * MIB, tag, &wanted), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK(strstr(gmm_last_error_message(), "largest_holder") != NULL);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
   OK(gmm_free(context, block, stream));
   OK(gmm_stream_destroy(context, stream));
 }

@@ -104,13 +104,13 @@ static void the_outer_pin_may_go_first(void) {
 static void overlaps_are_refused(void) {
   open_own();
   OK(gmm_pin(context, own + 4 * PAGE, 8 * PAGE, NULL, NULL));
-  gmm_statistics before = stats();
+  gmm_stats_info before = stats();
   RESULT(gmm_pin(context, own + 8 * PAGE, 8 * PAGE, NULL, NULL), GMM_ERROR_OVERLAP);
   CHECK(strlen(gmm_last_error_message()) > 20);
   RESULT(gmm_pin(context, own, 8 * PAGE, NULL, NULL), GMM_ERROR_OVERLAP);
   RESULT(gmm_pin(context, own, 32 * PAGE, NULL, NULL), GMM_ERROR_OVERLAP);
   RESULT(gmm_pin(context, own + 12 * PAGE - 1, 2, NULL, NULL), GMM_ERROR_OVERLAP);
-  gmm_statistics after = stats();
+  gmm_stats_info after = stats();
   CHECK(memcmp(&before, &after, sizeof before) == 0);
   OK(gmm_pin(context, own + 12 * PAGE, PAGE, NULL, NULL));  // next to it
   OK(gmm_unpin(context, own + 12 * PAGE));

@@ -2,9 +2,9 @@
 // Tags of pause.h: names, nesting for each thread, and the default of the process.
 #include "../support/gmm_test.h"
 
-static gmm_pause_info pause_info(gmm_tag tag) {
-  gmm_pause_info info = {.struct_size = sizeof info};
-  OK(gmm_pause_query(context, tag, &info));
+static gmm_tag_info pause_info(gmm_tag tag) {
+  gmm_tag_info info = {.struct_size = sizeof info};
+  OK(gmm_tag_query(context, tag, &info));
   return info;
 }
 
@@ -50,9 +50,9 @@ static void names_find_tags(void) {
   memset(given, 'z', 6);
   CHECK(strcmp(pause_info(tag).name, "copied") == 0);
   RESULT(gmm_tag_push(context, 3998), GMM_ERROR_INVALID_TAG);
-  gmm_pause_info info = {.struct_size = sizeof info};
-  RESULT(gmm_pause_query(context, 3998, &info), GMM_ERROR_INVALID_TAG);
-  OK(gmm_pause_query(context, GMM_TAG_DEFAULT, &info));
+  gmm_tag_info info = {.struct_size = sizeof info};
+  RESULT(gmm_tag_query(context, 3998, &info), GMM_ERROR_INVALID_TAG);
+  OK(gmm_tag_query(context, GMM_TAG_DEFAULT, &info));
   CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
 }
 
@@ -115,7 +115,7 @@ static void pushes_belong_to_their_context(void) {
 
 static void the_process_default_reaches_threads(void) {
   gmm_tag a = make_tag("region", GMM_CONTENTS_DROP), c = make_tag("c", GMM_CONTENTS_DROP);
-  OK(gmm_tag_set_process_default(context, a));
+  OK(gmm_tag_set_default(context, a));
   CHECK_EQUAL(tag_of_alloc(), a);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
@@ -126,9 +126,9 @@ static void the_process_default_reaches_threads(void) {
   OK(gmm_tag_push(context, c));
   CHECK_EQUAL(tag_of_alloc(), c);
   OK(gmm_tag_pop(context));
-  RESULT(gmm_tag_set_process_default(context, 3997), GMM_ERROR_INVALID_TAG);
+  RESULT(gmm_tag_set_default(context, 3997), GMM_ERROR_INVALID_TAG);
   CHECK_EQUAL(tag_of_alloc(), a);
-  OK(gmm_tag_set_process_default(context, GMM_TAG_DEFAULT));
+  OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
   CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
 }
 

@@ -97,7 +97,7 @@ static void a_tag_changes_meanwhile(void) {
   blocker hold = BLOCKER;
   gmm_ticket *ticket = start_held(true, &tag, &hold);
   gmm_tag_desc drops = {.struct_size = sizeof drops, .contents = GMM_CONTENTS_DROP, .priority = 7};
-  OK(gmm_tag_update(context, tag, &drops));
+  OK(gmm_tag_configure(context, tag, &drops));
   let_go(&hold);
   OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
   OK(gmm_ticket_destroy(ticket));

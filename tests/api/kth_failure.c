@@ -53,7 +53,7 @@ static bool same_everything(const fake_cuda_live_t *a, const fake_cuda_live_t *b
       (unsigned long long)(l).streams, (unsigned long long)(l).events, (unsigned long long)(l).context_references, \
       (unsigned long long)(l).device_bytes, (unsigned long long)(l).host_bytes, (unsigned long long)(l).managed_bytes
 
-static bool same_counters(const gmm_statistics *a, const gmm_statistics *b) {
+static bool same_counters(const gmm_stats_info *a, const gmm_stats_info *b) {
   return a->live_bytes == b->live_bytes && a->live_blocks == b->live_blocks && a->reserved_bytes == b->reserved_bytes &&
          a->paused_bytes == b->paused_bytes && a->pinned_bytes == b->pinned_bytes &&
          a->imported_bytes == b->imported_bytes &&
@@ -75,7 +75,7 @@ static bool fail_at(uint64_t k) {
   kind = current->kind;
   take(current->prepare);
   int known = atomic_load(&check_state.failures);
-  gmm_statistics counters = stats();
+  gmm_stats_info counters = stats();
   live_now(&before);
   uint64_t failures = failures_so_far();
   fail_call(NULL, k, current_error);
@@ -100,7 +100,7 @@ static bool fail_at(uint64_t k) {
     } else if (!current->may_have_begun) {
       CHECK_MESSAGE(same_memory(&before, &now), "held before: " LIVE_FORMAT "; after the failure: " LIVE_FORMAT,
                     LIVE(before), LIVE(now));
-      gmm_statistics after = stats();
+      gmm_stats_info after = stats();
       CHECK_MESSAGE(same_counters(&counters, &after),
                     "counted before: " COUNTERS_FORMAT "; after the failure: " COUNTERS_FORMAT, COUNTERS(counters),
                     COUNTERS(after));

@@ -9,9 +9,9 @@ static gmm_pause_desc one_tag(const gmm_tag *tag) {
   return (gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), .tags = tag, .tag_count = 1};
 }
 
-__attribute__((unused)) static gmm_pause_info pause_info(gmm_tag tag) {
-  gmm_pause_info info = {.struct_size = sizeof info};
-  OK(gmm_pause_query(context, tag, &info));
+__attribute__((unused)) static gmm_tag_info pause_info(gmm_tag tag) {
+  gmm_tag_info info = {.struct_size = sizeof info};
+  OK(gmm_tag_query(context, tag, &info));
   return info;
 }
 

@@ -155,7 +155,7 @@ namespace Gmm
         OutOfMemory = -20,
         /// <summary>The host has too little memory for data or bookkeeping.</summary>
         OutOfHostMemory = -21,
-        /// <summary>The call would exceed a limit of gmm_set_limit().</summary>
+        /// <summary>The call would exceed a limit of gmm_limit_set().</summary>
         LimitExceeded = -22,
         /// <summary>The memory is paused: resume its tag first.</summary>
         Paused = -23,

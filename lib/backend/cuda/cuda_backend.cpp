@@ -683,7 +683,7 @@ Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
       return fail(GMM_ERROR_NOT_SUPPORTED,
                   "Exporting VMM handle %" PRIu64
                   ": the memory has no file descriptor, because the device or the location "
-                  "offers none; check GMM_DEVICE_CAN_EXPORT_FD by gmm_device_get_info().",
+                  "offers none; check GMM_DEVICE_CAN_EXPORT_FD by gmm_device_query().",
                   handle.value);
   }
   Status status = driver_.check(result, "cuMemExportToShareableHandle");

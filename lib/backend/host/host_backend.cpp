@@ -101,7 +101,7 @@ class HostBackend final : public Backend {
 namespace {
 
 constexpr uint32_t kCapabilities = GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_CONCURRENT_MANAGED |
-                                   GMM_DEVICE_CAN_PIN | GMM_DEVICE_CAN_PAGEABLE | GMM_DEVICE_IS_HOST;
+                                   GMM_DEVICE_CAN_PIN | GMM_DEVICE_CAN_PAGEABLE | GMM_DEVICE_IS_CPU;
 constexpr gmm_kind_mask kKinds =
     1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED;
 

@@ -200,7 +200,7 @@ Status BackupArena::finish_touch(uint64_t segment) {
   return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
                      "Taking the pages of %" PRIu64
                      " bytes for the page-locked arena: %s; free host memory, or set a lower limit by "
-                     "gmm_set_backup() or GMM_BACKUP_ARENA_LIMIT.",
+                     "gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT.",
                      kSegment, system_error_text(error, text, sizeof text));
 }
 

@@ -22,7 +22,7 @@ constexpr char kPrefix[] = "gmm-backup-";
 Status folder_error(const char *directory, int error) {
   char text[96];
   return fail_native(GMM_ERROR_IO, error,
-                     "Backup file in %.200s: %s; free space there, or name another folder by gmm_set_backup() or "
+                     "Backup file in %.200s: %s; free space there, or name another folder by gmm_backup_configure() or "
                      "GMM_BACKUP_DIR.",
                      directory, system_error_text(error, text, sizeof text));
 }
@@ -223,7 +223,7 @@ Status BackupFile::error_status(int error, bool is_writing) {
   char text[96];
   return fail_native(GMM_ERROR_IO, error, "%s the backup file in %.200s: %s; %s.", is_writing ? "Writing" : "Reading",
                      directory_, system_error_text(error, text, sizeof text),
-                     is_writing ? "free space there, or name another folder by gmm_set_backup() or GMM_BACKUP_DIR"
+                     is_writing ? "free space there, or name another folder by gmm_backup_configure() or GMM_BACKUP_DIR"
                                 : "see the system's log; a retry may work");
 }
 

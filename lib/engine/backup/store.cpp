@@ -31,9 +31,9 @@ Status BackupStore::prepare(Device device, uint64_t bytes) {
   Status status;
   if (!tiers_.arena.plan_free(bytes, limits.arena))
     status = fail(GMM_ERROR_LIMIT_EXCEEDED,
-                  "gmm_backup_prepare(): %" PRIu64 " bytes of page-locked memory: the limit is %" PRIu64
+                  "gmm_backup_reserve(): %" PRIu64 " bytes of page-locked memory: the limit is %" PRIu64
                   " bytes, of which %" PRIu64
-                  " are in use; raise it by gmm_set_backup() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
+                  " are in use; raise it by gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
                   bytes, limits.arena,
                   tiers_.kept_bytes[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
   if (status.ok()) status = tiers_.arena.make_all_ready(device);

@@ -194,7 +194,7 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
 
 Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
   if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
+    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_query() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
@@ -266,7 +266,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
   if (!short_of_memory()) return status;
   // Everything that is free anywhere, after the work that may use it.
   uint64_t released = 0;
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
   constexpr uint32_t kTrims = 3;
   for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
@@ -279,8 +279,8 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
     info.device = heap.options().device.ordinal;
     info.kind = static_cast<gmm_kind>(heap.options().kind);
     info.tag = heap.options().tag;
-    info.requested = size;
-    info.reserved = held_on[info.device].held();
+    info.requested_bytes = size;
+    info.reserved_bytes = held_on[info.device].held();
     info.attempt = attempt;
     info.cause = status.code();
     if (!limits.ask(info)) break;
@@ -335,7 +335,7 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
 
 // --- Giving back -------------------------------------------------------------------------------------------------
 
-Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
+Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
   collect_ended_captures(true);
@@ -348,7 +348,7 @@ Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
   return status;
 }
 
-Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
+Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
   GMM_TRY(trim(scope, bytes));
   // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
   if (scope.flags == 0) *bytes += backups.trim();
@@ -356,7 +356,7 @@ Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
 }
 
 Status Context::reset() {
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     LockGuard guard(heap.mutex);
     if (heap.streams().any_capturing())
@@ -396,13 +396,13 @@ Status Context::defer_end() {
     if (depth == 0) return fail(GMM_ERROR_UNBALANCED, "gmm_defer_end(): there was no gmm_defer_begin().");
   } while (!core.defer_depth.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
   if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   uint64_t bytes = 0;
   return trim_for_program(everything, &bytes);
 }
 
 Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
 }
 

@@ -89,9 +89,9 @@ class Context {
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
   Status reset();
-  Status trim(const gmm_scope &scope, uint64_t *bytes);
+  Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
   // gmm_trim(): page-locked host memory too that holds no contents.
-  Status trim_for_program(const gmm_scope &scope, uint64_t *bytes);
+  Status trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes);
   Status defer_begin();
   Status defer_end();
   // gmm_trim() inside gmm_defer_begin(): at its end.

@@ -30,7 +30,7 @@ Status Heap::charge(uint64_t bytes, uint64_t *wanted) {
   if (full == nullptr) return Status();
   return fail(GMM_ERROR_LIMIT_EXCEEDED,
               "%" PRIu64 " more bytes from the driver were asked for, but a limit of %" PRIu64
-              " bytes is set and %" PRIu64 " are held; free or trim memory, or raise the limit with gmm_set_limit().",
+              " bytes is set and %" PRIu64 " are held; free or trim memory, or raise the limit with gmm_limit_set().",
               bytes, full->limit(), full->held());
 }
 

@@ -166,11 +166,11 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
 
 Status cached_free(Core &core, void *block, gmm_stream stream) { return free_block<false>(core, block, stream); }
 
-bool free_at_once(Core &core, void *block, gmm_stream stream) {
+bool try_free(Core &core, void *block, gmm_stream stream) {
   return free_block<true>(core, block, stream).code() == GMM_OK;
 }
 
-bool alloc_at_once(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
+bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
   HeapCache *cache = t_last.serial == heap.fast.serial ? t_last.cache : HeapCache::find(heap);
   if (cache == nullptr) return false;
   if (cache->enter_unless_revoked()) {

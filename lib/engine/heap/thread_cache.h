@@ -148,8 +148,8 @@ Status dedicated_alloc(Heap &heap, uint64_t size, void **out);
 Status cached_free(Core &core, void *block, gmm_stream stream);
 
 // The same, as far as that takes no lock, no wait, no driver call and no host memory. False: nothing happened.
-bool alloc_at_once(Heap &heap, uint64_t size, gmm_stream stream, void **out);
-bool free_at_once(Core &core, void *block, gmm_stream stream);
+bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out);
+bool try_free(Core &core, void *block, gmm_stream stream);
 
 }  // namespace gmm
 #endif

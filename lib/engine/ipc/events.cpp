@@ -104,8 +104,7 @@ Status IpcEvents::reference_own(const IpcHandle &handle, SharedEvent **out) {
   LockGuard guard(mutex_);
   SharedEvent *event = find(handle.allocation);
   if (event == nullptr || event->references == 0 || !ipc_token_equal(event->token, handle.token))
-    return fail(GMM_ERROR_IPC_PEER_GONE,
-                "gmm_ipc_event_import: this process made the event and has destroyed it since.");
+    return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_event_import: this process made the event and has destroyed it since.");
   ++event->references;
   *out = event;
   return Status();
@@ -119,7 +118,7 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint3
   GMM_TRY(ipc_handle_decode(bytes, &handle));
   if (!handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
-                "gmm_ipc_event_import: the handle is of memory; pass it to gmm_ipc_import().");
+                "gmm_event_import: the handle is of memory; pass it to gmm_ipc_import().");
   settings_.freeze();
   if (broker_.answers_at(handle.exporter)) return reference_own(handle, event);
   EventImport *made = core_.allocator.create<EventImport>();

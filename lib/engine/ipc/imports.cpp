@@ -75,12 +75,12 @@ Status IpcImports::import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size
   const uint64_t unit = type == GMM_FD_OPAQUE ? kExtentAlignment : os::page_size();
   if (size == 0 || size % unit != 0 || size > UINT64_MAX / 2)
     return fail(GMM_ERROR_INVALID_SIZE,
-                "gmm_import_fd(%" PRId32 "): the size is %" PRIu64
+                "gmm_ipc_import_fd(%" PRId32 "): the size is %" PRIu64
                 " bytes; memory of type %s has a multiple of %" PRIu64 " bytes.",
                 fd, size, descriptor_type_name(type), unit);
-  if (type == GMM_FD_OPAQUE && (core_.traits(device).capabilities & GMM_DEVICE_IS_HOST) != 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_import_fd(%" PRId32 "): device %d maps files only; pass GMM_FD_FILE.", fd,
-                device.ordinal);
+  if (type == GMM_FD_OPAQUE && (core_.traits(device).capabilities & GMM_DEVICE_IS_CPU) != 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_import_fd(%" PRId32 "): device %d maps files only; pass GMM_FD_FILE.",
+                fd, device.ordinal);
   LockGuard guard(mutex_);
   IpcMapping *mapping = nullptr;
   GMM_TRY(make(device, &mapping));

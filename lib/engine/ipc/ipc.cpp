@@ -14,7 +14,7 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t ti
   GMM_TRY(ipc_handle_decode(bytes, &handle));
   if (handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
-                "gmm_ipc_import: the handle is of an event; pass it to gmm_ipc_event_import().");
+                "gmm_ipc_import: the handle is of an event; pass it to gmm_event_import().");
   if (ipc_export_id(handle.allocation) != handle.allocation)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
   settings_.freeze();

@@ -40,8 +40,8 @@
 // One callback of the program runs under a lock, that of IpcEvents or IpcImports: the log, when the driver refuses to
 // release an event or a mapping.
 //
-// Callers: lib/api for every gmm_ipc_* function and gmm_import_fd(), context/ for queries, for the revocation after a
-// forced pause, and at the end of a context. The room calls heap/ and space/ only.
+// Callers: lib/api for every gmm_ipc_* function and gmm_ipc_import_fd(), context/ for queries, for the revocation after
+// a forced pause, and at the end of a context. The room calls heap/ and space/ only.
 //
 // Limits
 // - MANAGED memory has no IPC.

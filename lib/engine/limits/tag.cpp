@@ -70,7 +70,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
         (desc->contents != known->contents || desc->priority != known->priority || desc->flags != known->flags))
       return fail(GMM_ERROR_INVALID_VALUE,
                   "The tag \"%s\" exists with contents %u, priority %d and flags 0x%x, not %u, %d and 0x%x; use the "
-                  "same, another name, or gmm_tag_update().",
+                  "same, another name, or gmm_tag_configure().",
                   name, known->contents.load(), known->priority.load(), known->flags.load(), desc->contents,
                   desc->priority, desc->flags);
     *out = tag;

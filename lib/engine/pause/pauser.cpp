@@ -31,7 +31,7 @@ Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_m
   return ready_.wait(core_.page_map, address, size, timeout_ms);
 }
 
-void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
+void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
   LockGuard guard(mutex_);
   LockGuard set_guard(heaps_.mutex);
   for (Heap *heap : heaps_.heaps) {
@@ -44,7 +44,7 @@ void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
       if (extent.kept == nullptr) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       if (!is_paused(extent)) {
-        out->retained_bytes += kept.arena + kept.pageable + kept.file + kept.zero;
+        out->backup_active_bytes += kept.arena + kept.pageable + kept.file + kept.zero;
         return;
       }
       out->backup_host_bytes += kept.arena + kept.pageable;

@@ -97,7 +97,7 @@ Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn w
   Writer writer(write, user);
   writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"heaps\":[", core.backend->name());
   bool first = true;
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     if (!first) writer.print(",");
     first = false;

@@ -71,19 +71,19 @@ static void contexts_and_devices(void) {
   OK(gmm_context_retain(context));
   OK(gmm_context_release(context));
   STRUCT(gmm_context_info, info);
-  OK(gmm_context_get_info(context, &info.of));
+  OK(gmm_context_query(context, &info.of));
   INTACT(info);
   CHECK_EQUAL(info.of.device_count, 2);
   CHECK(strcmp(info.of.backend_name, "host") == 0);
   CHECK(info.of.decommit_after_ms == GMM_DECOMMIT_NEVER);
   STRUCT(gmm_device_info, device);
-  OK(gmm_device_get_info(context, 1, &device.of));
+  OK(gmm_device_query(context, 1, &device.of));
   INTACT(device);
   CHECK_EQUAL(device.of.device, 1);
   CHECK_EQUAL(device.of.total_memory, 64u << 20);
   CHECK((device.of.capabilities & GMM_DEVICE_CAN_PAUSE) != 0 && device.of.name[0] != 0 &&
         device.of.uuid[15] != GARBAGE);
-  OK(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
   RESULT(gmm_context_retain(NULL), GMM_ERROR_NULL_ARGUMENT);
   CHECK(gmm_last_error_message()[0] != 0);
   CHECK_EQUAL(gmm_last_native_code(), 0);
@@ -107,9 +107,9 @@ static void blocks(void) {
   STRUCT(gmm_alloc_desc, desc);
   desc.of.kind = GMM_KIND_HOST;
   void *cached = NULL;
-  OK(gmm_alloc_cached(context, BLOCK, &desc.of, &cached));
+  OK(gmm_try_alloc(context, BLOCK, &desc.of, &cached));
   CHECK(cached == block);
-  OK(gmm_free_cached(context, cached, GMM_STREAM_DEFAULT));
+  OK(gmm_try_free(context, cached, GMM_STREAM_DEFAULT));
   desc.of.alignment = 65536;
   desc.of.flags = GMM_ALLOC_ZERO;
   OK(gmm_alloc(context, BLOCK, &desc.of, &cached));
@@ -196,9 +196,9 @@ static void tags_and_pauses(void) {
   OK(gmm_tag_create(context, "weights", &tag_desc.of, &tag));
   OK(gmm_tag_find(context, "weights", &found));
   CHECK_EQUAL(found, tag);
-  OK(gmm_tag_update(context, tag, &tag_desc.of));
+  OK(gmm_tag_configure(context, tag, &tag_desc.of));
   INTACT(tag_desc);
-  OK(gmm_tag_set_process_default(context, GMM_TAG_DEFAULT));
+  OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
   OK(gmm_tag_push(context, tag));
   unsigned char *block = allocate(GMM_KIND_VMM, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT);
   OK(gmm_tag_pop(context));
@@ -206,9 +206,9 @@ static void tags_and_pauses(void) {
 
   STRUCT(gmm_backup_desc, backup);
   backup.of.threads = 2;
-  OK(gmm_set_backup(context, &backup.of));
+  OK(gmm_backup_configure(context, &backup.of));
   INTACT(backup);
-  OK(gmm_backup_prepare(context, 0, BLOCK));
+  OK(gmm_backup_reserve(context, 0, BLOCK));
   int calls = 0;
   uint64_t bytes = 0;
   STRUCT(gmm_pause_desc, pause);
@@ -219,8 +219,8 @@ static void tags_and_pauses(void) {
   OK(gmm_pause(context, &pause.of, &bytes));
   CHECK(bytes >= BLOCK && calls > 0);
   RESULT(gmm_pause(context, &pause.of, &bytes), GMM_UNCHANGED);
-  STRUCT(gmm_pause_info, state);
-  OK(gmm_pause_query(context, tag, &state.of));
+  STRUCT(gmm_tag_info, state);
+  OK(gmm_tag_query(context, tag, &state.of));
   INTACT(state);
   CHECK(state.of.paused_bytes >= BLOCK && state.of.backup_host_bytes >= BLOCK);
   CHECK_EQUAL(state.of.state, GMM_STATE_PAUSED);
@@ -260,7 +260,7 @@ static void tags_and_pauses(void) {
 }
 
 static void sharing(void) {
-  STRUCT(gmm_ipc_config, config);
+  STRUCT(gmm_ipc_desc, config);
   OK(gmm_ipc_configure(context, &config.of));
   INTACT(config);
   unsigned char *block = allocate(GMM_KIND_VMM, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT);
@@ -282,10 +282,10 @@ static void sharing(void) {
   memset(block, 3, BLOCK);
   int32_t fd = -1;
   uint64_t offset = 0;
-  STRUCT(gmm_import_fd_desc, file);
+  STRUCT(gmm_ipc_fd_desc, file);
   OK(gmm_ipc_export_fd(context, block, GMM_FD_FILE, &fd, &offset, &file.of.size));
   file.of.type = GMM_FD_FILE;
-  OK(gmm_import_fd(context, fd, &file.of, &mapped));
+  OK(gmm_ipc_import_fd(context, fd, &file.of, &mapped));
   INTACT(file);
   CHECK(mapped != NULL && ((unsigned char *)mapped)[offset + BLOCK - 1] == 3);
   close(fd);
@@ -296,8 +296,8 @@ static void sharing(void) {
 
   gmm_event *event = NULL, *imported = NULL;
   OK(gmm_ipc_event_create(context, 0, &event));
-  OK(gmm_ipc_event_export(context, event, &handle));
-  OK(gmm_ipc_event_import(context, &handle, &import.of, &imported));
+  OK(gmm_event_export(context, event, &handle));
+  OK(gmm_event_import(context, &handle, &import.of, &imported));
   OK(gmm_event_destroy(context, imported));
   OK(gmm_event_destroy(context, event));
 }
@@ -316,19 +316,19 @@ static int32_t count_text(void *user, const char *text, uint64_t size) {
 }
 
 static void limits_and_counters(void) {
-  STRUCT(gmm_scope, scope);
+  STRUCT(gmm_scope_desc, scope);
   scope.of.flags = GMM_SCOPE_DEVICE;
-  OK(gmm_set_limit(context, &scope.of, 32u << 20));
+  OK(gmm_limit_set(context, &scope.of, 32u << 20));
   int asked = 0;
   void *none = NULL;
-  OK(gmm_set_oom_handler(context, no_more, &asked));
+  OK(gmm_context_set_oom_handler(context, no_more, &asked));
   RESULT(gmm_alloc(context, 60u << 20, NULL, &none), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(asked, 1);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
-  OK(gmm_set_limit(context, &scope.of, GMM_NO_LIMIT));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
+  OK(gmm_limit_set(context, &scope.of, GMM_NO_LIMIT));
   void *block = allocate(GMM_KIND_VMM, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT);
-  STRUCT(gmm_statistics, sums);
-  OK(gmm_stats(context, &scope.of, &sums.of));
+  STRUCT(gmm_stats_info, sums);
+  OK(gmm_stats_query(context, &scope.of, &sums.of));
   INTACT(sums);
   INTACT(scope);
   CHECK_EQUAL(sums.of.live_bytes, BLOCK);
@@ -346,7 +346,7 @@ static void limits_and_counters(void) {
   OK(gmm_defer_end(context));
   block = allocate(GMM_KIND_VMM, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT);
   OK(gmm_reset(context));
-  OK(gmm_stats(context, NULL, &sums.of));
+  OK(gmm_stats_query(context, NULL, &sums.of));
   CHECK_EQUAL(sums.of.live_blocks, 0);
   OK(gmm_context_release(context));
 }

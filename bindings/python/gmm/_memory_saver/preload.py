@@ -39,7 +39,7 @@ class PauseInfo(_Struct):
     _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64),
                 ("paused_bytes", _u64), ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64),
                 ("name", ctypes.c_char * 64), ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64),
-                ("retained_bytes", _u64), ("flags", _u32), ("state", _u32)]
+                ("backup_active_bytes", _u64), ("flags", _u32), ("state", _u32)]
 
 
 class PointerInfo(_Struct):
@@ -93,10 +93,10 @@ _SIGNATURES = {
     "gmm_last_native_code": (_i32, []),
     "gmm_pause": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
     "gmm_resume": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
-    "gmm_pause_query": (_i32, [_pointer, _u32, _REFERENCE(PauseInfo)]),
+    "gmm_tag_query": (_i32, [_pointer, _u32, _REFERENCE(PauseInfo)]),
     "gmm_backup_map": (_i32, [_pointer, _pointer, _u64, _REFERENCE(_pointer)]),
     "gmm_query": (_i32, [_pointer, _pointer, _REFERENCE(PointerInfo)]),
-    "gmm_stats": (_i32, [_pointer, _REFERENCE(Scope), _REFERENCE(Statistics)]),
+    "gmm_stats_query": (_i32, [_pointer, _REFERENCE(Scope), _REFERENCE(Statistics)]),
 }
 
 
@@ -246,7 +246,7 @@ class Library:
     def tag_info(self, tag):
         """How a tag stands: PauseInfo."""
         info = PauseInfo()
-        self._check(self.cdll.gmm_pause_query(self.context, tag, ctypes.byref(info)))
+        self._check(self.cdll.gmm_tag_query(self.context, tag, ctypes.byref(info)))
         return info
 
     def query(self, address):
@@ -259,7 +259,7 @@ class Library:
         """The live bytes of a tag, paused memory too."""
         statistics = Statistics()
         scope = Scope(flags=SCOPE_TAG, tag=tag)
-        self._check(self.cdll.gmm_stats(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
+        self._check(self.cdll.gmm_stats_query(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
         return statistics.live_bytes
 
     def backup(self, address, size):

@@ -62,8 +62,8 @@ class Paused {
   void check_heaps() {
     for (auto &heap : owned) ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap));
   }
-  gmm_pause_info info() {
-    gmm_pause_info out = {};
+  gmm_tag_info info() {
+    gmm_tag_info out = {};
     pauser.query(tag, &out);
     return out;
   }
@@ -201,7 +201,7 @@ TEST(Pauser, TheKthFailureOfAPauseChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_DROP}) {
     for (uint64_t k = 1;; ++k) {
       Paused test(contents);
-      const gmm_pause_info before = test.info();
+      const gmm_tag_info before = test.info();
       uint64_t bytes = 0;
       test.engine.backend->refuse(k);
       const Status status = test.pauser.pause(request(&test.tag, 1, 0), &bytes);
@@ -231,10 +231,10 @@ TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
     for (uint64_t k = 1;; ++k) {
       Paused test(contents);
-      const gmm_pause_info active = test.info();
+      const gmm_tag_info active = test.info();
       uint64_t bytes = 0;
       ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
-      const gmm_pause_info before = test.info();
+      const gmm_tag_info before = test.info();
       test.engine.backend->refuse(k);
       const Status status = test.pauser.resume(request(&test.tag, 1), &bytes);
       const bool failed = test.engine.backend->refused() != 0;

@@ -47,7 +47,7 @@ public enum Result {
     OUT_OF_MEMORY(-20),
     /** The host has too little memory for data or bookkeeping. */
     OUT_OF_HOST_MEMORY(-21),
-    /** The call would exceed a limit of gmm_set_limit(). */
+    /** The call would exceed a limit of gmm_limit_set(). */
     LIMIT_EXCEEDED(-22),
     /** The memory is paused: resume its tag first. */
     PAUSED(-23),

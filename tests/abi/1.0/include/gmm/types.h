@@ -91,7 +91,7 @@ enum {
   /* Memory and state. */
   GMM_ERROR_OUT_OF_MEMORY = -20,      /**< the device has too little memory, even after a trim */
   GMM_ERROR_OUT_OF_HOST_MEMORY = -21, /**< the host has too little memory for data or bookkeeping */
-  GMM_ERROR_LIMIT_EXCEEDED = -22,     /**< the call would exceed a limit of gmm_set_limit() */
+  GMM_ERROR_LIMIT_EXCEEDED = -22,     /**< the call would exceed a limit of gmm_limit_set() */
   GMM_ERROR_PAUSED = -23,             /**< the memory is paused: resume its tag first */
   GMM_ERROR_BUSY = -24,               /**< live blocks, importers or pins use what the call would change */
   GMM_ERROR_CAPTURING = -25,          /**< the driver forbids it while a stream is captured into a graph */
