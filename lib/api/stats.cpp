@@ -53,7 +53,7 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
   if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_scope(*context, scope, &copy);
   gmm_stats_info statistics = {};
-  if (status.ok()) context->collect_ended_captures(true);
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = collect_statistics(context->heaps, copy, &statistics);
   if (!status.ok()) return result_of(status);
   // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.
@@ -78,7 +78,7 @@ gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) no
   Status status = Context::check(context);
   if (status.ok() && write == nullptr)
     status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot: write is NULL; pass a function.");
-  if (status.ok()) context->collect_ended_captures(true);
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = write_snapshot(context->core, context->heaps, context->tags, write, user);
   return result_of(status);
 }

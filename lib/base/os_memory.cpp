@@ -336,7 +336,7 @@ Status check_available(uint64_t size, gmm_result code) {
   MemoryInfo info;
   {
     // If the system cannot be asked (no /proc, no descriptor left), the shortage cannot be foreseen.
-    MessageGuard guard;
+    MessageGuard message_guard;
     if (!memory_info(&info).ok()) return Status();
   }
   if (size <= info.available) return Status();

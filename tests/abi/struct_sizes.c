@@ -137,7 +137,7 @@ static gmm_result pass_gmm_pause_desc(void *bytes) {
 static gmm_result pass_gmm_backup_desc(void *bytes) { return gmm_backup_configure(context, bytes); }
 
 // The call must come before the context's first export or import.
-static gmm_result pass_gmm_ipc_config(void *bytes) { return gmm_ipc_configure(context, bytes); }
+static gmm_result pass_gmm_ipc_desc(void *bytes) { return gmm_ipc_configure(context, bytes); }
 
 static gmm_result pass_gmm_ipc_import_desc(void *bytes) {
   void *made = NULL;
@@ -147,7 +147,7 @@ static gmm_result pass_gmm_ipc_import_desc(void *bytes) {
   return result;
 }
 
-static gmm_result pass_gmm_import_fd_desc(void *bytes) {
+static gmm_result pass_gmm_ipc_fd_desc(void *bytes) {
   ((gmm_ipc_fd_desc *)bytes)->type = GMM_FD_FILE;
   ((gmm_ipc_fd_desc *)bytes)->size = BLOCK;
   void *made = NULL;
@@ -157,7 +157,7 @@ static gmm_result pass_gmm_import_fd_desc(void *bytes) {
   return result;
 }
 
-static gmm_result pass_gmm_scope(void *bytes) {
+static gmm_result pass_gmm_scope_desc(void *bytes) {
   ((gmm_scope_desc *)bytes)->flags = GMM_SCOPE_DEVICE;
   gmm_stats_info sums = {.struct_size = sizeof sums};
   const gmm_result result = both(gmm_stats_query(context, bytes, &sums), gmm_trim(context, bytes, NULL));
@@ -169,10 +169,10 @@ static gmm_result pass_gmm_scope(void *bytes) {
 static gmm_result fill_gmm_context_info(void *bytes) { return gmm_context_query(context, bytes); }
 static gmm_result fill_gmm_device_info(void *bytes) { return gmm_device_query(context, 0, bytes); }
 static gmm_result fill_gmm_pointer_info(void *bytes) { return gmm_query(context, block, bytes); }
-static gmm_result fill_gmm_pause_info(void *bytes) { return gmm_tag_query(context, tag, bytes); }
+static gmm_result fill_gmm_tag_info(void *bytes) { return gmm_tag_query(context, tag, bytes); }
 static gmm_result fill_gmm_ticket_info(void *bytes) { return gmm_ticket_query(ticket, bytes); }
 static gmm_result fill_gmm_backup_info(void *bytes) { return gmm_backup_query(context, bytes); }
-static gmm_result fill_gmm_statistics(void *bytes) { return gmm_stats_query(context, NULL, bytes); }
+static gmm_result fill_gmm_stats_info(void *bytes) { return gmm_stats_query(context, NULL, bytes); }
 
 // --- Every size ---------------------------------------------------------------------------------------------------
 

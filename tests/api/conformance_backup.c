@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contents that a tag keeps while its memory is paused: in host memory, in a file, and when there is no room.
+// A tag keeps the contents of paused memory: in host memory, in a file, or not at all where there is no room.
 #include <sys/stat.h>
 
 #include "pause_support.h"

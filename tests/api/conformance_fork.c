@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child may do with its parent's context: nothing, and that cleanly.
+// A forked child may do nothing with its parent's context, and every call there says so.
 #include <sys/wait.h>
 
 #include "../support/gmm_test.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between processes (ipc.h): the second process makes one, records it behind work that it holds up, and lets go
-// when told.
+// Events between processes (ipc.h). The second process makes an event and records it behind work that it holds up. The
+// work ends when the first process says so.
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of kth_failure.c: how each is prepared, run and looked at.
+// The operations of kth_failure.c: how the test prepares, runs and checks each.
 #ifndef GMM_TESTS_KTH_OPERATIONS_H
 #define GMM_TESTS_KTH_OPERATIONS_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of pause and resume share.
+// Helpers of the tests of pause and resume.
 #ifndef GMM_TESTS_PAUSE_SUPPORT_H
 #define GMM_TESTS_PAUSE_SUPPORT_H
 

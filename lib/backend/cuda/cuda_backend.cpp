@@ -116,7 +116,7 @@ void CudaBackend::destroy() {
 }
 
 int32_t CudaBackend::host_numa_node(Device device) {
-  MessageGuard keep;
+  MessageGuard message_guard;
   DeviceState *state = nullptr;
   return devices_.state_of(device, &state).ok() ? state->host_numa_node : -1;
 }
@@ -168,7 +168,7 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
 
 void CudaBackend::identify(const void *address, ForeignPointer *out) {
   *out = ForeignPointer();
-  MessageGuard message;  // a search that finds nothing is not a failure of the caller
+  MessageGuard message_guard;  // a search that finds nothing is not a failure of the caller
   ContextGuard guard(driver_, log_);
   if (!devices_.enter_any(guard).ok()) return;
   CUmemorytype type = static_cast<CUmemorytype>(0);
@@ -291,7 +291,7 @@ Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool
       prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
   }
   if (!status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     if (!os::unmap(base, size).ok())
       log_.write(LogLevel::kError, "%" PRIu64 " bytes at %p stay mapped: %s", size, base, last_message());
     return status;
@@ -314,7 +314,7 @@ Status CudaBackend::allocate_host(Device device, uint64_t size, Allocation *out)
   count_call();
   Status status = register_file(fd, size, device, false, out);
   if (!status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     os::close_file(fd).ignore();  // the caller gets the failure of register_file()
   }
   return status;
@@ -848,7 +848,7 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
   Status status = driver_.check(driver_.cuImportExternalMemory(&memory, &handle), "cuImportExternalMemory");
   if (!status.ok()) {
     // The driver owns the descriptor only after a success.
-    MessageGuard message;
+    MessageGuard message_guard;
     os::close_file(own).ignore();
   } else {
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer = {};
@@ -866,7 +866,7 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
       out->driver_base = memory;
       return Status();
     }
-    MessageGuard message;
+    MessageGuard message_guard;
     count_call();
     if (const CUresult undone = driver_.cuDestroyExternalMemory(memory); undone != CUDA_SUCCESS)
       log_.write(LogLevel::kError,
@@ -1295,7 +1295,7 @@ Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backe
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The CUDA backend: the host allocator refused %zu bytes; free memory.",
                 sizeof(cuda::CudaBackend));
   if (Status status = backend->open(); !status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     backend->destroy();
     return status;
   }

@@ -12,6 +12,10 @@
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 
+gmm_heap *gmm_heap::of(gmm::Heap *heap) {
+  return reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap));
+}
+
 namespace gmm {
 namespace {
 
@@ -34,7 +38,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       backups(core),
       tags(allocator),
       heaps(allocator),
-      captures(allocator),
+      captures(allocator, heaps),
       pins(core),
       trace(core),
       pauser(core, backups, heaps, tags),
@@ -63,7 +67,7 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
   const Status status = made->init(desc);
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     made->end();
     return status;
   }
@@ -93,9 +97,6 @@ Status Context::init(const gmm_context_desc &desc) {
   // The legacy default stream, which cannot be captured, has the two smallest values.
   if (core.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
     core.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
-  captures.seen.store(GraphLife::ended(), std::memory_order_relaxed);
-  core.before_growth_user = this;
-  core.before_growth = [](void *self) { static_cast<Context *>(self)->collect_ended_captures(false); };
   GMM_TRY(tags.init());
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
@@ -136,12 +137,12 @@ void Context::end() {
     ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
-    for (gmm_heap *heap : captures.heaps) heap->graph->release();
+    for (Heap *heap : captures.heaps) heap->capture.graph->release();
     while (!heaps.heaps.empty()) {
       Heap *heap = heaps.heaps.pop_back();
       if (!heap->close(true).ok())
         core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
-      core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
+      core.allocator.destroy(gmm_heap::of(heap));
     }
     pins.clear();
     core.deferred_release.retry(*core.backend);
@@ -198,7 +199,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
                 options.device.ordinal, kind_name(options.kind));
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
-  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, options, this);
+  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, captures, options, this);
   heap->heap.own_quota().set_limit(limit);
   const Status status = add_heap(heap->heap, options.tag);
   if (!status.ok()) {
@@ -218,11 +219,7 @@ Status Context::end_heap(gmm_heap *heap) {
     // Nobody pauses, trims or counts the heap meanwhile.
     LockGuard guard(heaps.mutex);
     GMM_TRY(heap->heap.close(false));
-    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-      if (heaps.heaps[i] == &heap->heap) {
-        heaps.heaps.erase(i);
-        break;
-      }
+    heaps.remove(&heap->heap);
   }
   orphan_captures_of(heap->heap);
   // Only now: a heap that is busy keeps the contents of its paused blocks.
@@ -248,11 +245,11 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
 
 Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
   if (!may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
-  gmm_heap *of_capture = nullptr;
+  Heap *of_capture = nullptr;
   GMM_TRY(enter_capture(heap, stream, &of_capture));
   if (of_capture == nullptr) return allocate_from(heap, size, alignment, flags, stream, out);
-  const Status status = allocate_from(of_capture->heap, size, alignment, flags, stream, out);
-  leave_capture(of_capture);
+  const Status status = allocate_from(*of_capture, size, alignment, flags, stream, out);
+  of_capture->capture.users.fetch_sub(1, std::memory_order_release);
   return status;
 }
 
@@ -289,7 +286,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
       status = try_allocate(heap, size, alignment, flags, stream, out);
   }
   if (status.ok()) return status;
-  heap.count_failure();
+  heap.caches.count_failure();
   return Limits::explain(status, heap, size, tags);
 }
 
@@ -303,7 +300,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     bool paused = false;
     status = clear(heap, memory, size, stream, &paused);
     if (!status.ok() || paused) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       cached_free(core, memory, stream).ignore();  // the block was made just now
       // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
@@ -338,13 +335,13 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
 Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
-  collect_ended_captures(true);
+  collect_ended_captures();
   const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
     GMM_TRY(heap.drain_caches(true));
     heap.free_held_for_importers();
-    return heap.release_free(UINT64_MAX, true, bytes);
+    return heap.reclaim().release(UINT64_MAX, true, bytes);
   });
-  collect_ended_captures(true);
+  collect_ended_captures();
   return status;
 }
 

@@ -112,6 +112,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // Makes room in a full bin. Where this thread frees what others allocate, the bin grows or goes to the transfer
   // cache; else its older half goes to the heap.
   void spill(StreamBins &bins, Bin &bin, uint64_t block_bytes);
+  // Puts blocks of the heap into a bin, as far as there is room and no memory is paused; returns how many.
+  uint32_t fill(Bin &bin, const CacheEntry *entries, uint32_t count);
   // Fills an empty bin with what other threads freed on this stream. False: there is nothing, or memory is paused.
   bool take_over(const StreamBins &bins, Bin &bin);
   // The same two for large blocks. Blocks that are not all of one size are not handed over; false: there is no room.

@@ -58,7 +58,7 @@ Status IpcBroker::start(IpcEndpoint *out) {
   if (!running_.load(std::memory_order_relaxed)) {
     const Status status = start_thread_and_socket();
     if (!status.ok()) {
-      MessageGuard message;
+      MessageGuard message_guard;
       close_files();
       return status;
     }

@@ -123,7 +123,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   std::memcpy(entry.token, extents->token, sizeof entry.token);
   const uint64_t new_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   entry.id = new_id;
-  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
+  GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
     if (known != nullptr &&
@@ -134,7 +134,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
     // A pause has merged the extents since the first export. Importers of that one still hold the pieces of its id, so
     // the block gets a second export.
     if (known != nullptr) std::swap(entry.self_imports, known->self_imports);
-    block.heap->export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
+    block.heap->uses().export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
     entry.id = new_id;
   }
   exports_.push_back_reserved(entry);
@@ -228,7 +228,7 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
     if (extent_of(*entry, entry->pieces - 1) != nullptr && handle.allocation_size >= entry->size &&
         handle.offset >= shift && find_block(core_, address, &block) && block.base == entry->block) {
       LockGuard heap_guard(block.heap->mutex);
-      if (block.heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id)) {
+      if (block.heap->uses().exported_as(reinterpret_cast<void *>(entry->block), entry->id)) {
         ++entry->self_imports;
         *out = address;
         return Status();
@@ -245,7 +245,7 @@ Status IpcExports::close_own(const void *memory) {
   LockGuard heap_guard(block.heap->mutex);
   for (Export &entry : exports_)
     if (entry.block == block.base && entry.self_imports != 0 &&
-        block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) {
+        block.heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id)) {
       --entry.self_imports;
       return Status();
     }
@@ -267,7 +267,8 @@ Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], 
   Heap *heap = heap_of(region);
   if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   LockGuard heap_guard(heap->mutex);
-  if (extent_of(*entry, piece) != extent || !heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id))
+  if (extent_of(*entry, piece) != extent ||
+      !heap->uses().exported_as(reinterpret_cast<void *>(entry->block), entry->id))
     return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
   if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));

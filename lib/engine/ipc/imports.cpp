@@ -102,7 +102,7 @@ Status IpcImports::make(Device device, IpcMapping **out) {
 // Adds a mapping to the table, or removes what a failed one left.
 Status IpcImports::add(IpcMapping *mapping, const Status &mapped, uint64_t offset, void **out) {
   if (!mapped.ok()) {
-    MessageGuard guard;
+    MessageGuard message_guard;
     if (!mapping->unmap().ok())
       core_.log.write(LogLevel::kError, "a failed import leaves memory mapped: %s", last_message());
     core_.allocator.destroy(mapping);

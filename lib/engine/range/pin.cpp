@@ -38,7 +38,7 @@ Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device devi
     at = stop;
   }
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     if (!uncover(begin, at).ok())
       core_.log.write(LogLevel::kError, "A failed pin leaves pages registered with the driver: %s", last_message());
   }
@@ -58,7 +58,7 @@ Status PinTable::uncover(uint64_t begin, uint64_t end) {
     if (!status.ok()) break;
     segment.pins = 0;
   }
-  MessageGuard keep;
+  MessageGuard message_guard;
   for (uint64_t i = segments_.size(); i-- > 0;) {
     Segment &segment = segments_[i];
     if (!touches(segment)) continue;

@@ -39,7 +39,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     if (status.ok()) {
       status = backend.stream_synchronize(device, stream);
       if (!status.ok()) {
-        MessageGuard keep;
+        MessageGuard message_guard;
         backend.synchronize(device).ignore();  // the window must stay until the copy has ended
       }
     }
@@ -59,14 +59,14 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   if (status.ok()) {
     status = backend.set_access(base, size, owner, heap.options().peers);
     if (!status.ok()) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       backend.unmap(base, size).ignore();  // the old pages are mapped again below
     }
   }
   PhysicalHandle old = extent.handle;
   if (!status.ok()) {
     // The old pages still hold the contents, so they are mapped again.
-    MessageGuard keep;
+    MessageGuard message_guard;
     Status back = backend.map(base, size, extent.handle);
     if (back.ok())
       back = backend.set_access(base, size,

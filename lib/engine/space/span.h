@@ -157,6 +157,15 @@ struct alignas(64) Span : Link<SpanOrder> {
   }
 };
 
+// Calls fn(Span &) for every span of a region in address order; fn may end the span.
+template <typename Fn>
+void for_each_span(Region &region, Fn fn) {
+  for (Span *span = region.first, *next; span != nullptr; span = next) {
+    next = span->after;
+    fn(*span);
+  }
+}
+
 struct SlabSpan : Span {
   std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};
 };

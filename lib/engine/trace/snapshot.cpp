@@ -83,7 +83,7 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   writer.print("],\"blocks\":[");
   first = true;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
-    heap.for_each_span(*region, [&](Span &span) {
+    for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
       write_span(writer, span, extent != nullptr && is_paused(*extent), &first);
     });

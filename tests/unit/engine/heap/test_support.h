@@ -60,6 +60,8 @@ class Engine {
   std::unique_ptr<FailingBackend> backend;
   Core core;
   BackupStore backups{core};
+  HeapSet heaps{core.allocator};
+  CaptureHeaps captures{core.allocator, heaps};
 
  private:
   void *gate_;
@@ -70,9 +72,29 @@ inline std::unique_ptr<Heap> make_heap(Engine &engine, Kind kind, uint64_t minim
   options.kind = kind;
   options.device = Device{0};
   options.minimum_extent = minimum_extent;
-  auto heap = std::make_unique<Heap>(engine.core, engine.backups, options);
+  auto heap = std::make_unique<Heap>(engine.core, engine.backups, engine.captures, options);
   EXPECT_TRUE(heap->init().ok());
   return heap;
+}
+
+// One block; {nullptr, nullptr} when nothing free fits and the heap may not grow.
+inline Status take(Heap &heap, uint64_t size, StreamKey key, bool may_grow, CacheEntry *out, uint64_t alignment = 1) {
+  BlockRequest request;
+  request.size = size;
+  request.alignment = alignment;
+  request.key = key;
+  request.may_grow = may_grow;
+  *out = CacheEntry{nullptr, nullptr};
+  uint32_t count = 0;
+  return heap.take(request, out, &count);
+}
+
+inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {
+  BlockRequest request;
+  request.size = size;
+  request.dedicated = true;
+  uint32_t count = 0;
+  return heap.take(request, out, &count);
 }
 
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.

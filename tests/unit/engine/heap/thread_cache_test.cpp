@@ -78,15 +78,15 @@ TEST_F(ThreadCacheTest, WrongFreesAreRefusedAndChangeNothing) {
     EXPECT_EQ(release(small + offset).code(), GMM_ERROR_INTERIOR_POINTER) << offset;
     EXPECT_EQ(release(large + offset * 300).code(), GMM_ERROR_INTERIOR_POINTER) << offset;
   }
-  // The next block of the slab was never given out.
-  EXPECT_EQ(release(small + 1024).code(), GMM_ERROR_ALREADY_FREED);
+  // The block before it lies in the cache, and was never given out.
+  EXPECT_EQ(release(small - 1024).code(), GMM_ERROR_ALREADY_FREED);
   ASSERT_TRUE(release(small).ok());
   ASSERT_TRUE(release(large).ok());
   EXPECT_EQ(release(small).code(), GMM_ERROR_ALREADY_FREED);
   EXPECT_EQ(release(large).code(), GMM_ERROR_ALREADY_FREED);
   ASSERT_TRUE(heap->drain_caches(true).ok());
   uint64_t released = 0;
-  ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+  ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, true, &released).ok());
   EXPECT_EQ(release(small).code(), GMM_ERROR_UNKNOWN_POINTER);
   EXPECT_EQ(release(large + 4096).code(), GMM_ERROR_UNKNOWN_POINTER);
   expect_empty();
@@ -159,7 +159,7 @@ TEST_F(ThreadCacheTest, ThreadsAllocateFreeForEachOtherAndAreDrained) {
     ASSERT_LT(totals.peak_live, uint64_t{1} << 40);
     ASSERT_LT(totals.free_bytes, uint64_t{1} << 40);
     uint64_t released = 0;
-    ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok());
+    ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, false, &released).ok());
     std::this_thread::yield();
   }
   for (std::thread &thread : threads) thread.join();
@@ -277,13 +277,10 @@ TEST_F(ThreadCacheTest, PerThreadFreesAreWaitedFor) {
     } else {
       // The thread's end may wait for its stream, or note an event: the memory is ordered either way.
       if (soon(ended, std::chrono::milliseconds(100))) {
-        Span *span = nullptr;
-        ASSERT_TRUE(heap->take_large(1 << 20, kGranule, StreamKey{other}, Effort::kNoGrowth, nullptr, 0, &span).ok());
-        EXPECT_TRUE(span == nullptr || reinterpret_cast<void *>(span->begin()) != block);
-        if (span != nullptr) {
-          const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
-          heap->put_back(&entry, 1, StreamKey{other});
-        }
+        CacheEntry entry;
+        ASSERT_TRUE(take(*heap, 1 << 20, StreamKey{other}, false, &entry).ok());
+        EXPECT_NE(entry.block, block);
+        if (entry.block != nullptr) heap->put_back(&entry, 1, StreamKey{other});
       }
       open = true;
     }

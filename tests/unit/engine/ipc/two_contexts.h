@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two contexts of this process over the host backend. Each has a broker of its own, so one imports from the other as
-// from another process.
+// Two contexts of this process over the host backend. Each has its own broker, so one imports from the other as from
+// another process.
 #ifndef GMM_TESTS_UNIT_ENGINE_IPC_TWO_CONTEXTS_H
 #define GMM_TESTS_UNIT_ENGINE_IPC_TWO_CONTEXTS_H
 

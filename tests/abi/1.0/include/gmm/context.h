@@ -98,8 +98,8 @@ typedef struct gmm_context_desc {
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
   uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
   uint32_t reserved1;
-  uint64_t
-      decommit_after_ms; /**< milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit() */
+  /** Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit(). */
+  uint64_t decommit_after_ms;
 } gmm_context_desc;
 
 /**

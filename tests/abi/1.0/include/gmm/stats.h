@@ -45,10 +45,10 @@ typedef struct gmm_oom_info {
   gmm_device device;
   gmm_kind kind;
   gmm_tag tag;
-  uint64_t requested; /**< bytes of the allocation */
-  uint64_t reserved;  /**< bytes that the context holds on the device */
-  uint32_t attempt;   /**< 1 at the first call for this allocation */
-  gmm_result cause;   /**< OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED */
+  uint64_t requested_bytes; /**< bytes of the allocation */
+  uint64_t reserved_bytes;  /**< bytes that the context holds on the device */
+  uint32_t attempt;         /**< 1 at the first call for this allocation */
+  gmm_result cause;         /**< OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED */
 } gmm_oom_info;
 
 /**
