@@ -305,7 +305,7 @@ static void sharing(void) {
 static int32_t no_more(void *user, const gmm_oom_info *info) {
   CHECK(GMM_HAS(info, gmm_oom_info, cause) && info->device == 0 && info->attempt == 1);
   CHECK(info->cause == GMM_ERROR_OUT_OF_MEMORY || info->cause == GMM_ERROR_LIMIT_EXCEEDED);
-  CHECK(info->requested == 60u << 20 && info->reserved <= 64u << 20);
+  CHECK(info->requested_bytes == 60u << 20 && info->reserved_bytes <= 64u << 20);
   ++*(int *)user;
   return 0;
 }
