@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 
@@ -62,9 +63,13 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
   const HostAllocator allocator(desc.host_allocator.allocate, desc.host_allocator.deallocate, desc.host_allocator.user);
   const Log log(desc.log.fn, desc.log.user);
   gmm_context *made = nullptr;
+  hold_thread_records();
   if (void *memory = allocator.allocate(sizeof(gmm_context), alignof(gmm_context) < 16 ? 16 : alignof(gmm_context)))
     made = ::new (memory) gmm_context(allocator, log);
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  if (made == nullptr) {
+    release_thread_records();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  }
   const Status status = made->init(desc);
   if (!status.ok()) {
     MessageGuard message_guard;
@@ -149,11 +154,14 @@ void Context::end() {
     core.backend->destroy();
   }
   magic = 0;
-  if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
+  // A thread that ends still looks at it, until the trace and the heaps have left their registries.
+  Gate *gate = core.gate;
   gmm_context *self = static_cast<gmm_context *>(this);
   self->~gmm_context();
+  if (gate != nullptr) munmap(gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   allocator.deallocate(self, sizeof(gmm_context));
+  release_thread_records();
 }
 
 // --- Heaps ------------------------------------------------------------------------------------------------------
@@ -361,7 +369,7 @@ Status Context::reset() {
     for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
       for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
         if (extent->importers.load(std::memory_order_acquire) != 0)
-          return fail(GMM_ERROR_BUSY, "gmm_reset(): other processes have imported memory; let them close it first.");
+          return fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.");
     return Status();
   }));
   for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));

@@ -4,9 +4,9 @@
 #include <cinttypes>
 #include <cstddef>
 
+#include "base/thread_record.h"
 #include "engine/heap/capture_heaps.h"
 #include "engine/heap/heap_registry.h"
-#include "engine/heap/thread_state.h"
 
 namespace gmm {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/thread_cache.h"
 
-#include <sched.h>
-
 #include <cinttypes>
+
+#include "engine/heap/heap_registry.h"
 
 namespace gmm {
 namespace {
@@ -79,6 +79,11 @@ inline bool push(StreamBins &bins, const Span &span, const CacheEntry &entry, ui
   return true;
 }
 
+inline HeapCache *find_last_or(const Heap &heap) {
+  const OwnMemo last;
+  return last.serial() == heap.fast.serial ? static_cast<HeapCache *>(last.value()) : HeapCache::find(heap);
+}
+
 // What the fast paths call last, each for its cause; none of them is inlined, so that the fast paths save no register.
 __attribute__((noinline)) Status refill_and_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
                                                   void **out);
@@ -92,9 +97,10 @@ __attribute__((noinline)) Status free_error(Core &core, const Span *span, void *
 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
   // Calls stand last, so that no register is saved for them.
-  if (__builtin_expect(alignment > kUnit || t_last.serial != heap.fast.serial, 0))
+  const OwnMemo last;
+  if (__builtin_expect(alignment > kUnit || last.serial() != heap.fast.serial, 0))
     return refill_and_alloc(heap, size, alignment, stream, out);
-  HeapCache *cache = t_last.cache;
+  HeapCache *cache = static_cast<HeapCache *>(last.value());
   const bool entered = cache->try_enter();
   StreamBins *bins = cache->current;
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
@@ -135,13 +141,17 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
   const uint64_t requested = slot.load(std::memory_order_relaxed);
   if (__builtin_expect(requested == 0, 0)) return kTry ? Status(GMM_NOT_READY) : free_error(core, span, block);
   Heap &heap = *span->heap.load(std::memory_order_relaxed);
+  HeapCache *cache;
   if (kTry) {
     if ((requested & kUsedElsewhere) != 0) return Status(GMM_NOT_READY);
-    if (t_last.serial != heap.fast.serial && HeapCache::find(heap) == nullptr) return Status(GMM_NOT_READY);
-  } else if (__builtin_expect(t_last.serial != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0)) {
-    return order_uses_and_free(heap, span, block, &slot, requested, stream);
+    cache = find_last_or(heap);
+    if (cache == nullptr) return Status(GMM_NOT_READY);
+  } else {
+    const OwnMemo last;
+    if (__builtin_expect(last.serial() != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0))
+      return order_uses_and_free(heap, span, block, &slot, requested, stream);
+    cache = static_cast<HeapCache *>(last.value());
   }
-  HeapCache *cache = t_last.cache;
   const bool entered = cache->try_enter();
   StreamBins *bins = cache->current;
   const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + bytes;
@@ -167,7 +177,7 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
 }
 
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
-  HeapCache *cache = t_last.serial == heap.fast.serial ? t_last.cache : HeapCache::find(heap);
+  HeapCache *cache = find_last_or(heap);
   if (cache == nullptr) return false;
   if (cache->enter_unless_revoked()) {
     StreamBins *bins = cache->current;
@@ -352,25 +362,23 @@ Status order_uses_and_free(Heap &heap, Span *span, void *block, std::atomic<uint
 // --- Finding, making and entering a cache ----------------------------------------------------------------------------
 
 HeapCache *HeapCache::find(const Heap &heap) {
-  const ThreadState *state = t_state;
-  if (state == nullptr || heap.fast.slot >= state->table_size) return nullptr;
-  const ThreadTableEntry &entry = state->table[heap.fast.slot];
-  if (entry.serial != heap.fast.serial) return nullptr;
-  t_last = entry;
-  return entry.cache;
+  ThreadRecord &record = own_thread_record();
+  HeapCache *cache = HeapRegistry::find_cache(record, heap);
+  if (cache != nullptr) record.memo = ThreadRecord::Memo{heap.fast.serial, cache};
+  return cache;
 }
 
 HeapCache *HeapCache::find_or_make(Heap &heap) {
   if (HeapCache *cache = find(heap); cache != nullptr) return cache;
-  ThreadState *state = make_thread_state();
-  if (state == nullptr || !state->reserve_slot(heap.fast.slot)) return nullptr;
+  ThreadRecord *record = make_thread_record();
+  if (record == nullptr || !HeapRegistry::reserve_cache(record, heap)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;
-  cache->thread_id = state->id;
+  cache->thread_id = record->id;
   if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
   heap.caches.add(cache);
-  state->table[heap.fast.slot] = ThreadTableEntry{heap.fast.serial, cache};
+  HeapRegistry::set_cache(record, heap, cache);
   return cache;
 }
 
@@ -572,7 +580,7 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
 void HeapCache::empty() { empty_except(false, nullptr); }
 
 void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread) {
-  while (busy.load(std::memory_order_seq_cst) != 0) sched_yield();
+  wait_until_left(busy);
   empty_except(true, per_thread);
   attention.fetch_and(~kRevoked, std::memory_order_release);
 }

@@ -13,7 +13,7 @@
 // owner is not `busy`. An owner that meets kRevoked leaves, and waits for that mutex.
 //
 // Called by api/ (the five functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
-// a heap, and by the end of a thread (engine/heap/thread_state.h).
+// a heap, and by the end of a thread (engine/heap/heap_registry.h).
 #ifndef GMM_ENGINE_HEAP_THREAD_CACHE_H
 #define GMM_ENGINE_HEAP_THREAD_CACHE_H
 
@@ -21,9 +21,9 @@
 #include <cstdint>
 
 #include "base/barrier.h"
+#include "base/thread_record.h"
 #include "base/vector.h"
 #include "engine/heap/heap.h"
-#include "engine/heap/thread_state.h"
 
 namespace gmm {
 

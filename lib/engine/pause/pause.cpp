@@ -14,7 +14,7 @@ Status HeapPause::check(uint32_t flags, bool *active) {
   for_each_extent(heap_, [&](Extent &extent) {
     unmapped = unmapped || extent.state == ExtentState::kUnmapped;
     *active = *active || !is_paused(extent) || extent.handle.value != 0;
-    if (!is_paused(extent)) importers += extent.importers.load(std::memory_order_acquire);
+    if (!is_paused(extent)) importers += other_importers(extent);
   });
   if (unmapped)
     return fail(GMM_ERROR_BUSY,

@@ -16,22 +16,11 @@
 #include "engine/context/context.h"
 #include "engine/failing_backend.h"
 #include "engine/heap/thread_cache.h"
+#include "soon.h"
 
 namespace gmm::test {
 
 inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
-
-// Waits for what another thread brings about; the limit is for one that never does, on a machine however busy.
-inline constexpr std::chrono::milliseconds kPatience{60000};
-template <typename Condition>
-bool soon(Condition condition, std::chrono::milliseconds within = kPatience) {
-  const auto end = std::chrono::steady_clock::now() + within;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 // What a context has, as far as heaps need it.
 class Engine {

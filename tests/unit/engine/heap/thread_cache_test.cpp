@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "base/thread.h"
 #include "engine/heap/test_support.h"
 
 namespace gmm::test {
@@ -334,6 +335,63 @@ TEST_F(ThreadCacheTest, RecordedUsesOrderTheFree) {
   ASSERT_TRUE(heap->forget_stream(third).ok());
   ASSERT_TRUE(engine.backend->stream_destroy(third).ok());
   ASSERT_TRUE(release(block).ok()) << last_message();
+  expect_empty();
+}
+
+// A thread that ends waits for the lock of a heap, as during a pause of that heap's tag. Nobody else waits for it: not
+// who makes or ends another heap, nor another thread's end.
+TEST_F(ThreadCacheTest, AThreadThatEndsKeepsNobodyWaiting) {
+  std::atomic<pid_t> ending{0};
+  std::unique_ptr<Heap> other = make_heap(engine, Kind::kVmm);
+  std::atomic<bool> locked{false};
+  std::thread thread([&] {
+    ASSERT_TRUE(release(alloc(1000)).ok());
+    ending = -1;
+    ASSERT_TRUE(soon([&] { return locked.load(); }));
+    ending = thread_number();
+  });
+  ASSERT_TRUE(soon([&] { return ending == -1; }));
+  heap->mutex.lock();
+  locked = true;
+  ASSERT_TRUE(soon([&] { return ending > 0 && sleeps(ending); }));
+  std::atomic<int> steps{0};
+  std::thread rest([&] {
+    make_heap(engine, Kind::kVmm).reset();
+    ++steps;
+    std::thread([&] {
+      void *block = nullptr;
+      EXPECT_TRUE(cached_alloc(*other, 1000, 0, kDefaultStream, &block).ok());
+      EXPECT_TRUE(cached_free(engine.core, block, kDefaultStream).ok());
+    }).join();
+    ++steps;
+    EXPECT_TRUE(other->close(false).ok());
+    other.reset();
+    ++steps;
+  });
+  EXPECT_TRUE(soon([&] { return steps == 3; })) << "step " << steps;
+  heap->mutex.unlock();
+  thread.join();
+  rest.join();
+  expect_empty();
+}
+
+// Who waits for the owner of a cache sleeps. One that spins, or yields to threads of its own priority, keeps an owner
+// of a lower one from ever leaving.
+TEST_F(ThreadCacheTest, WhoEmptiesACacheSleepsUntilItsOwnerLeft) {
+  ASSERT_TRUE(release(alloc(1000)).ok());
+  HeapCache *cache = HeapCache::find(*heap);
+  ASSERT_NE(cache, nullptr);
+  ASSERT_TRUE(cache->try_enter());
+  std::atomic<pid_t> visitor{0};
+  std::thread thread([&] {
+    visitor = thread_number();
+    EXPECT_TRUE(heap->drain_caches(false).ok());
+  });
+  EXPECT_TRUE(soon([&] { return cache->is_revoked(); }));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(soon([&] { return sleeps(visitor); }, kPatience / 10)) << i;
+  cache->leave();
+  thread.join();
+  EXPECT_FALSE(cache->is_revoked());
   expect_empty();
 }
 
