@@ -62,8 +62,8 @@ typedef struct gmm_log_callback {
  *    contents pass through;
  *  - one page of the system, in which a child of fork() finds that the context is not its own;
  *  - what the driver and the C library take, for example the stacks of threads;
- *  - what a thread keeps for all contexts: at most 4 KiB, and 16 bytes for each heap of the process, by malloc and at
- *    most until the thread ends;
+ *  - what a thread keeps for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
+ *    the thread or the last context ends;
  *  - what a captured CUDA graph keeps, which may outlive the context: 16 bytes by malloc.
  */
 typedef struct gmm_host_allocator {

@@ -62,8 +62,8 @@ typedef struct gmm_log_callback {
  *    contents pass through;
  *  - one page of the system, in which a child of fork() finds that the context is not its own;
  *  - what the driver and the C library take, for example the stacks of threads;
- *  - what a thread keeps for all contexts: at most 4 KiB, and 16 bytes for each heap of the process, by malloc and at
- *    most until the thread ends;
+ *  - what a thread keeps for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
+ *    the thread or the last context ends;
  *  - what a captured CUDA graph keeps, which may outlive the context: 16 bytes by malloc.
  */
 typedef struct gmm_host_allocator {
@@ -127,7 +127,8 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
 /**
  * Drops a reference to a context; the last one destroys it.
  *
- * The last release frees all memory of the context, live blocks included, and ends the context's threads.
+ * The last release frees all memory of the context, live blocks included, and ends the context's threads. After the
+ * last release of a process's last context, a library that carries gmm may be unloaded while threads live that used it.
  *
  * @param context  NULL is allowed and does nothing.
  * Errors: FORKED (in a child after fork(), where the call touches nothing).
