@@ -52,7 +52,19 @@ typedef struct gmm_log_callback {
  * Two functions that supply the library's own bookkeeping with memory, for programs that count every byte.
  *
  * Set both functions or neither. `allocate` returns memory that is aligned to `alignment` (a power of two, at most 64),
- * or NULL. The library calls them on any thread and with its locks held, so they must not call gmm.
+ * or NULL. `deallocate` gets the size that `allocate` was asked for. The library calls them on any thread and with its
+ * locks held, so they must not call gmm.
+ *
+ * Everything that a context keeps comes from these functions, its caches of every thread included. All of it has
+ * returned when the last gmm_context_release() returns, also while threads that used the context live on. This comes
+ * from elsewhere:
+ *  - the memory that the program allocates from gmm, the backups of its contents, and the buffers that copies of
+ *    contents pass through;
+ *  - one page of the system, in which a child of fork() finds that the context is not its own;
+ *  - what the driver and the C library take, for example the stacks of threads;
+ *  - what a thread keeps for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
+ *    the thread or the last context ends;
+ *  - what a captured CUDA graph keeps, which may outlive the context: 16 bytes by malloc.
  */
 typedef struct gmm_host_allocator {
   void *(*allocate)(void *user, uint64_t size, uint64_t alignment);
