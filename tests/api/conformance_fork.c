@@ -216,7 +216,7 @@ static void *live_in_a_child(void *unused) {
 static void children_find_no_lock_held(void) {
   enum { FORKS = 300 };
   gmm_context_info info = {.struct_size = sizeof info};
-  OK(gmm_context_get_info(context, &info));
+  OK(gmm_context_query(context, &info));
   if (info.backend != GMM_BACKEND_HOST) SKIP("a CUDA driver that was started does not work in a forked child");
   char trace[] = "/tmp/gmm-fork-XXXXXX";
   int fd = mkstemp(trace);
