@@ -37,7 +37,7 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *config) n
     gmm_ipc_desc copy;
     IpcPolicy policy;
     GMM_TRY(Context::check(context));
-    GMM_TRY(read_descriptor(config, "gmm_ipc_desc", &copy));
+    GMM_TRY(read_descriptor(config, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_ipc_desc.reserved"));
     if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_desc", "users"));
@@ -83,7 +83,7 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
     GMM_TRY(Context::check(context));
     GMM_TRY(check_not_null(desc, "gmm_ipc_import_fd", "desc"));
     GMM_TRY(check_not_null(out, "gmm_ipc_import_fd", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_ipc_fd_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_fd_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)

@@ -90,8 +90,9 @@ gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t s
 }
 
 gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_tag_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_tag(*context, tag);
   if (!status.ok()) return result_of(status);
   const Tag &known = *context->tags.get(tag);
@@ -103,6 +104,6 @@ gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) n
   info.pauses = known.pauses.load(std::memory_order_relaxed);
   std::snprintf(info.name, sizeof info.name, "%s", known.name);
   context->pauser.query(tag, &info);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }

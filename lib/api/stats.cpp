@@ -6,7 +6,7 @@ using namespace gmm;
 namespace gmm {
 
 Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out) {
-  GMM_TRY(read_descriptor(in, "gmm_scope_desc", out));
+  GMM_TRY(read_descriptor(in, out));
   GMM_TRY(check_flags(out->flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags"));
   GMM_TRY(check_zero(out->reserved, "gmm_scope_desc.reserved"));
   if ((out->flags & GMM_SCOPE_DEVICE) != 0) GMM_TRY(check_device(context, out->device));
@@ -25,7 +25,7 @@ Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_d
 gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) noexcept {
   gmm_scope_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = read_descriptor(scope, "gmm_scope_desc", &copy);
+  if (status.ok()) status = read_descriptor(scope, &copy);
   if (status.ok())
     status = check_flags(copy.flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags");
   if (status.ok() && ((copy.flags & GMM_SCOPE_KIND) != 0 || copy.flags == 0))
@@ -47,9 +47,10 @@ gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void
 }
 
 gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) noexcept {
+  uint32_t size = 0;
   gmm_scope_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_stats_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_scope(*context, scope, &copy);
   gmm_stats_info statistics = {};
   if (status.ok()) context->collect_ended_captures();
@@ -69,7 +70,7 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
     statistics.imported_bytes = context->ipc.imports.bytes();
     statistics.backend_calls = context->core.backend->calls();
   }
-  write_output(statistics, out);
+  fill_output(statistics, size, out);
   return GMM_OK;
 }
 

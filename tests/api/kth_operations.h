@@ -303,6 +303,19 @@ static void end_shared_event(void) { OK(gmm_event_destroy(context, shared_event)
 static void make_shared_event(void) { MUST(gmm_ipc_event_create(context, device, &shared_event)); }
 static gmm_result run_event_export(void) { return gmm_event_export(context, shared_event, &event_handle); }
 static gmm_result run_event_destroy(void) { return gmm_event_destroy(context, shared_event); }
+// Of another device, where there is one.
+static gmm_stream far_stream;
+static void prepare_far_wait(void) {
+  make_shared_event();
+  OK(gmm_event_record(context, shared_event, GMM_STREAM_DEFAULT));
+  MUST(gmm_stream_create(context, device_count() > 1 ? 1 : 0, &far_stream));
+}
+static gmm_result run_far_wait(void) { return gmm_stream_wait_event(context, far_stream, shared_event); }
+static void finish_far_wait(void) {
+  OK(gmm_stream_synchronize(context, far_stream));
+  OK(gmm_stream_destroy(context, far_stream));
+  end_shared_event();
+}
 
 // One exporting process a kind serves every k.
 static struct {

@@ -79,9 +79,10 @@ class CudaBackend final : public Backend {
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
   Status shared_event_create(Device device, NativeEvent *out) override;
-  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
+  Status shared_event_wait(Device device, gmm_stream stream, NativeEvent event) override;
 
   void identify(const void *address, ForeignPointer *out) override;
 
@@ -784,10 +785,11 @@ Status CudaBackend::shared_event_create(Device device, NativeEvent *out) {
   return Status();
 }
 
-Status CudaBackend::shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
+// The driver crashes when another device's context is current (SIGSEGV; seen with driver 580 on two H200).
+Status CudaBackend::shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
   if (driver_.cuIpcGetEventHandle == nullptr) return driver_.missing("cuIpcGetEventHandle");
   ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
+  GMM_TRY(devices_.enter(guard, device));
   CaptureGuard capture(driver_);
   CUipcEventHandle handle = {};
   Status status = driver_.check(driver_.cuIpcGetEventHandle(&handle, to_driver(event)), "cuIpcGetEventHandle");
@@ -811,6 +813,51 @@ Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLeg
   if (!status.ok()) return prefix(status, "Opening an event of another process on CUDA device %d: ", device.ordinal);
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
+}
+
+// The driver crashes when a stream of another device waits for an event between processes, whichever context is current
+// (SIGSEGV; seen with driver 580 on two H200). A plain event may cross devices. So a stream of the event's device waits
+// for the event, and records a plain one behind it, for which the other stream waits.
+Status CudaBackend::shared_event_wait(Device device, gmm_stream stream, NativeEvent event) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CUcontext of_stream = nullptr, of_event = nullptr;
+  GMM_TRY(guard.current(&of_stream));
+  GMM_TRY(devices_.primary(device, &of_event));
+  if (of_stream == of_event) return stream_wait(device, stream, event);
+  bool capturing = false;
+  GMM_TRY(stream_is_capturing(device, stream, &capturing));
+  if (capturing)
+    return fail(
+        GMM_ERROR_CAPTURING,
+        "Making stream %p wait for an event of device %d: a graph cannot wait for another device's event between "
+        "processes; wait before the capture.",
+        static_cast<void *>(stream), device.ordinal);
+  GMM_TRY(guard.enter(of_event));
+  CaptureGuard capture(driver_);
+  CUstream between = nullptr;
+  CUevent passed = nullptr;
+  Status status = driver_.check(driver_.cuStreamCreate(&between, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  if (status.ok()) status = driver_.check(driver_.cuEventCreate(&passed, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  if (status.ok())
+    status =
+        driver_.check(driver_.cuStreamWaitEvent(between, to_driver(event), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+  if (status.ok()) status = driver_.check(driver_.cuEventRecord(passed, between), "cuEventRecord");
+  if (status.ok()) {
+    status = guard.enter(of_stream);
+    if (status.ok())
+      status = driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), passed, CU_EVENT_WAIT_DEFAULT),
+                             "cuStreamWaitEvent");
+  }
+  // Both live on in the driver until the work that uses them is done. The second tries are there because nobody else
+  // destroys them.
+  const auto ended = [](CUresult result) { return result == CUDA_SUCCESS; };
+  if ((passed != nullptr && !ended(driver_.cuEventDestroy(passed)) && !ended(driver_.cuEventDestroy(passed))) ||
+      (between != nullptr && !ended(driver_.cuStreamDestroy(between)) && !ended(driver_.cuStreamDestroy(between))))
+    log_.write(LogLevel::kError, "The driver keeps an event or a stream that is not used any more.");
+  return status.ok() ? status
+                     : prefix(status, "Making stream %p wait for an event of device %d: ", static_cast<void *>(stream),
+                              device.ordinal);
 }
 
 // --- Descriptors of other libraries: Vulkan's and dma-buf ------------------------------------------------------------

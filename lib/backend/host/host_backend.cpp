@@ -68,7 +68,7 @@ class HostBackend final : public Backend {
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
   Status shared_event_create(Device device, NativeEvent *out) override;
-  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
 
@@ -720,7 +720,7 @@ Status HostBackend::shared_event_create(Device device, NativeEvent *out) {
   return make_event(shared, out);
 }
 
-Status HostBackend::shared_event_export(NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
+Status HostBackend::shared_event_export(Device, NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
   if (event == nullptr || event_of(event)->shared() == nullptr) return no_event();
   return event_of(event)->shared()->export_fd(fd);
 }

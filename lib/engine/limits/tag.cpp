@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/thread_record.h"
+#include "base/utf8.h"
 
 namespace gmm {
 namespace {
@@ -63,6 +64,15 @@ Status check_desc(const gmm_tag_desc &desc) {
   return Status();
 }
 
+// Snapshots, traces and messages show the name as text, so it must be text. The message does not repeat other bytes.
+Status check_text(const char *name, uint64_t length) {
+  const uint64_t text = utf8_prefix(name, length);
+  if (text == length) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE,
+              "A tag's name is text in UTF-8, and byte %u of this one, 0x%02x, is not; encode the name as UTF-8.",
+              static_cast<unsigned>(text), static_cast<unsigned>(static_cast<unsigned char>(name[text])));
+}
+
 void set(Tag &tag, const gmm_tag_desc &desc) {
   tag.contents.store(desc.contents, std::memory_order_relaxed);
   tag.priority.store(desc.priority, std::memory_order_relaxed);
@@ -93,7 +103,9 @@ Status TagTable::find(const char *name, gmm_tag *out) {
       *out = tag;
       return Status();
     }
-  return fail(GMM_ERROR_INVALID_TAG, "There is no tag named \"%.63s\"; make it with gmm_tag_create().", name);
+  const uint64_t length = strnlen(name, sizeof(Tag::name) - 1);
+  return fail(GMM_ERROR_INVALID_TAG, "There is no tag named \"%.*s\"; make it with gmm_tag_create().",
+              static_cast<int>(utf8_prefix(name, length)), name);
 }
 
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
@@ -101,6 +113,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   if (length == 0 || length >= sizeof(Tag::name))
     return fail(GMM_ERROR_INVALID_VALUE, "A tag's name has 1 to 63 bytes; this one has %s.",
                 length == 0 ? "none" : "more");
+  GMM_TRY(check_text(name, length));
   if (desc != nullptr) GMM_TRY(check_desc(*desc));
   LockGuard guard(mutex_);
   const uint32_t tags = count();

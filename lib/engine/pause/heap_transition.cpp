@@ -38,9 +38,15 @@ Status HeapTransition::plan_live_ranges() {
   bool planned = parts_.reserve(extents_.size());
   for_each_region(heap_, [&](Region &region) {
     for_each_span(region, [&](Span &span) {
-      // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents.
-      const bool wanted = span.is(SpanState::kSlab) ||
-                          (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0);
+      // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents, unless this context
+      // has imported it.
+      const auto is_imported = [&] {
+        const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+        return extent != nullptr && extent->own_imports.load(std::memory_order_relaxed) != 0;
+      };
+      const bool wanted =
+          span.is(SpanState::kSlab) ||
+          (span.is(SpanState::kLarge) && (span.slot(0).load(std::memory_order_relaxed) != 0 || is_imported()));
       if (!wanted || !planned) return;
       if (!live.empty() && live.back().end() == span.begin())
         live.back().size += span.bytes();

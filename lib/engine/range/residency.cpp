@@ -132,9 +132,9 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
     return fail(GMM_ERROR_BUSY,
                 "gmm_move(%p): the block shares its extent with other blocks; allocate it with GMM_ALLOC_DEDICATED.",
                 memory);
-  if (extent.importers.load(std::memory_order_relaxed) != 0)
+  if (const uint32_t importers = other_importers(extent); importers != 0)
     return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory; move it after they have closed it.",
-                memory, extent.importers.load(std::memory_order_relaxed));
+                memory, importers);
   if (extent.location.load(std::memory_order_relaxed) == location)
     return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
   return move_extent(core, extent, *block.heap, location, stream);
