@@ -100,8 +100,8 @@ void gmm_csharp_log(void *user, gmm_log_level level, const char *message) {
 }
 
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
-  return oom_delegate(user, info->device, info->kind, info->tag, info->requested, info->reserved, info->attempt,
-                      info->cause);
+  return oom_delegate(user, info->device, info->kind, info->tag, info->requested_bytes, info->reserved_bytes,
+                      info->attempt, info->cause);
 }
 
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }

@@ -163,7 +163,7 @@ int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
   JNIEnv *env = environment();
   if (!env || (*env)->ExceptionCheck(env)) return 0;
   jboolean again = (*env)->CallBooleanMethod(env, (jobject)user, callbacks_oom, (jint)info->device, (jint)info->kind,
-                                             (jint)info->tag, (jlong)info->requested, (jlong)info->reserved,
+                                             (jint)info->tag, (jlong)info->requested_bytes, (jlong)info->reserved_bytes,
                                              (jint)info->attempt, (jint)info->cause);
   /* An exception stays pending: gmm_java_throw() lets it out of the allocation. */
   return !(*env)->ExceptionCheck(env) && again;

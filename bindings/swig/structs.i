@@ -27,15 +27,15 @@ GMM_STRUCT(gmm_pin_desc)
 GMM_STRUCT(gmm_move_desc)
 GMM_STRUCT(gmm_tag_desc)
 GMM_STRUCT(gmm_ipc_import_desc)
-GMM_STRUCT(gmm_import_fd_desc)
-GMM_STRUCT(gmm_scope)
+GMM_STRUCT(gmm_ipc_fd_desc)
+GMM_STRUCT(gmm_scope_desc)
 
 /* Answers, which the library fills. */
 GMM_STRUCT(gmm_context_info)
 GMM_STRUCT(gmm_device_info)
 GMM_STRUCT(gmm_pointer_info)
-GMM_STRUCT(gmm_pause_info)
-GMM_STRUCT(gmm_statistics)
+GMM_STRUCT(gmm_tag_info)
+GMM_STRUCT(gmm_stats_info)
 GMM_STRUCT(gmm_ticket_info)
 GMM_STRUCT(gmm_backup_info)
 
@@ -70,18 +70,18 @@ GMM_STRUCT(gmm_backup_info)
 }
 
 /* The configuration owns the text of its directory and its list of users, which add_user() fills. */
-%ignore gmm_ipc_config::directory;
-%ignore gmm_ipc_config::users;
-%immutable gmm_ipc_config::user_count;
-%nodefaultctor gmm_ipc_config;
-%nodefaultdtor gmm_ipc_config;
-%extend gmm_ipc_config {
-  gmm_ipc_config() {
-    gmm_ipc_config *made = (gmm_ipc_config *)calloc(1, sizeof(gmm_ipc_config));
-    if (made) made->struct_size = (uint32_t)sizeof(gmm_ipc_config);
+%ignore gmm_ipc_desc::directory;
+%ignore gmm_ipc_desc::users;
+%immutable gmm_ipc_desc::user_count;
+%nodefaultctor gmm_ipc_desc;
+%nodefaultdtor gmm_ipc_desc;
+%extend gmm_ipc_desc {
+  gmm_ipc_desc() {
+    gmm_ipc_desc *made = (gmm_ipc_desc *)calloc(1, sizeof(gmm_ipc_desc));
+    if (made) made->struct_size = (uint32_t)sizeof(gmm_ipc_desc);
     return made;
   }
-  ~gmm_ipc_config() {
+  ~gmm_ipc_desc() {
     free((void *)$self->directory);
     free((void *)$self->users);
     free($self);

@@ -113,9 +113,9 @@ bool replay_trace(const char *path, char *message, size_t room_for_message) {
   double start = now();
   TRY(run_trace(own, operations, count, live, ids, streams));
   double first = now() - start;
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = GMM_KIND_VMM};
-  gmm_statistics statistics = {.struct_size = sizeof statistics};
-  TRY(gmm_stats(own, &scope, &statistics));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = GMM_KIND_VMM};
+  gmm_stats_info statistics = {.struct_size = sizeof statistics};
+  TRY(gmm_stats_query(own, &scope, &statistics));
   start = now();
   TRY(run_trace(own, operations, count, live, ids, streams));
   double again = now() - start;

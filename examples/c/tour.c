@@ -84,7 +84,7 @@ static outcome check_bytes(const void *memory, unsigned complement) {
 // The bytes that came back since `before`: no longer resident in the process, or free on a GPU.
 static uint64_t memory_gone(uint64_t before) {
   uint64_t now = 0;
-  if (device.capabilities & GMM_DEVICE_IS_HOST) {
+  if (device.capabilities & GMM_DEVICE_IS_CPU) {
     unsigned long long total = 0, resident = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     if (file == NULL || fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
@@ -92,7 +92,7 @@ static uint64_t memory_gone(uint64_t before) {
     now = UINT64_MAX / 2 - resident * (uint64_t)sysconf(_SC_PAGESIZE);
   } else {
     gmm_device_info info = {.struct_size = sizeof info};
-    if (gmm_device_get_info(context, 0, &info) == GMM_OK) now = info.free_memory;
+    if (gmm_device_query(context, 0, &info) == GMM_OK) now = info.free_memory;
   }
   return now > before ? now - before : 0;
 }
@@ -243,9 +243,9 @@ static outcome step_free(void) {
   TRY(gmm_query(context, block, &info));
   if (info.state != GMM_STATE_FREE && info.state != GMM_STATE_UNKNOWN)
     return failed("after the free the state is %u", info.state);
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
-  gmm_statistics statistics = {.struct_size = sizeof statistics};
-  TRY(gmm_stats(context, &scope, &statistics));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
+  gmm_stats_info statistics = {.struct_size = sizeof statistics};
+  TRY(gmm_stats_query(context, &scope, &statistics));
   if (statistics.live_blocks != 0) return failed("%" PRIu64 " blocks are live still", statistics.live_blocks);
   TRY(gmm_stream_synchronize(context, stream));
   TRY(gmm_trim(context, NULL, NULL));
@@ -325,11 +325,11 @@ static void tour(void) {
 static bool open_all(void) {
   gmm_result result = gmm_context_create(NULL, &context);
   device.struct_size = sizeof device;
-  if (result == GMM_OK) result = gmm_device_get_info(context, 0, &device);
+  if (result == GMM_OK) result = gmm_device_query(context, 0, &device);
   if (result == GMM_OK) result = gmm_stream_create(context, 0, &stream);
   // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
   gmm_tag_desc desc = {.struct_size = sizeof desc,
-                       .contents = device.capabilities & GMM_DEVICE_IS_HOST ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST};
+                       .contents = device.capabilities & GMM_DEVICE_IS_CPU ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST};
   if (result == GMM_OK) result = gmm_tag_create(context, "tour", &desc, &tag);
   buffer = aligned_alloc(4096, BLOCK);
   if (result != GMM_OK) fprintf(stderr, "tour: %s: %s\n", gmm_result_name(result), gmm_last_error_message());
@@ -350,11 +350,11 @@ int main(int count, char **words) {
     }
   } else {
     gmm_context_info info = {.struct_size = sizeof info};
-    gmm_result result = gmm_context_get_info(context, &info);
+    gmm_result result = gmm_context_query(context, &info);
     if (result != GMM_OK) return 1;
     printf("gmm %s, C11, backend %s (%s), device 0: %s\n", gmm_version_string(), info.backend_name, info.driver_version,
            device.name);
-    if (device.capabilities & GMM_DEVICE_IS_HOST)
+    if (device.capabilities & GMM_DEVICE_IS_CPU)
       printf("This is the host backend: it needs no GPU, and its figures say nothing about one.\n");
     tour();
   }

@@ -94,13 +94,13 @@ void replay(const std::string &path) {
   for (size_t i = 1; i < streams.size(); ++i)
     check("gmm_stream_create", gmm_stream_create(context.get(), 0, &streams[i]));
   const double first = run(context.get(), trace, streams);
-  gmm_scope scope = {};
+  gmm_scope_desc scope = {};
   scope.struct_size = sizeof scope;
   scope.flags = GMM_SCOPE_KIND;
   scope.kind = GMM_KIND_VMM;
-  gmm_statistics statistics = {};
+  gmm_stats_info statistics = {};
   statistics.struct_size = sizeof statistics;
-  check("gmm_stats", gmm_stats(context.get(), &scope, &statistics));
+  check("gmm_stats_query", gmm_stats_query(context.get(), &scope, &statistics));
   const double again = run(context.get(), trace, streams);
   for (size_t i = 1; i < streams.size(); ++i)
     check("gmm_stream_destroy", gmm_stream_destroy(context.get(), streams[i]));

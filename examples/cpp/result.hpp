@@ -39,7 +39,7 @@ inline Context open_context(gmm_context_desc desc) {
 inline gmm_device_info device_info(gmm_context *context) {
   gmm_device_info info = {};
   info.struct_size = sizeof info;
-  check("gmm_device_get_info", gmm_device_get_info(context, 0, &info));
+  check("gmm_device_query", gmm_device_query(context, 0, &info));
   return info;
 }
 

@@ -63,7 +63,7 @@ class Tour {
   void header() const {
     gmm_context_info info = {};
     info.struct_size = sizeof info;
-    check("gmm_context_get_info", gmm_context_get_info(context_.get(), &info));
+    check("gmm_context_query", gmm_context_query(context_.get(), &info));
     std::printf("gmm %s, C++17, backend %s (%s), device 0: %s\n", gmm_version_string(), info.backend_name,
                 info.driver_version, device_.name);
     if (is_host()) std::printf("This is the host backend: it needs no GPU, and its figures say nothing about one.\n");
@@ -82,7 +82,7 @@ class Tour {
   };
   static const std::vector<Step> kSteps;
 
-  bool is_host() const { return (device_.capabilities & GMM_DEVICE_IS_HOST) != 0; }
+  bool is_host() const { return (device_.capabilities & GMM_DEVICE_IS_CPU) != 0; }
   void only(std::initializer_list<gmm_kind> kinds, const char *why) const {
     for (gmm_kind kind : kinds)
       if (kind == kind_) return;
@@ -286,13 +286,13 @@ std::string Tour::free() {
   const gmm_state state = query(block_).state;
   if (state != GMM_STATE_FREE && state != GMM_STATE_UNKNOWN)
     throw std::runtime_error("after the free the state is " + std::to_string(state));
-  gmm_scope scope = {};
+  gmm_scope_desc scope = {};
   scope.struct_size = sizeof scope;
   scope.flags = GMM_SCOPE_TAG;
   scope.tag = tag_;
-  gmm_statistics statistics = {};
+  gmm_stats_info statistics = {};
   statistics.struct_size = sizeof statistics;
-  check("gmm_stats", gmm_stats(context_.get(), &scope, &statistics));
+  check("gmm_stats_query", gmm_stats_query(context_.get(), &scope, &statistics));
   if (statistics.live_blocks != 0)
     throw std::runtime_error(std::to_string(statistics.live_blocks) + " blocks are live still");
   check("gmm_stream_synchronize", gmm_stream_synchronize(context_.get(), stream_));

@@ -50,7 +50,7 @@ internal sealed class Tour
         this.stream = stream;
         device = context.Device(0);
         // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
-        tag = context.Tag("tour", device.IsHost ? GmmContents.File : GmmContents.Host, 0);
+        tag = context.Tag("tour", device.IsCpu ? GmmContents.File : GmmContents.Host, 0);
         hostAddress = GCHandle.Alloc(host, GCHandleType.Pinned).AddrOfPinnedObject();
         Add("alloc", Alloc);
         Add("write and read", WriteAndRead);
@@ -247,7 +247,7 @@ internal sealed class Tour
     /// <summary>The process's resident bytes, or the bytes that a GPU has in use, as the system reports them.</summary>
     private long InUse()
     {
-        if (!device.IsHost)
+        if (!device.IsCpu)
         {
             GmmDeviceInfo now = context.Device(0);
             return now.TotalMemory - now.FreeMemory;
@@ -452,7 +452,7 @@ internal sealed class Tour
             GmmContextInfo info = context.Info();
             Console.WriteLine("gmm " + GmmContext.Version + ", C# " + Language() + ", backend " + info.BackendName
                 + " (" + info.DriverVersion + "), device 0: " + tour.device.Name);
-            if (tour.device.IsHost)
+            if (tour.device.IsCpu)
             {
                 Console.WriteLine("This is the host backend: it needs no GPU, and its figures say nothing about one.");
             }

@@ -71,7 +71,7 @@ public final class Tour {
         this.stream = stream;
         device = context.device(0);
         // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
-        tag = context.tag("tour", device.isHost() ? Contents.FILE : Contents.HOST, 0);
+        tag = context.tag("tour", device.isCpu() ? Contents.FILE : Contents.HOST, 0);
         steps.put("alloc", this::alloc);
         steps.put("write and read", this::writeAndRead);
         steps.put("query", () -> lookAt(block.address()));
@@ -244,7 +244,7 @@ public final class Tour {
 
     /** The resident bytes of this process, or the bytes that a GPU has in use, as the system reports them. */
     private long inUse() throws IOException {
-        if (!device.isHost()) {
+        if (!device.isCpu()) {
             DeviceInfo now = context.device(0);
             return now.totalMemory() - now.freeMemory();
         }
@@ -389,7 +389,7 @@ public final class Tour {
             System.out.printf("gmm %s, java %s, backend %s (%s), device 0: %s%n", Context.version(),
                 Runtime.version().feature(), info.backendName(),
                 info.driverVersion(), tour.device.name());
-            if (tour.device.isHost()) {
+            if (tour.device.isCpu()) {
                 System.out.println("This is the host backend: it needs no GPU, and its figures say nothing about one.");
             }
             tour.table();

@@ -46,7 +46,7 @@ class Tour:
     def __init__(self, context):
         self.context = context
         self.device = context.device_info(0)
-        self.is_host = bool(self.device.capabilities & Capability.IS_HOST)
+        self.is_host = bool(self.device.capabilities & Capability.IS_CPU)
         self.stream = context.stream()
         # On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
         self.tag = context.tag("tour", Contents.FILE if self.is_host else Contents.HOST)

@@ -52,7 +52,19 @@ typedef struct gmm_log_callback {
  * Two functions that supply the library's own bookkeeping with memory, for programs that count every byte.
  *
  * Set both functions or neither. `allocate` returns memory that is aligned to `alignment` (a power of two, at most 64),
- * or NULL. The library calls them on any thread and with its locks held, so they must not call gmm.
+ * or NULL. `deallocate` gets the size that `allocate` was asked for. The library calls them on any thread and with its
+ * locks held, so they must not call gmm.
+ *
+ * Everything that a context keeps comes from these functions, its caches of every thread included. All of it has
+ * returned when the last gmm_context_release() returns, also while threads that used the context live on. This comes
+ * from elsewhere:
+ *  - the memory that the program allocates from gmm, the backups of its contents, and the buffers that copies of
+ *    contents pass through;
+ *  - one page of the system, in which a child of fork() finds that the context is not its own;
+ *  - what the driver and the C library take, for example the stacks of threads;
+ *  - what a thread keeps for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
+ *    the thread or the last context ends;
+ *  - what a captured CUDA graph keeps, which may outlive the context: 16 bytes by malloc.
  */
 typedef struct gmm_host_allocator {
   void *(*allocate)(void *user, uint64_t size, uint64_t alignment);
@@ -86,7 +98,8 @@ typedef struct gmm_context_desc {
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
   uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
   uint32_t reserved1;
-  uint64_t decommit_after_ms; /**< milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_set_decommit() */
+  /** Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit(). */
+  uint64_t decommit_after_ms;
 } gmm_context_desc;
 
 /**
@@ -114,7 +127,8 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
 /**
  * Drops a reference to a context; the last one destroys it.
  *
- * The last release frees all memory of the context, live blocks included, and ends the context's threads.
+ * The last release frees all memory of the context, live blocks included, and ends the context's threads. After the
+ * last release of a process's last context, a library that carries gmm may be unloaded while threads live that used it.
  *
  * @param context  NULL is allowed and does nothing.
  * Errors: FORKED (in a child after fork(), where the call touches nothing).
@@ -124,7 +138,7 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
 
-/** What gmm_context_get_info() answers. */
+/** What gmm_context_query() answers. */
 typedef struct gmm_context_info {
   uint32_t struct_size;
   gmm_backend backend;
@@ -142,7 +156,7 @@ typedef struct gmm_context_info {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
 
 /**
  * Sets how long memory stays free and unused before gmm returns it to the driver in the background.
@@ -171,7 +185,7 @@ GMM_API gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *
  * Threads: any, but not from the log callback.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
 /** What a device can do, as bits of gmm_device_info::capabilities. */
 enum {
@@ -183,10 +197,10 @@ enum {
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
   GMM_DEVICE_CAN_FABRIC = 1u << 6,             /**< fabric handles between nodes */
   GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
-  GMM_DEVICE_IS_HOST = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
+  GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
 };
 
-/** What gmm_device_get_info() answers. */
+/** What gmm_device_query() answers. */
 typedef struct gmm_device_info {
   uint32_t struct_size;
   gmm_device device;
@@ -206,7 +220,7 @@ typedef struct gmm_device_info {
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -17,11 +17,14 @@ extern "C" {
  *
  * Every field has a default. Processes of one user that see the same directory share without it.
  */
-typedef struct gmm_ipc_config {
+typedef struct gmm_ipc_desc {
   uint32_t struct_size;
   uint32_t user_count;
   /**
    * The directory of the exporter's socket. NULL: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>.
+   *
+   * GMM_IPC_DIR must be an absolute path of less than 1,024 bytes. Any other value counts as not set, and the first
+   * export or import of the context writes a warning to the log.
    *
    * gmm creates a directory that is missing. The directory must belong to the user with mode 0700, unless `users` are
    * named. Containers share memory by sharing this directory.
@@ -36,7 +39,7 @@ typedef struct gmm_ipc_config {
   const uint32_t *users;
   uint32_t flags; /**< must be 0 */
   uint32_t reserved;
-} gmm_ipc_config;
+} gmm_ipc_desc;
 
 /**
  * Configures the directory and the users of sharing.
@@ -50,7 +53,7 @@ typedef struct gmm_ipc_config {
  * Ownership: gmm copies the configuration.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_config *config) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *config) GMM_NOEXCEPT;
 
 /**
  * A handle of memory or of an event, to send by a pipe, socket or file.
@@ -89,7 +92,8 @@ typedef struct gmm_ipc_import_desc {
  * Maps another process's memory.
  *
  * Another import of the same memory returns the same mapping and counts. In the exporting process the call returns the
- * original address. The processes may run in different containers that share the socket directory.
+ * original address, and the import keeps the memory there after gmm_free(). Such an import does not stand in the way of
+ * a pause. The processes may run in different containers that share the socket directory.
  *
  * The memory lives until the exporter has freed it and every importer has closed it or died.
  *   - The exporter dies: VMM and HOST memory stays until it is closed, and gmm_query() reports ::GMM_POINTER_PEER_GONE.
@@ -155,15 +159,15 @@ enum {
 GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type, int32_t *fd,
                                      uint64_t *offset, uint64_t *size) GMM_NOEXCEPT;
 
-/** What gmm_import_fd() is asked for. */
-typedef struct gmm_import_fd_desc {
+/** What gmm_ipc_import_fd() is asked for. */
+typedef struct gmm_ipc_fd_desc {
   uint32_t struct_size;
   gmm_fd_type type;
   /** Bytes of the allocation behind the descriptor, from its maker. FILE: a multiple of the page; OPAQUE: of 2 MiB. */
   uint64_t size;
   gmm_device device; /**< the device that uses the memory */
   uint32_t flags;    /**< must be 0 */
-} gmm_import_fd_desc;
+} gmm_ipc_fd_desc;
 
 /**
  * Maps the memory behind a descriptor of another library, of Vulkan, or of gmm_ipc_export_fd() in another process.
@@ -181,8 +185,8 @@ typedef struct gmm_import_fd_desc {
  * gmm_ipc_close().
  * Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_import_fd(gmm_context *context, int32_t fd, const gmm_import_fd_desc *desc,
-                                               void **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc,
+                                                   void **out) GMM_NOEXCEPT;
 
 /** The driver's own handle: CUipcMemHandle or cudaIpcMemHandle_t. */
 typedef struct gmm_ipc_legacy_handle {
@@ -228,7 +232,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_ipc_event_create(gmm_context *context, gmm_
  * Ownership: the handle keeps nothing alive.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_ipc_event_export(gmm_context *context, gmm_event *event, gmm_ipc_handle *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_event_export(gmm_context *context, gmm_event *event, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
 /**
  * Imports another process's event.
@@ -246,8 +250,8 @@ GMM_API gmm_result gmm_ipc_event_export(gmm_context *context, gmm_event *event, 
  * Ownership: the caller destroys the event with gmm_event_destroy().
  * Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_ipc_event_import(gmm_context *context, const gmm_ipc_handle *handle,
-                                                      const gmm_ipc_import_desc *desc, gmm_event **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle,
+                                                  const gmm_ipc_import_desc *desc, gmm_event **out) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

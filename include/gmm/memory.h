@@ -41,7 +41,7 @@ typedef struct gmm_alloc_desc {
  * Allocates a block of `size` bytes.
  *
  * The same stream may get a freed block again at once. When memory runs out, gmm trims, asks the handler of
- * gmm_set_oom_handler(), and then fails.
+ * gmm_context_set_oom_handler(), and then fails.
  *
  * @param size  bytes, at least 1. gmm rounds it up to a size class, which adds at most 12.5%, or to a multiple of 256.
  * @param desc  NULL: kind DEVICE, device 0, the current tag, the default stream.
@@ -66,7 +66,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * A thread keeps the blocks that it freed for its own next allocations: at most 128 MiB for each heap, and no block
  * above 64 MiB. Blocks that one thread allocated and another freed wait for the first: at most 128 MiB for each heap.
  * These blocks return to their heap when the thread ends, by gmm_trim(), when memory is short, and after the time of
- * gmm_set_decommit().
+ * gmm_context_set_decommit().
  *
  * @param memory  exactly an address from gmm_alloc() or gmm_heap_alloc(), paused or not. NULL is allowed and does
  * nothing.
@@ -93,19 +93,19 @@ GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream strea
  * Errors: none. Threads: any.
  * Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_alloc_cached(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
-                                                  void **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
+                                               void **out) GMM_NOEXCEPT;
 
 /**
  * Frees a block only if the calling thread's cache takes it.
  *
- * See gmm_alloc_cached() for what the call never does.
+ * See gmm_try_alloc() for what the call never does.
  *
  * Results: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
  * Errors: none. Threads: any.
  * Since: 0.1
  */
-GMM_NODISCARD GMM_API gmm_result gmm_free_cached(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
 /** The state of a block. */
 typedef uint32_t gmm_state;

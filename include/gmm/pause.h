@@ -51,13 +51,13 @@ typedef struct gmm_tag_desc {
 /**
  * Creates a tag, or finds the tag of that name.
  *
- * @param name  1 to 63 bytes of text.
+ * @param name  1 to 63 bytes of text in UTF-8.
  * @param desc  NULL: the defaults for a new tag. For a tag that exists, a desc that is not NULL must equal its
  * settings.
  * @param[out] out  the tag.
- * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty or too long, contents are unknown, or desc differs from the
- * tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (more than 4,000 tags, or a
- * checksum in a library without xxhash), FORKED.
+ * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty, too long or not UTF-8, contents are unknown, or desc differs
+ * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (more than 4,000 tags,
+ * or a checksum in a library without xxhash), FORKED.
  * Ownership: gmm copies the name. The tag lives as long as its context.
  * Since: 0.1
  */
@@ -74,7 +74,7 @@ GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const 
  * Errors: NULL_ARGUMENT (desc), INVALID_TAG, INVALID_VALUE, INVALID_FLAGS, INVALID_DESCRIPTOR, NOT_SUPPORTED, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_tag_update(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
 
 /**
  * Finds a tag by its name.
@@ -112,7 +112,7 @@ GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
  * Errors: INVALID_TAG, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_tag_set_process_default(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
 /* --- Pause and resume -------------------------------------------------------------------------------------- */
 
@@ -214,8 +214,8 @@ GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, u
 GMM_API gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size,
                                    uint64_t timeout_ms) GMM_NOEXCEPT;
 
-/** What gmm_pause_query() answers. */
-typedef struct gmm_pause_info {
+/** What gmm_tag_query() answers. */
+typedef struct gmm_tag_info {
   uint32_t struct_size;
   gmm_tag tag;
   gmm_contents contents;
@@ -228,10 +228,10 @@ typedef struct gmm_pause_info {
   char name[64];
   uint64_t backup_pinned_bytes; /**< of backup_host_bytes: contents in the page-locked arena */
   uint64_t backup_zero_bytes;   /**< contents that are all zero and take no room */
-  uint64_t retained_bytes;      /**< backups of active read-only memory, for the next pause */
+  uint64_t backup_active_bytes; /**< backups of active read-only memory, for the next pause */
   uint32_t flags;               /**< GMM_TAG_* */
   gmm_state state;              /**< ACTIVE, PAUSED, or PARTLY_PAUSED if the tag has both kinds of memory */
-} gmm_pause_info;
+} gmm_tag_info;
 
 /**
  * Describes a tag: its settings, its active and paused bytes, and its backups.
@@ -242,7 +242,7 @@ typedef struct gmm_pause_info {
  * Errors: NULL_ARGUMENT, INVALID_TAG, INVALID_DESCRIPTOR, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_pause_query(gmm_context *context, gmm_tag tag, gmm_pause_info *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) GMM_NOEXCEPT;
 
 /* --- Tickets: pause and resume in the background ------------------------------------------------------------ */
 
@@ -354,7 +354,7 @@ typedef struct gmm_backup_desc {
  * not exist or is not writable), FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_set_backup(gmm_context *context, const gmm_backup_desc *desc) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) GMM_NOEXCEPT;
 
 /**
  * Page-locks host memory for `bytes` of contents of a device ahead of time.
@@ -364,7 +364,7 @@ GMM_API gmm_result gmm_set_backup(gmm_context *context, const gmm_backup_desc *d
  * Errors: INVALID_DEVICE, OUT_OF_HOST_MEMORY, LIMIT_EXCEEDED (arena_limit), DRIVER, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_backup_prepare(gmm_context *context, gmm_device device, uint64_t bytes) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) GMM_NOEXCEPT;
 
 /** What gmm_backup_query() answers. */
 typedef struct gmm_backup_info {

@@ -13,14 +13,14 @@ extern "C" {
 #endif
 
 /** What a limit or a count is about: one device or all, one tag or all, one kind or all. */
-typedef struct gmm_scope {
+typedef struct gmm_scope_desc {
   uint32_t struct_size;
   uint32_t flags; /**< GMM_SCOPE_*: which of the fields below apply; 0: everything */
   gmm_device device;
   gmm_tag tag;
   gmm_kind kind;
   uint32_t reserved;
-} gmm_scope;
+} gmm_scope_desc;
 
 enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u << 2 };
 
@@ -37,7 +37,7 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
  * OUT_OF_HOST_MEMORY, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_set_limit(gmm_context *context, const gmm_scope *scope, uint64_t bytes) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) GMM_NOEXCEPT;
 
 /** What an out-of-memory handler learns about the allocation that fails. */
 typedef struct gmm_oom_info {
@@ -45,10 +45,10 @@ typedef struct gmm_oom_info {
   gmm_device device;
   gmm_kind kind;
   gmm_tag tag;
-  uint64_t requested; /**< bytes of the allocation */
-  uint64_t reserved;  /**< bytes that the context holds on the device */
-  uint32_t attempt;   /**< 1 at the first call for this allocation */
-  gmm_result cause;   /**< OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED */
+  uint64_t requested_bytes; /**< bytes of the allocation */
+  uint64_t reserved_bytes;  /**< bytes that the context holds on the device */
+  uint32_t attempt;         /**< 1 at the first call for this allocation */
+  gmm_result cause;         /**< OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED */
 } gmm_oom_info;
 
 /**
@@ -68,15 +68,15 @@ typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
  * Errors: NULL_ARGUMENT (context), FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
 
-/** What gmm_stats() answers. */
-typedef struct gmm_statistics {
+/** What gmm_stats_query() answers. */
+typedef struct gmm_stats_info {
   uint32_t struct_size;
   uint32_t live_tags;  /**< tags that have memory in the scope */
   uint64_t live_bytes; /**< bytes requested and not freed */
   uint64_t live_blocks;
-  uint64_t peak_live_bytes; /**< highest live_bytes at any growth of a heap or call of gmm_stats() */
+  uint64_t peak_live_bytes; /**< highest live_bytes at any growth of a heap or call of gmm_stats_query() */
   uint64_t cached_bytes;    /**< bytes that are free and held for later allocations */
   uint64_t reserved_bytes;  /**< bytes held from the driver */
   uint64_t peak_reserved_bytes;
@@ -88,7 +88,7 @@ typedef struct gmm_statistics {
   uint64_t failures;      /**< allocations that failed because memory or a limit was short */
   uint64_t extents;       /**< driver allocations held */
   uint64_t backend_calls; /**< driver and system calls that allocate, map, unmap or free; only for everything */
-} gmm_statistics;
+} gmm_stats_info;
 
 /**
  * Adds up the counters of a scope.
@@ -101,7 +101,7 @@ typedef struct gmm_statistics {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistics *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
 
 /**
  * Receives a piece of text: returns 0 to continue, or any other value to stop.
@@ -160,11 +160,11 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
  * @param scope  NULL: everything.
  * @param[out] bytes  bytes that returned to the driver; may be NULL.
  * Results: UNCHANGED (inside gmm_defer_begin(): the trim runs at the matching gmm_defer_end()).
- * Errors: as gmm_stats(), DRIVER.
+ * Errors: as gmm_stats_query(), DRIVER.
  * Streams: the call waits for the work that may still use the free memory.
  * Since: 0.1
  */
-GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *bytes) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
 
 /**
  * Frees every allocation of the context, live blocks included.

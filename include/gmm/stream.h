@@ -20,7 +20,7 @@
  *     capture by an event do not exchange memory.
  *   - Life: the memory stays, even if its blocks are freed or gmm_trim() runs, until the graph and every executable
  *     graph made from it are destroyed and their launches are done. A capture that fails counts as a destroyed graph.
- *   - Return: after that, memory without a live block returns to the driver at the next gmm_trim(), gmm_stats(),
+ *   - Return: after that, memory without a live block returns to the driver at the next gmm_trim(), gmm_stats_query(),
  *     gmm_snapshot(), growth of a heap or allocation in a capture. Live blocks stay usable.
  *   - Usage: statistics count the memory for its kind, device and tag, and limits apply.
  *   - Pause: gmm_pause() keeps the addresses; resume before the graph is launched. Memory of blocks that only the graph

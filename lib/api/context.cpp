@@ -9,7 +9,7 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
   gmm_context_desc copy;
   const auto create = [&]() -> Status {
     GMM_TRY(check_not_null(out, "gmm_context_create", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_context_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, GMM_CONTEXT_NO_CAPTURE, "gmm_context_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_context_desc.reserved"));
     GMM_TRY(check_zero(copy.reserved1, "gmm_context_desc.reserved1"));
@@ -40,9 +40,10 @@ gmm_result gmm_context_release(gmm_context *context) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) noexcept {
+gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_context_info");
+  if (status.ok()) status = check_output(out, &size);
   if (!status.ok()) return result_of(status);
   gmm_context_info info = {};
   info.backend = context->core.backend->id();
@@ -50,24 +51,25 @@ gmm_result gmm_context_get_info(gmm_context *context, gmm_context_info *out) noe
   std::snprintf(info.backend_name, sizeof info.backend_name, "%s", context->core.backend->name());
   context->core.backend->driver_version(info.driver_version, sizeof info.driver_version);
   info.decommit_after_ms = context->decommit.age();
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 
-gmm_result gmm_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
+gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = context->decommit.set(milliseconds);
   return result_of(status);
 }
 
-gmm_result gmm_device_get_info(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
+gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_device_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_device(*context, device);
   gmm_device_info info = {};
   if (status.ok()) status = context->core.backend->device_info(Device{device}, &info);
   if (!status.ok()) return result_of(status);
   info.device = device;
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }

@@ -32,28 +32,28 @@ gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_config *config) noexcept {
+gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *config) noexcept {
   const auto configure = [&]() -> Status {
-    gmm_ipc_config copy;
+    gmm_ipc_desc copy;
     IpcPolicy policy;
     GMM_TRY(Context::check(context));
-    GMM_TRY(read_descriptor(config, "gmm_ipc_config", &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_config.flags"));
-    GMM_TRY(check_zero(copy.reserved, "gmm_ipc_config.reserved"));
-    if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_config", "users"));
+    GMM_TRY(read_descriptor(config, &copy));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_desc.flags"));
+    GMM_TRY(check_zero(copy.reserved, "gmm_ipc_desc.reserved"));
+    if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_desc", "users"));
     if (copy.user_count > IpcPolicy::kMaxUsers)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_config.user_count = %u; at most %u users can be named.",
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_desc.user_count = %u; at most %u users can be named.",
                   copy.user_count, IpcPolicy::kMaxUsers);
     if (copy.user_count != 0 && copy.directory == nullptr)
       return fail(
           GMM_ERROR_INVALID_VALUE,
-          "gmm_ipc_config.directory is NULL, but users are named, who cannot reach the default directories; set a "
+          "gmm_ipc_desc.directory is NULL, but users are named, who cannot reach the default directories; set a "
           "directory.");
     if (copy.directory != nullptr) {
       const uint64_t length = std::strlen(copy.directory);
       if (copy.directory[0] != '/' || length >= sizeof policy.directory)
         return fail(GMM_ERROR_INVALID_VALUE,
-                    "gmm_ipc_config.directory = \"%.200s\" is relative or too long; pass an absolute path of less than "
+                    "gmm_ipc_desc.directory = \"%.200s\" is relative or too long; pass an absolute path of less than "
                     "%zu bytes.",
                     copy.directory, sizeof policy.directory);
       std::memcpy(policy.directory, copy.directory, length + 1);
@@ -77,17 +77,17 @@ gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_ty
   return result_of(status);
 }
 
-gmm_result gmm_import_fd(gmm_context *context, int32_t fd, const gmm_import_fd_desc *desc, void **out) noexcept {
+gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc, void **out) noexcept {
   const auto import = [&]() -> Status {
-    gmm_import_fd_desc copy;
+    gmm_ipc_fd_desc copy;
     GMM_TRY(Context::check(context));
-    GMM_TRY(check_not_null(desc, "gmm_import_fd", "desc"));
-    GMM_TRY(check_not_null(out, "gmm_import_fd", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_import_fd_desc", &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_import_fd_desc.flags"));
+    GMM_TRY(check_not_null(desc, "gmm_ipc_import_fd", "desc"));
+    GMM_TRY(check_not_null(out, "gmm_ipc_import_fd", "out"));
+    GMM_TRY(read_descriptor(desc, &copy));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_fd_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
-      return fail(GMM_ERROR_INVALID_VALUE, "gmm_import_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);
     return context->ipc.imports.import_descriptor(fd, copy.type, copy.size, Device{copy.device}, out);
   };
   return result_of(import());

@@ -33,25 +33,25 @@ gmm_result gmm_ipc_event_create(gmm_context *context, gmm_device device, gmm_eve
   return GMM_OK;
 }
 
-gmm_result gmm_ipc_event_export(gmm_context *context, gmm_event *event, gmm_ipc_handle *out) noexcept {
+gmm_result gmm_event_export(gmm_context *context, gmm_event *event, gmm_ipc_handle *out) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_event(context, event);
-  if (status.ok()) status = check_not_null(out, "gmm_ipc_event_export", "out");
+  if (status.ok()) status = check_not_null(out, "gmm_event_export", "out");
   if (status.ok() && event->shared == nullptr)
-    status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_ipc_event_export: %s.",
+    status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_event_export: %s.",
                   event->import != nullptr ? "the event was imported; only the process that made it can export it"
                                            : "the event cannot be shared; make it with gmm_ipc_event_create()");
   if (status.ok()) status = context->ipc.events.export_event(*event->shared, out);
   return result_of(status);
 }
 
-gmm_result gmm_ipc_event_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc,
-                                gmm_event **out) noexcept {
+gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc,
+                            gmm_event **out) noexcept {
   gmm_ipc_import_desc copy;
   gmm_event *event = nullptr;
   Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(handle, "gmm_ipc_event_import", "handle");
-  if (status.ok()) status = check_not_null(out, "gmm_ipc_event_import", "out");
+  if (status.ok()) status = check_not_null(handle, "gmm_event_import", "handle");
+  if (status.ok()) status = check_not_null(out, "gmm_event_import", "out");
   if (status.ok()) status = read_import(*context, desc, &copy);
   if (status.ok()) status = make_event(*context, Device{copy.device}, &event);
   if (!status.ok()) return result_of(status);

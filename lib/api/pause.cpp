@@ -16,10 +16,10 @@ gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_
   return result_of(status);
 }
 
-gmm_result gmm_tag_update(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) noexcept {
+gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) noexcept {
   gmm_tag_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(desc, "gmm_tag_update", "desc");
+  if (status.ok()) status = check_not_null(desc, "gmm_tag_configure", "desc");
   if (status.ok()) status = read_tag_desc(desc, &copy);
   if (status.ok()) status = check_tag(*context, tag);
   const bool was_read_only =
@@ -51,7 +51,7 @@ gmm_result gmm_tag_pop(gmm_context *context) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_tag_set_process_default(gmm_context *context, gmm_tag tag) noexcept {
+gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = context->tags.set_process_default(tag);
   return result_of(status);
@@ -89,13 +89,14 @@ gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t s
   return result_of(status);
 }
 
-gmm_result gmm_pause_query(gmm_context *context, gmm_tag tag, gmm_pause_info *out) noexcept {
+gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_pause_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_tag(*context, tag);
   if (!status.ok()) return result_of(status);
   const Tag &known = *context->tags.get(tag);
-  gmm_pause_info info = {};
+  gmm_tag_info info = {};
   info.tag = tag;
   info.contents = known.contents.load(std::memory_order_relaxed);
   info.priority = known.priority.load(std::memory_order_relaxed);
@@ -103,6 +104,6 @@ gmm_result gmm_pause_query(gmm_context *context, gmm_tag tag, gmm_pause_info *ou
   info.pauses = known.pauses.load(std::memory_order_relaxed);
   std::snprintf(info.name, sizeof info.name, "%s", known.name);
   context->pauser.query(tag, &info);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }

@@ -5,32 +5,32 @@ using namespace gmm;
 
 namespace gmm {
 
-Status check_scope(const Context &context, const gmm_scope *in, gmm_scope *out) {
-  GMM_TRY(read_descriptor(in, "gmm_scope", out));
-  GMM_TRY(check_flags(out->flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope.flags"));
-  GMM_TRY(check_zero(out->reserved, "gmm_scope.reserved"));
+Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out) {
+  GMM_TRY(read_descriptor(in, out));
+  GMM_TRY(check_flags(out->flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags"));
+  GMM_TRY(check_zero(out->reserved, "gmm_scope_desc.reserved"));
   if ((out->flags & GMM_SCOPE_DEVICE) != 0) GMM_TRY(check_device(context, out->device));
   if ((out->flags & GMM_SCOPE_TAG) != 0) {
     if (out->tag == GMM_TAG_CURRENT) out->tag = context.tags.current();
     GMM_TRY(check_tag(context, out->tag));
   }
   if ((out->flags & GMM_SCOPE_KIND) != 0 && (out->kind == GMM_KIND_UNSPECIFIED || out->kind > GMM_KIND_MANAGED))
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_scope.kind = %u is no kind of memory; pass a GMM_KIND_* value above 0.",
-                out->kind);
+    return fail(GMM_ERROR_INVALID_KIND,
+                "gmm_scope_desc.kind = %u is no kind of memory; pass a GMM_KIND_* value above 0.", out->kind);
   return Status();
 }
 
 }  // namespace gmm
 
-gmm_result gmm_set_limit(gmm_context *context, const gmm_scope *scope, uint64_t bytes) noexcept {
-  gmm_scope copy;
+gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) noexcept {
+  gmm_scope_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = read_descriptor(scope, "gmm_scope", &copy);
+  if (status.ok()) status = read_descriptor(scope, &copy);
   if (status.ok())
-    status = check_flags(copy.flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope.flags");
+    status = check_flags(copy.flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags");
   if (status.ok() && ((copy.flags & GMM_SCOPE_KIND) != 0 || copy.flags == 0))
     status = fail(GMM_ERROR_INVALID_FLAGS,
-                  "gmm_set_limit: scope.flags = 0x%x: a limit applies to a device, a tag, or a tag on a device, not to "
+                  "gmm_limit_set: scope.flags = 0x%x: a limit applies to a device, a tag, or a tag on a device, not to "
                   "a kind; set those flags only.",
                   copy.flags);
   if (status.ok()) status = check_scope(*context, scope, &copy);
@@ -40,19 +40,20 @@ gmm_result gmm_set_limit(gmm_context *context, const gmm_scope *scope, uint64_t 
   return result_of(status);
 }
 
-gmm_result gmm_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) noexcept {
+gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) noexcept {
   const Status status = Context::check(context);
   if (status.ok()) context->limits.set_handler(fn, user);
   return result_of(status);
 }
 
-gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistics *out) noexcept {
-  gmm_scope copy;
+gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_scope_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_statistics");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_scope(*context, scope, &copy);
-  gmm_statistics statistics = {};
-  if (status.ok()) context->collect_ended_captures(true);
+  gmm_stats_info statistics = {};
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = collect_statistics(context->heaps, copy, &statistics);
   if (!status.ok()) return result_of(status);
   // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.
@@ -69,7 +70,7 @@ gmm_result gmm_stats(gmm_context *context, const gmm_scope *scope, gmm_statistic
     statistics.imported_bytes = context->ipc.imports.bytes();
     statistics.backend_calls = context->core.backend->calls();
   }
-  write_output(statistics, out);
+  fill_output(statistics, size, out);
   return GMM_OK;
 }
 
@@ -77,7 +78,7 @@ gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) no
   Status status = Context::check(context);
   if (status.ok() && write == nullptr)
     status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot: write is NULL; pass a function.");
-  if (status.ok()) context->collect_ended_captures(true);
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = write_snapshot(context->core, context->heaps, context->tags, write, user);
   return result_of(status);
 }
@@ -95,8 +96,8 @@ gmm_result gmm_trace_end(gmm_context *context) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_trim(gmm_context *context, const gmm_scope *scope, uint64_t *bytes) noexcept {
-  gmm_scope copy;
+gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) noexcept {
+  gmm_scope_desc copy;
   Status status = Context::check(context);
   if (status.ok()) status = check_scope(*context, scope, &copy);
   if (!status.ok()) return result_of(status);

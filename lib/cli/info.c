@@ -18,10 +18,10 @@ static int print_device(gmm_context *context, gmm_device device) {
   static const char *const capabilities[] = {"pause", "export-fd", "legacy-ipc", "concurrent-managed",
                                              "pin",   "pageable",  "fabric",     NULL};
   gmm_device_info info = {.struct_size = sizeof info};
-  const gmm_result result = gmm_device_get_info(context, device, &info);
+  const gmm_result result = gmm_device_query(context, device, &info);
   if (result < 0) return report("device", result);
   printf("device %d: %s\n", device, info.name);
-  if ((info.capabilities & GMM_DEVICE_IS_HOST) != 0)
+  if ((info.capabilities & GMM_DEVICE_IS_CPU) != 0)
     printf("  not a GPU: figures measured here say nothing about a GPU\n");
   printf("  uuid         ");
   for (size_t i = 0; i < sizeof info.uuid; ++i)
@@ -30,7 +30,7 @@ static int print_device(gmm_context *context, gmm_device device) {
          (double)info.free_memory / 1048576);
   printf("  granularity  %.1f KiB\n", (double)info.granularity / 1024);
   print_names("kinds", info.kinds, kinds, 5);
-  print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_HOST, capabilities, 8);
+  print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_CPU, capabilities, 8);
   return 1;
 }
 
@@ -58,7 +58,7 @@ int command_info(const struct options *options) {
   gmm_result result = gmm_context_create(&options->context, &context);
   if (result < 0) return report("context", result), EXIT_FAILED;
   gmm_context_info info = {.struct_size = sizeof info};
-  result = gmm_context_get_info(context, &info);
+  result = gmm_context_query(context, &info);
   int good = result < 0 ? report("context", result) : 1;
   if (good) {
     printf("gmm %s, backend %s (%s), %u device%s\n", gmm_version_string(), info.backend_name, info.driver_version,

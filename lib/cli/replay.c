@@ -26,15 +26,15 @@ static int replay(const struct options *options, const char *path) {
   if (!trace_read(path, &trace)) return 0;
   if (!player_open(&options->context, options->device, options->kind, &trace, &player)) return trace_free(&trace), 0;
 
-  const gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
-  gmm_statistics first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
+  const gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
+  gmm_stats_info first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
   uint64_t cold = 0, warm = 0;
   int good = run(options, &player, &trace, &cold);
-  gmm_result result = good ? gmm_stats(player.context, &scope, &first) : GMM_OK;
-  if (result == GMM_OK && good) result = gmm_stats(player.context, NULL, &whole);
+  gmm_result result = good ? gmm_stats_query(player.context, &scope, &first) : GMM_OK;
+  if (result == GMM_OK && good) result = gmm_stats_query(player.context, NULL, &whole);
   if (result < 0) good = report("stats", result);
   good = good && player_clear(&player, &trace) && run(options, &player, &trace, &warm);
-  result = good ? gmm_stats(player.context, NULL, &again) : GMM_OK;
+  result = good ? gmm_stats_query(player.context, NULL, &again) : GMM_OK;
   if (result < 0) good = report("stats", result);
   good = good && player_clear(&player, &trace);
   if (good) {
@@ -56,8 +56,8 @@ static int print_backend(const struct options *options) {
   if (result < 0) return report("context", result);
   gmm_context_info info = {.struct_size = sizeof info};
   gmm_device_info device = {.struct_size = sizeof device};
-  result = gmm_context_get_info(context, &info);
-  if (result >= 0) result = gmm_device_get_info(context, options->device, &device);
+  result = gmm_context_query(context, &info);
+  if (result >= 0) result = gmm_device_query(context, options->device, &device);
   const int good = result < 0 ? report("info", result) : 1;
   if (good)
     printf("backend %s, device %d: %s, kind %s; first pass on empty caches, then again on warm ones\n\n",

@@ -23,7 +23,7 @@ gmm_result apply(gmm_context *context, const char *directory) {
   desc.directory = directory != nullptr ? directory : start.disk_directory;
   desc.flags = start.pageable ? GMM_BACKUP_NO_ARENA : 0;
   if (desc.directory == nullptr && desc.flags == 0) return GMM_OK;
-  const gmm_result result = gmm_set_backup(context, &desc);
+  const gmm_result result = gmm_backup_configure(context, &desc);
   if (result < 0) say_gmm(result, "backups");
   return result;
 }

@@ -28,7 +28,7 @@ gmm_context *make() {
   gmm_result result = gmm_context_create(&desc, &made);
   gmm_context_info info = {};
   info.struct_size = sizeof info;
-  if (result >= 0) result = gmm_context_get_info(made, &info);
+  if (result >= 0) result = gmm_context_query(made, &info);
   if (result >= 0) {
     // A directory that is not writable does not prevent the use of gmm. A pause that needs it will report it.
     if (apply_backup_settings(made) < 0) std::fprintf(stderr, "gmm preload: %s\n", t_thread.message);
@@ -51,7 +51,7 @@ uint32_t peers_of(gmm_device device) {
   gmm_context_info info = {};
   info.struct_size = sizeof info;
   if (!config().peers || !context_is_cuda() || entries == nullptr) return 0;
-  if (gmm_context_get_info(g_context.load(std::memory_order_relaxed), &info) != GMM_OK) return 0;
+  if (gmm_context_query(g_context.load(std::memory_order_relaxed), &info) != GMM_OK) return 0;
   uint32_t peers = 0;
   for (uint32_t other = 0; other < info.device_count && other < 32; ++other) {
     int can = 0;
@@ -71,7 +71,7 @@ gmm_result make_heap(Label *label, gmm_device device, gmm_kind kind, gmm_heap **
   gmm_context *owner = g_context.load(std::memory_order_acquire);
   gmm_device_info info = {};
   info.struct_size = sizeof info;
-  if (gmm_result result = gmm_device_get_info(owner, device, &info); result < 0) return result;
+  if (gmm_result result = gmm_device_query(owner, device, &info); result < 0) return result;
   if (kind == GMM_KIND_VMM && (info.kinds & (1u << GMM_KIND_VMM)) == 0) desc.kind = GMM_KIND_DEVICE;
   if (desc.kind == GMM_KIND_VMM) desc.peer_devices = peers_of(device);
   return gmm_heap_create(owner, &desc, out);

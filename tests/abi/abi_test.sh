@@ -53,7 +53,7 @@ number=$(sed -n "s/.*<var-decl name='live_bytes' type-id='\([^']*\)'.*/\1/p" "$n
 field="<data-member access='public' layout-offset-in-bits='0'>"
 field=$field"<var-decl name='planted' type-id='$number' visibility='default'/></data-member>"
 sed "s/'gmm_free'/'gmm_freed'/g" "$now" >"$folder/gone.abi.xml"
-sed "/<class-decl name='gmm_statistics'/a $field" "$now" >"$folder/inserted.abi.xml"
+sed "/<class-decl name='gmm_stats_info'/a $field" "$now" >"$folder/inserted.abi.xml"
 sed "/<function-decl name='gmm_free'/,/<.function-decl>/s/<return type-id='[^']*'/<return type-id='$number'/" "$now" \
   >"$folder/returned.abi.xml"
 for planted in gone inserted returned; do

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every bad input that the interface knows, one row each (bad_input.def): the call, its exact result, and words of
-// which the message must hold one. After each row nothing may have changed: no output, no counter, no block.
+// Each row of bad_input.def is one bad input: the call, its exact result, and words of which the message must hold one.
+// The test fails when a row changed an output, a counter or a block.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -25,8 +25,8 @@ static struct {
   gmm_device_info device_info, device_info_short;
   gmm_pointer_info pointer_info, pointer_info_short, pointer_info_long;
   uint8_t after_pointer_info_long[16];
-  gmm_pause_info pause_info, pause_info_short;
-  gmm_statistics statistics, statistics_short;
+  gmm_tag_info pause_info, pause_info_short;
+  gmm_stats_info statistics, statistics_short;
   gmm_ticket *ticket;
   gmm_ticket_info ticket_info;
   gmm_backup_info backup_info, backup_info_short;
@@ -90,7 +90,7 @@ typedef struct newer_alloc {
   uint8_t tail[24];
 } newer_alloc;
 typedef struct newer_scope {
-  gmm_scope scope;
+  gmm_scope_desc scope;
   uint8_t tail[8];
 } newer_scope;
 
@@ -102,10 +102,10 @@ typedef struct newer_scope {
 #define PAUSE_WITH(...) (&(gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), __VA_ARGS__})
 #define TAG_WITH(...) (&(gmm_tag_desc){.struct_size = sizeof(gmm_tag_desc), __VA_ARGS__})
 #define BACKUP_WITH(...) (&(gmm_backup_desc){.struct_size = sizeof(gmm_backup_desc), __VA_ARGS__})
-#define IPC_WITH(...) (&(gmm_ipc_config){.struct_size = sizeof(gmm_ipc_config), __VA_ARGS__})
-#define FD_WITH(...) (&(gmm_import_fd_desc){.struct_size = sizeof(gmm_import_fd_desc), __VA_ARGS__})
+#define IPC_WITH(...) (&(gmm_ipc_desc){.struct_size = sizeof(gmm_ipc_desc), __VA_ARGS__})
+#define FD_WITH(...) (&(gmm_ipc_fd_desc){.struct_size = sizeof(gmm_ipc_fd_desc), __VA_ARGS__})
 #define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
-#define SCOPE_WITH(...) (&(gmm_scope){.struct_size = sizeof(gmm_scope), __VA_ARGS__})
+#define SCOPE_WITH(...) (&(gmm_scope_desc){.struct_size = sizeof(gmm_scope_desc), __VA_ARGS__})
 #define OUT (&marked.pointer)
 #define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
@@ -154,7 +154,7 @@ static void run_row(void) {
   if ((current->needs & NEEDS_FILES) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) == 0)
     SKIP("the device shares no memory as files");
   memcpy(&marked_before, &marked, sizeof marked);
-  gmm_statistics before = stats();
+  gmm_stats_info before = stats();
   gmm_result result = current->call();
   char message[1024];
   snprintf(message, sizeof message, "%s", gmm_last_error_message());
@@ -165,7 +165,7 @@ static void run_row(void) {
                 current->words, message);
   CHECK_MESSAGE(memcmp(&marked_before, &marked, sizeof marked) == 0, "%s wrote an output", current->text);
   memcpy(&marked, &marked_before, sizeof marked);
-  gmm_statistics after = stats();
+  gmm_stats_info after = stats();
   if (current->needs & WANTS_MEMORY) {  // what is cached goes back before an allocation fails
     CHECK_EQUAL(after.failures, before.failures + 1);
     CHECK_EQUAL(after.live_bytes, before.live_bytes);

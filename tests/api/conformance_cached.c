@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm_alloc_cached() and gmm_free_cached() of memory.h: the same memory and the same counters, or nothing at all.
+// gmm_try_alloc() and gmm_try_free() of memory.h: the same memory and the same counters, or nothing at all.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,33 +16,33 @@ static void what_was_freed_comes_back(void) {
   const gmm_alloc_desc desc = plain();
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     void *block = ALLOC(sizes[i]), *again = NULL;
-    RESULT(gmm_free_cached(context, block, GMM_STREAM_DEFAULT), GMM_OK);
+    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_OK);
     CHECK_EQUAL(stats().live_blocks, 0);
-    RESULT(gmm_free_cached(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);  // free() says what is wrong
+    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);  // free() says what is wrong
     RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
-    RESULT(gmm_alloc_cached(context, sizes[i], &desc, &again), GMM_OK);
+    RESULT(gmm_try_alloc(context, sizes[i], &desc, &again), GMM_OK);
     CHECK(again == block);
     CHECK_EQUAL(query(again).size, sizes[i]);
     CHECK_EQUAL(stats().live_blocks, 1);
     CHECK_EQUAL(stats().live_bytes, sizes[i]);
     write_pattern(again, sizes[i], i, GMM_STREAM_DEFAULT);
     CHECK_PATTERN(again, sizes[i], i);
-    RESULT(gmm_free_cached(context, (char *)again + 1, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+    RESULT(gmm_try_free(context, (char *)again + 1, GMM_STREAM_DEFAULT), GMM_NOT_READY);
     OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
   }
-  const gmm_statistics s = stats();
+  const gmm_stats_info s = stats();
   CHECK_EQUAL(s.allocations, s.frees);
 }
 
 static void *free_elsewhere(void *block) {
   // A thread without a cache has no place for the block.
-  return (void *)(intptr_t)gmm_free_cached(context, block, GMM_STREAM_DEFAULT);
+  return (void *)(intptr_t)gmm_try_free(context, block, GMM_STREAM_DEFAULT);
 }
 
 static void what_would_wait_does_nothing(void) {
   gmm_alloc_desc desc = plain();
   void *block = (void *)0x1;
-  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);  // there is no memory yet
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);  // there is no memory yet
   CHECK(block == (void *)0x1);
   CHECK_EQUAL(stats().reserved_bytes, 0);
   CHECK_EQUAL(stats().failures, 0);
@@ -59,17 +59,17 @@ static void what_would_wait_does_nothing(void) {
   // Another stream, and what asks for more than the cache knows.
   gmm_stream stream = 0;
   MUST(gmm_stream_create(context, device, &stream));
-  RESULT(gmm_free_cached(context, kept, stream), GMM_NOT_READY);
+  RESULT(gmm_try_free(context, kept, stream), GMM_NOT_READY);
   OK(gmm_record_use(context, kept, stream));
-  RESULT(gmm_free_cached(context, kept, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_NOT_READY);
   desc.stream = stream;
-  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
   desc.stream = GMM_STREAM_DEFAULT;
   desc.flags = GMM_ALLOC_ZERO;
-  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
   desc.flags = 0;
   desc.alignment = 4096;
-  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
   desc.alignment = 0;
   CHECK(block == (void *)0x1);
   OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
@@ -77,7 +77,7 @@ static void what_would_wait_does_nothing(void) {
 
   // While a trace is recorded, in which no call may be missing.
   OK(gmm_trace_begin(context, "/dev/null"));
-  RESULT(gmm_alloc_cached(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
   OK(gmm_trace_end(context));
 }
 
@@ -90,38 +90,38 @@ static void a_larger_descriptor_is_served(void) {
   newer.desc.struct_size = sizeof newer;
   void *block = NULL;
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
-  OK(gmm_alloc_cached(context, 100, &newer.desc, &block));
+  OK(gmm_try_alloc(context, 100, &newer.desc, &block));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   newer.tail[23] = 1;
-  RESULT(gmm_alloc_cached(context, 100, &newer.desc, &block), GMM_NOT_READY);
-  RESULT(gmm_alloc(context, 100, &newer.desc, &block), GMM_ERROR_INVALID_DESCRIPTOR);
+  RESULT(gmm_try_alloc(context, 100, &newer.desc, &block), GMM_NOT_READY);
+  RESULT(gmm_alloc(context, 100, &newer.desc, &block), GMM_ERROR_NOT_SUPPORTED);
 }
 
 static void bad_arguments_are_for_the_other_calls(void) {
   gmm_alloc_desc desc = plain();
   void *block = ALLOC(100), *out = (void *)0x1;
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
-  RESULT(gmm_alloc_cached(NULL, 100, &desc, &out), GMM_NOT_READY);
-  RESULT(gmm_alloc_cached(context, 100, NULL, &out), GMM_NOT_READY);
-  RESULT(gmm_alloc_cached(context, 100, &desc, NULL), GMM_NOT_READY);
-  RESULT(gmm_alloc_cached(context, 0, &desc, &out), GMM_NOT_READY);
-  RESULT(gmm_alloc_cached(context, UINT64_MAX, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(NULL, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, NULL, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, NULL), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 0, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, UINT64_MAX, &desc, &out), GMM_NOT_READY);
   desc.kind = 99;
-  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
   desc = plain();
   desc.device = 99;
-  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
   desc = plain();
   desc.tag = 3993;
-  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
   desc = plain();
   desc.struct_size = 4;
-  RESULT(gmm_alloc_cached(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
   CHECK(out == (void *)0x1);
   int foreign = 0;
-  RESULT(gmm_free_cached(NULL, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
-  RESULT(gmm_free_cached(context, NULL, GMM_STREAM_DEFAULT), GMM_NOT_READY);
-  RESULT(gmm_free_cached(context, &foreign, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_free(NULL, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_free(context, &foreign, GMM_STREAM_DEFAULT), GMM_NOT_READY);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
@@ -131,8 +131,8 @@ static void a_child_gets_nothing(void) {
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
   const pid_t child = fork();
   if (child == 0)
-    _exit(gmm_alloc_cached(context, 100, &desc, &out) == GMM_NOT_READY &&
-                  gmm_free_cached(context, block, GMM_STREAM_DEFAULT) == GMM_NOT_READY
+    _exit(gmm_try_alloc(context, 100, &desc, &out) == GMM_NOT_READY &&
+                  gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_NOT_READY
               ? 0
               : 1);
   int status = -1;
@@ -150,8 +150,8 @@ static void paused_memory_is_not_given_out(void) {
   gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
   uint64_t bytes = 0;
   OK(gmm_pause(context, &pause, &bytes));
-  RESULT(gmm_alloc_cached(context, 5000, &desc, &out), GMM_NOT_READY);
-  RESULT(gmm_free_cached(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
   OK(gmm_resume(context, &pause, &bytes));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines generous, so that a slow
-// machine makes a case slow and not wrong.
+// gmm_context_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines are long. A slow
+// machine thus makes a case slow and not wrong.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ static bool soon_empty(void) {
   double end = now_s() + DEADLINE;
   while (stats().reserved_bytes != 0) {
     if (now_s() > end) {
-      gmm_statistics s = stats();
+      gmm_stats_info s = stats();
       printf("# still held: %llu bytes, %llu extents, %llu cached, %llu live\n", (unsigned long long)s.reserved_bytes,
              (unsigned long long)s.extents, (unsigned long long)s.cached_bytes, (unsigned long long)s.live_bytes);
       return false;
@@ -45,7 +45,7 @@ static bool soon_empty(void) {
 }
 static uint64_t age(void) {
   gmm_context_info info = {.struct_size = sizeof info};
-  OK(gmm_context_get_info(context, &info));
+  OK(gmm_context_query(context, &info));
   return info.decommit_after_ms;
 }
 static gmm_context *open_with(uint64_t milliseconds) {
@@ -62,25 +62,25 @@ static void nothing_happens_unasked(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   sleep_ms(50);
   CHECK(stats().reserved_bytes >= 8 * MIB);
-  OK(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
-  OK(gmm_set_decommit(context, GMM_DECOMMIT_DEFAULT));
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
   CHECK(soon_threads(0));
 }
 
 static void the_age_may_be_set_and_taken_back(void) {
-  OK(gmm_set_decommit(context, 3600000));
+  OK(gmm_context_set_decommit(context, 3600000));
   CHECK_EQUAL(age(), 3600000);
   CHECK(soon_threads(1));
-  OK(gmm_set_decommit(context, 5000000));
+  OK(gmm_context_set_decommit(context, 5000000));
   CHECK_EQUAL(age(), 5000000);
   CHECK(soon_threads(1));
-  RESULT(gmm_set_decommit(context, (uint64_t)1 << 63), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_context_set_decommit(context, (uint64_t)1 << 63), GMM_ERROR_INVALID_VALUE);
   CHECK_EQUAL(age(), 5000000);
-  OK(gmm_set_decommit(context, GMM_DECOMMIT_DEFAULT));
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
   CHECK(soon_threads(0));
   gmm_context *other = open_with(3600000);  // each context has its own
-  OK(gmm_set_decommit(context, 3600000));
+  OK(gmm_context_set_decommit(context, 3600000));
   CHECK(soon_threads(2));
   OK(gmm_context_release(other));
   CHECK(soon_threads(1));
@@ -95,7 +95,7 @@ static void the_environment_gives_the_default(void) {
   context = open_with(GMM_DECOMMIT_NEVER);
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
   CHECK(soon_threads(0));
-  OK(gmm_set_decommit(context, GMM_DECOMMIT_DEFAULT));
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
   CHECK_EQUAL(age(), 3600000);
   OK(gmm_context_release(context));
   setenv("GMM_DECOMMIT_AFTER_MS", "10 s", 1);
@@ -131,7 +131,7 @@ static void idle_memory_goes_by_itself(void) {
   OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
   while (!atomic_load(&idle.filled)) sleep_ms(1);
   CHECK(stats().reserved_bytes >= 40 * MIB);
-  OK(gmm_set_decommit(context, 10));
+  OK(gmm_context_set_decommit(context, 10));
   // All but the extent that the block lies in.
   double end = now_s() + DEADLINE;
   while (stats().extents > 1 && now_s() < end) sleep_ms(1);
@@ -151,7 +151,7 @@ static void a_busy_stream_keeps_its_memory(void) {
   gate g;
   gate_close(&g, stream, 100);
   OK(gmm_free(context, block, stream));
-  OK(gmm_set_decommit(context, 2));
+  OK(gmm_context_set_decommit(context, 2));
   sleep_ms(60);
   CHECK(stats().reserved_bytes >= 100 * MIB);
   CHECK_EQUAL(atomic_load(&g.passed), 0);
@@ -166,7 +166,7 @@ static void paused_memory_is_let_be(void) {
   void *block = ALLOC_TAG(8 * MIB, tag), *gone = ALLOC_TAG(8 * MIB, tag);
   write_pattern(block, 8 * MIB, 4, GMM_STREAM_DEFAULT);
   OK(gmm_free(context, gone, GMM_STREAM_DEFAULT));
-  OK(gmm_set_decommit(context, 1));
+  OK(gmm_context_set_decommit(context, 1));
   for (unsigned i = 0; i < 20; ++i) {
     OK(gmm_pause(context, NULL, NULL));
     sleep_ms(i % 4);
@@ -195,7 +195,7 @@ static void contexts_end_while_it_works(void) {
 }
 
 static void a_forked_child_has_no_thread(void) {
-  OK(gmm_set_decommit(context, 1));
+  OK(gmm_context_set_decommit(context, 1));
   void *block = ALLOC(8 * MIB);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   for (unsigned i = 0; i < 10; ++i) {
@@ -203,7 +203,7 @@ static void a_forked_child_has_no_thread(void) {
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      bool good = decommit_threads() == 0 && gmm_set_decommit(context, 5) == GMM_ERROR_FORKED &&
+      bool good = decommit_threads() == 0 && gmm_context_set_decommit(context, 5) == GMM_ERROR_FORKED &&
                   gmm_defer_begin(context) == GMM_ERROR_FORKED && gmm_context_release(context) == GMM_ERROR_FORKED;
       if (on_host_backend()) {  // a driver of the parent may be of no use here
         gmm_context_desc desc = {.struct_size = sizeof desc, .decommit_after_ms = 1};
@@ -233,12 +233,12 @@ static void without_a_thread_it_says_so(void) {
     none.rlim_max = all.rlim_max;
     none.rlim_cur = 4096;  // not even a stack
     setrlimit(RLIMIT_AS, &none);
-    gmm_result result = gmm_set_decommit(own, 5);
+    gmm_result result = gmm_context_set_decommit(own, 5);
     setrlimit(RLIMIT_AS, &all);
     if (result != GMM_ERROR_SYSTEM || gmm_last_native_code() == 0 || decommit_threads() != 0) _exit(2);
     gmm_context_info info = {.struct_size = sizeof info};
-    if (gmm_context_get_info(own, &info) != GMM_OK || info.decommit_after_ms != GMM_DECOMMIT_NEVER) _exit(3);
-    if (gmm_set_decommit(own, 5) != GMM_OK) _exit(4);  // a second try works
+    if (gmm_context_query(own, &info) != GMM_OK || info.decommit_after_ms != GMM_DECOMMIT_NEVER) _exit(3);
+    if (gmm_context_set_decommit(own, 5) != GMM_OK) _exit(4);  // a second try works
     _exit(gmm_context_release(own) == GMM_OK ? 0 : 5);
   }
   int status = 0;

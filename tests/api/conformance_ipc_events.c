@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between processes (ipc.h): the second process makes one, records it behind work that it holds up, and lets go
-// when told.
+// Events between processes (ipc.h). The second process makes an event and records it behind work that it holds up. The
+// work ends when the first process says so.
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
@@ -35,7 +35,7 @@ static int second_main(char **words) {
   if (gmm_stream_synchronize(context, stream) != GMM_OK) return 13;
   if (gmm_ipc_event_create(context, device, &event) != GMM_OK) return 14;
   if (gmm_ipc_export(context, memory, &handles[0]) != GMM_OK) return 15;
-  if (gmm_ipc_event_export(context, event, &handles[1]) != GMM_OK) return 16;
+  if (gmm_event_export(context, event, &handles[1]) != GMM_OK) return 16;
   if (!send_bytes(out, handles, sizeof handles)) return 17;
   char go = 0;
   uint32_t value = 1;
@@ -98,7 +98,7 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   gmm_event *event = NULL;
   gmm_stream stream = NULL;
   MUST(gmm_ipc_import(context, &handles[0], &desc, &memory));
-  MUST(gmm_ipc_event_import(context, &handles[1], &desc, &event));
+  MUST(gmm_event_import(context, &handles[1], &desc, &event));
   MUST(gmm_stream_create(context, device, &stream));
   // Page-locked: a copy into ordinary memory may hold up its caller.
   gmm_alloc_desc page_locked = {.struct_size = sizeof page_locked, .kind = GMM_KIND_HOST, .device = device};
@@ -128,7 +128,7 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   }
   RESULT(gmm_event_record(context, event, stream), GMM_ERROR_INVALID_HANDLE);
   gmm_ipc_handle again;
-  RESULT(gmm_ipc_event_export(context, event, &again), GMM_ERROR_INVALID_HANDLE);
+  RESULT(gmm_event_export(context, event, &again), GMM_ERROR_INVALID_HANDLE);
   OK(gmm_event_destroy(context, event));
   OK(gmm_stream_destroy(context, stream));
   OK(gmm_free(context, host, GMM_STREAM_DEFAULT));
@@ -143,7 +143,7 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   second_process second = start(handles);
   gmm_ipc_import_desc desc = import_desc();
   gmm_event *event = NULL, *late = NULL;
-  MUST(gmm_ipc_event_import(context, &handles[1], &desc, &event));
+  MUST(gmm_event_import(context, &handles[1], &desc, &event));
   tell(&second, "d", 'd');
   gmm_result result = GMM_OK;
   uint32_t passed = 0;
@@ -151,7 +151,7 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   CHECK_EQUAL(result, GMM_ERROR_IPC_PEER_GONE);
   RESULT(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, event), GMM_ERROR_IPC_PEER_GONE);
   RESULT(gmm_event_synchronize(context, event), GMM_ERROR_IPC_PEER_GONE);
-  RESULT(gmm_ipc_event_import(context, &handles[1], &desc, &late), GMM_ERROR_IPC_PEER_GONE);
+  RESULT(gmm_event_import(context, &handles[1], &desc, &late), GMM_ERROR_IPC_PEER_GONE);
   OK(gmm_event_destroy(context, event));
   CHECK(send_bytes(second.to, "e", 1));
   CHECK_EQUAL(second_wait(&second), 0);
@@ -166,7 +166,7 @@ static void the_maker_may_die(void) {
   gmm_ipc_import_desc desc = import_desc();
   gmm_event *event = NULL;
   gmm_stream stream = NULL;
-  MUST(gmm_ipc_event_import(context, &handles[1], &desc, &event));
+  MUST(gmm_event_import(context, &handles[1], &desc, &event));
   MUST(gmm_stream_create(context, device, &stream));
   tell(&second, "w", 'q');
   if (on_host_backend()) OK(gmm_stream_wait_event(context, stream, event));
@@ -187,22 +187,71 @@ static void at_home_it_is_the_same_event(void) {
   gmm_ipc_import_desc desc = import_desc();
   MUST(gmm_ipc_event_create(context, device, &event));
   MUST(gmm_event_create(context, device, &plain));
-  RESULT(gmm_ipc_event_export(context, plain, &handle), GMM_ERROR_INVALID_HANDLE);
-  MUST(gmm_ipc_event_export(context, event, &handle));
+  RESULT(gmm_event_export(context, plain, &handle), GMM_ERROR_INVALID_HANDLE);
+  MUST(gmm_event_export(context, event, &handle));
   void *memory = (void *)0x1;
   RESULT(gmm_ipc_import(context, &handle, &desc, &memory), GMM_ERROR_IPC_INVALID_HANDLE);
-  MUST(gmm_ipc_event_import(context, &handle, &desc, &other));
+  MUST(gmm_event_import(context, &handle, &desc, &other));
   OK(gmm_event_record(context, event, GMM_STREAM_DEFAULT));
   OK(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, other));
   OK(gmm_event_destroy(context, event));
   OK(gmm_event_synchronize(context, other));
   OK(gmm_event_destroy(context, other));
-  RESULT(gmm_ipc_event_import(context, &handle, &desc, &other), GMM_ERROR_IPC_PEER_GONE);
+  RESULT(gmm_event_import(context, &handle, &desc, &other), GMM_ERROR_IPC_PEER_GONE);
   void *block = ALLOC(1000);
   MUST(gmm_ipc_export(context, block, &handle));
-  RESULT(gmm_ipc_event_import(context, &handle, &desc, &other), GMM_ERROR_IPC_INVALID_HANDLE);
+  RESULT(gmm_event_import(context, &handle, &desc, &other), GMM_ERROR_IPC_INVALID_HANDLE);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_event_destroy(context, plain));
+}
+
+static void note_passed(void *user) { atomic_store((atomic_int *)user, 1); }
+
+// The other process's event and an own one, each of this device; the stream is another device's.
+static void a_stream_of_another_device_waits(void) {
+  NEEDS_EVENTS();
+  if (device_count() < 2) SKIP("there is one device");
+  gmm_ipc_handle handles[2];
+  second_process second = start(handles);
+  gmm_ipc_import_desc desc = import_desc();
+  gmm_event *imported = NULL, *own = NULL;
+  gmm_stream stream = NULL, near = NULL;
+  static atomic_int passed;
+  static gate held;
+  MUST(gmm_event_import(context, &handles[1], &desc, &imported));
+  MUST(gmm_ipc_event_create(context, device, &own));
+  MUST(gmm_stream_create(context, device == 0 ? 1 : 0, &stream));
+  MUST(gmm_stream_create(context, device, &near));
+  OK(gmm_stream_wait_event(context, stream, imported));  // never recorded
+  OK(gmm_stream_wait_event(context, stream, own));
+  OK(gmm_stream_synchronize(context, stream));
+  for (unsigned i = 0; i < 3; ++i) {
+    atomic_store(&passed, 0);
+    tell(&second, "w", 'q');
+    OK(gmm_stream_wait_event(context, stream, imported));
+    OK(gmm_stream_call(context, stream, note_passed, &passed));
+    sleep_ms(20);
+    CHECK_EQUAL(atomic_load(&passed), 0);
+    tell(&second, "g", 0);
+    OK(gmm_stream_synchronize(context, stream));
+    CHECK_EQUAL(atomic_load(&passed), 1);
+    atomic_store(&passed, 0);
+    gate_close(&held, near, GATE_S);
+    OK(gmm_event_record(context, own, near));
+    OK(gmm_stream_wait_event(context, stream, own));
+    OK(gmm_stream_call(context, stream, note_passed, &passed));
+    sleep_ms(20);
+    CHECK_EQUAL(atomic_load(&passed), 0);
+    atomic_store(&held.open, 1);
+    OK(gmm_stream_synchronize(context, stream));
+    CHECK_EQUAL(atomic_load(&passed), 1);
+  }
+  OK(gmm_stream_destroy(context, stream));
+  OK(gmm_stream_destroy(context, near));
+  OK(gmm_event_destroy(context, own));
+  OK(gmm_event_destroy(context, imported));
+  CHECK(send_bytes(second.to, "e", 1));
+  CHECK_EQUAL(second_wait(&second), 0);
 }
 
 static void many_records_at_once(void) {
@@ -231,6 +280,7 @@ int main(int count, char **words) {
   KINDS(a_destroyed_event_is_gone_for_importers, 1u << GMM_KIND_DEVICE);
   KINDS(the_maker_may_die, 1u << GMM_KIND_DEVICE);
   KINDS(at_home_it_is_the_same_event, 1u << GMM_KIND_DEVICE);
+  KINDS(a_stream_of_another_device_waits, 1u << GMM_KIND_DEVICE);
   KINDS(many_records_at_once, 1u << GMM_KIND_DEVICE);
   return check_finish();
 }

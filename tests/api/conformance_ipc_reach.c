@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who can share with whom, and in which form (ipc.h): other pid namespaces, other users, descriptors, the driver's own
-// handle.
+// Who can share with whom (ipc.h): processes of other pid namespaces, processes of other users. Also in which form:
+// descriptors, the driver's own handle.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -55,7 +55,7 @@ static int take_part(int count, char **words, int out) {
   if (count > 3) {
     if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) return 80;
     uint32_t other = (uint32_t)atoi(words[4]);
-    gmm_ipc_config config = {.struct_size = sizeof config, .directory = words[3], .users = &other, .user_count = 1};
+    gmm_ipc_desc config = {.struct_size = sizeof config, .directory = words[3], .users = &other, .user_count = 1};
     if (gmm_ipc_configure(context, &config) != GMM_OK) return 81;
   }
   gmm_ipc_handle handle;
@@ -133,7 +133,7 @@ static void named_users_share(void) {
     gmm_context *usual = context;
     context = open_context(2);
     const uint32_t users[] = {named != 0 ? NOBODY : 4242};
-    gmm_ipc_config config = {.struct_size = sizeof config, .directory = folder, .users = users, .user_count = 1};
+    gmm_ipc_desc config = {.struct_size = sizeof config, .directory = folder, .users = users, .user_count = 1};
     OK(gmm_ipc_configure(context, &config));
     gmm_ipc_handle handle;
     void *block = shared_block(context, &handle);
@@ -161,11 +161,11 @@ static void a_descriptor_comes_back_as_memory(void) {
   int32_t fd = -1;
   uint64_t offset = 0, size = 0;
   MUST(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, &offset, &size));
-  gmm_import_fd_desc desc = {.struct_size = sizeof desc, .size = size, .device = device};
+  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .size = size, .device = device};
   desc.type = kind == GMM_KIND_VMM && !on_host_backend() ? GMM_FD_OPAQUE : GMM_FD_FILE;
   void *first = NULL, *second = NULL;
-  MUST(gmm_import_fd(context, fd, &desc, &first));
-  MUST(gmm_import_fd(context, fd, &desc, &second));
+  MUST(gmm_ipc_import_fd(context, fd, &desc, &first));
+  MUST(gmm_ipc_import_fd(context, fd, &desc, &second));
   close(fd);
   CHECK(first != second);
   CHECK_PATTERN((char *)first + offset, SIZE, 5);
@@ -189,9 +189,9 @@ static void a_foreign_file_is_imported(void) {
   uint8_t *view = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   REQUIRE(view != MAP_FAILED);
   for (unsigned i = 0; i < 12288; ++i) view[i] = pattern_at(i, 9);
-  gmm_import_fd_desc desc = {.struct_size = sizeof desc, .size = 12288, .device = device};
+  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .size = 12288, .device = device};
   void *memory = NULL;
-  MUST(gmm_import_fd(context, fd, &desc, &memory));
+  MUST(gmm_ipc_import_fd(context, fd, &desc, &memory));
   CHECK(ftruncate(fd, 4096) != 0);  // sealed: nobody can cut it short under the mapping
   CHECK_PATTERN(memory, 12288, 9);
   OK(gmm_fill(context, memory, 3, 10, GMM_STREAM_DEFAULT));

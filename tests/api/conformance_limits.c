@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits and the out-of-memory handler of stats.h.
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "../support/gmm_test.h"
 
 static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
@@ -8,8 +12,8 @@ static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
   return gmm_alloc(context, size, &desc, out);
 }
 static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
-  OK(gmm_set_limit(context, &scope, bytes));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  OK(gmm_limit_set(context, &scope, bytes));
 }
 
 static void limits_hold(uint32_t flags) {
@@ -22,7 +26,7 @@ static void limits_hold(uint32_t flags) {
   CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(count >= 8 && count <= 18, "%u blocks of 900,000 bytes fit into 16 MiB", count);
   CHECK(strlen(gmm_last_error_message()) > 20);
-  gmm_statistics statistics = stats_of(flags, device, tag, 0);
+  gmm_stats_info statistics = stats_of(flags, device, tag, 0);
   CHECK(statistics.reserved_bytes <= 16 * MIB);
   CHECK_EQUAL(statistics.live_blocks, count);
   CHECK(statistics.failures >= 1);
@@ -65,19 +69,19 @@ static void cached_memory_goes_before_a_limit_fails(void) {
 }
 
 static void bad_limits_are_refused(void) {
-  RESULT(gmm_set_limit(context, NULL, MIB), GMM_ERROR_INVALID_FLAGS);
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = 0};
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  RESULT(gmm_limit_set(context, NULL, MIB), GMM_ERROR_INVALID_FLAGS);
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = 0};
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
   scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
   scope.flags = GMM_SCOPE_DEVICE;
   scope.device = 99;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_DEVICE);
   scope.flags = GMM_SCOPE_TAG;
   scope.tag = 3996;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_TAG);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_TAG);
   scope.struct_size = 3;
-  RESULT(gmm_set_limit(context, &scope, MIB), GMM_ERROR_INVALID_DESCRIPTOR);
+  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_DESCRIPTOR);
   void *block = ALLOC(10 * MIB);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -113,7 +117,7 @@ static void the_handler_may_free_and_try_again(void) {
   gmm_tag tag = make_tag("handled", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   for (unsigned i = 0; i < 3; ++i) OK(try_alloc(9 * MIB, tag, &handler.to_free[i]));
-  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   void *block = NULL;
   RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);  // it answers 0
   CHECK_EQUAL(handler.calls, 1);
@@ -121,15 +125,15 @@ static void the_handler_may_free_and_try_again(void) {
   CHECK_EQUAL(handler.last.device, device);
   CHECK_EQUAL(handler.last.kind, kind);
   CHECK_EQUAL(handler.last.tag, tag);
-  CHECK_EQUAL(handler.last.requested, 18 * MIB);
-  CHECK(handler.last.reserved >= 27 * MIB && handler.last.reserved <= 32 * MIB);
+  CHECK_EQUAL(handler.last.requested_bytes, 18 * MIB);
+  CHECK(handler.last.reserved_bytes >= 27 * MIB && handler.last.reserved_bytes <= 32 * MIB);
   handler.calls = 0;
   handler.answer_for = 3;
   handler.to_free_count = 3;
   OK(try_alloc(18 * MIB, tag, &block));  // frees one block each time
   CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 3, "%d calls", handler.calls);
   CHECK_EQUAL(handler.wrong, 0);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
   int calls = handler.calls;
   for (int i = calls; i < 3; ++i) OK(gmm_free(context, handler.to_free[i], GMM_STREAM_DEFAULT));
   void *more = NULL;
@@ -142,7 +146,7 @@ static void the_handler_is_asked_at_most_100_times(void) {
   memset(&handler, 0, sizeof handler);
   handler.answer_for = 1000000;
   set_limit(GMM_SCOPE_DEVICE, 0, 4 * MIB);
-  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   void *block = NULL;
   RESULT(try_alloc(18 * MIB, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 100, "%d calls", handler.calls);
@@ -164,11 +168,11 @@ static void the_handler_may_pause(void) {
   void *sleeping = NULL, *block = NULL;
   OK(try_alloc(20 * MIB, sleeper, &sleeping));
   write_pattern(sleeping, 20 * MIB, 5, GMM_STREAM_DEFAULT);
-  OK(gmm_set_oom_handler(context, pause_on_oom, &sleeper));
+  OK(gmm_context_set_oom_handler(context, pause_on_oom, &sleeper));
   OK(try_alloc(20 * MIB, GMM_TAG_CURRENT, &block));
   CHECK_EQUAL(handler.calls, 1);
   CHECK_EQUAL(query(sleeping).state, GMM_STATE_PAUSED);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(sleeping, 20 * MIB, 5);
@@ -180,7 +184,7 @@ static void each_way_out_comes_in_its_turn(void) {
   memset(&handler, 0, sizeof handler);
   gmm_tag tag = make_tag("wanting", GMM_CONTENTS_DROP), other = make_tag("largest_holder", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
-  OK(gmm_set_oom_handler(context, on_oom, &handler));
+  OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   gmm_stream stream = NULL;
   MUST(gmm_stream_create(context, device, &stream));
   gmm_alloc_desc desc = alloc_desc();
@@ -212,7 +216,7 @@ static void each_way_out_comes_in_its_turn(void) {
   MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
   RESULT(try_alloc(24 * MIB, tag, &wanted), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK(strstr(gmm_last_error_message(), "largest_holder") != NULL);
-  OK(gmm_set_oom_handler(context, NULL, NULL));
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
   OK(gmm_free(context, block, stream));
   OK(gmm_stream_destroy(context, stream));
 }
@@ -275,6 +279,58 @@ static void growth_is_tried_once_before_the_trim(void) {
   CHECK_EQUAL(calls[0], calls[1]);
 }
 
+static unsigned open_descriptors(void) {
+  unsigned count = 0;
+  DIR *listing = opendir("/proc/self/fd");
+  while (readdir(listing) != NULL) ++count;
+  closedir(listing);
+  return count;
+}
+
+static volatile sig_atomic_t size_signals;
+static void count_size_signal(int number) {
+  (void)number;
+  ++size_signals;
+}
+
+// Memory that is a file has a limit that has nothing to do with memory. The system's way to tell it ends the process.
+static void the_limit_of_a_files_size_is_an_error(void) {
+  if (!on_host_backend() && (backend_id() != GMM_BACKEND_CUDA || kind != GMM_KIND_HOST)) SKIP("the memory is no file");
+  if (kind == GMM_KIND_MANAGED) SKIP("the memory is no file");
+  static const rlim_t limits[] = {0, 1, 4096, 1 << 20, (2 << 20) - 1};
+  struct rlimit before, low;
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  unsigned descriptors = open_descriptors();
+  for (unsigned way = 0; way < 3; ++way) {  // nobody expects the signal, it is ignored, a handler counts it
+    signal(SIGXFSZ, way == 0 ? SIG_DFL : way == 1 ? SIG_IGN : count_size_signal);
+    for (unsigned i = 0; i < sizeof limits / sizeof *limits; ++i) {
+      void *block = (void *)0x77;
+      low = before;
+      low.rlim_cur = limits[i];
+      // Nothing is printed while the limit is low: the output may be a file.
+      REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+      gmm_result result = try_alloc(1000, GMM_TAG_CURRENT, &block);
+      setrlimit(RLIMIT_FSIZE, &before);
+      CHECK_MESSAGE(result == GMM_ERROR_OUT_OF_MEMORY, "limit %u: %s: %s", (unsigned)limits[i], gmm_result_name(result),
+                    gmm_last_error_message());
+      CHECK_MESSAGE(strstr(gmm_last_error_message(), "RLIMIT_FSIZE") != NULL, "%s", gmm_last_error_message());
+      CHECK(block == (void *)0x77);
+      sigset_t pending;
+      CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 0);
+      CHECK_EQUAL(stats().reserved_bytes, 0);
+      CHECK_EQUAL(stats().live_blocks, 0);
+      CHECK_EQUAL(open_descriptors(), descriptors);
+    }
+  }
+  CHECK_EQUAL(size_signals, 0);
+  signal(SIGXFSZ, SIG_DFL);
+  void *block = NULL;
+  OK(try_alloc(1000, GMM_TAG_CURRENT, &block));
+  write_pattern(block, 1000, 3, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(block, 1000, 3);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 int main(void) {
   KINDS(device_limits_hold, ALL_KINDS);
   KINDS(tag_limits_hold, ALL_KINDS);
@@ -287,6 +343,7 @@ int main(void) {
   KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
   KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
   KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
+  KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
   return check_finish();
 }

@@ -288,13 +288,13 @@ static void free_tells_its_mistakes_apart(void) {
     static const uint64_t some[] = {100, 5000, 300000, 6000000};
     char *block = ALLOC(some[i]);
     REQUIRE(block != NULL);
-    gmm_statistics before = stats();
+    gmm_stats_info before = stats();
     RESULT(gmm_free(context, block + 1, GMM_STREAM_DEFAULT), GMM_ERROR_INTERIOR_POINTER);
     RESULT(gmm_free(context, block + some[i] - 1, GMM_STREAM_DEFAULT), GMM_ERROR_INTERIOR_POINTER);
     RESULT(gmm_free(context, &before, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
     RESULT(gmm_free(context, (void *)16, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
     RESULT(gmm_free(context, (void *)UINTPTR_MAX, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
-    gmm_statistics after = stats();
+    gmm_stats_info after = stats();
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
     OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
@@ -363,7 +363,7 @@ static void null_descriptor_means_device_memory_on_device_0(void) {
 static void sizes_beyond_all_memory_fail_cleanly(void) {
   void *block = (void *)0x1;
   gmm_alloc_desc desc = alloc_desc();
-  gmm_statistics before = stats();
+  gmm_stats_info before = stats();
   if (!on_host_backend() && (kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED)) {
     SKIP("a machine must not be brought to its knees: %s memory comes from the host too", kind_name(kind));
   }
@@ -373,7 +373,7 @@ static void sizes_beyond_all_memory_fail_cleanly(void) {
   RESULT(gmm_alloc(context, UINT64_MAX - 4096, &desc, &block), GMM_ERROR_SIZE_OVERFLOW);
   RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);
   CHECK(block == (void *)0x1);
-  gmm_statistics after = stats();
+  gmm_stats_info after = stats();
   CHECK_EQUAL(after.reserved_bytes, before.reserved_bytes);
   CHECK_EQUAL(after.failures, before.failures + 1);
   block = ALLOC(1000);

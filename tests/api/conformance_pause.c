@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pause.h: memory that goes while its address stays.
+// pause.h: memory goes while its address stays.
 #include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -51,7 +51,7 @@ static void pausing_gives_the_memory_back(void) {
   write_pattern(block, BIG, 1, GMM_STREAM_DEFAULT);
   uint64_t resident = resident_shared(), files = memory_file_bytes(), on_device = free_device_bytes();
   uint64_t generation = query(block).generation;
-  gmm_statistics before = stats();
+  gmm_stats_info before = stats();
   uint64_t bytes = 0;
   gmm_pause_desc desc = one_tag(&tag);
   MUST(gmm_pause(context, &desc, &bytes));
@@ -74,7 +74,7 @@ static void pausing_gives_the_memory_back(void) {
   CHECK(info.base == block);
   CHECK_EQUAL(info.size, BIG);
   CHECK_EQUAL(info.tag, tag);
-  gmm_statistics paused = stats();
+  gmm_stats_info paused = stats();
   CHECK(paused.paused_bytes >= BIG);
   CHECK_EQUAL(paused.live_bytes, before.live_bytes);
   CHECK_EQUAL(paused.live_blocks, before.live_blocks);
@@ -98,7 +98,7 @@ static void dropped_memory_is_usable_again(void) {
   allocate_blocks(tag, 200);
   gmm_pause_desc desc = one_tag(&tag);
   OK(gmm_pause(context, &desc, NULL));
-  gmm_pause_info info = pause_info(tag);
+  gmm_tag_info info = pause_info(tag);
   CHECK_EQUAL(info.backup_host_bytes, 0);
   CHECK_EQUAL(info.backup_file_bytes, 0);
   OK(gmm_resume(context, &desc, NULL));
@@ -317,8 +317,8 @@ static void let_the_other_allocate(void *unused) {
 // What a thread has at hand is given out until the pause has taken the heap's memory out of use.
 static bool is_out_of_use(const gmm_alloc_desc *desc) {
   void *block = NULL;
-  if (gmm_alloc_cached(context, 1000, desc, &block) == GMM_NOT_READY) return true;
-  if (gmm_free_cached(context, block, GMM_STREAM_DEFAULT) == GMM_OK) return false;
+  if (gmm_try_alloc(context, 1000, desc, &block) == GMM_NOT_READY) return true;
+  if (gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_OK) return false;
   meanwhile.at_hand = block;  // the pause came in between
   return true;
 }

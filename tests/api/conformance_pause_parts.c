@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pause.h: parts, waiting, what becomes of contents, and what is kept.
+// pause.h: ranges of a tag, waits for them, and kept contents.
 #include "pause_support.h"
 
 static gmm_state state_of(const void *address) { return query(address).state; }
@@ -61,7 +61,7 @@ static void what_happens_to_contents_can_be_chosen_each_time(void) {
   gmm_pause_desc pause = one_tag(&tag);
   pause.flags = GMM_PAUSE_KEEP_HOST;
   OK(gmm_pause(context, &pause, NULL));
-  gmm_pause_info info = pause_info(tag);
+  gmm_tag_info info = pause_info(tag);
   CHECK(info.backup_host_bytes > 0 && info.backup_file_bytes == 0);
   CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
   OK(gmm_resume(context, NULL, NULL));
@@ -73,7 +73,7 @@ static void what_happens_to_contents_can_be_chosen_each_time(void) {
   OK(gmm_resume(context, NULL, NULL));
   check_blocks(200);
   gmm_tag_desc keeps = {.struct_size = sizeof keeps, .contents = GMM_CONTENTS_HOST, .priority = 3};
-  OK(gmm_tag_update(context, tag, &keeps));
+  OK(gmm_tag_configure(context, tag, &keeps));
   CHECK_EQUAL(pause_info(tag).priority, 3);
   pause.flags = GMM_PAUSE_DROP;
   OK(gmm_pause(context, &pause, NULL));
@@ -138,7 +138,7 @@ static void read_only_contents_are_copied_once(void) {
   write_pattern(replaced, 10 * MIB, 2, GMM_STREAM_DEFAULT);
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
-  CHECK(pause_info(tag).retained_bytes >= 30 * MIB);
+  CHECK(pause_info(tag).backup_active_bytes >= 30 * MIB);
   // Another block at the same address is another block.
   OK(gmm_free(context, replaced, GMM_STREAM_DEFAULT));
   char *successor = NULL;
@@ -154,10 +154,10 @@ static void read_only_contents_are_copied_once(void) {
   CHECK_PATTERN(successor, 10 * MIB, 3);
   // No longer read-only: changes are kept too.
   desc.flags = 0;
-  OK(gmm_tag_update(context, tag, &desc));
+  OK(gmm_tag_configure(context, tag, &desc));
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
-  CHECK_EQUAL(pause_info(tag).retained_bytes, 0);
+  CHECK_EQUAL(pause_info(tag).backup_active_bytes, 0);
   write_pattern(kept, 20 * MIB, 9, GMM_STREAM_DEFAULT);
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
@@ -242,8 +242,8 @@ static void a_range_comes_back_when_free_memory_is_in_the_way(void) {
   desc.tag = tag;
   way.tag = other;
   void *block = NULL, *free_of_other = NULL;
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
-  OK(gmm_set_limit(context, &scope, 64 * MIB));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
+  OK(gmm_limit_set(context, &scope, 64 * MIB));
   MUST(gmm_alloc(context, 40 * MIB, &desc, &block));
   MUST(gmm_pause(context, NULL, NULL));
   MUST(gmm_alloc(context, 40 * MIB, &way, &free_of_other));
@@ -253,7 +253,7 @@ static void a_range_comes_back_when_free_memory_is_in_the_way(void) {
   CHECK_EQUAL(came, 40 * MIB);
   CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
+  OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
 }
 
 static void pauses_take_few_calls(void) {

@@ -16,7 +16,7 @@ static void counters_add_up(void) {
     MUST(gmm_alloc(context, 1000 + i * 777, &desc, &blocks[i]));
     live[i % 3] += 1000 + i * 777;
   }
-  gmm_statistics all = stats();
+  gmm_stats_info all = stats();
   CHECK_EQUAL(all.struct_size, sizeof all);
   CHECK_EQUAL(all.live_blocks, COUNT);
   CHECK_EQUAL(all.live_bytes, live[0] + live[1] + live[2]);
@@ -28,25 +28,25 @@ static void counters_add_up(void) {
         all.peak_live_bytes >= all.live_bytes);
   CHECK(all.cached_bytes <= all.reserved_bytes - all.live_bytes);
   CHECK(all.extents > 0 && all.backend_calls > 0);
-  gmm_statistics by_tag = {0}, by_kind = {0}, by_device = {0};
+  gmm_stats_info by_tag = {0}, by_kind = {0}, by_device = {0};
 #define ADD(to, s)                                                                                        \
   (to.live_bytes += s.live_bytes, to.live_blocks += s.live_blocks, to.reserved_bytes += s.reserved_bytes, \
    to.cached_bytes += s.cached_bytes, to.allocations += s.allocations, to.extents += s.extents)
   for (unsigned i = 0; i < 3; ++i) {
-    gmm_statistics s = stats_of(GMM_SCOPE_TAG, 0, tags[i], 0);
+    gmm_stats_info s = stats_of(GMM_SCOPE_TAG, 0, tags[i], 0);
     CHECK_EQUAL(s.live_bytes, live[i]);
     CHECK_EQUAL(s.live_tags, 1);
     ADD(by_tag, s);
   }
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
-    gmm_statistics s = stats_of(GMM_SCOPE_KIND, 0, 0, k);
+    gmm_stats_info s = stats_of(GMM_SCOPE_KIND, 0, 0, k);
     ADD(by_kind, s);
   }
   for (uint32_t d = 0; d < devices; ++d) {
-    gmm_statistics s = stats_of(GMM_SCOPE_DEVICE, (gmm_device)d, 0, 0);
+    gmm_stats_info s = stats_of(GMM_SCOPE_DEVICE, (gmm_device)d, 0, 0);
     ADD(by_device, s);
   }
-  const gmm_statistics *sums[] = {&by_tag, &by_kind, &by_device};
+  const gmm_stats_info *sums[] = {&by_tag, &by_kind, &by_device};
   for (unsigned i = 0; i < 3; ++i) {
     CHECK_EQUAL(sums[i]->live_bytes, all.live_bytes);
     CHECK_EQUAL(sums[i]->live_blocks, all.live_blocks);
@@ -55,11 +55,11 @@ static void counters_add_up(void) {
     CHECK_EQUAL(sums[i]->allocations, all.allocations);
     CHECK_EQUAL(sums[i]->extents, all.extents);
   }
-  gmm_statistics narrow = {0};
+  gmm_stats_info narrow = {0};
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k)
     for (uint32_t d = 0; d < devices; ++d)
       for (unsigned t = 0; t < 3; ++t) {
-        gmm_statistics s = stats_of(GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, (gmm_device)d, tags[t], k);
+        gmm_stats_info s = stats_of(GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, (gmm_device)d, tags[t], k);
         ADD(narrow, s);
       }
   CHECK_EQUAL(narrow.live_bytes, all.live_bytes);
@@ -74,24 +74,24 @@ static void counters_add_up(void) {
 }
 
 static void bad_scopes_are_refused(void) {
-  gmm_statistics s;
+  gmm_stats_info s;
   memset(&s, 0x5a, sizeof s);
   s.struct_size = sizeof s;
-  gmm_statistics was = s;
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = 99};
-  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_DEVICE);
+  gmm_stats_info was = s;
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = 99};
+  RESULT(gmm_stats_query(context, &scope, &s), GMM_ERROR_INVALID_DEVICE);
   RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_DEVICE);
-  scope = (gmm_scope){.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = 3995};
-  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_TAG);
+  scope = (gmm_scope_desc){.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = 3995};
+  RESULT(gmm_stats_query(context, &scope, &s), GMM_ERROR_INVALID_TAG);
   RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_TAG);
-  scope = (gmm_scope){.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = 9};
-  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_KIND);
+  scope = (gmm_scope_desc){.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = 9};
+  RESULT(gmm_stats_query(context, &scope, &s), GMM_ERROR_INVALID_KIND);
   RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_KIND);
-  scope = (gmm_scope){.struct_size = sizeof scope, .flags = 0x80};
-  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_FLAGS);
+  scope = (gmm_scope_desc){.struct_size = sizeof scope, .flags = 0x80};
+  RESULT(gmm_stats_query(context, &scope, &s), GMM_ERROR_INVALID_FLAGS);
   RESULT(gmm_trim(context, &scope, NULL), GMM_ERROR_INVALID_FLAGS);
-  scope = (gmm_scope){.struct_size = 4};
-  RESULT(gmm_stats(context, &scope, &s), GMM_ERROR_INVALID_DESCRIPTOR);
+  scope = (gmm_scope_desc){.struct_size = 4};
+  RESULT(gmm_stats_query(context, &scope, &s), GMM_ERROR_INVALID_DESCRIPTOR);
   CHECK(memcmp(&s, &was, sizeof s) == 0);
 }
 

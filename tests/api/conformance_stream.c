@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was
-// queued.
+// stream.h, and the stream order of gmm_alloc() and gmm_free(): another stream gets memory only behind the work that
+// was queued before the free.
 #include "../support/gmm_test.h"
 
 #define SIZE ((uint64_t)60000)
@@ -358,7 +358,7 @@ static void copies_go_between_all_kinds_and_devices(void) {
   for (uint32_t d = 0; d < devices; ++d) {
     for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
       gmm_device_info info = {.struct_size = sizeof info};
-      OK(gmm_device_get_info(context, (gmm_device)d, &info));
+      OK(gmm_device_query(context, (gmm_device)d, &info));
       if ((info.kinds & (1u << k)) == 0) continue;
       void *from = ALLOC(70000), *to = NULL;
       gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = (gmm_device)d};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads: caches of their own, frees of other threads' blocks, and what a thread that ends leaves behind.
+// Threads have caches of their own, free other threads' blocks, and end with memory in their caches.
 #include "../support/gmm_test.h"
 
 enum { THREADS = 8, SLOTS = 64, ROUNDS = 4000 };
@@ -62,7 +62,7 @@ static void live_blocks_never_overlap(void) {
   pthread_t threads[THREADS];
   for (uintptr_t i = 0; i < THREADS; ++i) REQUIRE(pthread_create(&threads[i], NULL, random_thread, (void *)i) == 0);
   for (unsigned i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   CHECK_EQUAL(s.live_blocks, 0);
   CHECK_EQUAL(s.live_bytes, 0);
   CHECK_EQUAL(s.allocations, s.frees);
@@ -134,7 +134,7 @@ static void ended_threads_lose_nothing(void) {
     pthread_join(thread, NULL);
     if (round == 9) held = stats().reserved_bytes;
   }
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   CHECK_EQUAL(s.live_blocks, 0);
   CHECK_EQUAL(s.allocations, 60 * 200);
   CHECK_EQUAL(s.frees, 60 * 200);
@@ -199,7 +199,7 @@ static void readers_run_beside_writers(void) {
   uint32_t state = 5;
   void *own = ALLOC(5000);
   while (now_s() < end) {
-    gmm_statistics s = stats();
+    gmm_stats_info s = stats();
     CHECK(s.live_blocks <= 65 && s.live_bytes <= 20 * MIB);
     uint64_t size = 0;
     OK(gmm_snapshot(context, count_text, &size));
@@ -257,8 +257,8 @@ static void threads_use_several_contexts(void) {
   for (uintptr_t i = 0; i < 4; ++i) REQUIRE(pthread_create(&threads[i], NULL, use_all_contexts, (void *)i) == 0);
   for (unsigned i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
   for (unsigned i = 0; i < 4; ++i) {
-    gmm_statistics s = {.struct_size = sizeof s};
-    OK(gmm_stats(of_threads[i], NULL, &s));
+    gmm_stats_info s = {.struct_size = sizeof s};
+    OK(gmm_stats_query(of_threads[i], NULL, &s));
     CHECK_EQUAL(s.live_blocks, 0);
     CHECK_EQUAL(s.allocations, s.frees);
     OK(gmm_context_release(of_threads[i]));

@@ -10,8 +10,8 @@ static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
   return gmm_alloc(context, size, &desc, out);
 }
 static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
-  OK(gmm_set_limit(context, &scope, bytes));
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  OK(gmm_limit_set(context, &scope, bytes));
 }
 
 static void trim_gives_everything_back(void) {
@@ -23,9 +23,9 @@ static void trim_gives_everything_back(void) {
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   write_pattern(blocks[0], 1000, 7, GMM_STREAM_DEFAULT);
   uint64_t bytes = 0;
-  gmm_statistics before = stats();
+  gmm_stats_info before = stats();
   OK(gmm_trim(context, NULL, &bytes));
-  gmm_statistics after = stats();
+  gmm_stats_info after = stats();
   CHECK_EQUAL(before.reserved_bytes - after.reserved_bytes, bytes);
   CHECK(bytes > 0);
   CHECK_PATTERN(blocks[0], 1000, 7);
@@ -48,15 +48,15 @@ static void trim_keeps_to_its_scope(void) {
   OK(gmm_free(context, x, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, y, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = a};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = a};
   uint64_t bytes = 0;
   OK(gmm_trim(context, &scope, &bytes));
   CHECK(bytes >= 4 * MIB);
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, a, 0).reserved_bytes, 0);
   CHECK(stats_of(GMM_SCOPE_TAG, 0, b, 0).reserved_bytes >= 4 * MIB);
-  scope = (gmm_scope){.struct_size = sizeof scope,
-                      .flags = GMM_SCOPE_KIND,
-                      .kind = kind == GMM_KIND_HOST ? GMM_KIND_DEVICE : GMM_KIND_HOST};
+  scope = (gmm_scope_desc){.struct_size = sizeof scope,
+                           .flags = GMM_SCOPE_KIND,
+                           .kind = kind == GMM_KIND_HOST ? GMM_KIND_DEVICE : GMM_KIND_HOST};
   gmm_result result = gmm_trim(context, &scope, &bytes);
   CHECK(result == GMM_OK || result == GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
@@ -84,7 +84,7 @@ static void reset_ends_all_blocks(void) {
   }
   OK(gmm_reset(context));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   CHECK_EQUAL(s.live_blocks, 0);
   CHECK_EQUAL(s.live_bytes, 0);
   CHECK_EQUAL(s.reserved_bytes, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the fault table (FAULTS.md) about the process: a fork, its end in the middle of a transition, static
-// destructors, a lost device context, limits of the system, and sizes that nobody should ask for.
+// Rows of FAULTS.md about the process: a fork, its end in the middle of a transition, static destructors, a lost device
+// context, limits of the system, and extreme sizes.
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -47,9 +47,9 @@ static void a_fork_in_the_middle(void) {
     FORKED(gmm_resume_async(context, NULL, &made));
     FORKED(gmm_resume_range(context, paused, 10, &bytes));
     FORKED(gmm_resume_wait(context, paused, 10, UINT64_MAX));
-    FORKED(gmm_tag_update(context, tag, &tag_desc));
-    FORKED(gmm_set_backup(context, NULL));
-    FORKED(gmm_backup_prepare(context, device, MIB));
+    FORKED(gmm_tag_configure(context, tag, &tag_desc));
+    FORKED(gmm_backup_configure(context, NULL));
+    FORKED(gmm_backup_reserve(context, device, MIB));
     FORKED(gmm_backup_query(context, &backup));
     FORKED(gmm_backup_read(context, paused, 1, &byte));
     FORKED(gmm_backup_map(context, paused, 1, &view));
@@ -234,13 +234,13 @@ static int pause_under_limit(const char *way) {
     setenv("GMM_BACKUP_DIR", no_file ? "/nowhere/at/all" : "/tmp", 1);
     gmm_context *fresh = open_context(1);  // the folder is looked at when a context begins, or when it is used
     gmm_context_release(fresh);
-    OK(gmm_set_backup(context, NULL));
+    OK(gmm_backup_configure(context, NULL));
     gmm_stream warm = NULL;
     OK(gmm_stream_create(context, 0, &warm));
     struct rlimit old = limit_to(RLIMIT_AS, address_space() + 24 * MIB);
     uint64_t bytes = 77;
     gmm_result result = gmm_pause(context, NULL, &bytes);
-    gmm_pause_info info = pause_info(tag);
+    gmm_tag_info info = pause_info(tag);
     setrlimit(RLIMIT_AS, &old);
     if (result == GMM_OK) {
       // What went to the file did not fit elsewhere.
@@ -256,7 +256,7 @@ static int pause_under_limit(const char *way) {
     }
   } else if (strcmp(way, "registered") == 0) {
     OK(gmm_pause(context, NULL, NULL));
-    gmm_pause_info info = pause_info(tag);
+    gmm_tag_info info = pause_info(tag);
     CHECK_EQUAL(info.backup_pinned_bytes, 0);
     CHECK(info.backup_host_bytes + info.backup_file_bytes >= LIMITED_SIZE);
   } else {
@@ -324,7 +324,7 @@ static void sizes_that_nobody_should_ask_for(void) {
   RESULT(gmm_resume_range(context, odd[6], (uint64_t)1 << 45, &bytes), GMM_ERROR_UNKNOWN_POINTER);
   CHECK_EQUAL(bytes, 5);
   RESULT(gmm_backup_read(context, odd[2], UINT64_MAX, &byte), GMM_ERROR_INVALID_SIZE);
-  gmm_result prepared = gmm_backup_prepare(context, device, UINT64_MAX);
+  gmm_result prepared = gmm_backup_reserve(context, device, UINT64_MAX);
   CHECK_MESSAGE(prepared == GMM_ERROR_OUT_OF_HOST_MEMORY || prepared == GMM_ERROR_LIMIT_EXCEEDED, "%s",
                 gmm_result_name(prepared));
   for (unsigned i = 0; i < COUNT; ++i) CHECK_EQUAL(state_of(odd[i]), GMM_STATE_PAUSED);

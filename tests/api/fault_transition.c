@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the fault table (FAULTS.md): what other threads do while memory goes or comes back, and mixed states.
+// Rows of FAULTS.md about other threads during a pause or resume, and about mixed states.
 #include "fault_support.h"
 
 typedef struct helper {
@@ -97,7 +97,7 @@ static void a_tag_changes_meanwhile(void) {
   blocker hold = BLOCKER;
   gmm_ticket *ticket = start_held(true, &tag, &hold);
   gmm_tag_desc drops = {.struct_size = sizeof drops, .contents = GMM_CONTENTS_DROP, .priority = 7};
-  OK(gmm_tag_update(context, tag, &drops));
+  OK(gmm_tag_configure(context, tag, &drops));
   let_go(&hold);
   OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
   OK(gmm_ticket_destroy(ticket));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the fault table (FAULTS.md): memory that runs out at each allocation of a resume, failures while a failure is
-// undone, captures, and damage to what is kept.
+// Rows of FAULTS.md about memory that runs out at each allocation of a resume, failures while a failure is undone,
+// captures, and damage to kept contents.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -35,9 +35,9 @@ static void a_resume_may_run_out_at_any_allocation(void) {
   allocate_pieces(tag, 10);
   MUST(gmm_pause(context, NULL, NULL));
   const uint64_t kept = pause_info(tag).backup_host_bytes;
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
   for (unsigned k = 0; k < PIECES; ++k) {
-    MUST(gmm_set_limit(context, &scope, k * PIECE + MIB));
+    MUST(gmm_limit_set(context, &scope, k * PIECE + MIB));
     uint64_t bytes = 5;
     RESULT(gmm_resume(context, NULL, &bytes), GMM_ERROR_LIMIT_EXCEEDED);
     CHECK_EQUAL(bytes, 5);
@@ -45,7 +45,7 @@ static void a_resume_may_run_out_at_any_allocation(void) {
     CHECK_EQUAL(pause_info(tag).backup_host_bytes, kept);
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
   }
-  MUST(gmm_set_limit(context, &scope, GMM_NO_LIMIT));
+  MUST(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
   if (find_fake_driver()) {
     for (unsigned k = 1;; ++k) {
       uint64_t before = fake.failures(), bytes = 5;
@@ -199,7 +199,7 @@ static void damage_to_the_file_is_told(void) {
   char folder[] = "/tmp/gmm-fault-XXXXXX";
   REQUIRE(mkdtemp(folder) != NULL);
   gmm_backup_desc backup = {.struct_size = sizeof backup, .directory = folder};
-  MUST(gmm_set_backup(context, &backup));
+  MUST(gmm_backup_configure(context, &backup));
   for (int way = 0; way < 2; ++way) {
     gmm_tag_desc desc = {
         .struct_size = sizeof desc, .contents = GMM_CONTENTS_FILE, .flags = way == 0 ? 0 : GMM_TAG_CHECKSUM};
@@ -280,10 +280,10 @@ static void read_only_may_be_taken_back(void) {
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
   desc.flags = 0;
-  OK(gmm_tag_update(context, tag, &desc));
+  OK(gmm_tag_configure(context, tag, &desc));
   for (unsigned i = 0; i < PIECES; ++i) write_pattern(pieces[i], PIECE, 90 + i, GMM_STREAM_DEFAULT);
   desc.flags = GMM_TAG_READ_ONLY;
-  OK(gmm_tag_update(context, tag, &desc));
+  OK(gmm_tag_configure(context, tag, &desc));
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
   check_pieces(90);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What conformance_ipc.c does when it is started as the second process.
+// The second process of conformance_ipc.c: the commands that it carries out.
 #ifndef GMM_TESTS_IPC_SECOND_PROCESS_H
 #define GMM_TESTS_IPC_SECOND_PROCESS_H
 
@@ -89,7 +89,7 @@ static int second_main(char **words) {
   } else if (strcmp(mode, "changed") == 0) {
     write_pattern(memory, size, seed + 1, GMM_STREAM_DEFAULT);
   }
-  gmm_statistics statistics = stats();
+  gmm_stats_info statistics = stats();
   if (statistics.imported_bytes == 0) return 50;
   if (gmm_ipc_close(context, memory) != GMM_OK) return 51;
   if (gmm_stream_synchronize(context, GMM_STREAM_DEFAULT) != GMM_OK) return 52;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every operation and every k: the k-th driver call of the operation fails. Then the result is a clear error and
-// everything is as before, or the failure was survived and the operation has happened; nothing is leaked, and a retry
-// works. Runs on the fake driver only: it is what can fail on demand.
+// For every operation and every k, the k-th driver call of the operation fails. Either the operation fails with a clear
+// error and leaves everything as before, or it survives the failure and completes. In both cases nothing is leaked, and
+// a retry works. Only the fake driver can fail on demand, so the test runs on nothing else.
 #include <dlfcn.h>
 
 #include "../support/gmm_test.h"
@@ -53,7 +53,7 @@ static bool same_everything(const fake_cuda_live_t *a, const fake_cuda_live_t *b
       (unsigned long long)(l).streams, (unsigned long long)(l).events, (unsigned long long)(l).context_references, \
       (unsigned long long)(l).device_bytes, (unsigned long long)(l).host_bytes, (unsigned long long)(l).managed_bytes
 
-static bool same_counters(const gmm_statistics *a, const gmm_statistics *b) {
+static bool same_counters(const gmm_stats_info *a, const gmm_stats_info *b) {
   return a->live_bytes == b->live_bytes && a->live_blocks == b->live_blocks && a->reserved_bytes == b->reserved_bytes &&
          a->paused_bytes == b->paused_bytes && a->pinned_bytes == b->pinned_bytes &&
          a->imported_bytes == b->imported_bytes &&
@@ -75,7 +75,7 @@ static bool fail_at(uint64_t k) {
   kind = current->kind;
   take(current->prepare);
   int known = atomic_load(&check_state.failures);
-  gmm_statistics counters = stats();
+  gmm_stats_info counters = stats();
   live_now(&before);
   uint64_t failures = failures_so_far();
   fail_call(NULL, k, current_error);
@@ -100,7 +100,7 @@ static bool fail_at(uint64_t k) {
     } else if (!current->may_have_begun) {
       CHECK_MESSAGE(same_memory(&before, &now), "held before: " LIVE_FORMAT "; after the failure: " LIVE_FORMAT,
                     LIVE(before), LIVE(now));
-      gmm_statistics after = stats();
+      gmm_stats_info after = stats();
       CHECK_MESSAGE(same_counters(&counters, &after),
                     "counted before: " COUNTERS_FORMAT "; after the failure: " COUNTERS_FORMAT, COUNTERS(counters),
                     COUNTERS(after));

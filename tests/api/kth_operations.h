@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of kth_failure.c: how each is prepared, run and looked at.
+// The operations of kth_failure.c: how the test prepares, runs and checks each.
 #ifndef GMM_TESTS_KTH_OPERATIONS_H
 #define GMM_TESTS_KTH_OPERATIONS_H
 
@@ -269,8 +269,8 @@ static void prepare_file(void) { prepare_import_of(GMM_FD_FILE, GMM_FD_FILE); }
 static void prepare_vulkan(void) { prepare_import_of(GMM_FD_DMA_BUF, GMM_FD_VULKAN); }
 static void prepare_dma_buf(void) { prepare_import_of(GMM_FD_DMA_BUF, GMM_FD_DMA_BUF); }
 static gmm_result run_import_fd(void) {
-  gmm_import_fd_desc desc = {.struct_size = sizeof desc, .type = fd_type, .size = fd_size, .device = device};
-  return gmm_import_fd(context, exported_fd, &desc, &from_fd);
+  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = fd_type, .size = fd_size, .device = device};
+  return gmm_ipc_import_fd(context, exported_fd, &desc, &from_fd);
 }
 static void not_from_fd(void) { CHECK(from_fd == NULL); }
 static void is_from_fd(void) { CHECK_PATTERN(from_fd, 5000, 6); }
@@ -301,8 +301,21 @@ static void event_works(void) {
 }
 static void end_shared_event(void) { OK(gmm_event_destroy(context, shared_event)); }
 static void make_shared_event(void) { MUST(gmm_ipc_event_create(context, device, &shared_event)); }
-static gmm_result run_event_export(void) { return gmm_ipc_event_export(context, shared_event, &event_handle); }
+static gmm_result run_event_export(void) { return gmm_event_export(context, shared_event, &event_handle); }
 static gmm_result run_event_destroy(void) { return gmm_event_destroy(context, shared_event); }
+// Of another device, where there is one.
+static gmm_stream far_stream;
+static void prepare_far_wait(void) {
+  make_shared_event();
+  OK(gmm_event_record(context, shared_event, GMM_STREAM_DEFAULT));
+  MUST(gmm_stream_create(context, device_count() > 1 ? 1 : 0, &far_stream));
+}
+static gmm_result run_far_wait(void) { return gmm_stream_wait_event(context, far_stream, shared_event); }
+static void finish_far_wait(void) {
+  OK(gmm_stream_synchronize(context, far_stream));
+  OK(gmm_stream_destroy(context, far_stream));
+  end_shared_event();
+}
 
 // One exporting process a kind serves every k.
 static struct {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pause, resume and what is kept, for kth_operations.h, which includes this.
+// The operations of pause, resume and kept contents. kth_operations.h includes this file.
 #ifndef GMM_TESTS_KTH_PAUSE_H
 #define GMM_TESTS_KTH_PAUSE_H
 
@@ -40,7 +40,7 @@ static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
 static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
 static void prepare_pause_to_pageable(void) {
   gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NO_ARENA};
-  MUST(gmm_set_backup(context, &desc));
+  MUST(gmm_backup_configure(context, &desc));
   prepare_pause_to_host();
 }
 static void prepare_pause_checked(void) { prepare_pausing_with(GMM_CONTENTS_HOST, GMM_TAG_CHECKSUM); }
@@ -61,8 +61,8 @@ static gmm_result run_resume(void) {
   return gmm_resume(context, &desc, NULL);
 }
 static bool drops(void) {
-  gmm_pause_info info = {.struct_size = sizeof info};
-  OK(gmm_pause_query(context, tag, &info));
+  gmm_tag_info info = {.struct_size = sizeof info};
+  OK(gmm_tag_query(context, tag, &info));
   return info.contents == GMM_CONTENTS_DROP;
 }
 static void all_active(void) {
@@ -76,7 +76,7 @@ static void all_paused(void) {
   // A handle that the driver would not release stays, and is counted: nothing else does.
   fake_cuda_live_t live;
   live_now(&live);
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   CHECK_EQUAL(live.device_bytes, s.reserved_bytes);
   CHECK(s.paused_bytes > 0 || live.handles > 0);
 }
@@ -221,7 +221,7 @@ static gmm_result run_resume_async(void) {
 }
 
 // --- what is kept ---
-static gmm_result run_backup_prepare(void) { return gmm_backup_prepare(context, device, 8 * MIB); }
+static gmm_result run_backup_prepare(void) { return gmm_backup_reserve(context, device, 8 * MIB); }
 static void arena_is_there(void) {
   gmm_backup_info info = {.struct_size = sizeof info};
   OK(gmm_backup_query(context, &info));
@@ -256,8 +256,8 @@ static void was_mapped(void) {
 }
 static gmm_result run_discard(void) { return gmm_backup_discard(context, NULL, NULL); }
 static void was_discarded(void) {
-  gmm_pause_info info = {.struct_size = sizeof info};
-  OK(gmm_pause_query(context, tag, &info));
+  gmm_tag_info info = {.struct_size = sizeof info};
+  OK(gmm_tag_query(context, tag, &info));
   CHECK_EQUAL(info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes, 0);
   all_paused();
   OK(run_resume());

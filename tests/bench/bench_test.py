@@ -346,7 +346,7 @@ def test_pause_peers(folder):
            err="--rest does not take '60001'")
     expect("a folder for files that is not there",
            ["pause", "--backend", "host", "--contents", "file", "--directory", folder / "gone", *PAUSE], 1, out="^$",
-           err="gmm-bench: gmm: gmm_set_backup: GMM_ERROR_IO")
+           err="gmm-bench: gmm: gmm_backup_configure: GMM_ERROR_IO")
     expect("blocks that do not fit",
            ["pause", "--backend", "host", "--host-memory", "1", "--blocks", "3", "--size", "512M"], 1,
            err="gmm-bench: gmm: gmm_alloc: GMM_ERROR_OUT_OF_MEMORY")

@@ -76,9 +76,9 @@ class Bench {
   // Of this process's context so far; the other process keeps its own.
   bool calls(uint64_t *out) { return calls_of(context_, out); }
   bool calls_of(gmm_context *context, uint64_t *out) {
-    gmm_statistics statistics = {};
+    gmm_stats_info statistics = {};
     statistics.struct_size = sizeof statistics;
-    if (!gmm(gmm_stats(context, nullptr, &statistics), "statistics")) return false;
+    if (!gmm(gmm_stats_query(context, nullptr, &statistics), "statistics")) return false;
     *out = statistics.backend_calls;
     return true;
   }

@@ -51,7 +51,7 @@ struct GmmPause {
                     : options.mode == GMM_BENCH_PAUSE_FILE ? GMM_CONTENTS_FILE
                                                            : GMM_CONTENTS_HOST;
     if (!good(gmm_context_create(&desc, &context), "gmm_context_create") ||
-        !good(gmm_set_backup(context, &backup), "gmm_set_backup") ||
+        !good(gmm_backup_configure(context, &backup), "gmm_backup_configure") ||
         !good(gmm_tag_create(context, "bench", &kept, &tag), "gmm_tag_create") ||
         !good(gmm_tag_push(context, tag), "gmm_tag_push"))
       return false;
@@ -88,14 +88,14 @@ struct GmmPause {
   }
 
   uint64_t calls() {
-    gmm_statistics out = {};
+    gmm_stats_info out = {};
     out.struct_size = sizeof out;
-    return gmm_stats(context, nullptr, &out) == GMM_OK ? out.backend_calls : GMM_BENCH_UNKNOWN;
+    return gmm_stats_query(context, nullptr, &out) == GMM_OK ? out.backend_calls : GMM_BENCH_UNKNOWN;
   }
   std::string setting() {
-    gmm_pause_info info = {};
+    gmm_tag_info info = {};
     info.struct_size = sizeof info;
-    if (!good(gmm_pause_query(context, tag, &info), "gmm_pause_query")) return failure;
+    if (!good(gmm_tag_query(context, tag, &info), "gmm_tag_query")) return failure;
     std::string text;
     const auto add = [&](const char *name, uint64_t part) {
       if (part == 0) return;
@@ -116,7 +116,7 @@ struct GmmPrepared : GmmPause {
   static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_COLD;
   bool open(const gmm_bench_pause_options &options) {
     return GmmPause::open(options) &&
-           good(gmm_backup_prepare(context, options.device, options.blocks * options.size), "gmm_backup_prepare");
+           good(gmm_backup_reserve(context, options.device, options.blocks * options.size), "gmm_backup_reserve");
   }
 };
 

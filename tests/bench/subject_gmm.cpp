@@ -23,7 +23,7 @@ struct Gmm {
   using Stream = const gmm_alloc_desc *;  // a program keeps a descriptor a stream
 
   gmm_context *context = nullptr;
-  gmm_scope scope = {};
+  gmm_scope_desc scope = {};
   std::vector<gmm_alloc_desc> streams;
   std::string failure;
 
@@ -79,14 +79,14 @@ struct Gmm {
 
   bool use(void *block, Stream stream) { return gmm_record_use(context, block, stream->stream) == GMM_OK; }
 
-  uint64_t statistic(uint64_t gmm_statistics::*field, bool whole) {
-    gmm_statistics out = {};
+  uint64_t statistic(uint64_t gmm_stats_info::*field, bool whole) {
+    gmm_stats_info out = {};
     out.struct_size = sizeof out;
-    return gmm_stats(context, whole ? nullptr : &scope, &out) == GMM_OK ? out.*field : GMM_BENCH_UNKNOWN;
+    return gmm_stats_query(context, whole ? nullptr : &scope, &out) == GMM_OK ? out.*field : GMM_BENCH_UNKNOWN;
   }
-  uint64_t reserved() { return statistic(&gmm_statistics::reserved_bytes, false); }
-  uint64_t peak_reserved() { return statistic(&gmm_statistics::peak_reserved_bytes, false); }
-  uint64_t backend_calls() { return statistic(&gmm_statistics::backend_calls, true); }
+  uint64_t reserved() { return statistic(&gmm_stats_info::reserved_bytes, false); }
+  uint64_t peak_reserved() { return statistic(&gmm_stats_info::peak_reserved_bytes, false); }
+  uint64_t backend_calls() { return statistic(&gmm_stats_info::backend_calls, true); }
   std::string error() { return failure.empty() ? gmm_last_error_message() : failure; }
 };
 

@@ -99,8 +99,8 @@ bool open_platform(const Options &options, Platform *out) {
   gmm_device_info device = {};
   device.struct_size = sizeof device;
   gmm_result result = gmm_context_create(&desc, &context);
-  if (result >= 0) result = gmm_context_get_info(context, &info);
-  if (result >= 0) result = gmm_device_get_info(context, options.device, &device);
+  if (result >= 0) result = gmm_context_query(context, &info);
+  if (result >= 0) result = gmm_device_query(context, options.device, &device);
   if (result < 0) std::fprintf(stderr, "gmm-bench: %s: %s\n", gmm_result_name(result), gmm_last_error_message());
   if (context != nullptr && gmm_context_release(context) < 0)
     std::fprintf(stderr, "gmm-bench: release: %s\n", gmm_last_error_message());

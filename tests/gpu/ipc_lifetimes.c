@@ -9,7 +9,7 @@
 
 static uint64_t free_memory(void) {
   gmm_device_info info = {.struct_size = sizeof info};
-  MUST(gmm_device_get_info(context, device, &info));
+  MUST(gmm_device_query(context, device, &info));
   return info.free_memory;
 }
 

@@ -204,15 +204,15 @@ static void the_importer_is_killed(second_process *importer) {
 
 static void host_memory_runs_out(void) {
   char *block = new_block(BLOCK, 9);
-  gmm_pause_info info = {.struct_size = sizeof info};
+  gmm_tag_info info = {.struct_size = sizeof info};
   OK(gmm_trim(context, NULL, NULL));
   for (int way = 0; way < 3; ++way) {
     gmm_backup_desc room = {.struct_size = sizeof room, .arena_limit = 64 * MIB};
     if (way == 1) room.flags = GMM_BACKUP_NO_ARENA;
     if (way == 2) room.flags = GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE;
-    OK(gmm_set_backup(context, &room));
+    OK(gmm_backup_configure(context, &room));
     OK(gmm_pause(context, NULL, NULL));
-    OK(gmm_pause_query(context, tag, &info));
+    OK(gmm_tag_query(context, tag, &info));
     printf("# page-locked %llu, pageable %llu, file %llu MiB\n", (unsigned long long)(info.backup_pinned_bytes / MIB),
            (unsigned long long)((info.backup_host_bytes - info.backup_pinned_bytes) / MIB),
            (unsigned long long)(info.backup_file_bytes / MIB));
@@ -223,7 +223,7 @@ static void host_memory_runs_out(void) {
     CHECK_PATTERN(block, BLOCK, 9);
     OK(gmm_trim(context, NULL, NULL));
   }
-  OK(gmm_set_backup(context, NULL));
+  OK(gmm_backup_configure(context, NULL));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 

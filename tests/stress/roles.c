@@ -179,8 +179,8 @@ static int32_t count_text(void *user, const char *text, uint64_t size) {
 }
 static void read_once(void) {
   uint64_t size = 0;
-  gmm_statistics s = {.struct_size = sizeof s};
-  gmm_pause_info info = {.struct_size = sizeof info};
+  gmm_stats_info s = {.struct_size = sizeof s};
+  gmm_tag_info info = {.struct_size = sizeof info};
   gmm_backup_info backup = {.struct_size = sizeof backup};
   switch (below(10)) {
     case 0:
@@ -202,15 +202,15 @@ static void read_once(void) {
       DO(gmm_defer_end(context));
       break;
     case 4:
-      DO(gmm_pause_query(context, tags[below(TAGS)], &info));
+      DO(gmm_tag_query(context, tags[below(TAGS)], &info));
       break;
     case 5: {
-      gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = 1 + (gmm_kind)below(4)};
+      gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = 1 + (gmm_kind)below(4)};
       DO(gmm_trim(context, &scope, NULL));
       break;
     }
     case 6:
-      DO(gmm_set_decommit(context, one_in(3) ? GMM_DECOMMIT_NEVER : 1 + below(30)));
+      DO(gmm_context_set_decommit(context, one_in(3) ? GMM_DECOMMIT_NEVER : 1 + below(30)));
       break;
     case 7:
       DO(gmm_backup_query(context, &backup));
@@ -220,11 +220,11 @@ static void read_once(void) {
       gmm_backup_desc room = {.struct_size = sizeof room, .arena_limit = (1 + below(16)) * 8 * MIB};
       if (one_in(3)) room.flags |= GMM_BACKUP_NO_ARENA;
       if (one_in(3)) room.flags |= GMM_BACKUP_NO_PAGEABLE;
-      DO(gmm_set_backup(context, one_in(3) ? NULL : &room));
+      DO(gmm_backup_configure(context, one_in(3) ? NULL : &room));
       break;
     }
     default:
-      DO(gmm_stats(context, NULL, &s));
+      DO(gmm_stats_query(context, NULL, &s));
       if (s.live_blocks > 100000 || s.live_bytes > (uint64_t)1 << 40 || s.reserved_bytes > (uint64_t)1 << 40)
         check_failed(__FILE__, __LINE__, "%llu blocks of %llu bytes live, %llu reserved",
                      (unsigned long long)s.live_blocks, (unsigned long long)s.live_bytes,
@@ -241,11 +241,11 @@ void reader_round(void) {
 }
 
 void limiter_round(void) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tags[TAG_LIMITED]};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tags[TAG_LIMITED]};
   static uint64_t before = GMM_NO_LIMIT;
   while (round_goes_on()) {
     uint64_t limit = (1 + below(24)) * 8 * MIB;
-    DO(gmm_set_limit(context, &scope, limit));
+    DO(gmm_limit_set(context, &scope, limit));
     sleep_ms(2);
     uint64_t most = stats_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0).reserved_bytes;
     if (most < limit) most = limit;
@@ -367,12 +367,12 @@ static void fork_once(void) {
   if (child == 0) {
     void *memory = NULL;
     gmm_pointer_info info = {.struct_size = sizeof info};
-    gmm_statistics s = {.struct_size = sizeof s};
+    gmm_stats_info s = {.struct_size = sizeof s};
     uint64_t bytes = 0;
     FORKED(gmm_alloc(context, 100, NULL, &memory));
     FORKED(gmm_free(context, (void *)atomic_load(&seen[0]), GMM_STREAM_DEFAULT));
     FORKED(gmm_query(context, (void *)atomic_load(&seen[1]), &info));
-    FORKED(gmm_stats(context, NULL, &s));
+    FORKED(gmm_stats_query(context, NULL, &s));
     FORKED(gmm_trim(context, NULL, NULL));
     FORKED(gmm_pause(context, NULL, &bytes));
     FORKED(gmm_snapshot(context, count_text, &bytes));

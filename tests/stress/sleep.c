@@ -99,10 +99,10 @@ static void update_tag(unsigned tag, bool just_paused) {
   // The promise counts from a pause on, of contents that were copied then.
   if (was_read_only ? one_in(2) : just_paused && one_in(2)) desc.flags |= GMM_TAG_READ_ONLY;
   if (one_in(2)) desc.flags |= GMM_TAG_CHECKSUM;
-  gmm_result result = gmm_tag_update(context, tags[tag], &desc);
+  gmm_result result = gmm_tag_configure(context, tags[tag], &desc);
   if (result == GMM_ERROR_NOT_SUPPORTED && (desc.flags & GMM_TAG_CHECKSUM) != 0) {
     desc.flags &= ~(uint32_t)GMM_TAG_CHECKSUM;
-    result = gmm_tag_update(context, tags[tag], &desc);
+    result = gmm_tag_configure(context, tags[tag], &desc);
   }
   note("tag update", result, NULL, tag, desc.flags * 10 + desc.contents);
   if (!DO(result)) return;

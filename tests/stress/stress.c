@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random stress: threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags,
-// while others pause and resume, trim, count, limit, ask, fork, end with full caches, and, on the fake driver, make
+// Random stress. Threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags.
+// Others pause and resume, trim, count, limit, ask, fork, and end with full caches. On the fake driver a thread makes
 // driver calls fail.
 //
-//   stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 4
+//  stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 4
 //
-// It goes in rounds. In a round every thread follows random numbers of its own, made from the seed. Between rounds all
-// stand still, and gmm's counters, the model (model.h) and what the driver has given out (driver_view.h) must agree;
-// now and then everything is freed, and nothing may be left. STRESS_ROLES names the threads beside the workers, by
-// commas, for a closer look.
+// The test runs in rounds. In a round every thread follows its own random numbers, made from the seed. Between rounds
+// all threads stand still. Then gmm's counters, the model (model.h) and the bytes that the driver has given out
+// (driver_view.h) must agree. In some rounds the test frees everything, and nothing may be left. STRESS_ROLES names the
+// threads beside the workers, separated by commas.
 
 #include "roles.h"
 
@@ -90,7 +90,7 @@ static void add_up(block *b) {
   settle(b);
 }
 
-static void compare(const char *what, gmm_statistics s, sum expected_sum) {
+static void compare(const char *what, gmm_stats_info s, sum expected_sum) {
   CHECK_MESSAGE(s.live_bytes == expected_sum.bytes && s.live_blocks == expected_sum.blocks,
                 "%s: gmm counts %llu bytes in %llu blocks, the model %llu in %llu", what,
                 (unsigned long long)s.live_bytes, (unsigned long long)s.live_blocks,
@@ -117,7 +117,7 @@ static void compare_counters(void) {
     snprintf(what, sizeof what, "tag %u", t);
     compare(what, stats_of(GMM_SCOPE_TAG, 0, tags[t], 0), of_tag[t]);
   }
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   compare("everything", s, all);
   compare("device 0", stats_of(GMM_SCOPE_DEVICE, 0, 0, 0), all);
   CHECK_EQUAL(model.blocks, all.blocks);
@@ -133,8 +133,8 @@ static void compare_with_driver(void) {
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k)
     all += reserved[k] = stats_of(GMM_SCOPE_KIND, 0, 0, k).reserved_bytes;
   for (unsigned t = 0; t < TAGS; ++t) {
-    gmm_pause_info info = {.struct_size = sizeof info};
-    DO(gmm_pause_query(context, tags[t], &info));
+    gmm_tag_info info = {.struct_size = sizeof info};
+    DO(gmm_tag_query(context, tags[t], &info));
     backups += info.backup_host_bytes + info.backup_file_bytes;
   }
   CHECK_EQUAL(stats().reserved_bytes, all);
@@ -146,7 +146,7 @@ static void compare_with_driver(void) {
   CHECK_EQUAL(reserved[GMM_KIND_HOST], view.host);
   if (view.tells_managed) CHECK_EQUAL(reserved[GMM_KIND_MANAGED], view.managed - at_start.managed);
   if (check_state.failures == 0) return;
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   printf(
       "# gmm: reserved %llu DEVICE, %llu VMM, %llu HOST, %llu MANAGED, paused %llu, %llu extents; %llu bytes of "
       "backups\n",
@@ -176,7 +176,7 @@ static void nothing_is_left(void) {
   synchronize(GMM_STREAM_DEFAULT);
   synchronize(GMM_STREAM_PER_THREAD);
   DO(gmm_trim(context, NULL, NULL));
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   CHECK_EQUAL(s.live_blocks, 0);
   CHECK_EQUAL(s.reserved_bytes, 0);
   CHECK_EQUAL(s.paused_bytes, 0);
@@ -245,13 +245,13 @@ static void stress(void) {
     faulty_round = fake.fail != NULL && wanted("faulter") && rounds % 3 == 2;
     faulty_rounds += faulty_round;
     atomic_store(&faults, faulty_round);
-    DO(gmm_set_oom_handler(context, one_in(2) ? trim_when_short : NULL, NULL));
+    DO(gmm_context_set_oom_handler(context, one_in(2) ? trim_when_short : NULL, NULL));
     // Free memory goes back by itself in half of the rounds, and never while the counts are compared.
-    if (one_in(2)) DO(gmm_set_decommit(context, 1 + below(20)));
+    if (one_in(2)) DO(gmm_context_set_decommit(context, 1 + below(20)));
     atomic_store(&working, worker_count);
     pthread_barrier_wait(&round_begins);
     pthread_barrier_wait(&round_ends);
-    DO(gmm_set_decommit(context, GMM_DECOMMIT_NEVER));
+    DO(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
     atomic_store(&faults, 0);
     atomic_fetch_add(&beat, 1);
     between_rounds();
@@ -261,7 +261,7 @@ static void stress(void) {
   for (unsigned i = 1; i < actor_count; ++i) pthread_join(actors[i].thread, NULL);
   pthread_join(watcher, NULL);
   if (check_state.failures == 0) nothing_is_left();
-  gmm_statistics s = stats();
+  gmm_stats_info s = stats();
   uint64_t allocations = 0, frees = 0, refused = 0, operations = 0;
   for (unsigned i = 0; i < actor_count; ++i) {
     allocations += actors[i].allocations, frees += actors[i].frees, refused += actors[i].refused;

@@ -11,11 +11,11 @@ const char *kind_name(gmm_kind k) {
   return k < 5 ? names[k] : "?";
 }
 
-bool on_host_backend(void) { return (device_info.capabilities & GMM_DEVICE_IS_HOST) != 0; }
+bool on_host_backend(void) { return (device_info.capabilities & GMM_DEVICE_IS_CPU) != 0; }
 
 gmm_backend backend_id(void) {
   gmm_context_info info = {.struct_size = sizeof info};
-  return gmm_context_get_info(context, &info) == GMM_OK ? info.backend : GMM_BACKEND_AUTO;
+  return gmm_context_query(context, &info) == GMM_OK ? info.backend : GMM_BACKEND_AUTO;
 }
 
 gmm_context *open_context(uint32_t host_devices) {
@@ -33,7 +33,7 @@ void read_device(gmm_device d) {
   device = d;
   memset(&device_info, 0, sizeof device_info);
   device_info.struct_size = sizeof device_info;
-  if (gmm_device_get_info(context, d, &device_info) != GMM_OK) {
+  if (gmm_device_query(context, d, &device_info) != GMM_OK) {
     printf("Bail out! no device %d: %s\n", d, gmm_last_error_message());
     exit(99);
   }
@@ -41,7 +41,7 @@ void read_device(gmm_device d) {
 
 uint32_t device_count(void) {
   gmm_context_info info = {.struct_size = sizeof info};
-  return gmm_context_get_info(context, &info) == GMM_OK ? info.device_count : 0;
+  return gmm_context_query(context, &info) == GMM_OK ? info.device_count : 0;
 }
 
 bool has_kind(gmm_kind k) { return (device_info.kinds & (1u << k)) != 0; }
@@ -106,14 +106,14 @@ gmm_pointer_info query(const void *address) {
   return info;
 }
 
-gmm_statistics stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {
-  gmm_scope scope = {.struct_size = sizeof scope, .flags = flags, .device = d, .tag = tag, .kind = k};
-  gmm_statistics statistics = {.struct_size = sizeof statistics};
-  OK(gmm_stats(context, &scope, &statistics));
+gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = d, .tag = tag, .kind = k};
+  gmm_stats_info statistics = {.struct_size = sizeof statistics};
+  OK(gmm_stats_query(context, &scope, &statistics));
   return statistics;
 }
 
-gmm_statistics stats(void) { return stats_of(0, 0, 0, 0); }
+gmm_stats_info stats(void) { return stats_of(0, 0, 0, 0); }
 
 gmm_tag make_tag(const char *name, gmm_contents contents) {
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = contents};
@@ -194,7 +194,7 @@ uint64_t resident_bytes(void) {
 
 uint64_t free_device_bytes(void) {
   gmm_device_info info = {.struct_size = sizeof info};
-  OK(gmm_device_get_info(context, device, &info));
+  OK(gmm_device_query(context, device, &info));
   return info.free_memory;
 }
 

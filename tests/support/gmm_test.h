@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the interface share: opening the backend that GMM_BACKEND names, walking over
-// its devices and kinds, and moving bytes in and out of memory that the CPU may not be able to read.
+// Helpers of the tests of the interface. They open the backend that GMM_BACKEND names, walk over its devices and kinds,
+// and move bytes to and from memory that the CPU may be unable to read.
 #ifndef GMM_TESTS_GMM_TEST_H
 #define GMM_TESTS_GMM_TEST_H
 
@@ -66,8 +66,8 @@ gmm_alloc_desc alloc_desc(void);
 #define ALLOC_FLAGS(size, flags) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, flags)
 void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32_t flags);
 gmm_pointer_info query(const void *address);
-gmm_statistics stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
-gmm_statistics stats(void);
+gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
+gmm_stats_info stats(void);
 gmm_tag make_tag(const char *name, gmm_contents contents);
 
 // The pattern of a seed: different in every place and for every seed.

@@ -83,8 +83,9 @@ def expect(name, command, code, *patterns, **environment):
 
 def test_command(gmm):
     code, out, err = told([gmm, "info", "--env"], GMM_BACKEND="no such backend")
-    missing = [name for _, name, _, _, values, fallback, _ in rows()
-               if not re.search(rf"^{name} +{re.escape(values)}\n.*Default: {re.escape(fallback)}\.", out, re.M)]
+    missing = [row[1] for row in rows()
+               if not re.search(rf"^{row[1]} +{re.escape(row[4])}\n.*Default: {re.escape(row[5])}\.", out,
+                                re.MULTILINE)]
     tap.check(code == 0 and err == "" and not missing, "gmm info --env prints every row", [*missing, err])
     tap.check("Set: no such backend\n" in out, "and what is set", out.splitlines())
     info = [gmm, "info"]

@@ -74,13 +74,13 @@ namespace Gmm
 
         internal static GmmBuffer ImportedFd(GmmContextHandle context, int fd, GmmFdType type, long size, int device)
         {
-            using (gmm_import_fd_desc desc = new gmm_import_fd_desc())
+            using (gmm_ipc_fd_desc desc = new gmm_ipc_fd_desc())
             {
                 desc.type = (uint)type;
                 desc.size = (ulong)size;
                 desc.device = device;
                 return Imported(context, (IntPtr native, out IntPtr address) =>
-                    Native.gmm_import_fd(native, fd, desc, out address));
+                    Native.gmm_ipc_import_fd(native, fd, desc, out address));
             }
         }
 

@@ -56,7 +56,7 @@ namespace Gmm
                 desc.device = device;
                 desc.timeout_ms = (uint)timeoutMilliseconds;
                 return new GmmEvent(handle, (IntPtr native, out IntPtr address) =>
-                    Native.gmm_ipc_event_import(native, ipcHandle, desc, out address));
+                    Native.gmm_event_import(native, ipcHandle, desc, out address));
             }
         }
 
@@ -85,7 +85,7 @@ namespace Gmm
         public void ConfigureIpc(GmmIpcOptions options)
         {
             using (Use context = new Use(handle))
-            using (gmm_ipc_config config = new gmm_ipc_config())
+            using (gmm_ipc_desc config = new gmm_ipc_desc())
             {
                 if (options.Directory != null)
                 {

@@ -65,7 +65,7 @@ namespace Gmm
         {
             using (Use context = new Use(handle))
             {
-                Native.gmm_tag_set_process_default(context.Address, (uint)tag.Number);
+                Native.gmm_tag_set_default(context.Address, (uint)tag.Number);
             }
         }
 
@@ -88,9 +88,9 @@ namespace Gmm
         internal GmmPauseInfo PauseInfo(int tag)
         {
             using (Use context = new Use(handle))
-            using (gmm_pause_info info = new gmm_pause_info())
+            using (gmm_tag_info info = new gmm_tag_info())
             {
-                Native.gmm_pause_query(context.Address, (uint)tag, info);
+                Native.gmm_tag_query(context.Address, (uint)tag, info);
                 return new GmmPauseInfo(info);
             }
         }
@@ -221,7 +221,7 @@ namespace Gmm
             using (Use context = new Use(handle))
             using (gmm_backup_desc desc = (options ?? new GmmBackupOptions()).ToNative())
             {
-                Native.gmm_set_backup(context.Address, desc);
+                Native.gmm_backup_configure(context.Address, desc);
             }
         }
 
@@ -233,7 +233,7 @@ namespace Gmm
         {
             using (Use context = new Use(handle))
             {
-                Native.gmm_backup_prepare(context.Address, device, (ulong)bytes);
+                Native.gmm_backup_reserve(context.Address, device, (ulong)bytes);
             }
         }
 
@@ -268,7 +268,7 @@ namespace Gmm
             using (Use context = new Use(handle))
             using (gmm_tag_desc desc = options.ToNative())
             {
-                Native.gmm_tag_update(context.Address, (uint)tag, desc);
+                Native.gmm_tag_configure(context.Address, (uint)tag, desc);
             }
         }
     }

@@ -96,7 +96,7 @@ namespace Gmm
             using (Use context = new Use(handle))
             using (gmm_context_info info = new gmm_context_info())
             {
-                Native.gmm_context_get_info(context.Address, info);
+                Native.gmm_context_query(context.Address, info);
                 return new GmmContextInfo(info);
             }
         }
@@ -107,7 +107,7 @@ namespace Gmm
             using (Use context = new Use(handle))
             using (gmm_device_info info = new gmm_device_info())
             {
-                Native.gmm_device_get_info(context.Address, device, info);
+                Native.gmm_device_query(context.Address, device, info);
                 return new GmmDeviceInfo(info);
             }
         }
@@ -298,9 +298,9 @@ namespace Gmm
         public void SetLimit(GmmScope scope, long bytes)
         {
             using (Use context = new Use(handle))
-            using (gmm_scope native = GmmScope.ToNative(scope))
+            using (gmm_scope_desc native = GmmScope.ToNative(scope))
             {
-                Native.gmm_set_limit(context.Address, native, (ulong)bytes);
+                Native.gmm_limit_set(context.Address, native, (ulong)bytes);
             }
         }
 
@@ -313,7 +313,7 @@ namespace Gmm
             get { return Info().DecommitAfterMilliseconds; }
             set
             {
-                using (Use context = new Use(handle)) Native.gmm_set_decommit(context.Address, (ulong)value);
+                using (Use context = new Use(handle)) Native.gmm_context_set_decommit(context.Address, (ulong)value);
             }
         }
 
@@ -326,7 +326,7 @@ namespace Gmm
             using (Use context = new Use(handle))
             {
                 callbacks.OomHandler = handler;
-                Native.gmm_set_oom_handler(context.Address, handler == null ? IntPtr.Zero : handle.Callbacks);
+                Native.gmm_context_set_oom_handler(context.Address, handler == null ? IntPtr.Zero : handle.Callbacks);
             }
         }
 
@@ -340,10 +340,10 @@ namespace Gmm
         public GmmStatistics Statistics(GmmScope scope)
         {
             using (Use context = new Use(handle))
-            using (gmm_scope native = GmmScope.ToNative(scope))
-            using (gmm_statistics statistics = new gmm_statistics())
+            using (gmm_scope_desc native = GmmScope.ToNative(scope))
+            using (gmm_stats_info statistics = new gmm_stats_info())
             {
-                Native.gmm_stats(context.Address, native, statistics);
+                Native.gmm_stats_query(context.Address, native, statistics);
                 return new GmmStatistics(statistics);
             }
         }
@@ -413,7 +413,7 @@ namespace Gmm
         public long Trim(GmmScope scope)
         {
             using (Use context = new Use(handle))
-            using (gmm_scope native = GmmScope.ToNative(scope))
+            using (gmm_scope_desc native = GmmScope.ToNative(scope))
             {
                 ulong bytes;
                 Native.gmm_trim(context.Address, native, out bytes);

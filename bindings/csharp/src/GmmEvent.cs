@@ -80,7 +80,7 @@ namespace Gmm
             byte[] result = new byte[GmmContext.IpcHandleSize];
             using (Use point = new Use(Handle))
             {
-                Native.gmm_ipc_event_export(context.DangerousGetHandle(), point.Address, result);
+                Native.gmm_event_export(context.DangerousGetHandle(), point.Address, result);
             }
             return result;
         }

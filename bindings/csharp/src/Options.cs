@@ -160,9 +160,9 @@ namespace Gmm
         public GmmKind? Kind { get; set; }
 
         /// <summary>The scope for C; a null scope means everything.</summary>
-        internal static gmm_scope ToNative(GmmScope scope)
+        internal static gmm_scope_desc ToNative(GmmScope scope)
         {
-            gmm_scope made = new gmm_scope();
+            gmm_scope_desc made = new gmm_scope_desc();
             if (scope != null)
             {
                 made.flags = (scope.Device.HasValue ? (uint)Native.GMM_SCOPE_DEVICE : 0)

@@ -52,7 +52,7 @@ namespace Gmm
             CanPin = (from.capabilities & Native.GMM_DEVICE_CAN_PIN) != 0;
             CanPageable = (from.capabilities & Native.GMM_DEVICE_CAN_PAGEABLE) != 0;
             CanFabric = (from.capabilities & Native.GMM_DEVICE_CAN_FABRIC) != 0;
-            IsHost = (from.capabilities & Native.GMM_DEVICE_IS_HOST) != 0;
+            IsCpu = (from.capabilities & Native.GMM_DEVICE_IS_CPU) != 0;
         }
 
         /// <summary>The device's number, from 0.</summary>
@@ -101,7 +101,7 @@ namespace Gmm
         public bool CanFabric { get; }
 
         /// <summary>The device is no GPU but the host backend's.</summary>
-        public bool IsHost { get; }
+        public bool IsCpu { get; }
 
         /// <summary>Whether the device has this kind of memory.</summary>
         public bool Has(GmmKind kind)
@@ -201,7 +201,7 @@ namespace Gmm
     /// <summary>The state of a tag.</summary>
     public sealed class GmmPauseInfo
     {
-        internal GmmPauseInfo(gmm_pause_info from)
+        internal GmmPauseInfo(gmm_tag_info from)
         {
             Tag = (int)from.tag;
             Contents = (GmmContents)from.contents;
@@ -214,7 +214,7 @@ namespace Gmm
             Name = from.name;
             BackupPinnedBytes = (long)from.backup_pinned_bytes;
             BackupZeroBytes = (long)from.backup_zero_bytes;
-            RetainedBytes = (long)from.retained_bytes;
+            BackupActiveBytes = (long)from.backup_active_bytes;
             ReadOnly = (from.flags & Native.GMM_TAG_READ_ONLY) != 0;
             Checksum = (from.flags & Native.GMM_TAG_CHECKSUM) != 0;
             State = (GmmState)from.state;
@@ -227,7 +227,7 @@ namespace Gmm
         public long BackupZeroBytes { get; }
 
         /// <summary>Contents of active read-only memory that are kept for the next pause.</summary>
-        public long RetainedBytes { get; }
+        public long BackupActiveBytes { get; }
 
         /// <summary>Whether nobody writes the contents after their first pause.</summary>
         public bool ReadOnly { get; }
@@ -337,7 +337,7 @@ namespace Gmm
     /// <summary>Counters of a scope.</summary>
     public sealed class GmmStatistics
     {
-        internal GmmStatistics(gmm_statistics from)
+        internal GmmStatistics(gmm_stats_info from)
         {
             LiveTags = (int)from.live_tags;
             LiveBytes = (long)from.live_bytes;

@@ -24,7 +24,7 @@ os.register_at_fork(after_in_child=contexts.clear)
 def _scope(context, device, tag, kind):
     if device is None and tag is None and kind is None:
         return None
-    scope = native.gmm_scope()
+    scope = native.gmm_scope_desc()
     if device is not None:
         scope.flags |= native.GMM_SCOPE_DEVICE
         scope.device = device
@@ -79,7 +79,7 @@ class Context(native.Handle):
         self._sycl_context = None
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
         struct = native.gmm_context_info()
-        native.gmm_context_get_info(self, struct)
+        native.gmm_context_query(self, struct)
         self._info = read(ContextInfo, struct)
         contexts.add(self)
 
@@ -126,7 +126,7 @@ class Context(native.Handle):
     def device_info(self, device=0):
         """Describes a device and its free memory now: DeviceInfo."""
         struct = native.gmm_device_info()
-        native.gmm_device_get_info(self, device, struct)
+        native.gmm_device_query(self, device, struct)
         return read(DeviceInfo, struct)
 
     # Memory.
@@ -227,7 +227,7 @@ class Context(native.Handle):
 
     def set_process_default_tag(self, tag):
         """Sets the current tag of every thread that is in no with block of a tag."""
-        native.gmm_tag_set_process_default(self, tag_number(self, tag))
+        native.gmm_tag_set_default(self, tag_number(self, tag))
 
     def tag_info(self, tag):
         """The state of a tag, which is given by its object, number or name: TagInfo."""
@@ -301,14 +301,14 @@ class Context(native.Handle):
         desc.threads = threads
         if directory is not None:
             desc.set_directory(os.fsdecode(directory))
-        native.gmm_set_backup(self, desc)
+        native.gmm_backup_configure(self, desc)
 
     def prepare_backup(self, size, device=0):
         """Page-locks host memory for size bytes of a device's contents.
 
         The first pause is then as fast as later ones.
         """
-        native.gmm_backup_prepare(self, device, size)
+        native.gmm_backup_reserve(self, device, size)
 
     @property
     def backup_info(self):
@@ -352,7 +352,7 @@ class Context(native.Handle):
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
         else /tmp/gmm-<uid>. users: ids of users besides this one, for exports and imports. They require a directory.
         """
-        config = native.gmm_ipc_config()
+        config = native.gmm_ipc_desc()
         if directory is not None:
             config.set_directory(os.fsdecode(directory))
         for user in users:
@@ -366,17 +366,17 @@ class Context(native.Handle):
         size: the bytes of the allocation, which its maker knows. The caller still owns the descriptor and may close it
         at once.
         """
-        desc = native.gmm_import_fd_desc()
+        desc = native.gmm_ipc_fd_desc()
         desc.type = type
         desc.size = size
         desc.device = device
-        return adopt_import(self, native.gmm_import_fd(self, fd, desc)[1], size, None)
+        return adopt_import(self, native.gmm_ipc_import_fd(self, fd, desc)[1], size, None)
 
     # Quotas and counters.
 
     def set_limit(self, limit, *, device=None, tag=None):
         """Sets the quota, in bytes from the driver, of a device, of a tag, or of a tag on a device. None removes it."""
-        native.gmm_set_limit(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
+        native.gmm_limit_set(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
 
     def set_oom_handler(self, handler):
         """Sets handler(OutOfMemoryInfo) -> bool, which the library calls when a trim has not freed enough memory.
@@ -385,7 +385,7 @@ class Context(native.Handle):
         and trim, but not allocate. Its exceptions reach the caller of alloc().
         """
         if handler is None:
-            native.gmm_set_oom_handler(self, None)
+            native.gmm_context_set_oom_handler(self, None)
             self._oom_handler = None
             return
 
@@ -393,12 +393,12 @@ class Context(native.Handle):
             return handler(OutOfMemoryInfo(device, Kind(kind), tag, requested, reserved, attempt, cause))
 
         self._oom_handler = call
-        native.gmm_set_oom_handler(self, self)
+        native.gmm_context_set_oom_handler(self, self)
 
     def stats(self, *, device=None, tag=None, kind=None):
         """The counters of a scope, which is everything unless arguments narrow it: Statistics."""
-        struct = native.gmm_statistics()
-        native.gmm_stats(self, _scope(self, device, tag, kind), struct)
+        struct = native.gmm_stats_info()
+        native.gmm_stats_query(self, _scope(self, device, tag, kind), struct)
         return read(Statistics, struct)
 
     def snapshot(self, write=None):
@@ -420,13 +420,13 @@ class Context(native.Handle):
         Setting 0 restores the default.
         """
         struct = native.gmm_context_info()
-        native.gmm_context_get_info(self, struct)
+        native.gmm_context_query(self, struct)
         after = struct.decommit_after_ms
         return None if after == native.GMM_DECOMMIT_NEVER else after
 
     @decommit_after_ms.setter
     def decommit_after_ms(self, milliseconds):
-        native.gmm_set_decommit(self, native.GMM_DECOMMIT_NEVER if milliseconds is None else milliseconds)
+        native.gmm_context_set_decommit(self, native.GMM_DECOMMIT_NEVER if milliseconds is None else milliseconds)
 
     def trim(self, *, device=None, tag=None, kind=None):
         """Returns free memory to the driver. The result is its bytes; 0 inside defer()."""

@@ -66,7 +66,7 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
     Py_INCREF(callable);
     PyObject *answer =
         PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
-                              (unsigned long long)info->requested, (unsigned long long)info->reserved,
+                              (unsigned long long)info->requested_bytes, (unsigned long long)info->reserved_bytes,
                               (unsigned)info->attempt, (int)info->cause);
     again = answer ? PyObject_IsTrue(answer) : -1;
     if (again < 0) {

@@ -117,7 +117,7 @@ static gmm_result give_back(Memory *memory, gmm_stream stream) {
   gmm_context *context = (gmm_context *)memory->context->pointer;
   gmm_result result = GMM_OK;
   /* Without releasing the GIL, as in allocate.c. */
-  if (memory->origin == MEMORY_ALLOCATED && gmm_free_cached(context, memory->address, stream) == GMM_OK) return GMM_OK;
+  if (memory->origin == MEMORY_ALLOCATED && gmm_try_free(context, memory->address, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (memory->origin) {
     case MEMORY_ALLOCATED:

@@ -88,16 +88,16 @@ void gmm_torch_reset(void) {
   if (result < 0) torch_throw(result, "empty_cache");
 }
 
-/* The quota is that of gmm_set_limit() on the device. Managed memory counts wherever its pages are. */
+/* The quota is that of gmm_limit_set() on the device. Managed memory counts wherever its pages are. */
 void gmm_torch_memory_fraction(double fraction, int device) {
   count(CALL_FRACTION);
   gmm_context *context = torch_context();
   gmm_device_info info = {.struct_size = sizeof info};
-  gmm_result result = context == NULL ? GMM_ERROR_FORKED : gmm_device_get_info(context, device, &info);
+  gmm_result result = context == NULL ? GMM_ERROR_FORKED : gmm_device_query(context, device, &info);
   if (result >= 0) {
-    const gmm_scope scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
+    const gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
     const uint64_t bytes = fraction >= 1.0 ? GMM_NO_LIMIT : (uint64_t)(fraction * (double)info.total_memory);
-    result = gmm_set_limit(context, &scope, bytes);
+    result = gmm_limit_set(context, &scope, bytes);
   }
   if (result < 0) torch_throw(result, "set_per_process_memory_fraction");
 }

@@ -161,7 +161,7 @@ Status Devices::lacks(Device device, const char *operation, const char *attribut
   char name[128] = "";
   if (driver.cuDeviceGetName(name, sizeof name, states_[device.ordinal].handle) != CUDA_SUCCESS) name[0] = '\0';
   return fail(GMM_ERROR_NOT_SUPPORTED,
-              "CUDA device %d (%s) has no %s (it lacks %s); gmm_device_get_info() says what it can do.", device.ordinal,
+              "CUDA device %d (%s) has no %s (it lacks %s); gmm_device_query() says what it can do.", device.ordinal,
               name, operation, attribute);
 }
 

@@ -28,7 +28,7 @@ Meaning meaning(CUresult result) {
   const int number = static_cast<int>(result);
   if (number >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && number <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
     return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not captured"};
-  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "gmm_device_get_info() says what the device can do"};
+  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "gmm_device_query() says what the device can do"};
   if (number == kErrorNewerDriver) return kNotSupported;
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:

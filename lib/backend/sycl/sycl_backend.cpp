@@ -292,7 +292,7 @@ Status SyclBackend::allocate(Kind kind, Device device, uint64_t size, Allocation
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "SYCL device %" PRId32 " has no memory of kind %" PRIu32
                 " (USM has device, host and shared memory); ask "
-                "gmm_device_get_info() for its kinds.",
+                "gmm_device_query() for its kinds.",
                 device.ordinal, static_cast<uint32_t>(kind));
   auto *allocate = kind == Kind::kDevice ? api_.DPCTLaligned_alloc_device
                    : kind == Kind::kHost ? api_.DPCTLaligned_alloc_host
@@ -515,7 +515,7 @@ Status sycl_backend_create(const HostAllocator &allocator, const Log &log, Backe
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The SYCL backend: the host allocator refused %zu bytes; free memory.",
                 sizeof(sycl::SyclBackend));
   if (Status status = backend->open(); !status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     backend->destroy();
     return status;
   }

@@ -22,7 +22,7 @@ constexpr char kPrefix[] = "gmm-backup-";
 Status folder_error(const char *directory, int error) {
   char text[96];
   return fail_native(GMM_ERROR_IO, error,
-                     "Backup file in %.200s: %s; free space there, or name another folder by gmm_set_backup() or "
+                     "Backup file in %.200s: %s; free space there, or name another folder by gmm_backup_configure() or "
                      "GMM_BACKUP_DIR.",
                      directory, system_error_text(error, text, sizeof text));
 }
@@ -35,7 +35,7 @@ Status no_host_memory() {
 void name_file(const char *directory, char *path, size_t size) {
   uint64_t start = 0, random = 0;
   if (process_start_time(getpid(), &start) != 0) start = 0;
-  MessageGuard message;
+  MessageGuard message_guard;
   random_bytes(&random, sizeof random).ignore();  // 0 is safe: O_EXCL refuses a name that exists
   std::snprintf(path, size, "%s/%s%d-%" PRIu64 "-%016" PRIx64, directory, kPrefix, static_cast<int>(getpid()), start,
                 random);
@@ -223,7 +223,7 @@ Status BackupFile::error_status(int error, bool is_writing) {
   char text[96];
   return fail_native(GMM_ERROR_IO, error, "%s the backup file in %.200s: %s; %s.", is_writing ? "Writing" : "Reading",
                      directory_, system_error_text(error, text, sizeof text),
-                     is_writing ? "free space there, or name another folder by gmm_set_backup() or GMM_BACKUP_DIR"
+                     is_writing ? "free space there, or name another folder by gmm_backup_configure() or GMM_BACKUP_DIR"
                                 : "see the system's log; a retry may work");
 }
 

@@ -28,7 +28,7 @@ Status BackupSettings::set(const gmm_backup_desc &desc) {
   if (desc.directory != nullptr && *desc.directory != '\0') {
     if (std::strlen(desc.directory) >= kMaxDirectory)
       return fail(GMM_ERROR_INVALID_VALUE,
-                  "gmm_set_backup(): the directory has a name of %zu bytes; use one of at most %d bytes.",
+                  "gmm_backup_configure(): the directory has a name of %zu bytes; use one of at most %d bytes.",
                   std::strlen(desc.directory), static_cast<int>(kMaxDirectory) - 1);
     struct stat state;
     int error = 0;
@@ -41,7 +41,7 @@ Status BackupSettings::set(const gmm_backup_desc &desc) {
     char text[96];
     if (error != 0)
       return fail_native(GMM_ERROR_IO, error,
-                         "gmm_set_backup(): the directory %.200s cannot be used: %s; name one that exists and is "
+                         "gmm_backup_configure(): the directory %.200s cannot be used: %s; name one that exists and is "
                          "writable.",
                          desc.directory, system_error_text(error, text, sizeof text));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of gmm_set_backup(), with the environment variables and defaults that stand in for what it leaves out.
+// The settings of gmm_backup_configure(), with the environment variables and defaults that stand in for what it
+// leaves out.
 #ifndef GMM_ENGINE_BACKUP_SETTINGS_H
 #define GMM_ENGINE_BACKUP_SETTINGS_H
 

@@ -63,7 +63,7 @@ class BackupStore {
   // Sets limits, folder and threads from the next save on. Kept contents stay where they are. IO: the folder cannot be
   // used. INVALID_VALUE: its name is too long.
   Status configure(const gmm_backup_desc &desc);
-  // gmm_backup_prepare(): makes `bytes` of the arena ready and free.
+  // gmm_backup_reserve(): makes `bytes` of the arena ready and free.
   Status prepare(Device device, uint64_t bytes);
 
   // As save_contents() and restore_contents() do it (transfer.h). No work is queued on the device.

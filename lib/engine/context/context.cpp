@@ -10,8 +10,13 @@
 
 #include "base/environment.h"
 #include "base/environment_check.h"
+#include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
+
+gmm_heap *gmm_heap::of(gmm::Heap *heap) {
+  return reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap));
+}
 
 namespace gmm {
 namespace {
@@ -35,7 +40,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       backups(core),
       tags(allocator),
       heaps(allocator),
-      captures(allocator),
+      captures(allocator, heaps),
       pins(core),
       trace(core),
       pauser(core, backups, heaps, tags),
@@ -59,12 +64,16 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
   const HostAllocator allocator(desc.host_allocator.allocate, desc.host_allocator.deallocate, desc.host_allocator.user);
   const Log log(desc.log.fn, desc.log.user);
   gmm_context *made = nullptr;
+  hold_thread_records();
   if (void *memory = allocator.allocate(sizeof(gmm_context), alignof(gmm_context) < 16 ? 16 : alignof(gmm_context)))
     made = ::new (memory) gmm_context(allocator, log);
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  if (made == nullptr) {
+    release_thread_records();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  }
   const Status status = made->init(desc);
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     made->end();
     return status;
   }
@@ -95,9 +104,6 @@ Status Context::init(const gmm_context_desc &desc) {
   // The legacy default stream, which cannot be captured, has the two smallest values.
   if (core.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
     core.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
-  captures.seen.store(GraphLife::ended(), std::memory_order_relaxed);
-  core.before_growth_user = this;
-  core.before_growth = [](void *self) { static_cast<Context *>(self)->collect_ended_captures(false); };
   GMM_TRY(tags.init());
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
@@ -138,23 +144,26 @@ void Context::end() {
     ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
-    for (gmm_heap *heap : captures.heaps) heap->graph->release();
+    for (Heap *heap : captures.heaps) heap->capture.graph->release();
     while (!heaps.heaps.empty()) {
       Heap *heap = heaps.heaps.pop_back();
       if (!heap->close(true).ok())
         core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
-      core.allocator.destroy(reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap)));
+      core.allocator.destroy(gmm_heap::of(heap));
     }
     pins.clear();
     core.deferred_release.retry(*core.backend);
     core.backend->destroy();
   }
   magic = 0;
-  if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
+  // A thread that ends still looks at it, until the trace and the heaps have left their registries.
+  Gate *gate = core.gate;
   gmm_context *self = static_cast<gmm_context *>(this);
   self->~gmm_context();
+  if (gate != nullptr) munmap(gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   allocator.deallocate(self, sizeof(gmm_context));
+  release_thread_records();
 }
 
 // --- Heaps ------------------------------------------------------------------------------------------------------
@@ -196,11 +205,11 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
 
 Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
   if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_get_info() tells which kinds it has.",
+    return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_query() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
-  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, options, this);
+  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, captures, options, this);
   heap->heap.own_quota().set_limit(limit);
   const Status status = add_heap(heap->heap, options.tag);
   if (!status.ok()) {
@@ -220,11 +229,7 @@ Status Context::end_heap(gmm_heap *heap) {
     // Nobody pauses, trims or counts the heap meanwhile.
     LockGuard guard(heaps.mutex);
     GMM_TRY(heap->heap.close(false));
-    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-      if (heaps.heaps[i] == &heap->heap) {
-        heaps.heaps.erase(i);
-        break;
-      }
+    heaps.remove(&heap->heap);
   }
   orphan_captures_of(heap->heap);
   // Only now: a heap that is busy keeps the contents of its paused blocks.
@@ -250,11 +255,11 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
 
 Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
   if (!may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
-  gmm_heap *of_capture = nullptr;
+  Heap *of_capture = nullptr;
   GMM_TRY(enter_capture(heap, stream, &of_capture));
   if (of_capture == nullptr) return allocate_from(heap, size, alignment, flags, stream, out);
-  const Status status = allocate_from(of_capture->heap, size, alignment, flags, stream, out);
-  leave_capture(of_capture);
+  const Status status = allocate_from(*of_capture, size, alignment, flags, stream, out);
+  of_capture->capture.users.fetch_sub(1, std::memory_order_release);
   return status;
 }
 
@@ -268,7 +273,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
   if (!short_of_memory()) return status;
   // Everything that is free anywhere, after the work that may use it.
   uint64_t released = 0;
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
   constexpr uint32_t kTrims = 3;
   for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
@@ -281,8 +286,8 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
     info.device = heap.options().device.ordinal;
     info.kind = static_cast<gmm_kind>(heap.options().kind);
     info.tag = heap.options().tag;
-    info.requested = size;
-    info.reserved = held_on[info.device].held();
+    info.requested_bytes = size;
+    info.reserved_bytes = held_on[info.device].held();
     info.attempt = attempt;
     info.cause = status.code();
     if (!limits.ask(info)) break;
@@ -291,7 +296,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
       status = try_allocate(heap, size, alignment, flags, stream, out);
   }
   if (status.ok()) return status;
-  heap.count_failure();
+  heap.caches.count_failure();
   return Limits::explain(status, heap, size, tags);
 }
 
@@ -305,7 +310,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     bool paused = false;
     status = clear(heap, memory, size, stream, &paused);
     if (!status.ok() || paused) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       cached_free(core, memory, stream).ignore();  // the block was made just now
       // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
@@ -337,20 +342,20 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
 
 // --- Giving back -------------------------------------------------------------------------------------------------
 
-Status Context::trim(const gmm_scope &scope, uint64_t *bytes) {
+Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
-  collect_ended_captures(true);
+  collect_ended_captures();
   const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
     GMM_TRY(heap.drain_caches(true));
     heap.free_held_for_importers();
-    return heap.release_free(UINT64_MAX, true, bytes);
+    return heap.reclaim().release(UINT64_MAX, true, bytes);
   });
-  collect_ended_captures(true);
+  collect_ended_captures();
   return status;
 }
 
-Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
+Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
   GMM_TRY(trim(scope, bytes));
   // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
   if (scope.flags == 0) *bytes += backups.trim();
@@ -358,7 +363,7 @@ Status Context::trim_for_program(const gmm_scope &scope, uint64_t *bytes) {
 }
 
 Status Context::reset() {
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     LockGuard guard(heap.mutex);
     if (heap.streams().any_capturing())
@@ -366,7 +371,7 @@ Status Context::reset() {
     for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
       for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
         if (extent->importers.load(std::memory_order_acquire) != 0)
-          return fail(GMM_ERROR_BUSY, "gmm_reset(): other processes have imported memory; let them close it first.");
+          return fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.");
     return Status();
   }));
   for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
@@ -398,13 +403,13 @@ Status Context::defer_end() {
     if (depth == 0) return fail(GMM_ERROR_UNBALANCED, "gmm_defer_end(): there was no gmm_defer_begin().");
   } while (!core.defer_depth.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
   if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   uint64_t bytes = 0;
   return trim_for_program(everything, &bytes);
 }
 
 Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/retired_memory.h"
 #include "engine/heap/block.h"
+#include "engine/heap/capture_heaps.h"
 #include "engine/heap/decommit.h"
 #include "engine/heap/heap.h"
 #include "engine/heap/heap_set.h"
@@ -24,21 +25,20 @@
 
 namespace gmm {
 class Context;
-class GraphLife;
 }  // namespace gmm
 
 // A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
 struct gmm_heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
-  gmm_heap(gmm::Core &core, gmm::BackupStore &backups, const gmm::HeapOptions &options, gmm::Context *owner)
-      : heap(core, backups, options), context(owner) {}
+  gmm_heap(gmm::Core &core, gmm::BackupStore &backups, gmm::CaptureHeaps &captures, const gmm::HeapOptions &options,
+           gmm::Context *owner)
+      : heap(core, backups, captures, options), context(owner) {}
   uint64_t magic = kMagic;
   gmm::Heap heap;
   gmm::Context *context;
-  // Of a capture heap (engine/context/capture_heaps.cpp), which no user sees.
-  gmm::Heap *parent = nullptr;  // the heap that was asked; NULL when that one is gone
-  gmm::GraphLife *graph = nullptr;
-  std::atomic<uint32_t> users{0};  // allocations under way
+
+  // The user's heap that an engine's heap stands in.
+  static gmm_heap *of(gmm::Heap *heap);
 };
 
 struct gmm_event {
@@ -53,14 +53,6 @@ struct gmm_event {
 };
 
 namespace gmm {
-
-struct CaptureHeaps {
-  explicit CaptureHeaps(const HostAllocator &allocator) : heaps(allocator) {}
-  Mutex mutex;  // before every other lock of the context
-  Vector<gmm_heap *> heaps;
-  std::atomic<uint64_t> seen{0};     // graphs that had ended at the last look
-  std::atomic<uint32_t> pending{0};  // ended heaps that still held something then
-};
 
 class Context {
  public:
@@ -89,17 +81,17 @@ class Context {
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
   Status reset();
-  Status trim(const gmm_scope &scope, uint64_t *bytes);
+  Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
   // gmm_trim(): page-locked host memory too that holds no contents.
-  Status trim_for_program(const gmm_scope &scope, uint64_t *bytes);
+  Status trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes);
   Status defer_begin();
   Status defer_end();
   // gmm_trim() inside gmm_defer_begin(): at its end.
   void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
   Status forget_stream(gmm_stream stream);
-  // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. patient: also
-  // while others hold the heaps for long.
-  void collect_ended_captures(bool patient);
+  // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. Heaps that hold
+  // nothing then end.
+  void collect_ended_captures();
 
   uint64_t magic = kMagic;
   Core core;
@@ -126,9 +118,8 @@ class Context {
   Status trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                         void **out);
   Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
-  Status enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out);
-  void leave_capture(gmm_heap *heap);
-  void end_capture_heap(gmm_heap *heap);
+  Status enter_capture(Heap &parent, gmm_stream stream, Heap **out);
+  void end_capture_heap(Heap *heap);
   Status check_captures_of(const Heap &parent);
   void orphan_captures_of(const Heap &parent);
   Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);

@@ -17,13 +17,18 @@ struct HeapSet {
 
   // With `mutex` taken inside. fn(Heap &) -> Status; the first failure ends it.
   template <typename Fn>
-  Status for_each(const gmm_scope &scope, Fn fn) {
+  Status for_each(const gmm_scope_desc &scope, Fn fn) {
     LockGuard guard(mutex);
     for (Heap *heap : heaps)
       if (in_scope(*heap, scope)) GMM_TRY(fn(*heap));
     return Status();
   }
-  static bool in_scope(const Heap &heap, const gmm_scope &scope) {
+  // With `mutex` held.
+  void remove(const Heap *heap) {
+    for (uint64_t i = 0; i < heaps.size(); ++i)
+      if (heaps[i] == heap) return heaps.erase(i);
+  }
+  static bool in_scope(const Heap &heap, const gmm_scope_desc &scope) {
     const HeapOptions &options = heap.options();
     if ((scope.flags & GMM_SCOPE_DEVICE) != 0 && options.device.ordinal != scope.device) return false;
     if ((scope.flags & GMM_SCOPE_TAG) != 0 && options.tag != scope.tag) return false;

@@ -21,7 +21,7 @@ uint32_t ipc_routes(const Core &core, const Block &block) {
       return route(GMM_DEVICE_CAN_EXPORT_FD, GMM_IPC_ROUTE_FD);
     case Kind::kDevice:
       return route(GMM_DEVICE_CAN_LEGACY_IPC, GMM_IPC_ROUTE_LEGACY) |
-             route(GMM_DEVICE_IS_HOST, GMM_IPC_ROUTE_FD) |  // the host backend makes it from a file
+             route(GMM_DEVICE_IS_CPU, GMM_IPC_ROUTE_FD) |  // the host backend makes it from a file
              route(GMM_DEVICE_CAN_DMA_BUF, GMM_IPC_ROUTE_DMA_BUF);
     default:
       return 0;
@@ -40,7 +40,7 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
     return fail(kind == Kind::kVmm || kind == Kind::kHost ? GMM_ERROR_NOT_SUPPORTED : GMM_ERROR_INVALID_KIND,
                 "gmm_ipc_export_fd(%p): %s memory has no descriptor on device %d; allocate VMM or HOST memory.", memory,
                 kind_name(kind), device.ordinal);
-  const bool opaque = kind == Kind::kVmm && (core.traits(device).capabilities & GMM_DEVICE_IS_HOST) == 0;
+  const bool opaque = kind == Kind::kVmm && (core.traits(device).capabilities & GMM_DEVICE_IS_CPU) == 0;
   const gmm_fd_type own = opaque ? GMM_FD_OPAQUE : GMM_FD_FILE;
   if (type == GMM_FD_DEFAULT) type = own;
   const bool fits =
@@ -86,14 +86,15 @@ Status check_descriptor(int32_t fd, gmm_fd_type *type) {
   if (::fstat(fd, &state) != 0) {
     const int error = errno;
     char text[96];
-    return fail_native(GMM_ERROR_INVALID_VALUE, error, "gmm_import_fd(%" PRId32 "): not an open file descriptor: %s.",
-                       fd, system_error_text(error, text, sizeof text));
+    return fail_native(GMM_ERROR_INVALID_VALUE, error,
+                       "gmm_ipc_import_fd(%" PRId32 "): not an open file descriptor: %s.", fd,
+                       system_error_text(error, text, sizeof text));
   }
   const bool file = S_ISREG(state.st_mode);
   if (*type == GMM_FD_DEFAULT) *type = file ? GMM_FD_FILE : GMM_FD_OPAQUE;
   if (file || *type != GMM_FD_FILE) return Status();
   return fail(GMM_ERROR_INVALID_VALUE,
-              "gmm_import_fd(%" PRId32
+              "gmm_ipc_import_fd(%" PRId32
               "): the descriptor is no file, but its type is GMM_FD_FILE; pass the type that its maker states.",
               fd);
 }
@@ -104,7 +105,7 @@ Status seal_descriptor(int32_t fd) {
   const int error = errno;
   char text[96];
   return fail_native(GMM_ERROR_INVALID_VALUE, error,
-                     "gmm_import_fd(%" PRId32
+                     "gmm_ipc_import_fd(%" PRId32
                      "): the file cannot be sealed against shrinking (%s); make it with memfd_create() and "
                      "MFD_ALLOW_SEALING.",
                      fd, system_error_text(error, text, sizeof text));

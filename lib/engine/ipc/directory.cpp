@@ -33,6 +33,11 @@ bool print_path(char path[kIpcPathSize], const char *format, const char *a, unsi
   return true;
 }
 
+const char *reason_to_ignore(const char *own) {
+  if (own[0] != '/') return "is not an absolute path";
+  return strnlen(own, kIpcPathSize) == kIpcPathSize ? "is too long" : nullptr;
+}
+
 bool nobody_listens(int directory, const char *name) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
@@ -46,11 +51,16 @@ bool nobody_listens(int directory, const char *name) {
 
 }  // namespace
 
+const char *ipc_directory_ignored_because(const IpcPolicy &policy) {
+  const char *own = policy.directory[0] == '\0' ? environment_text(Variable::kIpcDir) : nullptr;
+  return own == nullptr ? nullptr : reason_to_ignore(own);
+}
+
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && print_path(path, "%s", policy.directory);
   if (n == 0) {
     const char *own = environment_text(Variable::kIpcDir);
-    return own != nullptr && print_path(path, "%s", own);
+    return own != nullptr && reason_to_ignore(own) == nullptr && print_path(path, "%s", own);
   }
   if (n == 1) {
     // secure_getenv(): the caller of a set-user-id program must not choose where its sockets are.

@@ -6,7 +6,7 @@
 
 namespace gmm {
 
-void Limits::set(Tag *tag, Quota *device_quota, const gmm_scope &scope, uint64_t bytes) {
+void Limits::set(Tag *tag, Quota *device_quota, const gmm_scope_desc &scope, uint64_t bytes) {
   if ((scope.flags & GMM_SCOPE_TAG) == 0)
     device_quota->set_limit(bytes);
   else if ((scope.flags & GMM_SCOPE_DEVICE) == 0)

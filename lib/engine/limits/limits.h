@@ -14,7 +14,7 @@ namespace gmm {
 class Limits {
  public:
   // The scope is checked. device_quota: of the scope's device.
-  static void set(Tag *tag, Quota *device_quota, const gmm_scope &scope, uint64_t bytes);
+  static void set(Tag *tag, Quota *device_quota, const gmm_scope_desc &scope, uint64_t bytes);
 
   void set_handler(gmm_oom_fn fn, void *user);
   // Asks the handler, without a lock held. True: try again.

@@ -3,7 +3,7 @@
 
 namespace gmm {
 
-Status collect_statistics(HeapSet &heaps, const gmm_scope &scope, gmm_statistics *out) {
+Status collect_statistics(HeapSet &heaps, const gmm_scope_desc &scope, gmm_stats_info *out) {
   uint8_t seen[TagTable::kMaxTags / 8] = {};
   return heaps.for_each(scope, [&](Heap &heap) -> Status {
     const HeapTotals totals = heap.totals();

@@ -8,8 +8,8 @@
 #include <atomic>
 
 #include "base/lock.h"
+#include "base/registry.h"
 #include "engine/heap/heap.h"
-#include "engine/heap/thread_state.h"
 #include "engine/limits/quota.h"
 
 namespace gmm {
@@ -25,10 +25,12 @@ struct Tag {
   std::atomic<uint64_t> pauses{0};
 };
 
-// Any thread.
+// Any thread. A thread keeps the tags that it pushed, of all contexts, in its record (base/thread_record.h).
 class TagTable {
  public:
   static constexpr uint32_t kMaxTags = 4096;
+  static constexpr uint32_t kMaxTables = 16384;  // in a process
+  static constexpr uint32_t kMaxDepth = 64;      // pushes of one thread on living contexts
 
   explicit TagTable(const HostAllocator &allocator);
   ~TagTable();
@@ -47,19 +49,20 @@ class TagTable {
   Status pop();
   Status set_process_default(gmm_tag tag);
   gmm_tag current() const {
-    const ThreadState *state = t_state;
-    if (__builtin_expect(state != nullptr && state->tag_depth != 0, 0)) return pushed(*state);
-    return process_default_.load(std::memory_order_relaxed);
+    const gmm_tag tag = common_.load(std::memory_order_relaxed);
+    return __builtin_expect(tag != 0, 1) ? tag : current_of_thread();
   }
 
  private:
-  gmm_tag pushed(const ThreadState &state) const;
+  gmm_tag current_of_thread() const;
 
   const HostAllocator allocator_;
-  const uint64_t serial_;
+  RegistryKey key_;
   Mutex mutex_;
   std::atomic<uint32_t> count_{0};  // tags are 1..count
   std::atomic<gmm_tag> process_default_{GMM_TAG_DEFAULT};
+  // The current tag of every thread, as long as no thread ever pushed one; from then on 0.
+  std::atomic<gmm_tag> common_{GMM_TAG_DEFAULT};
   std::atomic<Tag *> tags_[kMaxTags] = {};
 };
 

@@ -14,12 +14,16 @@ Status HeapPause::check(uint32_t flags, bool *active) {
   for_each_extent(heap_, [&](Extent &extent) {
     unmapped = unmapped || extent.state == ExtentState::kUnmapped;
     *active = *active || !is_paused(extent) || extent.handle.value != 0;
-    if (!is_paused(extent)) importers += extent.importers.load(std::memory_order_acquire);
+    if (!is_paused(extent)) importers += other_importers(extent);
   });
   if (unmapped)
     return fail(GMM_ERROR_BUSY,
                 "gmm_pause(): a failure left memory of tag \"%s\" unmapped with its contents; call gmm_resume() first.",
                 tag().name);
+  return check_importers(importers, flags);
+}
+
+Status HeapPause::check_importers(uint32_t importers, uint32_t flags) {
   if (importers == 0 || (flags & GMM_PAUSE_FORCE) != 0) return Status();
   return fail(GMM_ERROR_BUSY,
               "gmm_pause(): %u importers hold memory of tag \"%s\"; let them close it, or pass GMM_PAUSE_FORCE.",
@@ -30,7 +34,7 @@ Status HeapPause::detach() {
   {
     LockGuard guard(heap_.mutex);
     for_each_region(heap_, [&](Region &region) {
-      if (!is_detached(region) && !region.extents.empty()) heap_.detach(region);
+      if (!is_detached(region) && !region.extents.empty()) heap_.paused().detach(region);
     });
   }
   GMM_TRY(heap_.drain_caches(true));
@@ -50,13 +54,17 @@ Status HeapPause::plan(uint32_t flags) {
   if ((flags & GMM_PAUSE_KEEP_FILE) != 0) contents_ = GMM_CONTENTS_FILE;
   const bool drops = contents_ == GMM_CONTENTS_DROP;
   bool planned = true;
+  uint32_t importers = 0;
   for_each_region(heap_, [&](Region &region) {
     if (!is_detached(region)) return;
     for_each_extent(region, [&](Extent &extent) {
+      if (!is_paused(extent)) importers += other_importers(extent);
       planned = planned && (is_paused(extent) || ((drops || ensure_kept(extent)) && HeapTransition::plan(extent)));
     });
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause.");
+  // Some may have come while the pause waited for the device.
+  GMM_TRY(check_importers(importers, flags));
   sort_planned();
   return drops ? Status() : plan_live_ranges();
 }
@@ -118,13 +126,13 @@ uint64_t HeapPause::commit() {
       context_.backups.forget(*extent);
   }
   heap_.quotas().refund(bytes);
-  heap_.count_paused(static_cast<int64_t>(bytes));
+  heap_.extents().count_paused(static_cast<int64_t>(bytes));
   tag().pauses.fetch_add(1, std::memory_order_relaxed);
   return bytes;
 }
 
 void HeapPause::undo() {
-  MessageGuard first_failure;
+  MessageGuard message_guard;
   for (uint64_t i = 0; i < extents_.size(); ++i) {
     Extent &extent = *extents_[i].extent;
     if (!extent.mapped && !map(i, 1).ok())

@@ -31,7 +31,7 @@ Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_m
   return ready_.wait(core_.page_map, address, size, timeout_ms);
 }
 
-void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
+void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
   LockGuard guard(mutex_);
   LockGuard set_guard(heaps_.mutex);
   for (Heap *heap : heaps_.heaps) {
@@ -44,7 +44,7 @@ void Pauser::query(gmm_tag tag, gmm_pause_info *out) {
       if (extent.kept == nullptr) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       if (!is_paused(extent)) {
-        out->retained_bytes += kept.arena + kept.pageable + kept.file + kept.zero;
+        out->backup_active_bytes += kept.arena + kept.pageable + kept.file + kept.zero;
         return;
       }
       out->backup_host_bytes += kept.arena + kept.pageable;
@@ -99,7 +99,7 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
     *out = view + (at - block.base);
     return Status();
   }
-  char *view = static_cast<char *>(core_.allocator.allocate(block.requested, kGranule));
+  char *view = static_cast<char *>(core_.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
   if (view == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
                 block.requested);
@@ -139,9 +139,9 @@ void Pauser::forget(Heap &heap) {
   LockGuard guard(mutex_);
   LockGuard heap_guard(heap.mutex);
   for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
-  heap.set_retaining(false);
+  heap.paused().set_retaining(false);
   for_each_region(heap, [&](Region &region) {
-    if (is_detached(region) && heap.drop_paused(region) && region.extents.empty()) heap.attach(region);
+    if (is_detached(region) && heap.paused().drop(region) && region.extents.empty()) heap.paused().attach(region);
   });
 }
 
@@ -154,7 +154,7 @@ void Pauser::forget_retained(gmm_tag tag) {
     for_each_extent(*heap, [&](Extent &extent) {
       if (!is_paused(extent)) backups_.forget(extent);
     });
-    heap->set_retaining(false);
+    heap->paused().set_retaining(false);
   }
 }
 

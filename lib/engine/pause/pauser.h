@@ -70,7 +70,7 @@ class Pauser {
   Status resume_range(const void *address, uint64_t size, uint64_t *bytes);
   Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);
 
-  void query(gmm_tag tag, gmm_pause_info *out);
+  void query(gmm_tag tag, gmm_tag_info *out);
   // gmm_backup_read(), gmm_backup_map(), gmm_backup_discard().
   Status read(const void *address, uint64_t size, void *out);
   Status map(const void *address, uint64_t size, const void **out);

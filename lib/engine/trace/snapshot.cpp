@@ -83,7 +83,7 @@ void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
   writer.print("],\"blocks\":[");
   first = true;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
-    heap.for_each_span(*region, [&](Span &span) {
+    for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
       write_span(writer, span, extent != nullptr && is_paused(*extent), &first);
     });
@@ -97,7 +97,7 @@ Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn w
   Writer writer(write, user);
   writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"heaps\":[", core.backend->name());
   bool first = true;
-  gmm_scope everything = {};
+  gmm_scope_desc everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     if (!first) writer.print(",");
     first = false;

@@ -110,7 +110,7 @@ internal sealed class IpcTest
             GmmExportedFd exported = buffer.ExportFd();
             Check(exported.Fd >= 0 && exported.Size >= exported.Offset + MiB, "the allocation holds the block");
             using (GmmBuffer again = context.ImportFd(
-                       exported.Fd, device.IsHost ? GmmFdType.File : GmmFdType.Opaque, exported.Size, 0))
+                       exported.Fd, device.IsCpu ? GmmFdType.File : GmmFdType.Opaque, exported.Size, 0))
             {
                 Same(exported.Size, again.Size, "the size of the import");
                 Check(again.Address != buffer.Address, "a mapping of its own");

@@ -328,13 +328,13 @@ internal sealed class PauseTest
         using (GmmBuffer buffer = Alloc(tag))
         {
             tag.Paused().Dispose();
-            Same((long)Size, tag.Info().RetainedBytes, "what stays kept");
+            Same((long)Size, tag.Info().BackupActiveBytes, "what stays kept");
             tag.Paused().Dispose();
             CheckContents(buffer);
             tag.Update(new GmmTagOptions { Contents = GmmContents.Host, Priority = 5 });
             Check(!tag.Info().ReadOnly && tag.Info().Priority == 5, "the update");
             tag.Paused().Dispose();
-            Same(0L, tag.Info().RetainedBytes, "what stays kept");
+            Same(0L, tag.Info().BackupActiveBytes, "what stays kept");
             Same(3L, tag.Info().Pauses, "pauses");
             CheckContents(buffer);
             Checksum(tag);

@@ -125,7 +125,7 @@ internal sealed class SmokeTest
         Check(found.FreeMemory <= found.TotalMemory && found.TotalMemory > 0,
             "free " + found.FreeMemory + " of " + found.TotalMemory);
         Same(16, found.Uuid.Length, "bytes of the uuid");
-        Same(host, found.IsHost, "whether it is the host");
+        Same(host, found.IsCpu, "whether it is the host");
         device = found;
     }
 

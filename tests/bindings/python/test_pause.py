@@ -211,8 +211,8 @@ def test_17_read_only(context):
     buffer.fill(0x77)
     buffer.copy_from(bytes(range(256)), offset=SIZE - 256)
     with tag.paused():
-        assert tag.info.retained_bytes == 0
-    assert tag.info.retained_bytes == SIZE
+        assert tag.info.backup_active_bytes == 0
+    assert tag.info.backup_active_bytes == SIZE
     with tag.paused():
         pass
     check_contents(buffer)
@@ -220,7 +220,7 @@ def test_17_read_only(context):
     assert tag.info.flags == 0 and tag.info.contents == Contents.HOST and tag.info.priority == 5
     with tag.paused():
         pass
-    assert tag.info.retained_bytes == 0 and tag.info.pauses == 3
+    assert tag.info.backup_active_bytes == 0 and tag.info.pauses == 3
     try:
         tag.update(checksum=True)
     except gmm.NotSupportedError:  # built without xxhash

@@ -88,7 +88,7 @@ SLOW_CALLS = """
 #include <stdatomic.h>
 #include <unistd.h>
 _Atomic int wait_in_free, wait_in_reset, inside, frees;
-int gmm_free_cached(void *context, void *memory, void *stream) {
+int gmm_try_free(void *context, void *memory, void *stream) {
   (void)context, (void)memory, (void)stream;
   return 2; /* GMM_NOT_READY */
 }

@@ -32,7 +32,7 @@ def test_02_context(context):
     assert info.name and len(info.uuid) == 16
     assert info.granularity > 0 and 0 < info.free_memory <= info.total_memory
     assert Kind.DEVICE in info.kinds and Kind.HOST in info.kinds
-    assert bool(info.capabilities & Capability.IS_HOST) == (context.info.backend_name == "host")
+    assert bool(info.capabilities & Capability.IS_CPU) == (context.info.backend_name == "host")
 
 
 @pytest.mark.parametrize("kind", [Kind.DEVICE, Kind.VMM, Kind.HOST, Kind.MANAGED])

@@ -104,7 +104,7 @@ TEST_F(HostBackendTest, SaysWhatItIs) {
   const gmm_device_info first = info(kFirst), second = info(kSecond);
   EXPECT_EQ(first.total_memory, 64 * kMiB);
   EXPECT_EQ(first.kinds, 0b11110u);
-  EXPECT_NE(first.capabilities & GMM_DEVICE_IS_HOST, 0u);
+  EXPECT_NE(first.capabilities & GMM_DEVICE_IS_CPU, 0u);
   EXPECT_EQ(first.capabilities & GMM_DEVICE_CAN_LEGACY_IPC, 0u);
   EXPECT_EQ(std::string(first.name).rfind("Host memory (", 0), 0u);
   EXPECT_NE(std::memcmp(first.uuid, second.uuid, 16), 0);

@@ -113,7 +113,7 @@ TEST_F(SyclBackendTest, HasTheThreeKindsOfUsmAndNoVmm) {
   ASSERT_OK(backend().device_info(kFirst, &info));
   EXPECT_EQ(info.kinds, 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED);
   EXPECT_EQ(info.capabilities & (GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_LEGACY_IPC |
-                                 GMM_DEVICE_CAN_PIN | GMM_DEVICE_IS_HOST),
+                                 GMM_DEVICE_CAN_PIN | GMM_DEVICE_IS_CPU),
             0u);
   Allocation out;
   EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().allocate(Kind::kVmm, kFirst, kUnit, &out));

@@ -29,7 +29,7 @@ LogLevel.__doc__ = "The severity of a message."
 AllocFlags = enum.IntFlag("AllocFlags", _values("GMM_ALLOC_"), module="gmm")
 AllocFlags.__doc__ = "Flags of an allocation."
 Capability = enum.IntFlag(
-    "Capability", [*_values("GMM_DEVICE_CAN_"), ("IS_HOST", native.GMM_DEVICE_IS_HOST)], module="gmm")
+    "Capability", [*_values("GMM_DEVICE_CAN_"), ("IS_CPU", native.GMM_DEVICE_IS_CPU)], module="gmm")
 Capability.__doc__ = "What a device can do."
 TagFlags = enum.IntFlag(
     "TagFlags", [("READ_ONLY", native.GMM_TAG_READ_ONLY), ("CHECKSUM", native.GMM_TAG_CHECKSUM)], module="gmm")

@@ -68,7 +68,7 @@ class Capability(enum.IntFlag):
     PIN = 16
     PAGEABLE = 32
     FABRIC = 64
-    IS_HOST = 128
+    IS_CPU = 128
     DMA_BUF = 256
 
 class TagFlags(enum.IntFlag):

@@ -60,7 +60,7 @@ class TagInfo(NamedTuple):
     pauses: int
     backup_pinned_bytes: int
     backup_zero_bytes: int
-    retained_bytes: int
+    backup_active_bytes: int
     flags: TagFlags
     state: State
 

@@ -121,7 +121,7 @@ class Event(_Closing, native.Handle):
         event.context = context
         event.device = desc.device
         event._imported = bytes(handle)
-        event._adopt(HANDLE_EVENT, native.gmm_ipc_event_import(context, handle, desc)[1], context)
+        event._adopt(HANDLE_EVENT, native.gmm_event_import(context, handle, desc)[1], context)
         return event
 
     def ipc_export(self):
@@ -129,7 +129,7 @@ class Event(_Closing, native.Handle):
 
         Only events made with ipc=True have one.
         """
-        return native.gmm_ipc_event_export(self.context, self)[1]
+        return native.gmm_event_export(self.context, self)[1]
 
     def record(self, stream=None):
         """Records the event behind the work queued on the stream so far."""

@@ -57,7 +57,7 @@ class Tag:
         The change does not affect contents that are kept already.
         """
         now = self.info
-        native.gmm_tag_update(self.context, self.number, _tag_desc(
+        native.gmm_tag_configure(self.context, self.number, _tag_desc(
             now.contents if contents is None else contents,
             now.priority if priority is None else priority,
             bool(now.flags & native.GMM_TAG_READ_ONLY) if read_only is None else read_only,
@@ -108,6 +108,6 @@ def tag_number(context, tag):
 
 def tag_info(context, tag):
     """The state of a tag: TagInfo."""
-    struct = native.gmm_pause_info()
-    native.gmm_pause_query(context, tag_number(context, tag), struct)
+    struct = native.gmm_tag_info()
+    native.gmm_tag_query(context, tag_number(context, tag), struct)
     return read(TagInfo, struct)

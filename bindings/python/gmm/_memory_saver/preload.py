@@ -35,11 +35,11 @@ class PauseDesc(_Struct):
                 ("reserved", _u32), ("progress", _pointer), ("progress_user", _pointer)]
 
 
-class PauseInfo(_Struct):
+class TagInfo(_Struct):
     _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64),
                 ("paused_bytes", _u64), ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64),
                 ("name", ctypes.c_char * 64), ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64),
-                ("retained_bytes", _u64), ("flags", _u32), ("state", _u32)]
+                ("backup_active_bytes", _u64), ("flags", _u32), ("state", _u32)]
 
 
 class PointerInfo(_Struct):
@@ -49,12 +49,12 @@ class PointerInfo(_Struct):
                 ("generation", _u64)]
 
 
-class Scope(_Struct):
+class ScopeDesc(_Struct):
     _fields_ = [("struct_size", _u32), ("flags", _u32), ("device", _i32), ("tag", _u32), ("kind", _u32),
                 ("reserved", _u32)]
 
 
-class Statistics(_Struct):
+class StatsInfo(_Struct):
     _fields_ = [("struct_size", _u32), ("live_tags", _u32)] + [(name, _u64) for name in (
         "live_bytes", "live_blocks", "peak_live_bytes", "cached_bytes", "reserved_bytes", "peak_reserved_bytes",
         "paused_bytes", "pinned_bytes", "imported_bytes", "allocations", "frees", "failures", "extents",
@@ -93,10 +93,10 @@ _SIGNATURES = {
     "gmm_last_native_code": (_i32, []),
     "gmm_pause": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
     "gmm_resume": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
-    "gmm_pause_query": (_i32, [_pointer, _u32, _REFERENCE(PauseInfo)]),
+    "gmm_tag_query": (_i32, [_pointer, _u32, _REFERENCE(TagInfo)]),
     "gmm_backup_map": (_i32, [_pointer, _pointer, _u64, _REFERENCE(_pointer)]),
     "gmm_query": (_i32, [_pointer, _pointer, _REFERENCE(PointerInfo)]),
-    "gmm_stats": (_i32, [_pointer, _REFERENCE(Scope), _REFERENCE(Statistics)]),
+    "gmm_stats_query": (_i32, [_pointer, _REFERENCE(ScopeDesc), _REFERENCE(StatsInfo)]),
 }
 
 
@@ -246,9 +246,9 @@ class Library:
         return self._transition(self.cdll.gmm_resume, tags, 0)
 
     def tag_info(self, tag):
-        """How a tag stands: PauseInfo."""
-        info = PauseInfo()
-        self._check(self.cdll.gmm_pause_query(self.context, tag, ctypes.byref(info)))
+        """How a tag stands: TagInfo."""
+        info = TagInfo()
+        self._check(self.cdll.gmm_tag_query(self.context, tag, ctypes.byref(info)))
         return info
 
     def query(self, address):
@@ -259,9 +259,9 @@ class Library:
 
     def live_bytes(self, tag):
         """The live bytes of a tag, paused memory too."""
-        statistics = Statistics()
-        scope = Scope(flags=SCOPE_TAG, tag=tag)
-        self._check(self.cdll.gmm_stats(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
+        statistics = StatsInfo()
+        scope = ScopeDesc(flags=SCOPE_TAG, tag=tag)
+        self._check(self.cdll.gmm_stats_query(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
         return statistics.live_bytes
 
     def backup(self, address, size):

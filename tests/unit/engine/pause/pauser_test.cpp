@@ -31,7 +31,7 @@ class Paused {
       options.kind = kind;
       options.device = Device{0};
       options.tag = tag;
-      owned.push_back(std::make_unique<Heap>(engine.core, engine.backups, options));
+      owned.push_back(std::make_unique<Heap>(engine.core, engine.backups, engine.captures, options));
       EXPECT_TRUE(owned.back()->init().ok());
       EXPECT_TRUE(set.heaps.push_back(owned.back().get()));
     }
@@ -62,8 +62,8 @@ class Paused {
   void check_heaps() {
     for (auto &heap : owned) ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap));
   }
-  gmm_pause_info info() {
-    gmm_pause_info out = {};
+  gmm_tag_info info() {
+    gmm_tag_info out = {};
     pauser.query(tag, &out);
     return out;
   }
@@ -162,7 +162,7 @@ TEST(Pauser, AddressesThatWentToAnotherHeapAreLeftAlone) {
   HeapOptions options;
   options.kind = Kind::kVmm;
   options.device = Device{0};
-  Heap other(test.engine.core, test.engine.backups, options);
+  Heap other(test.engine.core, test.engine.backups, test.engine.captures, options);
   ASSERT_TRUE(other.init().ok());
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
@@ -201,7 +201,7 @@ TEST(Pauser, TheKthFailureOfAPauseChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_DROP}) {
     for (uint64_t k = 1;; ++k) {
       Paused test(contents);
-      const gmm_pause_info before = test.info();
+      const gmm_tag_info before = test.info();
       uint64_t bytes = 0;
       test.engine.backend->refuse(k);
       const Status status = test.pauser.pause(request(&test.tag, 1, 0), &bytes);
@@ -231,10 +231,10 @@ TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
     for (uint64_t k = 1;; ++k) {
       Paused test(contents);
-      const gmm_pause_info active = test.info();
+      const gmm_tag_info active = test.info();
       uint64_t bytes = 0;
       ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
-      const gmm_pause_info before = test.info();
+      const gmm_tag_info before = test.info();
       test.engine.backend->refuse(k);
       const Status status = test.pauser.resume(request(&test.tag, 1), &bytes);
       const bool failed = test.engine.backend->refused() != 0;

@@ -91,11 +91,11 @@ public final class Buffer implements AutoCloseable {
     }
 
     static Buffer imported(Handle context, int fd, FdType type, long size, int device) {
-        try (gmm_import_fd_desc desc = new gmm_import_fd_desc()) {
+        try (gmm_ipc_fd_desc desc = new gmm_ipc_fd_desc()) {
             desc.setType(type.value());
             desc.setSize(size);
             desc.setDevice(device);
-            return imported(context, (native_, out) -> Native.gmm_import_fd(native_, fd, desc, out));
+            return imported(context, (native_, out) -> Native.gmm_ipc_import_fd(native_, fd, desc, out));
         }
     }
 

@@ -93,7 +93,7 @@ public final class Context implements AutoCloseable {
     /** The backend and the devices that the context opened. */
     public ContextInfo info() {
         try (gmm_context_info info = new gmm_context_info()) {
-            run(context -> Native.gmm_context_get_info(context, info));
+            run(context -> Native.gmm_context_query(context, info));
             return new ContextInfo(info);
         }
     }
@@ -101,7 +101,7 @@ public final class Context implements AutoCloseable {
     /** Describes a device. */
     public DeviceInfo device(int device) {
         try (gmm_device_info info = new gmm_device_info()) {
-            run(context -> Native.gmm_device_get_info(context, device, info));
+            run(context -> Native.gmm_device_query(context, device, info));
             return new DeviceInfo(info);
         }
     }
@@ -277,12 +277,12 @@ public final class Context implements AutoCloseable {
 
     /** Sets the current tag of every thread that has pushed none. */
     public void setProcessDefaultTag(Tag tag) {
-        run(context -> Native.gmm_tag_set_process_default(context, tag.number()));
+        run(context -> Native.gmm_tag_set_default(context, tag.number()));
     }
 
     void updateTag(int tag, TagOptions options) {
         try (gmm_tag_desc desc = options.toNative()) {
-            run(context -> Native.gmm_tag_update(context, tag, desc));
+            run(context -> Native.gmm_tag_configure(context, tag, desc));
         }
     }
 
@@ -295,8 +295,8 @@ public final class Context implements AutoCloseable {
     }
 
     PauseInfo pauseInfo(int tag) {
-        try (gmm_pause_info info = new gmm_pause_info()) {
-            run(context -> Native.gmm_pause_query(context, tag, info));
+        try (gmm_tag_info info = new gmm_tag_info()) {
+            run(context -> Native.gmm_tag_query(context, tag, info));
             return new PauseInfo(info);
         }
     }
@@ -401,7 +401,7 @@ public final class Context implements AutoCloseable {
     /** Configures where later pauses keep contents; null restores the defaults. */
     public void setBackup(BackupOptions options) {
         try (gmm_backup_desc desc = (options == null ? new BackupOptions() : options).toNative()) {
-            run(context -> Native.gmm_set_backup(context, desc));
+            run(context -> Native.gmm_backup_configure(context, desc));
         }
     }
 
@@ -410,7 +410,7 @@ public final class Context implements AutoCloseable {
      * ones.
      */
     public void prepareBackup(int device, long bytes) {
-        run(context -> Native.gmm_backup_prepare(context, device, bytes));
+        run(context -> Native.gmm_backup_reserve(context, device, bytes));
     }
 
     /** The bytes of kept contents in each place. */
@@ -471,7 +471,7 @@ public final class Context implements AutoCloseable {
      * export or import.
      */
     public void configureIpc(IpcOptions options) {
-        try (gmm_ipc_config config = options.toNative()) {
+        try (gmm_ipc_desc config = options.toNative()) {
             run(context -> Native.gmm_ipc_configure(context, config));
         }
     }
@@ -481,8 +481,8 @@ public final class Context implements AutoCloseable {
      * away.
      */
     public void setLimit(Scope scope, long bytes) {
-        try (gmm_scope native_ = Scope.toNative(scope)) {
-            run(context -> Native.gmm_set_limit(context, native_, bytes));
+        try (gmm_scope_desc native_ = Scope.toNative(scope)) {
+            run(context -> Native.gmm_limit_set(context, native_, bytes));
         }
     }
 
@@ -491,7 +491,7 @@ public final class Context implements AutoCloseable {
      * {@link #DECOMMIT_DEFAULT}. {@link #info()} returns the value in force.
      */
     public void setDecommitAfterMillis(long milliseconds) {
-        run(context -> Native.gmm_set_decommit(context, milliseconds));
+        run(context -> Native.gmm_context_set_decommit(context, milliseconds));
     }
 
     /**
@@ -500,7 +500,7 @@ public final class Context implements AutoCloseable {
      */
     public void setOomHandler(OomHandler handler) {
         callbacks.setOomHandler(handler);
-        run(context -> Native.gmm_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
+        run(context -> Native.gmm_context_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
     }
 
     /** Adds up all counters. */
@@ -510,8 +510,8 @@ public final class Context implements AutoCloseable {
 
     /** Adds up the counters of a scope. */
     public Statistics statistics(Scope scope) {
-        try (gmm_scope native_ = Scope.toNative(scope); gmm_statistics out = new gmm_statistics()) {
-            run(context -> Native.gmm_stats(context, native_, out));
+        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_stats_info out = new gmm_stats_info()) {
+            run(context -> Native.gmm_stats_query(context, native_, out));
             return new Statistics(out);
         }
     }
@@ -551,7 +551,7 @@ public final class Context implements AutoCloseable {
     /** Gives free memory of a scope back to the driver. Returns the bytes that went back. */
     public long trim(Scope scope) {
         long[] out = new long[1];
-        try (gmm_scope native_ = Scope.toNative(scope)) {
+        try (gmm_scope_desc native_ = Scope.toNative(scope)) {
             run(context -> Native.gmm_trim(context, native_, out));
         }
         return out[0];

@@ -18,7 +18,7 @@ public final class DeviceInfo {
     private final boolean canPin;
     private final boolean canPageable;
     private final boolean canFabric;
-    private final boolean isHost;
+    private final boolean isCpu;
 
     DeviceInfo(gmm_device_info from) {
         this.device = from.getDevice();
@@ -36,7 +36,7 @@ public final class DeviceInfo {
         this.canPin = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PIN) != 0;
         this.canPageable = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PAGEABLE) != 0;
         this.canFabric = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_FABRIC) != 0;
-        this.isHost = (from.getCapabilities() & NativeConstants.GMM_DEVICE_IS_HOST) != 0;
+        this.isCpu = (from.getCapabilities() & NativeConstants.GMM_DEVICE_IS_CPU) != 0;
     }
 
     /** The device's number, from 0. */
@@ -115,8 +115,8 @@ public final class DeviceInfo {
     }
 
     /** The device is no GPU but the host backend's. */
-    public boolean isHost() {
-        return isHost;
+    public boolean isCpu() {
+        return isCpu;
     }
 
     /** Whether the device has this kind of memory. */

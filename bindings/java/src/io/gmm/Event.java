@@ -29,7 +29,7 @@ public final class Event implements AutoCloseable {
         try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
             desc.setDevice(device);
             desc.setTimeout_ms(timeoutMillis);
-            return make(context, (native_, out) -> Native.gmm_ipc_event_import(native_, ipcHandle, desc, out));
+            return make(context, (native_, out) -> Native.gmm_event_import(native_, ipcHandle, desc, out));
         }
     }
 
@@ -103,7 +103,7 @@ public final class Event implements AutoCloseable {
         byte[] out = new byte[Context.IPC_HANDLE_SIZE];
         long address = handle.acquire();
         try {
-            Native.gmm_ipc_event_export(context.address(), address, out);
+            Native.gmm_event_export(context.address(), address, out);
         } finally {
             handle.release();
         }

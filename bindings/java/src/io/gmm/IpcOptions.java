@@ -22,8 +22,8 @@ public final class IpcOptions {
         return this;
     }
 
-    gmm_ipc_config toNative() {
-        gmm_ipc_config config = new gmm_ipc_config();
+    gmm_ipc_desc toNative() {
+        gmm_ipc_desc config = new gmm_ipc_desc();
         if (directory != null) {
             config.set_directory(directory.toString());
         }

@@ -14,11 +14,11 @@ public final class PauseInfo {
     private final String name;
     private final long backupPinnedBytes;
     private final long backupZeroBytes;
-    private final long retainedBytes;
+    private final long backupActiveBytes;
     private final int flags;
     private final State state;
 
-    PauseInfo(gmm_pause_info from) {
+    PauseInfo(gmm_tag_info from) {
         this.tag = from.getTag();
         this.contents = Contents.of(from.getContents());
         this.priority = from.getPriority();
@@ -30,7 +30,7 @@ public final class PauseInfo {
         this.name = from.getName();
         this.backupPinnedBytes = from.getBackup_pinned_bytes();
         this.backupZeroBytes = from.getBackup_zero_bytes();
-        this.retainedBytes = from.getRetained_bytes();
+        this.backupActiveBytes = from.getBackup_active_bytes();
         this.flags = from.getFlags();
         this.state = State.of(from.getState());
     }
@@ -86,8 +86,8 @@ public final class PauseInfo {
     }
 
     /** Contents of active read-only memory that are kept for the next pause. */
-    public long retainedBytes() {
-        return retainedBytes;
+    public long backupActiveBytes() {
+        return backupActiveBytes;
     }
 
     /** Whether nobody writes the contents after their first pause. */

@@ -25,7 +25,7 @@ public enum Result {
     INVALID_TAG(-7),
     /** Unknown flags, or flags that exclude each other. */
     INVALID_FLAGS(-8),
-    /** struct_size is too small, or an unknown or reserved field is not zero. */
+    /** struct_size is the size of no release, or a reserved field is not zero. */
     INVALID_DESCRIPTOR(-9),
     /** Another argument is out of its range. */
     INVALID_VALUE(-10),
@@ -47,7 +47,7 @@ public enum Result {
     OUT_OF_MEMORY(-20),
     /** The host has too little memory for data or bookkeeping. */
     OUT_OF_HOST_MEMORY(-21),
-    /** The call would exceed a limit of gmm_set_limit(). */
+    /** The call would exceed a limit of gmm_limit_set(). */
     LIMIT_EXCEEDED(-22),
     /** The memory is paused: resume its tag first. */
     PAUSED(-23),
@@ -55,7 +55,7 @@ public enum Result {
     BUSY(-24),
     /** The driver forbids it while a stream is captured into a graph. */
     CAPTURING(-25),
-    /** This backend, device or kind cannot do it. */
+    /** This backend, device, kind or older library cannot do it. */
     NOT_SUPPORTED(-26),
     /** The requested backend has no driver or no device here. */
     NO_BACKEND(-27),

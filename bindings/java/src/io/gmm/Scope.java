@@ -33,8 +33,8 @@ public final class Scope {
     }
 
     /** The scope for C; a null scope means everything. */
-    static gmm_scope toNative(Scope scope) {
-        gmm_scope made = new gmm_scope();
+    static gmm_scope_desc toNative(Scope scope) {
+        gmm_scope_desc made = new gmm_scope_desc();
         if (scope != null) {
             made.setFlags(scope.flags);
             made.setDevice(scope.device);

@@ -19,7 +19,7 @@ public final class Statistics {
     private final long extents;
     private final long backendCalls;
 
-    Statistics(gmm_statistics from) {
+    Statistics(gmm_stats_info from) {
         this.liveTags = from.getLive_tags();
         this.liveBytes = from.getLive_bytes();
         this.liveBlocks = from.getLive_blocks();

@@ -57,7 +57,7 @@ final class IpcTest {
             Path memory = Files.readSymbolicLink(path);
             check(exported.size() >= exported.offset() + MIB, "the allocation holds the block");
             try (Buffer again = context.importFd(
-                     exported.fd(), device.isHost() ? FdType.FILE : FdType.OPAQUE, exported.size(), 0)) {
+                     exported.fd(), device.isCpu() ? FdType.FILE : FdType.OPAQUE, exported.size(), 0)) {
                 same(exported.size(), again.size(), "the size of the import");
                 check(again.address() != buffer.address(), "a mapping of its own");
                 buffer.write(0, pattern(MIB));

@@ -238,13 +238,13 @@ final class PauseTest {
         fails(Result.INVALID_VALUE, () -> context.tag("read-only", Contents.HOST, 5));
         try (Buffer buffer = alloc(tag)) {
             tag.paused().close();
-            same((long) SIZE, tag.info().retainedBytes(), "what stays kept");
+            same((long) SIZE, tag.info().backupActiveBytes(), "what stays kept");
             tag.paused().close();
             checkContents(buffer);
             tag.update(new TagOptions().contents(Contents.HOST).priority(5));
             check(!tag.info().readOnly() && tag.info().priority() == 5, "the update");
             tag.paused().close();
-            same(0L, tag.info().retainedBytes(), "what stays kept");
+            same(0L, tag.info().backupActiveBytes(), "what stays kept");
             same(3L, tag.info().pauses(), "pauses");
             checkContents(buffer);
             checksum(tag);

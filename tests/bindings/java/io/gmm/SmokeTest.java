@@ -138,7 +138,7 @@ final class SmokeTest {
         check(found.freeMemory() <= found.totalMemory() && found.totalMemory() > 0,
             "free " + found.freeMemory() + " of " + found.totalMemory());
         same(16, found.uuid().length, "bytes of the uuid");
-        same(host, found.isHost(), "whether it is the host");
+        same(host, found.isCpu(), "whether it is the host");
         device = found;
     }
 
