@@ -3,10 +3,10 @@
 # Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
 #
 # Usage: tests/run.sh [--sanitize] [TEST...]
-#   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and
-#               the stress test for five minutes under the thread sanitizer; a build without each optional dependency;
-#               examples/run.sh before all tests, and in a clone of its own after a few; clang-tidy reads all files, and
-#               not only changed ones
+#   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer,
+#               and the stress test for five minutes under the thread sanitizer; a build without each optional
+#               dependency; examples/run.sh before all tests, and in a clone of its own after a few; clang-tidy reads
+#               all files, and not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
 # Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
@@ -105,8 +105,8 @@ test_without() {
   local folder=build-without-$1 words="without $1" option=$2
   shift 2
   phase "configuring $folder/"
-  if setup_configure "$folder" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
-    "$option"; then
+  if setup_configure "$folder" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
+    -Dcsharp=disabled "$option"; then
     test_in "$folder" "$words" "$@"
   else
     summary+=(--failed "configuring $folder/")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set. Faults of the environment go there
-// if it is not set, too.
+// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set. Faults of the environment go
+// there if it is not set, too.
 #ifndef GMM_BASE_LOG_H
 #define GMM_BASE_LOG_H
 

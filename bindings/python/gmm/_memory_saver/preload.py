@@ -117,8 +117,10 @@ def find_library():
         return os.path.abspath(named)
     folders = [pathlib.Path(__file__).resolve().parents[1], *_beside_libgmm()]
     for folder in folders:
-        if (folder / NAME).is_file():
-            return str(folder / NAME)
+        # A system without the files for development has it under its soname alone.
+        for path in sorted(folder.glob(NAME + "*")):
+            if path.is_file():
+                return str(path)
     places = ", ".join(map(str, folders))
     raise RuntimeError(f"gmm: {NAME} was not found in {places}; "
                        f"name the file in the environment variable {ENVIRONMENT}")
