@@ -8,5 +8,6 @@
 %constant uint32_t GMM_STREAM_DEFAULT = 0;
 %constant uint32_t GMM_STREAM_LEGACY = 1;
 %constant uint32_t GMM_STREAM_PER_THREAD = 2;
+%constant uint64_t GMM_FOREVER = 18446744073709551615ull;
 %constant uint64_t GMM_NO_LIMIT = 18446744073709551615ull;
 %constant uint64_t GMM_DECOMMIT_NEVER = 18446744073709551615ull;

@@ -79,13 +79,11 @@ enum {
 typedef struct gmm_context_desc {
   uint32_t struct_size;
   gmm_backend backend;
-  uint32_t flags; /**< GMM_CONTEXT_* */
-  uint32_t reserved;
+  uint32_t flags;                    /**< GMM_CONTEXT_* */
+  uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
   gmm_log_callback log;              /**< none: warnings and errors go to stderr if GMM_LOG is set */
   gmm_host_allocator host_allocator; /**< none: malloc */
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
-  uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
-  uint32_t reserved1;
   /** Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit(). */
   uint64_t decommit_after_ms;
 } gmm_context_desc;
@@ -130,7 +128,7 @@ typedef struct gmm_context_info {
   uint32_t struct_size;
   gmm_backend backend;
   uint32_t device_count;
-  uint32_t reserved;
+  uint32_t flags;             /**< GMM_CONTEXT_*, as gmm_context_create() got them */
   char backend_name[16];      /**< "host", "cuda" or "sycl" */
   char driver_version[48];    /**< the driver's own text, for example "13.0"; on the host the kernel's release */
   uint64_t decommit_after_ms; /**< the value in force: milliseconds or GMM_DECOMMIT_NEVER */
@@ -182,7 +180,6 @@ enum {
   GMM_DEVICE_CAN_CONCURRENT_MANAGED = 1u << 3, /**< host and device may use managed memory at once; prefetch works */
   GMM_DEVICE_CAN_PIN = 1u << 4,                /**< gmm_pin() */
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
-  GMM_DEVICE_CAN_FABRIC = 1u << 6,             /**< fabric handles between nodes */
   GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
   GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
 };
@@ -198,6 +195,11 @@ typedef struct gmm_device_info {
   uint64_t granularity;  /**< bytes; a VMM allocation of the driver is a multiple of this */
   char name[128];
   uint8_t uuid[16];
+  uint64_t held_bytes;   /**< bytes that this context holds from the driver */
+  uint64_t budget_bytes; /**< the least of the limits and of what is held and free: growth ends there */
+  uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero: not known */
+  uint32_t node_mask;    /**< the device's node of a linked group, as a bit; 0: not known */
+  int32_t numa_node;     /**< the host's NUMA node that is nearest to the device; -1: not known */
 } gmm_device_info;
 
 /**

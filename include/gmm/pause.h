@@ -56,9 +56,9 @@ typedef struct gmm_tag_desc {
  * settings.
  * @param[out] out  the tag.
  * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty or too long, contents are unknown, or desc differs from the
- * tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (more than 4,000 tags, or a
- * checksum in a library without xxhash), FORKED.
- * Ownership: gmm copies the name. The tag lives as long as its context.
+ * tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in
+ * a library without xxhash), FORKED.
+ * Ownership: gmm copies the name. The tag lives until gmm_tag_destroy() or the end of its context.
  * Since: 0.1
  */
 GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc,
@@ -75,6 +75,29 @@ GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const 
  * Since: 0.1
  */
 GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
+
+/**
+ * Destroys a tag that nobody uses, and returns its free memory to the driver.
+ *
+ * The tag's number is not used again. A tag of the same name that is made later is another tag.
+ *
+ * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, a graph has its memory, a thread has pushed it, or it is
+ * the default), CAPTURING, DRIVER, FORKED.
+ * Streams: the call waits for the work that may use the tag's free memory.
+ * Threads: no other thread may use the tag during the call. A thread that ends takes its pushes back.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
+
+/**
+ * Lists the tags of a context in ascending order.
+ *
+ * @param[out] tags  the first `capacity` tags; may be NULL if `capacity` is 0.
+ * @param[out] count  how many tags there are, which may be more than `capacity`.
+ * Errors: NULL_ARGUMENT, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, uint32_t *count) GMM_NOEXCEPT;
 
 /**
  * Finds a tag by its name.
@@ -138,6 +161,12 @@ enum {
  */
 typedef int32_t (*gmm_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/** A function that receives progress, with the pointer that it gets. */
+typedef struct gmm_progress_callback {
+  gmm_progress_fn fn; /**< may be NULL */
+  void *user;
+} gmm_progress_callback;
+
 /** What gmm_pause() and gmm_resume() are asked for. */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
@@ -145,8 +174,8 @@ typedef struct gmm_pause_desc {
   const gmm_tag *tags;
   uint32_t tag_count; /**< 0: every tag */
   uint32_t reserved;
-  gmm_progress_fn progress; /**< may be NULL */
-  void *progress_user;
+  /** Its `user` must live until the pause or resume has ended. */
+  gmm_progress_callback progress;
 } gmm_pause_desc;
 
 /**
@@ -206,9 +235,10 @@ GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, u
  * The call starts no resume itself.
  *
  * @param size  bytes, at least 1.
- * @param timeout_ms  milliseconds; 0 does not wait; UINT64_MAX waits without a limit.
- * Results: NOT_READY (the timeout passed first). OK means that all of the range is usable.
- * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (also if the memory is freed during the wait), FORKED.
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
+ * Results: OK means that all of the range is usable.
+ * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (also if the memory is
+ * freed during the wait), FORKED.
  * Since: 0.1
  */
 GMM_API gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size,
@@ -253,7 +283,7 @@ typedef struct gmm_ticket gmm_ticket;
 typedef struct gmm_ticket_info {
   uint32_t struct_size;
   uint32_t done;         /**< 1 if the operation has ended, with success or failure */
-  gmm_result result;     /**< the operation's result; GMM_NOT_READY while it runs */
+  gmm_result result;     /**< the operation's result; GMM_ERROR_NOT_READY while it runs */
   uint32_t reserved;     /**< 0 */
   uint64_t bytes;        /**< bytes that changed state */
   uint64_t copied_bytes; /**< bytes of contents copied so far */
@@ -297,10 +327,10 @@ GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GM
  *
  * The operation's message becomes this thread's message.
  *
- * @param timeout_ms  milliseconds; UINT64_MAX waits without a limit.
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
  * @param[out] bytes  bytes that changed state; may be NULL.
- * Results: NOT_READY (the timeout passed first), and the operation's.
- * Errors: INVALID_HANDLE, FORKED, and the operation's.
+ * Results: the operation's.
+ * Errors: NOT_READY (the timeout passed first), INVALID_HANDLE, FORKED, and the operation's.
  * Since: 0.1
  */
 GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;

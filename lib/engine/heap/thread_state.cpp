@@ -40,6 +40,7 @@ void end_thread(void *value) {
   t_state = state;
   end_caches_of(*state);
   if (state->end_traces != nullptr) state->end_traces(state->id);
+  if (state->end_tags != nullptr) state->end_tags(*state);
   t_state = nullptr;
   t_last = ThreadTableEntry{};
   std::free(state->tags);

@@ -41,7 +41,8 @@ struct ThreadState {
   uint32_t table_size = 0;
   uint64_t id = 0;
   ThreadTraceEntry traces[kTracesOfThread] = {};
-  void (*end_traces)(uint64_t id) = nullptr;  // set with the first lane
+  void (*end_traces)(uint64_t id) = nullptr;             // set with the first lane
+  void (*end_tags)(const ThreadState &state) = nullptr;  // set with the first push
 
   // Makes room for the entry of a slot. False: there is no host memory.
   bool reserve_slot(uint32_t slot);

@@ -355,8 +355,14 @@ class Attempt {
   IpcReply reply_;
 };
 
+// UINT64_MAX: without a limit.
+uint64_t deadline_after(uint64_t timeout_ms) {
+  const uint64_t now = monotonic_ms();
+  return timeout_ms < UINT64_MAX - now ? now + timeout_ms : UINT64_MAX;
+}
+
 // Attempts over new connections until the deadline, while the exporter has no place for another importer.
-Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint32_t timeout_ms, IpcImport *out,
+Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint64_t timeout_ms, IpcImport *out,
                      const IpcPolicy &policy, bool watch, IpcMeanwhile *meanwhile) {
   bool busy = false;
   for (;;) {
@@ -370,7 +376,7 @@ Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, u
     if (now >= deadline)
       return fail(GMM_ERROR_IPC_TIMEOUT,
                   "import from process %" PRIu32
-                  ": the exporter serves as many importers as it can (%u), and none of them ended within %" PRIu32
+                  ": the exporter serves as many importers as it can (%u), and none of them ended within %" PRIu64
                   " ms",
                   handle.exporter.pid, kIpcMaxImporters, timeout_ms);
     const uint64_t left = deadline - now;
@@ -418,14 +424,14 @@ PeerState IpcConnection::state() const {
   return state;
 }
 
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
                    bool watch, IpcMeanwhile meanwhile) {
-  return connect_until(handle, want, monotonic_ms() + timeout_ms, timeout_ms, out, policy, watch, &meanwhile);
+  return connect_until(handle, want, deadline_after(timeout_ms), timeout_ms, out, policy, watch, &meanwhile);
 }
 
-Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, bool watch,
+Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, bool watch,
                           IpcMeanwhile meanwhile) {
-  const uint64_t deadline = monotonic_ms() + timeout_ms;
+  const uint64_t deadline = deadline_after(timeout_ms);
   IpcConnection idle;
   while (take_idle(handle.exporter, &idle)) {
     Attempt attempt(handle, want, deadline, policy_, watch, &meanwhile);

@@ -48,7 +48,7 @@ Status IpcImports::check(const Range &range, const void *address, const char *op
   return Status();
 }
 
-Status IpcImports::import_block(const IpcHandle &handle, Device device, uint32_t timeout_ms, void **out) {
+Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out) {
   LockGuard guard(mutex_);
   for (IpcMapping *known : mappings_) {
     if (!known->is_of(handle, device)) continue;

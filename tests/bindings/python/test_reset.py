@@ -90,7 +90,7 @@ SLOW_CALLS = """
 _Atomic int wait_in_free, wait_in_reset, inside, frees;
 int gmm_try_free(void *context, void *memory, void *stream) {
   (void)context, (void)memory, (void)stream;
-  return 2; /* GMM_NOT_READY */
+  return -50; /* GMM_ERROR_NOT_READY */
 }
 int gmm_free(void *context, void *memory, void *stream) {
   while (wait_in_free) { inside = 1; usleep(100); }
