@@ -2,6 +2,8 @@
  *
  * Macros whose values SWIG cannot read from the headers, for their casts and names of <stdint.h>.
  */
+/* Text, which the languages read from gmm_version_string(). */
+%ignore GMM_VERSION_SUFFIX;
 %constant int32_t GMM_DEVICE_HOST = -1;
 %constant uint32_t GMM_TAG_CURRENT = 0;
 %constant uint32_t GMM_TAG_DEFAULT = 1;

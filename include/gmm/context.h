@@ -97,7 +97,7 @@ typedef struct gmm_context_desc {
  * GMM_BACKEND; GMM_DECOMMIT_AFTER_MS holds no time; too many host devices; one function of the host allocator without
  * the other), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms).
  * Ownership: the caller has one reference and gives it back with gmm_context_release().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) GMM_NOEXCEPT;
 
@@ -106,7 +106,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc
  *
  * Errors: NULL_ARGUMENT, FORKED.
  * Ownership: each reference needs its own gmm_context_release().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
 
@@ -119,7 +119,7 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  * Errors: FORKED (in a child after fork(), where the call touches nothing).
  * Streams: the last release waits for the context's streams.
  * Threads: during the last release no other thread may be inside a call on the context.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
 
@@ -139,7 +139,7 @@ typedef struct gmm_context_info {
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
 
@@ -168,7 +168,7 @@ GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out
  * gmm_context_desc.
  * Errors: NULL_ARGUMENT, INVALID_VALUE, SYSTEM (the thread could not be started; the earlier setting stays), FORKED.
  * Threads: any, but not from the log callback.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
@@ -207,7 +207,7 @@ typedef struct gmm_device_info {
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
 

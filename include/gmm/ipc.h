@@ -48,7 +48,7 @@ typedef struct gmm_ipc_desc {
  * directory, or more than 64 of them), NULL_ARGUMENT (users), BUSY (the context has exported or imported),
  * OUT_OF_HOST_MEMORY, FORKED.
  * Ownership: gmm copies the descriptor, its text and its list.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) GMM_NOEXCEPT;
 
@@ -73,7 +73,7 @@ typedef struct gmm_ipc_handle {
  * FORKED.
  * Streams: the call neither queues work nor waits. The program orders the contents before it sends the handle.
  * Ownership: a handle keeps nothing alive. The memory must live until the importer has imported it.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
@@ -104,7 +104,7 @@ typedef struct gmm_ipc_import_desc {
  * another user's socket directory is not accessible), IPC_REFUSED (another user), IPC_REVOKED, IPC_TIMEOUT,
  * NOT_SUPPORTED, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes each import with gmm_ipc_close(), not with gmm_free().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                 const gmm_ipc_import_desc *desc, void **out) GMM_NOEXCEPT;
@@ -115,7 +115,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_
  * @param memory  any address inside the imported block.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, UNBALANCED, DRIVER, SYSTEM, FORKED.
  * Streams: gmm unmaps the memory after the work that is queued on the device.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_close(gmm_context *context, void *memory) GMM_NOEXCEPT;
 
@@ -159,7 +159,7 @@ typedef struct gmm_ipc_fd_info {
  * not exist), PAUSED, NOT_SUPPORTED (the memory has no descriptor of this type), DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes the descriptor, which keeps the memory alive. gmm does not count it as an importer and
  * cannot revoke it.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                                      gmm_ipc_fd_info *out) GMM_NOEXCEPT;
@@ -188,7 +188,7 @@ typedef struct gmm_ipc_fd_desc {
  * INVALID_DEVICE, NOT_SUPPORTED (the device takes no such descriptor), OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the descriptor stays the caller's, who may close it after the call. The caller closes the memory with
  * gmm_ipc_close().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc,
                                                    void **out) GMM_NOEXCEPT;
@@ -212,7 +212,7 @@ typedef struct gmm_ipc_legacy_info {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, UNKNOWN_POINTER, ALREADY_FREED, NOT_SUPPORTED, DRIVER, FORKED.
  * Ownership: gmm does not see who opens the handle. The program must not free the memory before the other side has
  * closed it.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory,
                                          gmm_ipc_legacy_info *out) GMM_NOEXCEPT;
@@ -223,7 +223,7 @@ GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memor
  * @param[out] out  the handle.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE (an event without that flag, or an imported one), DRIVER, SYSTEM, FORKED.
  * Ownership: the handle keeps nothing alive.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
@@ -241,7 +241,7 @@ GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_N
  * @param[out] out  the event.
  * Errors: as gmm_ipc_import().
  * Ownership: the caller destroys the event with gmm_event_destroy().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                   const gmm_ipc_import_desc *desc, gmm_event **out) GMM_NOEXCEPT;

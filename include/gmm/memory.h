@@ -55,7 +55,7 @@ typedef struct gmm_alloc_desc {
  * before it grows past 8/7 of its peak, and an allocation waits for all streams when memory has run out.
  * Threads: any; the common case takes no lock.
  * Ownership: the caller frees the block with gmm_free().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                            void **out) GMM_NOEXCEPT;
@@ -76,7 +76,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
  * for no stream. It waits for a pause or resume of the same memory.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -91,7 +91,7 @@ GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream strea
  * no such block; an argument is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace
  * records; the process is a child after fork(). The thread's message is that of gmm_result_text().
  * Threads: any.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                                void **out) GMM_NOEXCEPT;
@@ -104,7 +104,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t si
  * @param memory  NULL is allowed and does nothing.
  * Errors: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
  * Threads: any.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -168,7 +168,7 @@ enum {
  * @param address  any address: inside a block, or foreign.
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT (out), INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) GMM_NOEXCEPT;
 
@@ -194,7 +194,7 @@ typedef struct gmm_heap_desc {
  * @param[out] out  the heap.
  * Errors: as gmm_alloc().
  * Ownership: the caller destroys the heap with gmm_heap_destroy().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc,
                                                  gmm_heap **out) GMM_NOEXCEPT;
@@ -209,7 +209,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm
  * @param flags  GMM_ALLOC_*
  * @param stream  the stream that uses the block first.
  * Errors: as gmm_alloc(), INVALID_HANDLE (not a heap, or a destroyed one).
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
                                                 gmm_stream stream, void **out) GMM_NOEXCEPT;
@@ -233,7 +233,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
  * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the work that may use the heap's memory.
  * Threads: no other thread may use the heap during the call.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_heap_destroy(gmm_heap *heap) GMM_NOEXCEPT;
 

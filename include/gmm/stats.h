@@ -40,7 +40,7 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
  * @param bytes  ::GMM_NO_LIMIT removes the limit.
  * Errors: INVALID_FLAGS (the scope has GMM_SCOPE_KIND), INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG,
  * OUT_OF_HOST_MEMORY, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) GMM_NOEXCEPT;
 
@@ -72,7 +72,7 @@ typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
  * @param fn  NULL: no handler.
  * Errors: NULL_ARGUMENT (context), BUSY (the call comes from inside the handler), FORKED.
  * Threads: the call returns when no thread is inside the earlier handler. That handler's `user` may go then.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
 
@@ -105,7 +105,7 @@ typedef struct gmm_stats_info {
  * @param scope  NULL: the whole context.
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
 
@@ -209,7 +209,7 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * @param path  the file, which is created or replaced.
  * Errors: NULL_ARGUMENT, BUSY (the context records already, or another trace writes the file), IO, OUT_OF_HOST_MEMORY,
  * FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
 
@@ -218,7 +218,7 @@ GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_N
  *
  * Errors: UNBALANCED (no trace runs), IO (the file lacks events; the message says how many and why), FORKED.
  * Threads: the call waits for frees that other threads are inside of.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 
@@ -233,7 +233,7 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
  * Results: UNCHANGED (inside gmm_defer_begin(): the trim runs at the matching gmm_defer_end()).
  * Errors: as gmm_stats_query(), DRIVER.
  * Streams: the call waits for the work that may still use the free memory.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -245,7 +245,7 @@ GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, u
  * Errors: BUSY (importers hold memory), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the devices.
  * Threads: no other thread may be inside a call on the context.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
 
@@ -255,7 +255,7 @@ GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
  * Pairs nest, and they apply to the whole context. An allocation that would fail otherwise still trims.
  *
  * Errors: NULL_ARGUMENT (context), FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
 
@@ -263,7 +263,7 @@ GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
  * Ends one gmm_defer_begin(); the last one does the work that was put off.
  *
  * Errors: UNBALANCED, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_defer_end(gmm_context *context) GMM_NOEXCEPT;
 

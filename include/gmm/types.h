@@ -13,7 +13,7 @@
  *  - Sizes and offsets are bytes, as uint64_t. Times are uint64_t and say their unit. Outputs come last.
  *  - A descriptor starts with struct_size = sizeof(that struct). Zero in any other field means its default, and a NULL
  *    descriptor means every default. Reserved fields must be zero.
- *  - A descriptor may be that of an older release (0.1 is the first). It may be larger, as a newer program passes it,
+ *  - A descriptor may be that of an older release (1.0 is the first). It may be larger, as a newer program passes it,
  *    if the part that this library does not know is zero.
  *  - An output struct starts with struct_size too. The caller sets it, and the library fills no more than that.
  *  - Any thread may call any function at any time, unless the function's comment says otherwise.
@@ -165,7 +165,7 @@ typedef struct gmm_snapshot gmm_snapshot;
  * The name is "GMM_ERROR_UNKNOWN" for a number that this release does not know.
  *
  * Ownership: the text is static.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
 
@@ -173,7 +173,7 @@ GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
  * Returns one sentence that explains a result.
  *
  * Ownership: the text is static.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
 
@@ -184,7 +184,7 @@ GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
  * A call that succeeds without a remark does not change it.
  *
  * Ownership: the text belongs to the library. It lives until the thread's next failure or remark.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;
 
@@ -192,7 +192,7 @@ GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;
  * Returns the driver's (CUresult) or the system's (errno) number behind this thread's last failed call.
  *
  * The number is 0 if gmm itself found the failure.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API int32_t gmm_last_native_code(void) GMM_NOEXCEPT;
 

@@ -77,7 +77,7 @@ const Entry *find(gmm_result result) {
 
 uint32_t gmm_version(void) noexcept { return GMM_VERSION; }
 const char *gmm_version_string(void) noexcept {
-  return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH);
+  return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH) GMM_VERSION_SUFFIX;
 }
 
 const char *gmm_result_name(gmm_result result) noexcept {

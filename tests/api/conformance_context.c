@@ -5,7 +5,8 @@
 static void version_agrees_with_the_header(void) {
   CHECK_EQUAL(gmm_version(), GMM_VERSION);
   char expected[32];
-  snprintf(expected, sizeof expected, "%d.%d.%d", GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH);
+  snprintf(expected, sizeof expected, "%d.%d.%d%s", GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH,
+           GMM_VERSION_SUFFIX);
   CHECK(strcmp(gmm_version_string(), expected) == 0);
 }
 

@@ -72,13 +72,13 @@ namespace Gmm
             }
         }
 
-        /// <summary>The version of the library that is loaded, for example "0.1.0".</summary>
+        /// <summary>The version of the library that is loaded, for example "1.0.0".</summary>
         public static string Version
         {
             get { return Native.gmm_version_string(); }
         }
 
-        /// <summary>The version of the interface that this assembly was made for, for example "0.1.0".</summary>
+        /// <summary>The version of the interface that this assembly was made for, for example "1.0.0".</summary>
         public static string InterfaceVersion
         {
             get { return Native.GMM_VERSION_MAJOR + "." + Native.GMM_VERSION_MINOR + "." + Native.GMM_VERSION_PATCH; }

@@ -95,7 +95,7 @@ int gmm_try_free(void *context, void *memory, void *stream) {
 int gmm_free(void *context, void *memory, void *stream) {
   while (wait_in_free) { inside = 1; usleep(100); }
   frees++;
-  void *library = dlopen("libgmm.so.0", RTLD_NOW | RTLD_NOLOAD);
+  void *library = dlopen("libgmm.so.1", RTLD_NOW | RTLD_NOLOAD);
   return ((int (*)(void *, void *, void *))dlsym(library, "gmm_free"))(context, memory, stream);
 }
 int gmm_reset(void *context) {

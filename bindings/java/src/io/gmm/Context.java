@@ -79,12 +79,12 @@ public final class Context implements AutoCloseable {
         }
     }
 
-    /** The version of the library that is loaded, for example "0.1.0". */
+    /** The version of the library that is loaded, for example "1.0.0". */
     public static String version() {
         return Native.gmm_version_string();
     }
 
-    /** The version of the interface that these classes were made for, for example "0.1.0". */
+    /** The version of the interface that these classes were made for, for example "1.0.0". */
     public static String interfaceVersion() {
         return NativeConstants.GMM_VERSION_MAJOR + "." + NativeConstants.GMM_VERSION_MINOR + "."
             + NativeConstants.GMM_VERSION_PATCH;
