@@ -113,7 +113,8 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
 /**
  * Drops a reference to a context; the last one destroys it.
  *
- * The last release frees all memory of the context, live blocks included, and ends the context's threads.
+ * The last release frees all memory of the context, live blocks included, and ends the context's threads. After the
+ * last release of a process's last context, a library that carries gmm may be unloaded while threads live that used it.
  *
  * @param context  NULL is allowed and does nothing.
  * Errors: FORKED (in a child after fork(), where the call touches nothing).

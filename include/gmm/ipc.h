@@ -23,6 +23,9 @@ typedef struct gmm_ipc_desc {
   /**
    * The directory of the exporter's socket. NULL: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>.
    *
+   * GMM_IPC_DIR must be an absolute path of less than 1,024 bytes. Any other value counts as not set, and the first
+   * export or import of the context writes a warning to the log.
+   *
    * gmm creates a directory that is missing. The directory must belong to the user with mode 0700, unless `users` are
    * named. Containers share memory by sharing this directory.
    */
@@ -90,7 +93,8 @@ typedef struct gmm_ipc_import_desc {
  * Maps another process's memory.
  *
  * Another import of the same memory returns the same mapping and counts. In the exporting process the call returns the
- * original address. The processes may run in different containers that share the socket directory.
+ * original address, and the import keeps the memory there after gmm_free(). Such an import does not stand in the way of
+ * a pause. The processes may run in different containers that share the socket directory.
  *
  * The memory lives until the exporter has freed it and every importer has closed it or died.
  *   - The exporter dies: VMM and HOST memory stays until it is closed, and gmm_query() reports ::GMM_POINTER_PEER_GONE.

@@ -51,13 +51,13 @@ typedef struct gmm_tag_desc {
 /**
  * Creates a tag, or finds the tag of that name.
  *
- * @param name  1 to 63 bytes of text.
+ * @param name  1 to 63 bytes of text in UTF-8.
  * @param desc  NULL: the defaults for a new tag. For a tag that exists, a desc that is not NULL must equal its
  * settings.
  * @param[out] out  the tag.
- * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty or too long, contents are unknown, or desc differs from the
- * tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in
- * a library without xxhash), FORKED.
+ * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty, too long or not UTF-8, contents are unknown, or desc differs
+ * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in a
+ * library without xxhash), FORKED.
  * Ownership: gmm copies the name. The tag lives until gmm_tag_destroy() or the end of its context.
  * Since: 1.0
  */

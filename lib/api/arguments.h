@@ -116,7 +116,7 @@ inline Place place_of(const Context &context, const void *address) {
   if (find_block(context.core, address, &block))
     return Place{block.heap->options().device, weigh(block.heap->options().kind)};
   Range range;
-  if (context.ipc.imports.find(address, &range))
+  if (context.ipc.imports.find(address, &range) || context.ipc.exports.find_own(address, &range))
     return Place{IpcImports::device(range), weigh(IpcImports::kind(range))};
   return Place{};
 }

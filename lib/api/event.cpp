@@ -136,7 +136,10 @@ gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_ev
                   "this.",
                   static_cast<const void *>(event));
   if (status.ok() && event->import != nullptr) status = event->import->check("gmm_stream_wait_event");
-  if (status.ok()) status = context->core.backend->stream_wait(event->device, stream, event->native);
+  if (status.ok())
+    status = event->shared != nullptr || event->import != nullptr
+                 ? context->core.backend->shared_event_wait(event->device, stream, event->native)
+                 : context->core.backend->stream_wait(event->device, stream, event->native);
   return result_of(status);
 }
 

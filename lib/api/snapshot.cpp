@@ -18,7 +18,7 @@ Status create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **
   GMM_TRY(Context::check(context));
   GMM_TRY(check_not_null(out, "gmm_snapshot_create", "out"));
   GMM_TRY(check_scope(*context, scope, &copy));
-  context->collect_ended_captures(true);
+  context->collect_ended_captures();
   gmm_snapshot *made = context->core.allocator.create<gmm_snapshot>(*context, context->core.allocator);
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a snapshot; free memory.");
   const Status status = made->copy.take(context->core, context->heaps, context->tags, copy);
@@ -57,9 +57,9 @@ gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_
              "gmm_snapshot_query_block: index = %" PRIu64 ", but the snapshot has %" PRIu64 " blocks; count from 0.",
              index, snapshot->copy.block_count());
   if (!status.ok()) return result_of(status);
-  const Heap *heap = nullptr;
+  Heap *heap = nullptr;
   snapshot->copy.query_block(index, &info, &heap);
-  info.heap = heap == nullptr ? nullptr : Context::handle_of(heap);
+  info.heap = heap == nullptr ? nullptr : gmm_heap::of(heap);
   write_output(info, out);
   return GMM_OK;
 }

@@ -66,7 +66,7 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
   if (status.ok()) status = check_output(out, "gmm_stats_info");
   if (status.ok()) status = check_scope(*context, scope, &copy);
   gmm_stats_info statistics = {};
-  if (status.ok()) context->collect_ended_captures(true);
+  if (status.ok()) context->collect_ended_captures();
   if (status.ok()) status = collect_statistics(context->heaps, context->tags, copy, &statistics);
   if (!status.ok()) return result_of(status);
   // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.

@@ -5,14 +5,17 @@ using namespace gmm;
 
 namespace {
 
-// A range of a block must lie in the block and be active. Ordinary memory is the caller's responsibility.
+// A range of a block or import must lie in it and be active. Ordinary memory is the caller's responsibility.
 Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
   Block block;
   if (!find_block(context.core, memory, &block)) {
-    if (context.core.page_map.find_extent(memory) == nullptr) {
-      Range range;
-      return context.ipc.imports.find(memory, &range) ? IpcImports::check(range, memory, operation) : Status();
-    }
+    Range range;
+    if (context.ipc.exports.find_own(memory, &range))
+      return context.ipc.exports.check_own(range, memory, size, operation);
+    if (context.core.page_map.find_extent(memory) == nullptr)
+      return context.ipc.imports.find(memory, &range)
+                 ? context.ipc.imports.check_operand(range, memory, size, operation)
+                 : Status();
     return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the block was freed; pass an address in a live one.", operation,
                 memory);
   }

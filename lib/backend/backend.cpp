@@ -78,11 +78,15 @@ Status Backend::event_synchronize(NativeEvent) { return lacks("events"); }
 Status Backend::event_query(NativeEvent, bool *) { return lacks("events"); }
 Status Backend::stream_wait(Device, gmm_stream, NativeEvent) { return lacks("events"); }
 Status Backend::shared_event_create(Device, NativeEvent *) { return lacks("events between processes"); }
-Status Backend::shared_event_export(NativeEvent, uint8_t[kLegacyHandleSize], int32_t *) {
+Status Backend::shared_event_export(Device, NativeEvent, uint8_t[kLegacyHandleSize], int32_t *) {
   return lacks("events between processes");
 }
 Status Backend::shared_event_import(Device, const uint8_t[kLegacyHandleSize], int32_t, const Peer &, NativeEvent *) {
   return lacks("events between processes");
+}
+
+Status Backend::shared_event_wait(Device device, gmm_stream stream, NativeEvent event) {
+  return stream_wait(device, stream, event);
 }
 
 void Backend::identify(const void *, ForeignPointer *) {}

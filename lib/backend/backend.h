@@ -187,11 +187,13 @@ class Backend {
   // Creates an event that other processes can open. Only its maker records it. Either the driver's handle or a
   // descriptor names it.
   virtual Status shared_event_create(Device device, NativeEvent *out);
-  // *fd belongs to the caller. It is -1 if the 64 bytes name the event completely.
-  virtual Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd);
+  // `device` is the event's. *fd belongs to the caller. It is -1 if the 64 bytes name the event completely.
+  virtual Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd);
   // `fd` and the descriptors of `maker` stay the caller's. Queued waits end when the maker has ended.
   virtual Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd,
                                      const Peer &maker, NativeEvent *out);
+  // stream_wait() for such an event, made or imported. `device` is the event's; the stream may be another one's.
+  virtual Status shared_event_wait(Device device, gmm_stream stream, NativeEvent event);
 
   // --- Questions ------------------------------------------------------------------------------------------
   // Describes an address that the engine does not know. It never fails: for memory that the driver does not know,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <ctime>
 
 namespace gmm {
 namespace {
@@ -26,6 +27,16 @@ void pass_barrier() {
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
   else if constexpr (!kThreadSanitizer)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void wait_until_left(const std::atomic<uint32_t> &busy) {
+  // An owner that runs leaves within this many looks, unless it waits for a lock itself.
+  constexpr uint32_t kLooks = 200;
+  constexpr long kFirstSleep = 20'000, kLongestSleep = 1'000'000;  // nanoseconds
+  for (uint32_t look = 0; look < kLooks; ++look)
+    if (busy.load(std::memory_order_seq_cst) == 0) return;
+  for (timespec sleep = {0, kFirstSleep}; busy.load(std::memory_order_seq_cst) != 0; nanosleep(&sleep, nullptr))
+    if (sleep.tv_nsec < kLongestSleep) sleep.tv_nsec *= 2;
 }
 
 }  // namespace gmm

@@ -18,6 +18,9 @@
 #endif
 #endif
 
+#include <atomic>
+#include <cstdint>
+
 namespace gmm {
 
 #if defined(GMM_THREAD_SANITIZER)
@@ -32,6 +35,9 @@ void prepare_barriers();
 bool expedited_barriers();
 // The visitor's side: every running thread passes a full barrier before this returns.
 void pass_barrier();
+// The visitor's next step: returns when the owner is not `busy`. It sleeps between its looks, because the owner may be
+// one that runs only while a visitor of a higher real-time priority does not.
+void wait_until_left(const std::atomic<uint32_t> &busy);
 
 }  // namespace gmm
 #endif

@@ -2,6 +2,7 @@
 #include "base/os_memory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,9 +12,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/memory_group.h"
 
 namespace gmm::os {
 namespace {
@@ -90,25 +94,37 @@ bool commit_is_strict() {
   return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
 }
 
+// Returns 0 or an errno. A size past RLIMIT_FSIZE is EFBIG here. The kernel also sends SIGXFSZ to the thread, which
+// ends a program that does not expect it, so the thread takes the signal itself.
+int set_file_size(int fd, uint64_t size) {
+  sigset_t wanted, before, pending;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGXFSZ);
+  sigemptyset(&pending);
+  pthread_sigmask(SIG_BLOCK, &wanted, &before);
+  sigpending(&pending);
+  const int error = ftruncate(fd, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  // One that was pending before is the program's.
+  if (error == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
+    const timespec at_once = {};
+    while (sigtimedwait(&wanted, nullptr, &at_once) < 0 && errno == EINTR) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
 // Whether a control group limits the machine's memory. memory_info() updates it, so a limit that is set later is seen
 // at the next call.
 enum class Group : int32_t { kUnknown, kUnlimited, kLimited };
 std::atomic<Group> g_group{Group::kUnknown};
 
-// Applies the control group limits that a container sees of its own: version 2, then version 1.
-void apply_group_limit(MemoryInfo *info) {
-  uint64_t limit = UINT64_MAX, used = 0;
-  if (read_number("/sys/fs/cgroup/memory.max", &limit)) {
-    if (!read_number("/sys/fs/cgroup/memory.current", &used)) used = 0;
-  } else if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", &limit)) {
-    if (!read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", &used)) used = 0;
-  }
-  const bool limited = limit < info->total;
+void apply_group_limit(const char *root, MemoryInfo *info) {
+  const GroupLimit group = memory_group_limit(root);
+  const bool limited = group.limit != UINT64_MAX;
   g_group.store(limited ? Group::kLimited : Group::kUnlimited, std::memory_order_relaxed);
-  if (!limited) return;
-  info->total = limit;
-  const uint64_t left = limit > used ? limit - used : 0;
-  if (left < info->available) info->available = left;
+  if (group.limit < info->total) info->total = group.limit;
+  if (group.left < info->available) info->available = group.left;
 }
 
 }  // namespace
@@ -116,12 +132,9 @@ void apply_group_limit(MemoryInfo *info) {
 Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
   const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return descriptor_failed("Creating a memory file", errno);
-  int error = 0;
-  if (ftruncate(fd, static_cast<off_t>(size)) != 0)
-    error = errno;
-  else if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    error = errno;
-  else if (commit_is_strict() && size != 0) {
+  int error = set_file_size(fd, size);
+  if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) error = errno;
+  if (error == 0 && size != 0 && commit_is_strict()) {
     do {
       error = fallocate(fd, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
     } while (error == EINTR);
@@ -135,6 +148,12 @@ Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
     return fail_native(
         GMM_ERROR_OUT_OF_MEMORY, error,
         "A memory file of %" PRIu64 " bytes: the system has too little memory; free memory or request less.", size);
+  rlimit limit = {};
+  if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur)
+    return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
+                       "A memory file of %" PRIu64 " bytes: RLIMIT_FSIZE, the limit of a file's size, is %" PRIu64
+                       " bytes; raise it (ulimit -f, or LimitFSIZE= of systemd).",
+                       size, static_cast<uint64_t>(limit.rlim_cur));
   if (error == EFBIG || error == EINVAL)
     return fail_native(GMM_ERROR_SIZE_OVERFLOW, error,
                        "A memory file of %" PRIu64 " bytes: a file cannot be that large; request less.", size);
@@ -310,11 +329,12 @@ Status advise_pages(void *base, uint64_t size, int32_t advice) {
   return Status();
 }
 
-Status memory_info(MemoryInfo *out) {
-  char text[4096];
+Status memory_info(MemoryInfo *out, const char *root) {
+  char path[PATH_MAX], text[4096];
   MemoryInfo info;
+  std::snprintf(path, sizeof path, "%s/proc/meminfo", root);
   errno = 0;
-  if (!read_file("/proc/meminfo", text, sizeof text)) {
+  if (!read_file(path, text, sizeof text)) {
     if (errno == EMFILE || errno == ENFILE) return descriptor_failed("Reading the machine's memory", errno);
     return fail_native(GMM_ERROR_SYSTEM, errno,
                        "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");
@@ -322,7 +342,7 @@ Status memory_info(MemoryInfo *out) {
   if (!find_kilobytes(text, "MemTotal:", &info.total) || !find_kilobytes(text, "MemAvailable:", &info.available))
     return fail(GMM_ERROR_SYSTEM,
                 "Reading the machine's memory: /proc/meminfo does not tell it; run on Linux 3.14 or newer.");
-  apply_group_limit(&info);
+  apply_group_limit(root, &info);
   *out = info;
   return Status();
 }
@@ -336,7 +356,7 @@ Status check_available(uint64_t size, gmm_result code) {
   MemoryInfo info;
   {
     // If the system cannot be asked (no /proc, no descriptor left), the shortage cannot be foreseen.
-    MessageGuard guard;
+    MessageGuard message_guard;
     if (!memory_info(&info).ok()) return Status();
   }
   if (size <= info.available) return Status();

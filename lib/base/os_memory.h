@@ -57,10 +57,11 @@ Status advise_pages(void *base, uint64_t size, int32_t advice);
 
 // --- Figures ------------------------------------------------------------------------------------------------
 struct MemoryInfo {
-  uint64_t total = 0;      // bytes of RAM, or the memory limit of the control group if that is less
-  uint64_t available = 0;  // bytes that the kernel estimates to be available without swapping
+  uint64_t total = 0;      // bytes of RAM, or the limit of the process's control groups if that is less
+  uint64_t available = 0;  // bytes that can be used without swapping, and before a control group's limit
 };
-Status memory_info(MemoryInfo *out);
+// `root`: a folder in front of /proc and /sys, for tests.
+Status memory_info(MemoryInfo *out, const char *root = "");
 // Fails with `code` if fewer than `size` bytes are available now. The result is an estimate: other processes may take
 // memory later.
 Status check_available(uint64_t size, gmm_result code);

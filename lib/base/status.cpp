@@ -4,16 +4,19 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/thread_message.h"
+#include "base/thread_record.h"
+
 namespace gmm {
 namespace {
 
-constexpr unsigned long kMessageSize = 1024;
-thread_local char t_message[kMessageSize];
-thread_local int32_t t_native;
+constexpr unsigned long kMessageSize = ThreadMessage::kSize;
 
 void set_message(int32_t native, const char *format, va_list arguments) {
-  std::vsnprintf(t_message, kMessageSize, format, arguments);
-  t_native = native;
+  ThreadMessage *message = make_thread_message();
+  if (message == nullptr) return;
+  std::vsnprintf(message->text, kMessageSize, format, arguments);
+  message->native = native;
 }
 
 }  // namespace
@@ -43,24 +46,39 @@ Status remark(gmm_result code, const char *format, ...) {
 }
 
 Status prefix(Status status, const char *format, ...) {
+  ThreadMessage *message = make_thread_message();
+  if (message == nullptr) return status;
   char old[kMessageSize];
-  std::memcpy(old, t_message, kMessageSize);
+  std::memcpy(old, message->text, kMessageSize);
   va_list arguments;
   va_start(arguments, format);
-  int written = std::vsnprintf(t_message, kMessageSize, format, arguments);
+  int written = std::vsnprintf(message->text, kMessageSize, format, arguments);
   va_end(arguments);
   if (written >= 0 && static_cast<unsigned long>(written) < kMessageSize)
-    std::snprintf(t_message + written, kMessageSize - static_cast<unsigned long>(written), "%s", old);
+    std::snprintf(message->text + written, kMessageSize - static_cast<unsigned long>(written), "%s", old);
   return status;
 }
 
-const char *last_message() { return t_message; }
-int32_t last_native() { return t_native; }
+const char *last_message() {
+  const ThreadMessage *message = own_thread_record().message;
+  return message == nullptr ? "" : message->text;
+}
 
-MessageGuard::MessageGuard() : native_(t_native) { std::memcpy(text_, t_message, kMessageSize); }
+int32_t last_native() {
+  const ThreadMessage *message = own_thread_record().message;
+  return message == nullptr ? 0 : message->native;
+}
+
+MessageGuard::MessageGuard() : native_(last_native()) {
+  text_[0] = '\0';
+  if (const ThreadMessage *message = own_thread_record().message) std::memcpy(text_, message->text, kMessageSize);
+}
+
 MessageGuard::~MessageGuard() {
-  std::memcpy(t_message, text_, kMessageSize);
-  t_native = native_;
+  ThreadMessage *message = own_thread_record().message;
+  if (message == nullptr) return;
+  std::memcpy(message->text, text_, text_[0] == '\0' ? 1 : kMessageSize);
+  message->native = native_;
 }
 
 const char *system_error_text(int error, char *buffer, unsigned long size) {

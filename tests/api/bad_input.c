@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every bad input that the interface knows, one row each (bad_input.def): the call, its exact result, and words of
-// which the message must hold one. After each row nothing may have changed: no counter, no block, and no output but
-// those that are pointers, which are NULL then.
+// Each row of bad_input.def is one bad input: the call, its exact result, and words of which the message must hold one.
+// The test fails when a row changed a counter, a block, or an output; but outputs that are pointers must be NULL then.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

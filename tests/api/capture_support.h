@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of graph capture share.
+// Helpers of the tests of graph capture.
 #ifndef GMM_TESTS_CAPTURE_SUPPORT_H
 #define GMM_TESTS_CAPTURE_SUPPORT_H
 

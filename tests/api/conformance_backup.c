@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contents that a tag keeps while its memory is paused: in host memory, in a file, and when there is no room.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "../support/second_process.h"
 #include "pause_support.h"
 
 static void contents_are_kept(gmm_contents contents) {
@@ -146,7 +152,103 @@ static void a_resume_without_room_fails_and_a_retry_works(void) {
   CHECK_PATTERN(two, 24 * MIB, 2);
 }
 
-int main(void) {
+// --- A control group below the top -----------------------------------------------------------------------------------
+
+#define GROUP_LIMIT (256 * MIB)
+#define KEPT (32 * MIB)
+static const char *group_folder;
+
+static void write_group_file(const char *name, const char *text) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", group_folder, name);
+  FILE *file = fopen(path, "w");
+  REQUIRE(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+static void use_of_group(uint64_t bytes) {
+  char text[32];
+  snprintf(text, sizeof text, "%llu\n", (unsigned long long)bytes);
+  write_group_file("groups/slurm/job/memory.current", text);
+}
+
+// The second process: FOLDER KIND DEVICE. It sees the folder's files where the system has those of control groups.
+// 77: it may not change what it sees.
+static int second_main(char **words) {
+  const char *const places[][2] = {
+      {"groups", "/sys/fs/cgroup"}, {"cgroup", "/proc/self/cgroup"}, {"mountinfo", "/proc/self/mountinfo"}};
+  group_folder = words[0];
+  kind = (gmm_kind)atoi(words[1]);
+  dup2(2, 1);
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return 77;
+  for (unsigned i = 0; i < 3; ++i) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", group_folder, places[i][0]);
+    if (mount(path, places[i][1], NULL, MS_BIND, NULL) != 0) return 77;
+  }
+  context = open_context(2);
+  read_device(atoi(words[2]));
+  gmm_tag tag = make_tag("kept", GMM_CONTENTS_HOST);
+  gmm_pause_desc desc = one_tag(&tag);
+  gmm_backup_info info = {.struct_size = sizeof info};
+  void *block = ALLOC_TAG(KEPT, tag);
+  if (block == NULL) return 10;
+  write_pattern(block, KEPT, 3, GMM_STREAM_DEFAULT);
+  use_of_group(GROUP_LIMIT - 2 * MIB);  // what is left is far too little for the contents
+  if (gmm_pause(context, &desc, NULL) != GMM_OK) return 11;
+  if (gmm_backup_query(context, &info) != GMM_OK) return 12;
+  if (info.file_bytes < KEPT - 2 * MIB || info.arena_used + info.pageable_bytes > 2 * MIB) {
+    fprintf(stderr, "# arena %llu, pageable %llu, file %llu bytes\n", (unsigned long long)info.arena_used,
+            (unsigned long long)info.pageable_bytes, (unsigned long long)info.file_bytes);
+    return 13;
+  }
+  use_of_group(0);
+  if (gmm_resume(context, &desc, NULL) != GMM_OK) return 14;
+  if (!check_pattern(__LINE__, block, KEPT, 3, GMM_STREAM_DEFAULT)) return 15;
+  if (gmm_pause(context, &desc, NULL) != GMM_OK || gmm_backup_query(context, &info) != GMM_OK) return 16;
+  if (info.file_bytes != 0) return 17;  // now there is room in host memory
+  if (gmm_resume(context, &desc, NULL) != GMM_OK) return 18;
+  if (!check_pattern(__LINE__, block, KEPT, 3, GMM_STREAM_DEFAULT)) return 19;
+  if (gmm_free(context, block, GMM_STREAM_DEFAULT) != GMM_OK || gmm_context_release(context) != GMM_OK) return 20;
+  return check_state.failures > 0 ? 21 : 0;
+}
+
+// Only the group of the process has a limit, as in a job of Slurm or a unit with MemoryMax=.
+static void the_limit_of_a_group_leads_to_the_file(void) {
+  char folder[] = "/tmp/gmm-groups-XXXXXX", path[512], k[8], d[8], limit[32];
+  static const char *const folders[] = {"groups", "groups/slurm", "groups/slurm/job"};
+  static const char *const files[] = {"groups/slurm/memory.max", "groups/slurm/job/memory.max",
+                                      "groups/slurm/job/memory.current", "cgroup", "mountinfo"};
+  REQUIRE(mkdtemp(folder) != NULL);
+  group_folder = folder;
+  for (unsigned i = 0; i < 3; ++i) {
+    snprintf(path, sizeof path, "%s/%s", folder, folders[i]);
+    REQUIRE(mkdir(path, 0700) == 0);
+  }
+  snprintf(limit, sizeof limit, "%llu\n", (unsigned long long)GROUP_LIMIT);
+  write_group_file("groups/slurm/memory.max", "max\n");
+  write_group_file("groups/slurm/job/memory.max", limit);
+  use_of_group(0);
+  write_group_file("cgroup", "0::/slurm/job\n");
+  write_group_file("mountinfo", "30 1 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+  snprintf(k, sizeof k, "%u", kind);
+  snprintf(d, sizeof d, "%d", device);
+  second_process second;
+  REQUIRE(second_start(&second, (const char *const[]){folder, k, d}, 3));
+  int code = second_wait(&second);
+  for (unsigned i = 0; i < 5; ++i) {
+    snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+    CHECK(unlink(path) == 0);
+  }
+  for (unsigned i = 3; i-- > 0;) {
+    snprintf(path, sizeof path, "%s/%s", folder, folders[i]);
+    CHECK(rmdir(path) == 0);
+  }
+  CHECK(rmdir(folder) == 0);
+  if (code == 77) SKIP("the process may not mount files over those of the system");
+  CHECK_EQUAL(code, 0);
+}
+
+int main(int count, char **words) {
+  if (count == 5 && strcmp(words[1], "--second") == 0) return second_main(words + 2);
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(contents_are_kept_in_host_memory, vmm);
   KINDS(contents_are_kept_in_a_file, vmm);
@@ -154,5 +256,6 @@ int main(void) {
   KINDS(the_backup_file_has_no_name, vmm);
   KINDS(queued_work_is_in_the_backup, vmm);
   KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);
+  KINDS(the_limit_of_a_group_leads_to_the_file, vmm);
   return check_finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callbacks of context.h: the host allocator, also when it fails, and the log.
+// The library calls the host allocator and the log of context.h as the header promises, also when the allocator fails.
 #include "../support/gmm_test.h"
 
 static struct {

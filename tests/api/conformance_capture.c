@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocation on streams that are being captured into a CUDA graph: the graph's memory is its own while it lives, and
-// comes back after. A backend without graphs has nothing to show here.
+// Programs allocate on streams that are captured into a CUDA graph. The graph's memory is its own while the graph
+// lives, and comes back after it. The cases skip a backend without graphs.
 #include "capture_support.h"
 
 #define MANY 64

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graph capture with several threads: captures side by side, and a graph that runs many times beside a busy program.
+// Several threads capture graphs side by side, and a graph runs many times beside a busy program.
 #include <sched.h>
 
 #include "capture_support.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// context.h, types.h and version.h: what is opened and what it tells.
+// context.h, types.h and version.h: how contexts open, and what they report.
 #include "../support/gmm_test.h"
 
 static void version_agrees_with_the_header(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm_context_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines generous, so that a
-// slow machine makes a case slow and not wrong.
+// gmm_context_set_decommit(): idle memory goes back by itself. The ages are short and the deadlines are long. A slow
+// machine thus makes a case slow and not wrong.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

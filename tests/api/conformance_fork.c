@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child may do with its parent's context: nothing, and that cleanly.
+// A forked child may do nothing with its parent's context, and every call there says so.
 #include <sys/wait.h>
 
 #include "../support/gmm_test.h"
@@ -173,8 +173,94 @@ static void a_child_may_open_its_own(void) {
   CHECK_EQUAL(status, 0);
 }
 
+// Threads of the parent end, and make and end heaps and contexts, while it forks: a child finds every lock of the
+// process usable, whoever held it.
+static atomic_int storm_over;
+static void *end_with_a_cache(void *heap) {
+  void *block = NULL;
+  OK(gmm_heap_alloc(heap, 1000, 0, 0, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  return NULL;
+}
+static void *end_threads(void *heap) {
+  while (!atomic_load(&storm_over)) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, end_with_a_cache, heap) == 0) pthread_join(thread, NULL);
+  }
+  return NULL;
+}
+static void *make_heaps(void *unused) {
+  (void)unused;
+  while (!atomic_load(&storm_over)) {
+    gmm_heap *heap = NULL;
+    gmm_heap_desc desc = {.struct_size = sizeof desc};
+    OK(gmm_heap_create(context, &desc, &heap));
+    OK(gmm_heap_destroy(heap));
+  }
+  return NULL;
+}
+static void *make_contexts(void *trace) {
+  while (!atomic_load(&storm_over)) {
+    gmm_context *other = open_context(1);
+    OK(gmm_trace_begin(other, trace));
+    OK(gmm_tag_push(other, GMM_TAG_DEFAULT));
+    OK(gmm_context_release(other));
+    RESULT(gmm_alloc(NULL, 100, NULL, (void **)&other), GMM_ERROR_NULL_ARGUMENT);
+  }
+  return NULL;
+}
+static void *live_in_a_child(void *unused) {
+  (void)unused;
+  gmm_context *own = NULL;
+  void *mine = NULL;
+  const bool good = gmm_context_create(NULL, &own) == GMM_OK && gmm_tag_push(own, GMM_TAG_DEFAULT) == GMM_OK &&
+                    gmm_alloc(own, 1000, NULL, &mine) == GMM_OK && gmm_free(own, mine, GMM_STREAM_DEFAULT) == GMM_OK &&
+                    gmm_context_release(own) == GMM_OK && gmm_free(context, mine, 0) == GMM_ERROR_FORKED;
+  return good ? context : NULL;
+}
+
+static void children_find_no_lock_held(void) {
+  enum { FORKS = 300 };
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_query(context, &info));
+  if (info.backend != GMM_BACKEND_HOST) SKIP("a CUDA driver that was started does not work in a forked child");
+  char trace[] = "/tmp/gmm-fork-XXXXXX";
+  int fd = mkstemp(trace);
+  REQUIRE(fd >= 0);
+  close(fd);
+  gmm_heap *heap = NULL;
+  gmm_heap_desc desc = {.struct_size = sizeof desc};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  atomic_store(&storm_over, 0);
+  pthread_t threads[4];
+  REQUIRE(pthread_create(&threads[0], NULL, end_threads, heap) == 0);
+  REQUIRE(pthread_create(&threads[1], NULL, end_threads, heap) == 0);
+  REQUIRE(pthread_create(&threads[2], NULL, make_heaps, NULL) == 0);
+  REQUIRE(pthread_create(&threads[3], NULL, make_contexts, trace) == 0);
+  fflush(stdout);
+  for (unsigned i = 0; i < FORKS && atomic_load(&check_state.failures) == 0; ++i) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(30);  // of a child that hangs
+      if (live_in_a_child(NULL) == NULL) _exit(2);
+      pthread_t thread;
+      void *good = NULL;
+      if (pthread_create(&thread, NULL, live_in_a_child, NULL) != 0 || pthread_join(thread, &good) != 0) _exit(3);
+      _exit(good == NULL ? 4 : 0);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK_MESSAGE(status == 0, "child %u ended with status 0x%x", i, status);
+  }
+  atomic_store(&storm_over, 1);
+  for (unsigned i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+  OK(gmm_heap_destroy(heap));
+  unlink(trace);
+}
+
 int main(void) {
   PLAIN(every_call_in_a_child_says_forked);
   PLAIN(a_child_may_open_its_own);
+  PLAIN(children_find_no_lock_held);
   return check_finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heaps of memory.h.
+// Heaps of memory.h: creation, blocks, destruction.
 #include "../support/gmm_test.h"
 
 static gmm_heap *make_heap(uint64_t minimum, uint64_t limit, gmm_tag tag) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ipc.h, with a real second process: this program started again.
+// ipc.h between two processes. The second process is this program, started again.
 #include <sys/mman.h>
 
 #include "../support/gmm_test.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between processes (ipc.h): the second process makes one, records it behind work that it holds up, and lets go
-// when told.
+// Events between processes (ipc.h). The second process makes an event and records it behind work that it holds up. The
+// work ends when the first process says so.
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
@@ -205,6 +205,55 @@ static void at_home_it_is_the_same_event(void) {
   OK(gmm_event_destroy(plain));
 }
 
+static void note_passed(void *user) { atomic_store((atomic_int *)user, 1); }
+
+// The other process's event and an own one, each of this device; the stream is another device's.
+static void a_stream_of_another_device_waits(void) {
+  NEEDS_EVENTS();
+  if (device_count() < 2) SKIP("there is one device");
+  gmm_ipc_handle handles[2];
+  second_process second = start(handles);
+  gmm_ipc_import_desc desc = import_desc();
+  gmm_event *imported = NULL, *own = NULL;
+  gmm_stream stream = NULL, near = NULL;
+  static atomic_int passed;
+  static gate held;
+  MUST(gmm_event_import(context, &handles[1], &desc, &imported));
+  MUST(gmm_event_create(context, SHARED_EVENT_ON(device), &own));
+  MUST(gmm_stream_create(context, STREAM_ON(device == 0 ? 1 : 0), &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &near));
+  OK(gmm_stream_wait_event(context, stream, imported, 0));  // never recorded
+  OK(gmm_stream_wait_event(context, stream, own, 0));
+  OK(gmm_stream_synchronize(context, stream));
+  for (unsigned i = 0; i < 3; ++i) {
+    atomic_store(&passed, 0);
+    tell(&second, "w", 'q');
+    OK(gmm_stream_wait_event(context, stream, imported, 0));
+    OK(gmm_stream_call(context, stream, note_passed, &passed));
+    sleep_ms(20);
+    CHECK_EQUAL(atomic_load(&passed), 0);
+    tell(&second, "g", 0);
+    OK(gmm_stream_synchronize(context, stream));
+    CHECK_EQUAL(atomic_load(&passed), 1);
+    atomic_store(&passed, 0);
+    gate_close(&held, near, GATE_S);
+    OK(gmm_event_record(own, 0, near));
+    OK(gmm_stream_wait_event(context, stream, own, 0));
+    OK(gmm_stream_call(context, stream, note_passed, &passed));
+    sleep_ms(20);
+    CHECK_EQUAL(atomic_load(&passed), 0);
+    atomic_store(&held.open, 1);
+    OK(gmm_stream_synchronize(context, stream));
+    CHECK_EQUAL(atomic_load(&passed), 1);
+  }
+  OK(gmm_stream_destroy(context, stream));
+  OK(gmm_stream_destroy(context, near));
+  OK(gmm_event_destroy(own));
+  OK(gmm_event_destroy(imported));
+  CHECK(send_bytes(second.to, "e", 1));
+  CHECK_EQUAL(second_wait(&second), 0);
+}
+
 static void many_records_at_once(void) {
   NEEDS_EVENTS();
   gmm_event *event = NULL;
@@ -231,6 +280,7 @@ int main(int count, char **words) {
   KINDS(a_destroyed_event_is_gone_for_importers, 1u << GMM_KIND_DEVICE);
   KINDS(the_maker_may_die, 1u << GMM_KIND_DEVICE);
   KINDS(at_home_it_is_the_same_event, 1u << GMM_KIND_DEVICE);
+  KINDS(a_stream_of_another_device_waits, 1u << GMM_KIND_DEVICE);
   KINDS(many_records_at_once, 1u << GMM_KIND_DEVICE);
   return check_finish();
 }

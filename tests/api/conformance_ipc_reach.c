@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who can share with whom, and in which form (ipc.h): other pid namespaces, other users, descriptors, the driver's own
-// handle.
+// Who can share with whom (ipc.h): processes of other pid namespaces, processes of other users. Also in which form:
+// descriptors, the driver's own handle.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits and the out-of-memory handler of stats.h.
+#include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "../support/gmm_test.h"
 
@@ -329,6 +332,58 @@ static void growth_is_tried_once_before_the_trim(void) {
   CHECK_EQUAL(calls[0], calls[1]);
 }
 
+static unsigned open_descriptors(void) {
+  unsigned count = 0;
+  DIR *listing = opendir("/proc/self/fd");
+  while (readdir(listing) != NULL) ++count;
+  closedir(listing);
+  return count;
+}
+
+static volatile sig_atomic_t size_signals;
+static void count_size_signal(int number) {
+  (void)number;
+  ++size_signals;
+}
+
+// Memory that is a file has a limit that has nothing to do with memory. The system's way to tell it ends the process.
+static void the_limit_of_a_files_size_is_an_error(void) {
+  if (!on_host_backend() && (backend_id() != GMM_BACKEND_CUDA || kind != GMM_KIND_HOST)) SKIP("the memory is no file");
+  if (kind == GMM_KIND_MANAGED) SKIP("the memory is no file");
+  static const rlim_t limits[] = {0, 1, 4096, 1 << 20, (2 << 20) - 1};
+  struct rlimit before, low;
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  unsigned descriptors = open_descriptors();
+  for (unsigned way = 0; way < 3; ++way) {  // nobody expects the signal, it is ignored, a handler counts it
+    signal(SIGXFSZ, way == 0 ? SIG_DFL : way == 1 ? SIG_IGN : count_size_signal);
+    for (unsigned i = 0; i < sizeof limits / sizeof *limits; ++i) {
+      void *block = (void *)0x77;
+      low = before;
+      low.rlim_cur = limits[i];
+      // Nothing is printed while the limit is low: the output may be a file.
+      REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+      gmm_result result = try_alloc(1000, GMM_TAG_CURRENT, &block);
+      setrlimit(RLIMIT_FSIZE, &before);
+      CHECK_MESSAGE(result == GMM_ERROR_OUT_OF_MEMORY, "limit %u: %s: %s", (unsigned)limits[i], gmm_result_name(result),
+                    gmm_last_error_message());
+      CHECK_MESSAGE(strstr(gmm_last_error_message(), "RLIMIT_FSIZE") != NULL, "%s", gmm_last_error_message());
+      CHECK(block == (void *)0x77);
+      sigset_t pending;
+      CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 0);
+      CHECK_EQUAL(stats().reserved_bytes, 0);
+      CHECK_EQUAL(stats().live_blocks, 0);
+      CHECK_EQUAL(open_descriptors(), descriptors);
+    }
+  }
+  CHECK_EQUAL(size_signals, 0);
+  signal(SIGXFSZ, SIG_DFL);
+  void *block = NULL;
+  OK(try_alloc(1000, GMM_TAG_CURRENT, &block));
+  write_pattern(block, 1000, 3, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(block, 1000, 3);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 int main(void) {
   KINDS(device_limits_hold, ALL_KINDS);
   KINDS(tag_limits_hold, ALL_KINDS);
@@ -343,6 +398,7 @@ int main(void) {
   KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
   KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
   KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
+  KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
   return check_finish();
 }

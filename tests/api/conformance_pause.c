@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pause.h: memory that goes while its address stays.
+// pause.h: memory goes while its address stays.
 #include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>

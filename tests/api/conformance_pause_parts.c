@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pause.h: parts, waiting, what becomes of contents, and what is kept.
+// pause.h: ranges of a tag, waits for them, and kept contents.
 #include "pause_support.h"
 
 static gmm_state state_of(const void *address) { return query(address).state; }

@@ -192,6 +192,27 @@ static void releasing_the_context_unpins(void) {
   close_own();
 }
 
+// The end of the range, rounded up to a page, is past the last address.
+static void the_end_of_the_addresses_is_refused(void) {
+  open_own();
+  static const uint64_t some[][2] = {
+      {0xfffffffffffff001u, 16}, {0xffffffffffffe000u, 16},   {0xfffffffffffff000u, 4095}, {0xffffffffffffffffu, 1},
+      {0x8000000000000000u, 1},  {4096, 0xffffffffffffffffu}, {0xffffffffffe00000u, 4096}, {1, 0xffffffffffffffffu}};
+  gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
+  for (unsigned i = 0; i < sizeof some / sizeof *some; ++i) {
+    void *seen = (void *)0x77;
+    RESULT(gmm_pin(context, (void *)(uintptr_t)some[i][0], some[i][1], &desc, &seen), GMM_ERROR_SIZE_OVERFLOW);
+    CHECK(seen == (void *)0x77);
+    RESULT(gmm_unpin(context, (void *)(uintptr_t)some[i][0]), GMM_ERROR_NOT_PINNED);
+  }
+  CHECK_EQUAL(stats().pinned_bytes, 0);
+  void *seen = NULL;
+  OK(gmm_pin(context, own, PAGE, &desc, &seen));
+  CHECK(seen != NULL);
+  OK(gmm_unpin(context, own));
+  close_own();
+}
+
 int main(void) {
   PLAIN(pinned_memory_is_reached_by_the_device);
   PLAIN(pins_nest);
@@ -199,6 +220,7 @@ int main(void) {
   PLAIN(overlaps_are_refused);
   PLAIN(ranges_may_share_a_page);
   PLAIN(bad_pins_are_refused);
+  PLAIN(the_end_of_the_addresses_is_refused);
   PLAIN(read_only_pins);
   PLAIN(releasing_the_context_unpins);
   return check_finish();

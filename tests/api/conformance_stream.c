@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// stream.h, and the stream order of gmm_alloc() and gmm_free(): memory goes to another stream only behind what was
-// queued.
+// stream.h, and the stream order of gmm_alloc() and gmm_free(): another stream gets memory only behind the work that
+// was queued before the free.
 #include "../support/gmm_test.h"
 
 #define SIZE ((uint64_t)60000)

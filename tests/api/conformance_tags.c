@@ -58,6 +58,39 @@ static void names_find_tags(void) {
   CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
 }
 
+static char snapshot_text[65536];
+static int32_t keep_snapshot(void *user, const char *text, uint64_t size) {
+  uint64_t *used = user;
+  if (size >= sizeof snapshot_text - *used) return 1;
+  memcpy(snapshot_text + *used, text, size);
+  *used += size;
+  snapshot_text[*used] = 0;
+  return 0;
+}
+
+// A snapshot is JSON, and JSON is UTF-8.
+static void names_are_utf8(void) {
+  static const char *const bad[] = {
+      "\xff", "a\x80",           "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xe2\x82", "\xf4\x90\x80\x80", "latin-\xe9-1",
+      "\xfe", "\xf0\x80\x80\xaf"};
+  gmm_tag_info info = {.struct_size = sizeof info};
+  for (unsigned i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    gmm_tag tag = 77;
+    RESULT(gmm_tag_create(context, bad[i], NULL, &tag), GMM_ERROR_INVALID_VALUE);
+    CHECK(strstr(gmm_last_error_message(), "UTF-8") != NULL);
+    RESULT(gmm_tag_find(context, bad[i], &tag), GMM_ERROR_INVALID_TAG);
+    CHECK_EQUAL(tag, 77);
+    for (const char *at = gmm_last_error_message(); *at != 0; ++at) CHECK((*at & 0x80) == 0);
+  }
+  RESULT(gmm_tag_query(context, GMM_TAG_DEFAULT + 1, &info), GMM_ERROR_INVALID_TAG);  // none was made
+  gmm_tag tag = make_tag("\xc3\xa9\"\\\n\x01\xf0\x9f\x98\x80", GMM_CONTENTS_DROP);
+  void *block = ALLOC_TAG(1000, tag);
+  uint64_t used = 0;
+  OK(write_snapshot(context, keep_snapshot, &used));
+  CHECK(strstr(snapshot_text, "\"\xc3\xa9\\u0022\\u005c\\u000a\\u0001\xf0\x9f\x98\x80\"") != NULL);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 static gmm_tag seen_by_thread[3];
 static void *thread_with_own_tags(void *tag) {
   seen_by_thread[0] = tag_of_alloc();
@@ -237,6 +270,7 @@ static void tags_come_and_go(void) {
 
 int main(void) {
   PLAIN(names_find_tags);
+  PLAIN(names_are_utf8);
   PLAIN(tags_nest_for_each_thread);
   PLAIN(pushes_belong_to_their_context);
   PLAIN(the_process_default_reaches_threads);

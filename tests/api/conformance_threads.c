@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads: caches of their own, frees of other threads' blocks, and what a thread that ends leaves behind.
+// Threads have caches of their own, free other threads' blocks, and end with memory in their caches.
 #include "../support/gmm_test.h"
 
 enum { THREADS = 8, SLOTS = 64, ROUNDS = 4000 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pause.h: pauses and resumes in the background.
+// pause.h: a thread of the library pauses and resumes.
 #include "pause_support.h"
 
 static gmm_ticket_info ticket_info(gmm_ticket *ticket) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the fault table (FAULTS.md) share.
+// Helpers of the tests of the fault table (FAULTS.md).
 #ifndef GMM_TESTS_FAULT_SUPPORT_H
 #define GMM_TESTS_FAULT_SUPPORT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the fault table (FAULTS.md): what other threads do while memory goes or comes back, and mixed states.
+// Rows of FAULTS.md about other threads during a pause or resume, and about mixed states.
 #include "fault_support.h"
 
 typedef struct helper {

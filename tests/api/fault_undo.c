@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the fault table (FAULTS.md): memory that runs out at each allocation of a resume, failures while a failure is
-// undone, captures, and damage to what is kept.
+// Rows of FAULTS.md about memory that runs out at each allocation of a resume, failures while a failure is undone,
+// captures, and damage to kept contents.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>

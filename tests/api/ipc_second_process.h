@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What conformance_ipc.c does when it is started as the second process.
+// The second process of conformance_ipc.c: the commands that it carries out.
 #ifndef GMM_TESTS_IPC_SECOND_PROCESS_H
 #define GMM_TESTS_IPC_SECOND_PROCESS_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every operation and every k: the k-th driver call of the operation fails. Then the result is a clear error and
-// everything is as before, or the failure was survived and the operation has happened; nothing is leaked, and a retry
-// works. Runs on the fake driver only: it is what can fail on demand.
+// For every operation and every k, the k-th driver call of the operation fails. Either the operation fails with a clear
+// error and leaves everything as before, or it survives the failure and completes. In both cases nothing is leaked, and
+// a retry works. Only the fake driver can fail on demand, so the test runs on nothing else.
 #include <dlfcn.h>
 
 #include "../support/gmm_test.h"

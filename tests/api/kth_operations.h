@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of kth_failure.c: how each is prepared, run and looked at.
+// The operations of kth_failure.c: how the test prepares, runs and checks each.
 #ifndef GMM_TESTS_KTH_OPERATIONS_H
 #define GMM_TESTS_KTH_OPERATIONS_H
 
@@ -306,6 +306,19 @@ static void end_shared_event(void) { OK(gmm_event_destroy(shared_event)); }
 static void make_shared_event(void) { MUST(gmm_event_create(context, SHARED_EVENT_ON(device), &shared_event)); }
 static gmm_result run_event_export(void) { return gmm_event_export(shared_event, &event_handle); }
 static gmm_result run_event_destroy(void) { return gmm_event_destroy(shared_event); }
+// Of another device, where there is one.
+static gmm_stream far_stream;
+static void prepare_far_wait(void) {
+  make_shared_event();
+  OK(gmm_event_record(shared_event, 0, GMM_STREAM_DEFAULT));
+  MUST(gmm_stream_create(context, STREAM_ON(device_count() > 1 ? 1 : 0), &far_stream));
+}
+static gmm_result run_far_wait(void) { return gmm_stream_wait_event(context, far_stream, shared_event, 0); }
+static void finish_far_wait(void) {
+  OK(gmm_stream_synchronize(context, far_stream));
+  OK(gmm_stream_destroy(context, far_stream));
+  end_shared_event();
+}
 
 // One exporting process a kind serves every k.
 static struct {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pause, resume and what is kept, for kth_operations.h, which includes this.
+// The operations of pause, resume and kept contents. kth_operations.h includes this file.
 #ifndef GMM_TESTS_KTH_PAUSE_H
 #define GMM_TESTS_KTH_PAUSE_H
 

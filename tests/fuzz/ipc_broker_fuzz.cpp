@@ -38,7 +38,7 @@ Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant
     if (out->fd >= 0 && ::ftruncate(out->fd, kAllocationSize) != 0) std::abort();
   }
   out->allocation_size = kAllocationSize;
-  ++importers;
+  if (out->counts) ++importers;
   return Status();
 }
 void importer_gone(void *, uint64_t id) {

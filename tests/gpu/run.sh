@@ -8,8 +8,8 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# Needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja, and no network:
-# what such machines lack comes along in .gpu/, which tests/gpu/pack.sh fills.
+# The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja. It needs
+# no network: tests/gpu/pack.sh fills .gpu/ with what such machines lack.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh

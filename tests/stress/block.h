@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block in the test's hands: how it is taken, stamped, checked and freed. What is written and read goes through the
-// block's stream, so memory that is given out too early shows as wrong contents.
+// A block of the stress test: how a thread takes, stamps, checks and frees it. Every read and write goes through the
+// block's stream. Memory that the library gives out too early thus shows as wrong contents.
 #ifndef GMM_TESTS_STRESS_BLOCK_H
 #define GMM_TESTS_STRESS_BLOCK_H
 

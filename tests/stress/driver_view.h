@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the backend has really given out, without asking gmm: the fake driver's own account, or, on the host
-// backend, the memory files that this process has open.
+// The bytes that the backend has given out, counted without gmm: by the fake driver's own account, or by the memory
+// files that this process has open on the host backend.
 #ifndef GMM_TESTS_STRESS_DRIVER_VIEW_H
 #define GMM_TESTS_STRESS_DRIVER_VIEW_H
 

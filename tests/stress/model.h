@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be true beside the library: which addresses are live, and who holds them.
+// The model beside the library: which addresses are live, and who holds them.
 //
-// A block is entered right after its allocation and removed right before its free, page of 2 MiB by page; a shard's
-// lock covers some pages. Two live blocks that overlap share a page, so the second to be entered there meets the first.
+// A thread enters a block right after its allocation and removes it right before its free, for each page of 2 MiB. The
+// lock of a shard covers some pages. Two live blocks that overlap share a page, so the second one meets the first
+// there.
 //
-// The thread sanitizer does not see the locks here: they would order a free before the next allocation of the same
-// memory, which the library must do itself.
+// The thread sanitizer must not see these locks. They would order a free before the next allocation of the same memory,
+// and the library must do that itself.
 #ifndef GMM_TESTS_STRESS_MODEL_H
 #define GMM_TESTS_STRESS_MODEL_H
 

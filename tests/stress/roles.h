@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of the stress test do in a round. Workers make a fixed number of operations; the others go on until
-// all workers are done.
+// What the threads of the stress test do in a round. A worker makes a fixed number of operations. The other threads go
+// on until all workers are done.
 #ifndef GMM_TESTS_STRESS_ROLES_H
 #define GMM_TESTS_STRESS_ROLES_H
 

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Stress under the thread sanitizer, seed after seed, on the host backend and on the fake CUDA driver in turn, for an
-# hour by hand.
+# Runs the stress test under the thread sanitizer, seed after seed, on the host backend and on the fake CUDA driver in
+# turn.
 #
 # Usage: tests/stress/run.sh [SECONDS [SEED]]
-#   SECONDS  how long in all, 3600
-#   SEED     only this one, again and again; else each run takes one from the clock and prints it
-# BUILD names a build folder that is there, instead of one made in build-thread. Output of runs that failed stays in its
-# stress-failures/.
+#   SECONDS  how long in all; default 3600
+#   SEED     the only seed; by default each run takes one from the clock and prints it
+# BUILD names an existing build folder. By default the script makes build-thread. The output of failed runs stays in
+# stress-failures/ of the build folder.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/support/setup.sh

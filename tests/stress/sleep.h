@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of the stress test that pause and resume, at once and by tickets, drop, keep and forget contents, and
-// change tags.
+// The threads of the stress test that pause and resume, directly and by tickets. They also drop, keep and discard
+// contents, and change tags.
 #ifndef GMM_TESTS_STRESS_SLEEP_H
 #define GMM_TESTS_STRESS_SLEEP_H
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random stress: threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags,
-// while others pause and resume, trim, count, limit, ask, fork, end with full caches, and, on the fake driver, make
+// Random stress. Threads take, write, read, share, hand over and free blocks of all kinds, sizes, streams and tags.
+// Others pause and resume, trim, count, limit, ask, fork, and end with full caches. On the fake driver a thread makes
 // driver calls fail.
 //
-//   stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 4
+//  stress [SEED [SECONDS [THREADS]]]      defaults: a seed from the clock, 10, 4
 //
-// It goes in rounds. In a round every thread follows random numbers of its own, made from the seed. Between rounds all
-// stand still, and gmm's counters, the model (model.h) and what the driver has given out (driver_view.h) must agree;
-// now and then everything is freed, and nothing may be left. STRESS_ROLES names the threads beside the workers, by
-// commas, for a closer look.
+// The test runs in rounds. In a round every thread follows its own random numbers, made from the seed. Between rounds
+// all threads stand still. Then gmm's counters, the model (model.h) and the bytes that the driver has given out
+// (driver_view.h) must agree. In some rounds the test frees everything, and nothing may be left. STRESS_ROLES names the
+// threads beside the workers, separated by commas.
 
 #include "roles.h"
 

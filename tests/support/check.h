@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The writer of the Test Anything Protocol for tests in plain C: one line a case.
 //
-//   static void frees_twice(void) { CHECK(...); REQUIRE(...); if (...) SKIP("why"); }
-//   int main(void) { RUN(frees_twice); return check_finish(); }
+//  static void frees_twice(void) { CHECK(...); REQUIRE(...); if (...) SKIP("why"); }
+//  int main(void) { RUN(frees_twice); return check_finish(); }
 //
-// CHECK notes a failure and goes on. REQUIRE ends the case. Both say where and what. CHECK may be used on any thread,
-// REQUIRE and SKIP only on the thread that runs the case. check_label() adds words to the names of the cases that
+// CHECK notes a failure and goes on. REQUIRE ends the case. Both print where and what. Any thread may use CHECK. Only
+// the thread that runs the case may use REQUIRE and SKIP. check_label() adds words to the names of the cases that
 // follow.
 #ifndef GMM_TESTS_CHECK_H
 #define GMM_TESTS_CHECK_H

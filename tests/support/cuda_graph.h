@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few entries of the CUDA driver that a test needs to capture a graph and run it, without CUDA's headers: of a real
-// driver or the fake one.
+// The entries of the CUDA driver that a test needs to capture a graph and run it, without CUDA's headers. They serve a
+// real driver and the fake one.
 #ifndef GMM_TESTS_CUDA_GRAPH_H
 #define GMM_TESTS_CUDA_GRAPH_H
 

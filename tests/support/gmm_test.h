@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the interface share: opening the backend that GMM_BACKEND names, walking over
-// its devices and kinds, and moving bytes in and out of memory that the CPU may not be able to read.
+// Helpers of the tests of the interface. They open the backend that GMM_BACKEND names, walk over its devices and kinds,
+// and move bytes to and from memory that the CPU may be unable to read.
 #ifndef GMM_TESTS_GMM_TEST_H
 #define GMM_TESTS_GMM_TEST_H
 

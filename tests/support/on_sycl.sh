@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # on_sycl.sh PROTOCOL PROGRAM [ARGUMENT...]: runs a test on the SYCL backend, with the dpctl of .deps/sycl on its CPU
-# device. That environment is optional and comes in the background (setup_environments of setup.sh), so whether it is
-# there is found out now; without it the test is skipped with the reason, by PROTOCOL: tap, gtest or exit (Meson's
-# status 77).
+# device. setup_environments of setup.sh installs that optional environment in the background. The script therefore
+# looks for it when the test starts. Without it the script skips the test with the reason, by PROTOCOL: tap, gtest or
+# exit (Meson's status 77).
 root=$(cd "$(dirname "$0")/../.." && pwd)
 deps=$root/.deps/sycl
 protocol=$1

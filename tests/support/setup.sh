@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a build of gmm lacks: read by tests/run.sh, tests/gpu/run.sh and examples/run.sh.
+# Installs what a build of gmm lacks. tests/run.sh, tests/gpu/run.sh and examples/run.sh source it.
 # shellcheck shell=bash
 #
-# Packages of Debian 12 or Ubuntu 24.04 come by apt-get, as root or with sudo; Python's from PyPI, into .deps/.
-# What is there already is not asked for again, so that all works without network afterwards.
+# apt-get brings packages of Debian 12 or Ubuntu 24.04, as root or with sudo. Python's packages come from PyPI into
+# .deps/. The script never asks for what is installed, so later runs work without a network.
 #
 #   setup_say WORDS            one step, in words
 #   setup_required             compilers, Meson, ninja; fails with one sentence on stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The reader of test results in shell: read by the scripts of tests/gpu.
+# The reader of test results in shell. The scripts of tests/gpu source it.
 # shellcheck shell=bash
 
 # counts FILE: "N passed, N failed, N skipped" of output of GoogleTest or in the Test Anything Protocol; nothing without

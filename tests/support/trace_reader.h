@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second reader of binary traces, written from lib/engine/trace/FORMAT.md and sharing nothing with the library or the
-// command. C and C++.
+// A second reader of binary traces, for C and C++. It is written from lib/engine/trace/FORMAT.md and shares no code
+// with the library or the command.
 #ifndef GMM_TESTS_TRACE_READER_H
 #define GMM_TESTS_TRACE_READER_H
 

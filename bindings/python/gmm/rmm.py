@@ -12,6 +12,7 @@ it as over any other.
 # pylint: disable=import-outside-toplevel # RMM is imported at the first use only
 import functools
 import sys
+import weakref
 
 from gmm import _native as native
 from gmm._core.enums import Kind
@@ -33,6 +34,32 @@ def _alloc_desc(kind, device, tag, stream):
     return desc
 
 
+# Resources by a key of their own, each while memory of it is in use. RMM's buffers free their memory in C++, which
+# calls the resource. A garbage collection may clear a resource before a buffer of the same reference cycle; then C++
+# would call a function that is gone. What stands here is reachable, so no collection clears it.
+_in_use = {}
+
+
+def _forget_unused(but=None):
+    """Lets resources go whose memory was all freed. `but`: one that C++ is calling now."""
+    for key, (addresses, _) in list(_in_use.items()):
+        if addresses or key is but:
+            continue
+        known = _in_use.pop(key, None)
+        if known is not None and addresses:  # another thread has allocated meanwhile
+            _in_use[key] = known
+
+
+@functools.lru_cache(maxsize=1)
+def _resource_type():
+    import rmm
+
+    class Resource(rmm.mr.CallbackMemoryResource):
+        """RMM's class, and weak references to it."""
+
+    return Resource
+
+
 def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     """An rmm.mr.DeviceMemoryResource of one device over gmm.
 
@@ -41,8 +68,6 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     stay open as long as its memory is in use.
     RMM makes rmm::out_of_memory, with gmm's message, of a MemoryError in C++; in Python it is a MemoryError.
     """
-    import rmm
-
     if kind not in _KINDS:
         raise ValueError(f"RMM cannot use memory of kind {kind!r}; "
                          f"use one of {', '.join(known.name for known in _KINDS)}")
@@ -55,19 +80,31 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
         number = tag_number(context, context.tag(tag) if isinstance(tag, str) else tag)
         context.tag_info(number)
 
+    # Sets and dicts, as a garbage collection inside of allocate() may call deallocate(): each step is one operation.
+    addresses = set()
+    key = object()
+
     def allocate(size, stream):
         if not size:
             return 0
-        return native.gmm_alloc(context, size, _alloc_desc(kind, device, number, stream.__cuda_stream__()[1]))[1]
+        address = native.gmm_alloc(context, size, _alloc_desc(kind, device, number, stream.__cuda_stream__()[1]))[1]
+        addresses.add(address)
+        _in_use[key] = (addresses, itself())
+        _forget_unused(key)
+        return address
 
     def deallocate(address, _size, stream):
+        addresses.discard(address)  # first: after the free another thread may get the address
         try:
             native.gmm_free(context, address or None, stream.__cuda_stream__()[1])
         except Exception:  # pylint: disable=broad-exception-caught # RMM's C++ takes no error here
             message = f"gmm.rmm could not free the memory at {address:#x}"
             sys.unraisablehook(_Unraisable(*sys.exc_info(), message, deallocate))
 
-    return rmm.mr.CallbackMemoryResource(allocate, deallocate)
+    _forget_unused()
+    made = _resource_type()(allocate, deallocate)
+    itself = weakref.ref(made)  # a strong one would be a cycle
+    return made
 
 
 class _Unraisable:

@@ -79,9 +79,10 @@ class CudaBackend final : public Backend {
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
   Status shared_event_create(Device device, NativeEvent *out) override;
-  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
+  Status shared_event_wait(Device device, gmm_stream stream, NativeEvent event) override;
 
   void identify(const void *address, ForeignPointer *out) override;
 
@@ -116,7 +117,7 @@ void CudaBackend::destroy() {
 }
 
 int32_t CudaBackend::host_numa_node(Device device) {
-  MessageGuard keep;
+  MessageGuard message_guard;
   DeviceState *state = nullptr;
   return devices_.state_of(device, &state).ok() ? state->host_numa_node : -1;
 }
@@ -167,7 +168,7 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
 
 void CudaBackend::identify(const void *address, ForeignPointer *out) {
   *out = ForeignPointer();
-  MessageGuard message;  // a search that finds nothing is not a failure of the caller
+  MessageGuard message_guard;  // a search that finds nothing is not a failure of the caller
   ContextGuard guard(driver_, log_);
   if (!devices_.enter_any(guard).ok()) return;
   CUmemorytype type = static_cast<CUmemorytype>(0);
@@ -290,7 +291,7 @@ Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool
       prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
   }
   if (!status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     if (!os::unmap(base, size).ok())
       log_.write(LogLevel::kError, "%" PRIu64 " bytes at %p stay mapped: %s", size, base, last_message());
     return status;
@@ -313,7 +314,7 @@ Status CudaBackend::allocate_host(Device device, uint64_t size, Allocation *out)
   count_call();
   Status status = register_file(fd, size, device, false, out);
   if (!status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     os::close_file(fd).ignore();  // the caller gets the failure of register_file()
   }
   return status;
@@ -783,10 +784,11 @@ Status CudaBackend::shared_event_create(Device device, NativeEvent *out) {
   return Status();
 }
 
-Status CudaBackend::shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
+// The driver crashes when another device's context is current (SIGSEGV; seen with driver 580 on two H200).
+Status CudaBackend::shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
   if (driver_.cuIpcGetEventHandle == nullptr) return driver_.missing("cuIpcGetEventHandle");
   ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
+  GMM_TRY(devices_.enter(guard, device));
   CaptureGuard capture(driver_);
   CUipcEventHandle handle = {};
   Status status = driver_.check(driver_.cuIpcGetEventHandle(&handle, to_driver(event)), "cuIpcGetEventHandle");
@@ -810,6 +812,51 @@ Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLeg
   if (!status.ok()) return prefix(status, "Opening an event of another process on CUDA device %d: ", device.ordinal);
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
+}
+
+// The driver crashes when a stream of another device waits for an event between processes, whichever context is current
+// (SIGSEGV; seen with driver 580 on two H200). A plain event may cross devices. So a stream of the event's device waits
+// for the event, and records a plain one behind it, for which the other stream waits.
+Status CudaBackend::shared_event_wait(Device device, gmm_stream stream, NativeEvent event) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CUcontext of_stream = nullptr, of_event = nullptr;
+  GMM_TRY(guard.current(&of_stream));
+  GMM_TRY(devices_.primary(device, &of_event));
+  if (of_stream == of_event) return stream_wait(device, stream, event);
+  bool capturing = false;
+  GMM_TRY(stream_is_capturing(device, stream, &capturing));
+  if (capturing)
+    return fail(
+        GMM_ERROR_CAPTURING,
+        "Making stream %p wait for an event of device %d: a graph cannot wait for another device's event between "
+        "processes; wait before the capture.",
+        static_cast<void *>(stream), device.ordinal);
+  GMM_TRY(guard.enter(of_event));
+  CaptureGuard capture(driver_);
+  CUstream between = nullptr;
+  CUevent passed = nullptr;
+  Status status = driver_.check(driver_.cuStreamCreate(&between, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  if (status.ok()) status = driver_.check(driver_.cuEventCreate(&passed, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  if (status.ok())
+    status =
+        driver_.check(driver_.cuStreamWaitEvent(between, to_driver(event), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+  if (status.ok()) status = driver_.check(driver_.cuEventRecord(passed, between), "cuEventRecord");
+  if (status.ok()) {
+    status = guard.enter(of_stream);
+    if (status.ok())
+      status = driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), passed, CU_EVENT_WAIT_DEFAULT),
+                             "cuStreamWaitEvent");
+  }
+  // Both live on in the driver until the work that uses them is done. The second tries are there because nobody else
+  // destroys them.
+  const auto ended = [](CUresult result) { return result == CUDA_SUCCESS; };
+  if ((passed != nullptr && !ended(driver_.cuEventDestroy(passed)) && !ended(driver_.cuEventDestroy(passed))) ||
+      (between != nullptr && !ended(driver_.cuStreamDestroy(between)) && !ended(driver_.cuStreamDestroy(between))))
+    log_.write(LogLevel::kError, "The driver keeps an event or a stream that is not used any more.");
+  return status.ok() ? status
+                     : prefix(status, "Making stream %p wait for an event of device %d: ", static_cast<void *>(stream),
+                              device.ordinal);
 }
 
 // --- Descriptors of other libraries: Vulkan's and dma-buf ------------------------------------------------------------
@@ -847,7 +894,7 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
   Status status = driver_.check(driver_.cuImportExternalMemory(&memory, &handle), "cuImportExternalMemory");
   if (!status.ok()) {
     // The driver owns the descriptor only after a success.
-    MessageGuard message;
+    MessageGuard message_guard;
     os::close_file(own).ignore();
   } else {
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer = {};
@@ -865,7 +912,7 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
       out->driver_base = memory;
       return Status();
     }
-    MessageGuard message;
+    MessageGuard message_guard;
     count_call();
     if (const CUresult undone = driver_.cuDestroyExternalMemory(memory); undone != CUDA_SUCCESS)
       log_.write(LogLevel::kError,
@@ -1295,7 +1342,7 @@ Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backe
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The CUDA backend: the host allocator refused %zu bytes; free memory.",
                 sizeof(cuda::CudaBackend));
   if (Status status = backend->open(); !status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     backend->destroy();
     return status;
   }

@@ -68,6 +68,9 @@ class Devices {
   Status enter_owner(ContextGuard &guard, const void *address);  // the context that owns the memory
   Status enter_stream(ContextGuard &guard, Device device, gmm_stream stream);  // the stream's own context
 
+  // The device's primary context, started at its first use.
+  Status primary(Device device, CUcontext *out);
+
   // The kernel that searches for zeros, loaded at its first use. The device's context is current.
   Status zeros_function(Device device, CUfunction *out);
 
@@ -76,7 +79,6 @@ class Devices {
  private:
   Status attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const;
   Status probe(DeviceState *state, int ordinal);
-  Status primary(Device device, CUcontext *out);
 
   const HostAllocator allocator_;
   const Log log_;

@@ -68,7 +68,7 @@ class HostBackend final : public Backend {
   Status event_query(NativeEvent event, bool *passed) override;
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override;
   Status shared_event_create(Device device, NativeEvent *out) override;
-  Status shared_event_export(NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
+  Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
 
@@ -241,7 +241,7 @@ Status map_new_file(Kind kind, uint64_t size, Allocation *out) {
   GMM_TRY(os::memory_file_create(kFileNames[static_cast<uint32_t>(kind)], size, &fd));
   void *base = nullptr;
   if (Status status = os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base); !status.ok()) {
-    MessageGuard guard;
+    MessageGuard message_guard;
     os::close_file(fd).ignore();  // the caller gets the failure to map
     return status;
   }
@@ -284,7 +284,7 @@ Status HostBackend::allocate(Kind kind, Device device, uint64_t size, Allocation
     case Kind::kManaged: {
       GMM_TRY(os::check_available(size, GMM_ERROR_OUT_OF_MEMORY));
       GMM_TRY(os::map_anonymous(size, kExtentAlignment, &made.base));
-      MessageGuard guard;
+      MessageGuard message_guard;
       os::advise_pages(made.base, size, MADV_HUGEPAGE).ignore();  // a hint; a kernel without huge pages refuses it
       break;
     }
@@ -397,7 +397,7 @@ Status HostBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   if (status.ok())
     status = make_handle(fd, counted ? static_cast<uint32_t>(location.ordinal) : HostHandle::kNotCounted, out);
   if (!status.ok()) {
-    MessageGuard guard;
+    MessageGuard message_guard;
     if (fd >= 0) os::close_file(fd).ignore();  // the caller gets the first failure
     if (counted) give_back(location, size);
     return status;
@@ -461,7 +461,7 @@ Status HostBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
   int32_t own = -1;
   GMM_TRY(os::duplicate(fd, &own));
   if (Status status = make_handle(own, HostHandle::kNotCounted, out); !status.ok()) {
-    MessageGuard guard;
+    MessageGuard message_guard;
     os::close_file(own).ignore();  // the caller gets the first failure
     return status;
   }
@@ -491,7 +491,7 @@ Status HostBackend::unpin(void *base, uint64_t size) {
 void HostBackend::lock_if_allowed(void *base, uint64_t size) {
   char text[512];
   {
-    MessageGuard guard;  // the allocation succeeds even if the lock fails
+    MessageGuard message_guard;  // the allocation succeeds even if the lock fails
     if (os::lock_pages(base, size).ok()) return;
     std::snprintf(text, sizeof text, "%s", last_message());
   }
@@ -720,7 +720,7 @@ Status HostBackend::shared_event_create(Device device, NativeEvent *out) {
   return make_event(shared, out);
 }
 
-Status HostBackend::shared_event_export(NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
+Status HostBackend::shared_event_export(Device, NativeEvent event, uint8_t[kLegacyHandleSize], int32_t *fd) {
   if (event == nullptr || event_of(event)->shared() == nullptr) return no_event();
   return event_of(event)->shared()->export_fd(fd);
 }

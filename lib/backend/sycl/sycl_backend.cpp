@@ -515,7 +515,7 @@ Status sycl_backend_create(const HostAllocator &allocator, const Log &log, Backe
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The SYCL backend: the host allocator refused %zu bytes; free memory.",
                 sizeof(sycl::SyclBackend));
   if (Status status = backend->open(); !status.ok()) {
-    MessageGuard message;
+    MessageGuard message_guard;
     backend->destroy();
     return status;
   }

@@ -48,7 +48,7 @@ int touch_pages(char *base, uint64_t size) {
 
 bool BackupArena::reserve_addresses_locked() {
   if (base_ != nullptr) return true;
-  MessageGuard message;
+  MessageGuard message_guard;
   os::MemoryInfo info;
   if (!os::memory_info(&info).ok()) return false;
   uint64_t size = (info.total + kSegment - 1) / kSegment * kSegment;
@@ -157,7 +157,7 @@ void BackupArena::touch_ahead(Device device, uint64_t from) {
     const uint64_t segment = next_untouched(from, &size);
     if (segment == kNoSegment) return;
     char *base = base_of(segment);
-    MessageGuard message;
+    MessageGuard message_guard;
     int error = 0;
     if (!os::set_access(base, size, os::Access::kReadWrite).ok()) error = last_native() != 0 ? last_native() : ENOMEM;
     madvise(base, size, MADV_HUGEPAGE);  // a hint
@@ -248,7 +248,7 @@ void BackupArena::cancel_planned() {
     Segment &segment = segments_[i];
     if (segment.state != State::kPlanned || !ranges_.is_free(i * kSegment, segment.size)) continue;
     if (!ranges_.remove(i * kSegment, segment.size)) continue;  // without host memory it stays planned, which is safe
-    MessageGuard message;
+    MessageGuard message_guard;
     os::reserve_at(base_of(i), segment.size).ignore();  // on a failure the pages stay until the addresses go
     planned_bytes_ -= segment.size;
     segment = Segment();
@@ -272,7 +272,7 @@ uint64_t BackupArena::trim() {
       if (!ranges_.remove(i * kSegment, size)) return trimmed;
       segments_[i].state = State::kLeaving;
     }
-    MessageGuard message;
+    MessageGuard message_guard;
     bool is_leaving = !is_page_locked() || core_.backend->unpin(base_of(i), size).ok();
     if (!is_leaving)
       core_.log.write(LogLevel::kWarning, "%" PRIu64 " bytes of the arena stay page-locked: %s", size, last_message());

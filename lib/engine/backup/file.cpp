@@ -35,7 +35,7 @@ Status no_host_memory() {
 void name_file(const char *directory, char *path, size_t size) {
   uint64_t start = 0, random = 0;
   if (process_start_time(getpid(), &start) != 0) start = 0;
-  MessageGuard message;
+  MessageGuard message_guard;
   random_bytes(&random, sizeof random).ignore();  // 0 is safe: O_EXCL refuses a name that exists
   std::snprintf(path, size, "%s/%s%d-%" PRIu64 "-%016" PRIx64, directory, kPrefix, static_cast<int>(getpid()), start,
                 random);

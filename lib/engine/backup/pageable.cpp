@@ -14,7 +14,7 @@ constexpr uint64_t kMaxAddresses = uint64_t{8} << 40;
 }  // namespace
 
 bool BackupPageable::open_more_locked(uint64_t size) {
-  MessageGuard message;
+  MessageGuard message_guard;
   if (base_ == nullptr) {
     os::MemoryInfo info;
     if (!os::memory_info(&info).ok()) return false;

@@ -22,7 +22,7 @@ Status StagingBuffer::open(Device device, uint64_t size) {
     device_data_ = memory;
     return Status();
   }
-  MessageGuard message;
+  MessageGuard message_guard;
   is_pinned_ = core_.backend->pin(memory, size, 0, device, &device_data_).ok();
   if (!is_pinned_) {
     device_data_ = nullptr;

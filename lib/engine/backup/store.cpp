@@ -37,7 +37,7 @@ Status BackupStore::prepare(Device device, uint64_t bytes) {
                   bytes, limits.arena,
                   tiers_.kept_bytes[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
   if (status.ok()) status = tiers_.arena.make_all_ready(device);
-  MessageGuard message;
+  MessageGuard message_guard;
   if (!status.ok()) tiers_.arena.cancel_planned();
   return status;
 }
@@ -114,7 +114,7 @@ Status BackupStore::read(const KeptContents &kept, ByteRange range, void *out) {
     const uintptr_t end = chunk.end() < range.end() ? chunk.end() : range.end();
     status = read_chunk(chunk, ByteRange{begin, end - begin}, static_cast<char *>(out) + (begin - range.base), &buffer);
   }
-  MessageGuard message;
+  MessageGuard message_guard;
   if (buffer != nullptr) os::unmap(buffer, kMaxChunk).ignore();  // a whole mapping of this function cannot be refused
   return status;
 }
@@ -179,7 +179,7 @@ void BackupStore::query(gmm_backup_info *out) {
   out->copied_bytes = tiers_.copied_bytes.load(std::memory_order_relaxed);
   out->skipped_bytes = tiers_.skipped_bytes.load(std::memory_order_relaxed);
   BackupLimits limits;
-  MessageGuard message;
+  MessageGuard message_guard;
   // With a wrong environment variable there is no limit to report: the next save fails and names the variable.
   tiers_.settings.limits(out->arena_bytes, tiers_.pageable.bytes(), &limits).ignore();
   out->arena_limit = limits.arena;

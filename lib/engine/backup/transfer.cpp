@@ -203,7 +203,7 @@ Status Transfer::open_slots() {
 
 bool Transfer::close(bool has_failed) {
   Backend &backend = *tiers_.core.backend;
-  MessageGuard message;
+  MessageGuard message_guard;
   for (Batch &batch : batches_)
     if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
   if (stream_ == nullptr) return true;
@@ -461,7 +461,7 @@ Status Save::run(const BackupPart *parts, uint64_t count) {
     commit(parts, count);
   else
     abort(is_idle);
-  MessageGuard message;
+  MessageGuard message_guard;
   tiers_.arena.cancel_planned();
   return status;
 }
@@ -505,7 +505,7 @@ void Save::find_next_zeros(uint64_t *next) {
 void Save::find_zeros() {
   for (ChunkCopy &copy : plan_.copies)
     if (!copy.is_kept) copy.chunk.tier = Tier::kArena;
-  MessageGuard message;
+  MessageGuard message_guard;
   if (!tiers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
       tiers_.zero_ranges.device_data() == nullptr)
     return;
@@ -652,7 +652,7 @@ void Save::commit(const BackupPart *parts, uint64_t count) {
 
 // Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).
 void Save::abort(bool is_idle) {
-  MessageGuard message;
+  MessageGuard message_guard;
   if (!is_idle) tiers_.abandon_host_memory();
   for (const ChunkCopy &copy : plan_.copies)
     if (copy.is_placed && (is_idle || !tiers_.is_direct(copy.chunk.tier))) tiers_.free(copy.chunk);

@@ -6,18 +6,18 @@
 
 namespace gmm {
 
-// *out: the capture heap, kept from ending until leave_capture(); NULL when the stream is in no capture after all.
-Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
+// *out: the capture heap, which its count of users keeps from ending; NULL when the stream is in no capture after all.
+Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
   *out = nullptr;
   Capture capture;
   GMM_TRY(core.backend->capture_of(parent.options().device, stream, &capture));
   if (capture.id == 0) return Status();
-  collect_ended_captures(true);
+  collect_ended_captures();
   LockGuard guard(captures.mutex);
   for (uint64_t i = captures.heaps.size(); i-- > 0;) {
-    gmm_heap *heap = captures.heaps[i];
-    if (heap->parent != &parent || heap->heap.options().capture != capture.id) continue;
-    heap->users.fetch_add(1, std::memory_order_relaxed);
+    Heap *heap = captures.heaps[i];
+    if (heap->capture.parent != &parent || heap->options().capture != capture.id) continue;
+    heap->capture.users.fetch_add(1, std::memory_order_relaxed);
     *out = heap;
     return Status();
   }
@@ -25,17 +25,18 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the heap of a graph capture.");
   HeapOptions options = parent.options();
   options.capture = capture.id;
-  gmm_heap *heap = nullptr;
-  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
-  heap->parent = &parent;
-  heap->heap.quotas().each[5] = &parent.own_quota();
-  heap->users.store(1, std::memory_order_relaxed);
-  heap->graph = GraphLife::make();
-  Status status = heap->graph != nullptr
-                      ? heap->graph->tie(*core.backend, options.device, capture.graph)
+  gmm_heap *made = nullptr;
+  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &made));
+  Heap *heap = &made->heap;
+  heap->capture.parent = &parent;
+  heap->quotas().each[5] = &parent.own_quota();
+  heap->capture.users.store(1, std::memory_order_relaxed);
+  heap->capture.graph = GraphLife::make();
+  Status status = heap->capture.graph != nullptr
+                      ? heap->capture.graph->tie(*core.backend, options.device, capture.graph)
                       : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     end_capture_heap(heap);
     return status;
   }
@@ -44,73 +45,38 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out) {
   return Status();
 }
 
-void Context::leave_capture(gmm_heap *heap) { heap->users.fetch_sub(1, std::memory_order_release); }
-
 // Nobody uses it and it holds nothing. With captures.mutex held.
-void Context::end_capture_heap(gmm_heap *heap) {
+void Context::end_capture_heap(Heap *heap) {
   {
     LockGuard guard(heaps.mutex);
-    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-      if (heaps.heaps[i] == &heap->heap) {
-        heaps.heaps.erase(i);
-        break;
-      }
+    heaps.remove(heap);
   }
-  if (!heap->heap.close(true).ok())
+  if (!heap->close(true).ok())
     core.log.write(LogLevel::kError, "Memory of a graph could not be given back: %s", last_message());
-  pauser.forget(heap->heap);
-  if (heap->parent != nullptr) {
-    // Counters of a heap do not go backwards.
-    heap->parent->caches.add_calls(heap->heap.totals());
-  }
-  if (heap->graph != nullptr) heap->graph->release();
-  retire(heap);
+  pauser.forget(*heap);
+  // Counters of a heap do not go backwards.
+  if (heap->capture.parent != nullptr) heap->capture.parent->caches.add_calls(heap->totals());
+  if (heap->capture.graph != nullptr) heap->capture.graph->release();
+  retire(gmm_heap::of(heap));
 }
 
-void Context::collect_ended_captures(bool patient) {
-  const uint64_t ended = GraphLife::ended();
-  if (captures.seen.load(std::memory_order_relaxed) == ended && captures.pending.load(std::memory_order_relaxed) == 0)
-    return;
-  // Before a heap grows: not behind a pause, which holds the heaps for long.
-  if (patient)
-    captures.mutex.lock();
-  else if (!captures.mutex.try_lock())
-    return;
-  if (!patient) {
-    const bool free = heaps.mutex.try_lock();
-    if (free) heaps.mutex.unlock();
-    if (!free) {
-      captures.mutex.unlock();
-      return;
-    }
-  }
-  MessageGuard keep;
-  captures.seen.store(ended, std::memory_order_relaxed);
-  uint32_t pending = 0;
+void Context::collect_ended_captures() {
+  if (!captures.any_ended()) return;
+  LockGuard guard(captures.mutex);
+  MessageGuard message_guard;
+  captures.release_ended_locked();
   for (uint64_t i = captures.heaps.size(); i-- > 0;) {
-    gmm_heap *heap = captures.heaps[i];
-    if (!heap->graph->over()) continue;
-    ++pending;
-    if (heap->users.load(std::memory_order_acquire) != 0) continue;
-    heap->heap.end_of_graph();
-    // What cannot go now is asked again at the next occasion, until the heap is empty.
-    heap->heap.drain_caches(false).ignore();
-    heap->heap.free_held_for_importers();
-    uint64_t released = 0;
-    heap->heap.release_free(UINT64_MAX, false, &released).ignore();
-    if (heap->heap.totals().extents != 0) continue;
+    Heap *heap = captures.heaps[i];
+    if (!CaptureHeaps::may_end(*heap)) continue;
     captures.heaps.erase(i);
     end_capture_heap(heap);
-    --pending;
   }
-  captures.pending.store(pending, std::memory_order_relaxed);
-  captures.mutex.unlock();
 }
 
 // The heap `parent` is to end. With captures.mutex held.
 Status Context::check_captures_of(const Heap &parent) {
-  for (gmm_heap *heap : captures.heaps)
-    if (heap->parent == &parent && heap->heap.totals().live_blocks != 0)
+  for (Heap *heap : captures.heaps)
+    if (heap->capture.parent == &parent && heap->totals().live_blocks != 0)
       return fail(GMM_ERROR_BUSY,
                   "The heap still has live blocks that were allocated in a graph capture; free them before "
                   "gmm_heap_destroy().");
@@ -118,11 +84,11 @@ Status Context::check_captures_of(const Heap &parent) {
 }
 
 void Context::orphan_captures_of(const Heap &parent) {
-  for (gmm_heap *heap : captures.heaps) {
-    if (heap->parent != &parent) continue;
-    LockGuard guard(heap->heap.mutex);
-    heap->parent = nullptr;
-    heap->heap.quotas().each[5] = nullptr;
+  for (Heap *heap : captures.heaps) {
+    if (heap->capture.parent != &parent) continue;
+    LockGuard guard(heap->mutex);
+    heap->capture.parent = nullptr;
+    heap->quotas().each[5] = nullptr;
   }
 }
 

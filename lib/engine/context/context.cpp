@@ -9,8 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
+
+gmm_heap *gmm_heap::of(gmm::Heap *heap) {
+  return reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap));
+}
 
 namespace gmm {
 namespace {
@@ -34,7 +39,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       backups(core),
       tags(allocator),
       heaps(allocator),
-      captures(allocator),
+      captures(allocator, heaps),
       pins(core),
       trace(core),
       pauser(core, backups, heaps, tags),
@@ -58,12 +63,16 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
   const HostAllocator allocator(desc.host_allocator.allocate, desc.host_allocator.deallocate, desc.host_allocator.user);
   const Log log(desc.log.fn, desc.log.user);
   gmm_context *made = nullptr;
+  hold_thread_records();
   if (void *memory = allocator.allocate(sizeof(gmm_context), alignof(gmm_context) < 16 ? 16 : alignof(gmm_context)))
     made = ::new (memory) gmm_context(allocator, log);
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  if (made == nullptr) {
+    release_thread_records();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  }
   const Status status = made->init(desc);
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     made->end();
     return status;
   }
@@ -94,9 +103,6 @@ Status Context::init(const gmm_context_desc &desc) {
   // The legacy default stream, which cannot be captured, has the two smallest values.
   if (core.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
     core.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
-  captures.seen.store(GraphLife::ended(), std::memory_order_relaxed);
-  core.before_growth_user = this;
-  core.before_growth = [](void *self) { static_cast<Context *>(self)->collect_ended_captures(false); };
   GMM_TRY(tags.init());
   prepare_barriers();
   core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
@@ -137,31 +143,29 @@ void Context::end() {
     ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
-    for (gmm_heap *heap : captures.heaps) heap->graph->release();
+    for (Heap *heap : captures.heaps) heap->capture.graph->release();
     while (!heaps.heaps.empty()) {
       Heap *heap = heaps.heaps.pop_back();
       if (!heap->close(true).ok())
         core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
-      core.allocator.destroy(handle_of(heap));
+      core.allocator.destroy(gmm_heap::of(heap));
     }
     pins.clear();
     core.deferred_release.retry(*core.backend);
     core.backend->destroy();
   }
   magic = 0;
-  if (core.gate != nullptr) munmap(core.gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const HostAllocator allocator = core.allocator;
+  // A thread that ends still looks at it, until the trace and the heaps have left their registries.
+  Gate *gate = core.gate;
   gmm_context *self = static_cast<gmm_context *>(this);
   self->~gmm_context();
+  if (gate != nullptr) munmap(gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   allocator.deallocate(self, sizeof(gmm_context));
+  release_thread_records();
 }
 
 // --- Heaps ------------------------------------------------------------------------------------------------------
-
-gmm_heap *Context::handle_of(const Heap *heap) {
-  char *at = const_cast<char *>(reinterpret_cast<const char *>(heap));
-  return reinterpret_cast<gmm_heap *>(at - offsetof(gmm_heap, heap));
-}
 
 Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
   Tag *tag = tags.get(tag_number);
@@ -204,7 +208,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
                 options.device.ordinal, kind_name(options.kind));
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
-  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, options, this);
+  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, captures, options, this);
   heap->heap.own_quota().set_limit(limit);
   const Status status = add_heap(heap->heap, options.tag);
   if (!status.ok()) {
@@ -224,11 +228,7 @@ Status Context::end_heap(gmm_heap *heap) {
     // Nobody pauses, trims or counts the heap meanwhile.
     LockGuard guard(heaps.mutex);
     GMM_TRY(heap->heap.close(false));
-    for (uint64_t i = 0; i < heaps.heaps.size(); ++i)
-      if (heaps.heaps[i] == &heap->heap) {
-        heaps.heaps.erase(i);
-        break;
-      }
+    heaps.remove(&heap->heap);
   }
   orphan_captures_of(heap->heap);
   // Only now: a heap that is busy keeps the contents of its paused blocks.
@@ -265,7 +265,7 @@ Status Context::end_shared_heaps(Tag &tag) {
       Heap *heap = place.load(std::memory_order_acquire);
       if (heap == nullptr) continue;
       place.store(nullptr, std::memory_order_release);
-      const Status status = end_heap(handle_of(heap));
+      const Status status = end_heap(gmm_heap::of(heap));
       if (status.ok()) continue;
       place.store(heap, std::memory_order_release);
       return status;
@@ -307,11 +307,11 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
 
 Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
   if (!may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
-  gmm_heap *of_capture = nullptr;
+  Heap *of_capture = nullptr;
   GMM_TRY(enter_capture(heap, stream, &of_capture));
   if (of_capture == nullptr) return allocate_from(heap, size, alignment, flags, stream, out);
-  const Status status = allocate_from(of_capture->heap, size, alignment, flags, stream, out);
-  leave_capture(of_capture);
+  const Status status = allocate_from(*of_capture, size, alignment, flags, stream, out);
+  of_capture->capture.users.fetch_sub(1, std::memory_order_release);
   return status;
 }
 
@@ -348,7 +348,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
       status = try_allocate(heap, size, alignment, flags, stream, out);
   }
   if (status.ok()) return status;
-  heap.count_failure();
+  heap.caches.count_failure();
   return Limits::explain(status, heap, size, tags);
 }
 
@@ -362,7 +362,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     bool paused = false;
     status = clear(heap, memory, size, stream, &paused);
     if (!status.ok() || paused) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       cached_free(core, memory, stream).ignore();  // the block was made just now
       // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
@@ -397,13 +397,13 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
 Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
-  collect_ended_captures(true);
+  collect_ended_captures();
   const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
     GMM_TRY(heap.drain_caches(true));
     heap.free_held_for_importers();
-    return heap.release_free(UINT64_MAX, true, bytes);
+    return heap.reclaim().release(UINT64_MAX, true, bytes);
   });
-  collect_ended_captures(true);
+  collect_ended_captures();
   return status;
 }
 
@@ -423,7 +423,7 @@ Status Context::reset() {
     for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
       for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
         if (extent->importers.load(std::memory_order_acquire) != 0)
-          return fail(GMM_ERROR_BUSY, "gmm_reset(): other processes have imported memory; let them close it first.");
+          return fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.");
     return Status();
   }));
   for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));

@@ -9,6 +9,7 @@
 
 #include "base/retired_memory.h"
 #include "engine/heap/block.h"
+#include "engine/heap/capture_heaps.h"
 #include "engine/heap/decommit.h"
 #include "engine/heap/heap.h"
 #include "engine/heap/heap_set.h"
@@ -24,21 +25,20 @@
 
 namespace gmm {
 class Context;
-class GraphLife;
 }  // namespace gmm
 
 // A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
 struct gmm_heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
-  gmm_heap(gmm::Core &core, gmm::BackupStore &backups, const gmm::HeapOptions &options, gmm::Context *owner)
-      : heap(core, backups, options), context(owner) {}
+  gmm_heap(gmm::Core &core, gmm::BackupStore &backups, gmm::CaptureHeaps &captures, const gmm::HeapOptions &options,
+           gmm::Context *owner)
+      : heap(core, backups, captures, options), context(owner) {}
   uint64_t magic = kMagic;
   gmm::Heap heap;
   gmm::Context *context;
-  // Of a capture heap (engine/context/capture_heaps.cpp), which no user sees.
-  gmm::Heap *parent = nullptr;  // the heap that was asked; NULL when that one is gone
-  gmm::GraphLife *graph = nullptr;
-  std::atomic<uint32_t> users{0};  // allocations under way
+
+  // The user's heap that an engine's heap stands in.
+  static gmm_heap *of(gmm::Heap *heap);
 };
 
 struct gmm_event {
@@ -61,14 +61,6 @@ struct gmm_snapshot {
 };
 
 namespace gmm {
-
-struct CaptureHeaps {
-  explicit CaptureHeaps(const HostAllocator &allocator) : heaps(allocator) {}
-  Mutex mutex;  // before every other lock of the context
-  Vector<gmm_heap *> heaps;
-  std::atomic<uint64_t> seen{0};     // graphs that had ended at the last look
-  std::atomic<uint32_t> pending{0};  // ended heaps that still held something then
-};
 
 class Context {
  public:
@@ -98,8 +90,6 @@ class Context {
   Status end_heap(gmm_heap *heap);
   // Ends a tag with its shared heaps. BUSY: something uses the tag; then the tag is as before.
   Status destroy_tag(gmm_tag tag);
-  // The user's heap that the engine's heap stands in.
-  static gmm_heap *handle_of(const Heap *heap);
   Status reset();
   Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
   // gmm_trim(): page-locked host memory too that holds no contents.
@@ -109,9 +99,9 @@ class Context {
   // gmm_trim() inside gmm_defer_begin(): at its end.
   void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
   Status forget_stream(gmm_stream stream);
-  // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. patient: also
-  // while others hold the heaps for long.
-  void collect_ended_captures(bool patient);
+  // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. Heaps that hold
+  // nothing then end.
+  void collect_ended_captures();
 
   uint64_t magic = kMagic;
   Core core;
@@ -141,9 +131,8 @@ class Context {
   Status trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                         void **out);
   Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
-  Status enter_capture(Heap &parent, gmm_stream stream, gmm_heap **out);
-  void leave_capture(gmm_heap *heap);
-  void end_capture_heap(gmm_heap *heap);
+  Status enter_capture(Heap &parent, gmm_stream stream, Heap **out);
+  void end_capture_heap(Heap *heap);
   Status check_captures_of(const Heap &parent);
   void orphan_captures_of(const Heap &parent);
   Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);

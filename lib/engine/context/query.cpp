@@ -48,7 +48,15 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
       out->tag = heap->options().tag;
     }
     out->state = GMM_STATE_FREE;
-    out->flags = 0;
+    Range range;
+    if (context.ipc.exports.find_own(address, &range)) {
+      // Freed, but imported by this context.
+      out->state = GMM_STATE_IMPORTED;
+      out->base = reinterpret_cast<void *>(range.base);
+      out->size = out->reserved_size = range.size;
+      out->device_pointer = const_cast<void *>(address);
+    }
+    if (out->state == GMM_STATE_FREE || is_paused(*extent)) out->flags = 0;
     out->allocation_base = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
     out->allocation_size = extent->size.load(std::memory_order_relaxed);
     return;
@@ -70,8 +78,12 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
     const PeerState state = IpcImports::state(range);
     out->state = state == PeerState::kRevoked ? GMM_STATE_REVOKED : GMM_STATE_IMPORTED;
     if (state == PeerState::kGone) out->flags |= GMM_POINTER_PEER_GONE;
-    out->base = out->allocation_base = reinterpret_cast<void *>(range.base);
-    out->size = out->reserved_size = out->allocation_size = range.size;
+    out->allocation_base = reinterpret_cast<void *>(range.base);
+    out->allocation_size = range.size;
+    Range block;
+    if (!context.ipc.imports.find_block(address, &block)) block = range;  // an address that no import named
+    out->base = reinterpret_cast<void *>(block.base);
+    out->size = out->reserved_size = block.size;
     out->device_pointer = const_cast<void *>(address);
     return;
   }

@@ -11,7 +11,7 @@ template <typename Fn>
 Status trim_and_retry(Context &context, Fn operation) {
   const Status status = operation();
   if (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED) return status;
-  MessageGuard keep;
+  MessageGuard message_guard;
   gmm_scope_desc everything = {};
   uint64_t released = 0;
   if (!context.trim(everything, &released).ok() || released == 0) return status;

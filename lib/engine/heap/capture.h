@@ -11,8 +11,7 @@
 // can be captured: on the host backend, and with GMM_CONTEXT_NO_CAPTURE. Then it asks the driver.
 //
 // Life. A CUDA user object of the graph holds a GraphLife. The driver's callback sets a mark and counts; it takes no
-// lock. Context::collect_ended_captures() reads the count before growth, at a trim, for statistics and at an allocation
-// in a capture.
+// lock. CaptureHeaps reads the count before growth, at a trim, for statistics and at an allocation in a capture.
 //
 // Events. gmm records nothing on a captured stream, and asks again after a record, as another thread may have begun a
 // capture in between. Nobody asks a captured event how far it is before it is recorded anew. Streams of one capture

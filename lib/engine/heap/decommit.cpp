@@ -117,7 +117,7 @@ bool Decommit::disturbed() const {
 }
 
 void Decommit::round(uint64_t now, uint64_t age) {
-  MessageGuard keep;
+  MessageGuard message_guard;
   bool refused = false;
   {
     LockGuard guard(round_mutex_);
@@ -143,7 +143,7 @@ bool Decommit::round_of(uint64_t index, uint64_t now, uint64_t age, bool *refuse
     Heap &heap = *heaps_.heaps[index];
     serial = heap.fast.serial;
     heap.free_held_for_importers();
-    may_go = heap.look_for_idle(now, age);
+    may_go = heap.reclaim().look_for_idle(now, age);
   }
   heaps_.mutex.unlock();
   if (!exists) return false;
@@ -158,7 +158,7 @@ bool Decommit::give_back(uint64_t index, uint64_t serial, uint64_t now, uint64_t
   Status status;
   // A heap may have ended meanwhile, and another stand at its place.
   if (index < heaps_.heaps.size() && heaps_.heaps[index]->fast.serial == serial) {
-    status = heaps_.heaps[index]->release_idle(now, age, *may_go, kSlice, &released);
+    status = heaps_.heaps[index]->reclaim().release_idle(now, age, *may_go, kSlice, &released);
   }
   heaps_.mutex.unlock();
   *may_go = *may_go < released ? 0 : *may_go - released;

@@ -3,7 +3,7 @@
 // which exists only while an age is set.
 //
 // A round empties the caches of threads that did nothing for the age, and gives back what of each heap was free during
-// the whole age (engine/heap/heap_idle.cpp). It never waits: not for a stream, not for another trim, and a heap's lock
+// the whole age (engine/heap/reclaim.h). It never waits: not for a stream, not for another trim, and a heap's lock
 // is free again after each slice of memory.
 #ifndef GMM_ENGINE_HEAP_DECOMMIT_H
 #define GMM_ENGINE_HEAP_DECOMMIT_H

@@ -1,129 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a VMM heap asks the driver for more, how much, and when it moves free memory to where it is wanted instead.
+// How a heap grows: which unbacked addresses are backed for a block that no free run fits, by how much new memory, and
+// by which free extents from elsewhere. GrowthPolicy (engine/heap/growth_policy.h) says how much and when.
 //
-// What a heap holds beyond the bytes that were ever live at once is waste, so it is bounded by an allowance over that
-// peak. While the heap would stay inside, it grows: new memory costs about what moving memory costs. Past it, whole
-// free extents are mapped to the new addresses first (their pages are taken from holes that nothing fits), and only the
-// rest is new.
-//
-// Moving has a budget of time, so that a program whose holes never fit does not spend its day in the driver: each block
-// that the heap gives out earns a little, more for a large one, whose use costs more anyway; each move spends what the
-// driver takes for it. A program that needs the same moves again and again, as one whose steps need nearly all that is
-// held for one large block, finds peace with some more memory: once half of the budget is spent, the allowance rises by
-// what is spent of the rest, up to a seventh. With nothing left the heap grows past it. Asking which streams are done
-// has such a budget too.
-//
-// Free memory moves when the work that used it is done. A host that is far ahead of its device finds little that is. It
-// has the largest allowance at once, and waits for the device before it grows past that, for which there is a budget as
-// well.
-//
-// Extents: the driver's cost follows their number, so a heap that only grows takes them in steps. Memory that is freed
-// in between ends the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good.
-// Before anything was freed, a very large block gets few large extents: such are a model's weights, which stay, and are
-// paused handle by handle.
+// Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and
+// the end of a region grows in place. Other kinds have a region for each driver allocation. Physical memory: extents
+// grow with the heap, since the driver's cost follows the number of handles. Extents are moved to other addresses when
+// nothing fits the holes that they left.
+// Lock: the heap's, held by the caller of every function but wait_to_move().
+// Caller: Heap.
 #ifndef GMM_ENGINE_HEAP_GROWTH_H
 #define GMM_ENGINE_HEAP_GROWTH_H
 
 #include <cstdint>
 
-#include "backend/backend.h"
+#include "base/lock.h"
+#include "engine/heap/extents.h"
+#include "engine/heap/growth_policy.h"
+#include "engine/heap/heap_caches.h"
+#include "engine/heap/reclaim.h"
+#include "engine/heap/stream_order.h"
 
 namespace gmm {
 
-class GrowthPolicy {
+class Growth {
  public:
-  // A block of this size came from the heap.
-  void took(uint64_t bytes) {
-    moves_.earn(32 + static_cast<int64_t>(bytes >> 18));
-    questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
-    drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
-    waits_.earn(static_cast<int64_t>(bytes >> 16));
-  }
-  void freed() { only_grew_ = never_freed_ = false; }
-  void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
-  // Whether other threads' caches may be emptied once more, and that so many were. Where one thread allocates and
-  // another frees, the heap rather grows by what their caches hold than that every block takes such a round.
-  bool may_drain() const { return drains_.left > 0; }
-  void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
-  // Whether streams may be asked what they are done with, and that so many were.
-  bool may_ask() const { return questions_.left > 0; }
-  void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }
-  // Whether an allocation may wait for work that is queued, and that it did.
-  bool may_wait() const { return waits_.left > 0; }
-  void waited(int64_t nanoseconds) { waits_.left -= nanoseconds; }
-  void grew() { only_grew_ = true; }
-  // The most bytes that were live at once, when the caches knew `seen` as the most and `live` are now, with the wanted
-  // block.
-  uint64_t peak(uint64_t seen, uint64_t live) {
-    if (peak_live_ < seen) peak_live_ = seen;
-    if (peak_live_ < live) peak_live_ = live;
-    return peak_live_;
-  }
+  Growth(Core &core, const HeapOptions &options, Mutex &mutex, const HeapCaches &caches, const Quotas &quotas,
+         const Quota &own_quota, Runs &runs, StreamOrder &streams, Extents &extents, Reclaim &reclaim,
+         GrowthPolicy &policy)
+      : core_(core),
+        options_(options),
+        mutex_(mutex),
+        caches_(caches),
+        quotas_(quotas),
+        own_quota_(own_quota),
+        runs_(runs),
+        streams_(streams),
+        extents_(extents),
+        reclaim_(reclaim),
+        policy_(policy) {}
 
-  // Bytes that a heap may hold when this many were live at once: at first, when free memory can be moved but that has
-  // become too dear, and now.
-  static uint64_t least_allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
-  static uint64_t largest_allowance(uint64_t peak_live) { return peak_live + peak_live / 7; }
-  uint64_t allowance(uint64_t peak_live) const {
-    const uint64_t least = least_allowance(peak_live), most = largest_allowance(peak_live);
-    const int64_t half = moves_.most / 2, spent = half - moves_.left;
-    if (behind_ || spent >= half) return most;
-    return spent <= 0 ? least : least + (most - least) / 1024 * static_cast<uint64_t>(spent * 1024 / half);
-  }
-  // Of `need` bytes, those to come from free extents.
-  uint64_t to_move(uint64_t held, uint64_t need, uint64_t peak_live) const {
-    return moves_.left < 0 ? 0 : over(allowance(peak_live), held, need);
-  }
-  // Whether the device is too far behind for that: it still works on the free memory.
-  void is_behind(bool behind) { behind_ = behind; }
-  // Bytes of new memory to take when `need` are wanted: a multiple of kExtentAlignment, as `need` is.
-  uint64_t to_take(uint64_t held, uint64_t need, uint64_t peak_live, uint64_t minimum) const {
-    uint64_t step = largest_extent(held);
-    if (step > held) step = round(held);  // at first as much again as there is
-    if (!only_grew_) {
-      const uint64_t allowed = least_allowance(peak_live),
-                     room = allowed > held ? (allowed - held) & ~(kExtentAlignment - 1) : 0;
-      if (step > room) step = room;
-    }
-    if (step < minimum) step = round(minimum);
-    return step < need ? need : step;
-  }
-  // The largest extent to make; a larger need is met by several, so that they can be moved one by one.
-  static uint64_t largest_extent(uint64_t held) {
-    const uint64_t size = round(held / 192);
-    return size < kLargeExtent ? kLargeExtent : size > kLargestExtent ? kLargestExtent : size;
-  }
-  // The same, for a block of this many bytes.
-  uint64_t largest_extent(uint64_t held, uint64_t block) const {
-    return never_freed_ && block >= kVeryLargeBlock ? kVeryLargeExtent : largest_extent(held);
-  }
+  // Adds memory for a run of `bytes`, whole granules, where it takes least. *out is a listed free run that holds them,
+  // with the neighbours that are free for this stream.
+  Status grow(uint64_t bytes, uint64_t alignment, StreamKey key, Span **out);
+  // A free run of its own for a dedicated block; *out is in no list.
+  Status grow_dedicated(uint64_t bytes, Span **out);
+  // Before a heap grows for a block, and without its lock, which this takes: waits, for a bounded time, until free
+  // memory can be moved instead, where that saves much.
+  void wait_to_move(uint64_t bytes);
 
  private:
-  static constexpr uint64_t kLargeExtent = uint64_t{24} << 20, kLargestExtent = uint64_t{256} << 20;
-  static constexpr uint64_t kVeryLargeBlock = uint64_t{256} << 20, kVeryLargeExtent = uint64_t{1} << 30;
-  // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query
-  // 110 ns, and 64 KiB are read in 14 ns.
-  static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
-  static constexpr uint64_t kBytesToMove = 4096;
-  struct Budget {
-    int64_t most, left;
-    void earn(int64_t nanoseconds) {
-      left += nanoseconds;
-      if (left > most) left = most;
-    }
+  // The unbacked addresses that take the least memory to hold a run.
+  struct Window {
+    Span *hole = nullptr;
+    uint64_t offset = 0;  // where in it
+    uint64_t bytes = 0;   // to be backed
   };
+  Status charge(uint64_t bytes, uint64_t *wanted);
+  uint64_t live_peak(uint64_t bytes);
+  Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
+  uint64_t allocation_step() const;
+  Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
+  [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
+  void move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block);
+  Span *with_neighbours(Span *run, StreamKey key);
 
-  static uint64_t over(uint64_t allowed, uint64_t held, uint64_t need) {
-    if (held + need <= allowed) return 0;
-    const uint64_t bytes = held + need - allowed;
-    return bytes < need ? bytes : need;
-  }
-  static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
-
-  Budget moves_{100'000'000, 100'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
-      waits_{500'000'000, 500'000'000};
-  uint64_t peak_live_ = 0;
-  bool only_grew_ = true, never_freed_ = true, behind_ = false;
+  Core &core_;
+  const HeapOptions &options_;
+  Mutex &mutex_;
+  const HeapCaches &caches_;
+  const Quotas &quotas_;
+  const Quota &own_quota_;
+  Runs &runs_;
+  StreamOrder &streams_;
+  Extents &extents_;
+  Reclaim &reclaim_;
+  GrowthPolicy &policy_;
 };
 
 }  // namespace gmm

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks in and out: see runs.h for free runs, slabs.h for small blocks, heap_grow.cpp for memory from the driver.
 #include "engine/heap/heap.h"
 
-#include <bit>
+#include <cinttypes>
 #include <cstddef>
 
+#include "base/thread_record.h"
+#include "engine/heap/capture_heaps.h"
 #include "engine/heap/heap_registry.h"
-#include "engine/heap/thread_state.h"
 
 namespace gmm {
 namespace {
@@ -18,20 +18,24 @@ Span *span_of_large(std::atomic<uint64_t> *slot) {
 
 }  // namespace
 
-Heap::Heap(Core &core, BackupStore &backups, const HeapOptions &options)
+Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapOptions &options)
     : core_(core),
-      backups_(backups),
+      captures_(captures),
       options_(options),
       runs_(core, this, options.kind != Kind::kVmm),
       slabs_(core, this),
       streams_(core.backend, options.device, core.allocator),
       uses_(core, streams_),
-      unsettled_(core.allocator),
-      held_for_graph_(options.capture != 0) {
+      extents_(core, this, backups, options_, quotas_, runs_),
+      paused_(core, fast.has_paused, runs_, slabs_, streams_, extents_),
+      reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
+      growth_(core, options_, mutex, caches, quotas_, own_quota_, runs_, streams_, extents_, reclaim_, policy_),
+      not_waited_for_(core.allocator) {
   quotas_.each[4] = &own_quota_;
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
   if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
+  if (options.capture != 0) streams_.hold_for_graph();
 }
 
 Heap::~Heap() {
@@ -42,129 +46,123 @@ Heap::~Heap() {
 
 Status Heap::init() { return HeapRegistry::add(this); }
 
-Status Heap::find_run(uint64_t count, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
-  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
-  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
-  // What other streams are done with is as good as own, and merges with it.
-  if (streams_.known_streams() > 1 && growth_.may_ask()) clear_done_streams();
-  if (Span *run = runs_.free().best_fit(count, alignment, own)) return runs_.carve(run, count, alignment, out);
-  *out = nullptr;
-  if (effort == Effort::kNoGrowth) return Status();
-  if (streams_.known_streams() > 1 && clear_done_streams())
-    if (Span *run = runs_.free().best_fit(count, alignment, own)) return runs_.carve(run, count, alignment, out);
-  for (uint32_t pass = 0; pass < 2; ++pass) {
-    if (pass == 1) runs_.merge_all(true);
-    Span *run = runs_.free().best_fit(count, alignment, ~uint64_t{0});
-    if (run == nullptr) continue;
-    MessageGuard keep;
-    // A refusal (graph capture) is no failure: the heap grows instead.
-    if (!streams_.put_behind(key, run->streams).ok()) continue;
-    order_behind(run, bit);
-    return runs_.carve(run, count, alignment, out);
-  }
-  Span *run = nullptr;
-  GMM_TRY(grow(count, alignment, key, &run));
-  return runs_.carve(run, count, alignment, out);
-}
+// --- Blocks out ------------------------------------------------------------------------------------------------------
 
-Status Heap::new_slab(uint32_t class_index, StreamKey key, Effort effort, Span **out) {
-  Span *run = nullptr;
-  *out = nullptr;
-  GMM_TRY(find_run(slab_granules(class_index), kGranule, key, effort, &run));
-  if (run == nullptr) return Status();
-  Span *slab = slabs_.make(class_index, *run);
-  if (slab == nullptr) {
-    runs_.make_free(run);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a slab.");
-  }
-  runs_.replace(run, slab);
-  *out = slab;
-  return Status();
-}
-
-Status Heap::take_small(uint32_t class_index, StreamKey key, Effort effort, uint32_t wanted, CacheEntry *out,
-                        uint32_t *count) {
-  LockGuard guard(mutex);
+Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
   *count = 0;
-  const uint64_t bit = streams_.bit_of(key);
-  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
-  while (*count < wanted) {
-    Span *slab = slabs_.find(class_index, streams_.own_bit(key));
-    if (slab == nullptr) {
-      // What there is will do; a further slab is made for a first block only.
-      if (*count != 0) break;
-      GMM_TRY(new_slab(class_index, key, Effort::kNoGrowth, &slab));
-      if (slab == nullptr && effort == Effort::kGrow) {
-        slab = slabs_.first(class_index);
-        if (slab != nullptr && streams_.put_behind(key, slab->streams).ok())
-          order_behind(slab, bit);
-        else
-          GMM_TRY(new_slab(class_index, key, effort, &slab));
-      }
-      if (slab == nullptr) break;
+  const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
+  for (const Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
+    if (effort == Effort::kGrow && !request.dedicated) {
+      if (!request.may_grow) return Status();
+      captures_.release_ended();
+      GMM_TRY(drain_for_growth());
+      growth_.wait_to_move(request.size);
     }
-    *count += slabs_.take(slab, wanted - *count, out + *count);
+    const Status status = small ? take_small(request, effort, out, count) : take_run(request, effort, out, count);
+    if (!status.ok() || *count != 0) return status;
   }
-  growth_.took(*count * small_class_size(class_index));
+  return fail(GMM_ERROR_OUT_OF_MEMORY, "%" PRIu64 " bytes were asked for, and the heap could not grow.", request.size);
+}
+
+Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count) {
+  LockGuard guard(mutex);
+  const uint32_t class_index = small_class(request.size);
+  const uint64_t bit = streams_.bit_of(request.key);
+  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  Span *slab = nullptr;
+  while (*count < request.wanted && (slab = slabs_.find(class_index, StreamOrder::own_of(bit))) != nullptr)
+    *count += slabs_.take(slab, request.wanted - *count, out + *count);
+  if (*count == 0) {
+    // A slab is made for a first block only. That of another stream comes before growth.
+    Span *run = nullptr;
+    const uint64_t bytes = slab_granules(class_index) * kGranule;
+    GMM_TRY(find_run(bytes, kGranule, request.key, Effort::kNoGrowth, &run));
+    if (run == nullptr && effort == Effort::kGrow) {
+      slab = slabs_.first(class_index);
+      if (slab != nullptr && streams_.put_behind(request.key, slab->streams).ok())
+        streams_.order(slab, bit);
+      else
+        GMM_TRY(find_run(bytes, kGranule, request.key, effort, &run));
+    }
+    if (run != nullptr) {
+      slab = make_slab(class_index, run);
+      if (slab == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a slab.");
+    }
+    if (slab == nullptr) return Status();
+    *count = slabs_.take(slab, request.wanted, out);
+  }
+  policy_.took(*count * small_class_size(class_index));
   return Status();
 }
 
-Status Heap::take_large(uint64_t size, uint64_t alignment, StreamKey key, Effort effort, const CacheEntry *back,
-                        uint32_t back_count, Span **out) {
+Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count) {
   LockGuard guard(mutex);
-  *out = nullptr;
-  if (back_count != 0) {
-    const uint64_t bit = bit_of_free(key);
-    growth_.freed();
-    for (uint32_t i = 0; i < back_count; ++i) put_back_large(span_of_large(back[i].slot), bit);
+  if (effort == Effort::kNoGrowth && request.back_count != 0) {
+    const uint64_t bit = bit_of_free(request.key);
+    policy_.freed();
+    for (uint32_t i = 0; i < request.back_count; ++i) put_back_large(span_of_large(request.back[i].slot), bit);
   }
   Span *run = nullptr;
-  GMM_TRY(find_run(granules(size), alignment < kGranule ? kGranule : alignment, key, effort, &run));
-  if (run == nullptr) return Status();
+  if (request.dedicated) {
+    uint64_t released = 0;
+    reclaim_.release_locked(0, &released).ignore();  // a refusal keeps the memory for the next try
+    GMM_TRY(growth_.grow_dedicated(request.size, &run));
+  } else {
+    const uint64_t alignment = request.alignment < kGranule ? kGranule : request.alignment;
+    GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, &run));
+    if (run == nullptr) return Status();
+    policy_.took(request.size);
+  }
   run->slot(0).store(0, std::memory_order_relaxed);
   run->streams = 0;
   run->state.store(SpanState::kLarge, std::memory_order_release);
   core_.page_map.set(run->begin(), run->bytes(), run);
   ++run->region->live_spans;
-  growth_.took(size);
-  *out = run;
+  *out = CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
+  *count = 1;
   return Status();
 }
 
-Status Heap::take_dedicated(uint64_t size, Span **out) {
-  LockGuard guard(mutex);
+// A free run in no list, of `bytes`, whole granules. *out is NULL when kNoGrowth found none.
+Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+  const uint64_t count = bytes / kGranule;
+  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   *out = nullptr;
-  uint64_t released = 0;
-  release_free_locked(0, &released).ignore();  // a refusal keeps the memory for the next try
-  const uint64_t bytes = (size + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
-  Span *run = nullptr;
-  if (options_.kind == Kind::kVmm) {
-    Region *region = nullptr;
-    uint64_t wanted = bytes;
-    GMM_TRY(charge(bytes, &wanted));
-    Status status = reserve_region(bytes, true, &region);
-    if (status.ok()) {
-      region->dedicated = true;
-      Fill fill;
-      fill.hole = region->first;
-      status = add_extent(&fill, bytes);
-      run = fill.filled;
-      if (!status.ok()) end_region(region);
-    }
-    if (!status.ok()) {
-      quotas_.refund(bytes);
-      return status;
-    }
-  } else {
-    GMM_TRY(grow_plain(bytes, bytes, true, &run));
+  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  // What other streams are done with is as good as own, and merges with it.
+  if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
+  Span *run = runs_.free().best_fit(count, alignment, own);
+  if (run == nullptr) {
+    if (effort == Effort::kNoGrowth) return Status();
+    if (streams_.known_streams() > 1 && runs_.clear_done(streams_, policy_))
+      run = runs_.free().best_fit(count, alignment, own);
   }
-  run->slot(0).store(0, std::memory_order_relaxed);
-  run->state.store(SpanState::kLarge, std::memory_order_release);
-  core_.page_map.set(run->begin(), run->bytes(), run);
-  ++run->region->live_spans;
-  *out = run;
-  return Status();
+  for (uint32_t pass = 0; run == nullptr && pass < 2; ++pass) {
+    if (pass == 1) runs_.merge_all(true);
+    run = runs_.free().best_fit(count, alignment, ~uint64_t{0});
+    if (run == nullptr) continue;
+    MessageGuard message_guard;
+    // A refusal (graph capture) is no failure: the heap grows instead.
+    if (streams_.put_behind(key, run->streams).ok())
+      streams_.order(run, bit);
+    else
+      run = nullptr;
+  }
+  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, &run));
+  return runs_.carve(run, bytes, alignment, out);
 }
+
+// A slab in the place of a run that is in no list. NULL: there is no host memory, and the run is listed.
+Span *Heap::make_slab(uint32_t class_index, Span *run) {
+  Span *slab = slabs_.make(class_index, *run);
+  if (slab == nullptr)
+    runs_.make_free(run);
+  else
+    runs_.replace(run, slab);
+  return slab;
+}
+
+// --- Blocks in -------------------------------------------------------------------------------------------------------
 
 Span *Heap::retire_slab(Span *slab) {
   Span *run = runs_.new_span(SpanState::kFree, slab->begin(), slab->bytes(), slab->region);
@@ -181,16 +179,16 @@ Span *Heap::retire_slab(Span *slab) {
 }
 
 void Heap::put_back_large(Span *span, uint64_t bit) {
-  if (fast.has_paused.load(std::memory_order_relaxed) != 0) forget_freed(*span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(*span);
   --span->region->live_spans;
-  order_behind(span, bit);
+  streams_.order(span, bit);
   runs_.make_free(span);
 }
 
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
-  order_behind(span, span->streams | bit);
+  streams_.order(span, span->streams | bit);
   if (slabs_.put_back(span, entry.block)) retire_slab(span);
 }
 
@@ -200,13 +198,9 @@ uint64_t Heap::bit_of_free(StreamKey key) {
 
 void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   LockGuard guard(mutex);
-  put_back_locked(entries, count, key);
-}
-
-void Heap::put_back_locked(const CacheEntry *entries, uint32_t count, StreamKey key) {
   if (count == 0) return;
   const uint64_t bit = bit_of_free(key);
-  growth_.freed();
+  policy_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
 
@@ -250,14 +244,19 @@ Status Heap::forget_stream(gmm_stream stream) {
   return Status();
 }
 
-uint64_t Heap::free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
+void Heap::end_of_graph() {
+  LockGuard guard(mutex);
+  streams_.end_of_graph();
+}
+
+// --- The whole heap --------------------------------------------------------------------------------------------------
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
   caches.forget_live();
   LockGuard guard(mutex);
   uses_.clear();
-  unsettled_.clear();
+  not_waited_for_.clear();
   for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {
       if (span->live()) {
@@ -285,7 +284,8 @@ Status Heap::drain_caches(bool wait) {
   caches.drain(wait ? &per_thread : nullptr);
   if (wait) {
     LockGuard guard(mutex);
-    while (!unsettled_.empty() && per_thread.push_back(unsettled_.back())) unsettled_.truncate(unsettled_.size() - 1);
+    while (!not_waited_for_.empty() && per_thread.push_back(not_waited_for_.back()))
+      not_waited_for_.truncate(not_waited_for_.size() - 1);
   }
   if (per_thread.empty()) return Status();
   // Without a lock, as a callback in a stream may free memory.
@@ -294,7 +294,7 @@ Status Heap::drain_caches(bool wait) {
     // As freed by a stream that nobody can wait for: they are kept for the next try.
     LockGuard guard(mutex);
     for (const CacheEntry &entry : per_thread)
-      if (!unsettled_.push_back(entry))
+      if (!not_waited_for_.push_back(entry))
         core_.log.write(LogLevel::kError, "A free block is lost: no host memory, and the device cannot be waited for.");
     return status;
   }
@@ -302,19 +302,42 @@ Status Heap::drain_caches(bool wait) {
   return Status();
 }
 
-Status Heap::drain_for_growth(uint64_t thread) {
-  const uint32_t others = caches.drain_transfers(thread);
+// Empties the caches without waiting, unless those of other threads were emptied too often of late.
+Status Heap::drain_for_growth() {
+  const uint32_t others = caches.drain_transfers(current_thread_id());
   {
     LockGuard guard(mutex);
-    if (others != 0 && !growth_.may_drain()) return Status();
-    growth_.drained(others);
+    if (others != 0 && !policy_.may_drain()) return Status();
+    policy_.drained(others);
   }
   return drain_caches(false);
 }
 
-uint64_t Heap::releasable() {
+Status Heap::close(bool force) {
+  const Status drained = drain_caches(true);
+  if (!force) GMM_TRY(drained);
+  free_held_for_importers();
+  // Without a lock, as a callback in a stream may free memory; and without host memory, of which there may be none.
+  if (!force) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
-  return runs_.free().releasable();
+  if (!force) {
+    uint64_t spans = 0;
+    for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region))
+      spans += region->live_spans;
+    if (spans != 0)
+      return fail(GMM_ERROR_BUSY,
+                  "The heap still has live blocks in %" PRIu64 " spans; free them before gmm_heap_destroy().", spans);
+    runs_.for_each_free([](Span *run) { run->streams = 0; });
+    runs_.merge_all(false);
+    uint64_t released = 0;
+    GMM_TRY(reclaim_.release_locked(UINT64_MAX, &released));
+  }
+  while (Region *region = runs_.regions().front()) {
+    paused_.forget(*region);
+    extents_.end_with_blocks(region);
+  }
+  slabs_.clear();
+  return Status();
 }
 
 HeapTotals Heap::totals() {
@@ -322,9 +345,9 @@ HeapTotals Heap::totals() {
   LockGuard guard(mutex);
   totals.held = own_quota_.held();
   totals.peak_held = own_quota_.peak();
-  totals.paused = paused_;
-  totals.extents = extent_count_;
-  totals.free_bytes += free_bytes();
+  totals.paused = extents_.paused_bytes();
+  totals.extents = extents_.count();
+  totals.free_bytes += runs_.free_bytes() + slabs_.free_bytes();
   return totals;
 }
 

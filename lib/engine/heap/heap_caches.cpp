@@ -78,7 +78,7 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
     }
   });
   if (any) pass_barrier();
-  const uint64_t before = heap_.releasable();
+  const uint64_t before = heap_.reclaim().releasable();
   uint64_t cached = transfers.drain_idle(now, age);
   for_each_locked([&](HeapCache &cache) {
     if (!cache.is_revoked()) return;
@@ -86,7 +86,7 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
     cache.empty_revoked(nullptr);
     cache.drained = true;
   });
-  const uint64_t after = heap_.releasable();
+  const uint64_t after = heap_.reclaim().releasable();
   // Others may take and free meanwhile.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;

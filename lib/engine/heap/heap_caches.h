@@ -3,8 +3,8 @@
 // (engine/heap/transfer_cache.h).
 //
 // Owns: the list of thread caches, the transfer cache, the counters of caches that ended, and the peak of live bytes.
-// Lock: `mutex`, after HeapRegistry::mutex() and before the heap's mutex. Whoever empties the cache of another thread
-// holds it, so an owner that met a revocation waits for it.
+// Lock: `mutex`, before the heap's mutex. Whoever empties the cache of another thread holds it, so an owner that met a
+// revocation waits for it.
 // Called by Heap, which owns one, by the thread caches, and by the end of a thread.
 #ifndef GMM_ENGINE_HEAP_HEAP_CACHES_H
 #define GMM_ENGINE_HEAP_HEAP_CACHES_H

@@ -5,38 +5,26 @@ namespace gmm {
 namespace {
 
 // Constant-initialised: no constructor runs at load.
-constinit Mutex g_mutex;
-constinit Heap *g_heaps[HeapRegistry::kSlots] = {};
-constinit uint32_t g_next_free = 0;
-constinit uint64_t g_serial = 0;
+constinit Registry::Place g_places[HeapRegistry::kSlots] = {};
+constinit Registry g_heaps{g_places, HeapRegistry::kSlots};
 
 }  // namespace
 
-Mutex &HeapRegistry::mutex() { return g_mutex; }
-
 Status HeapRegistry::add(Heap *heap) {
-  LockGuard guard(g_mutex);
-  for (uint32_t i = 0; i < kSlots; ++i) {
-    const uint32_t slot = (g_next_free + i) % kSlots;
-    if (g_heaps[slot] != nullptr) continue;
-    g_heaps[slot] = heap;
-    g_next_free = slot + 1;
-    heap->fast.slot = slot;
-    heap->fast.serial = ++g_serial;
-    return Status();
-  }
-  return fail(GMM_ERROR_NOT_SUPPORTED, "A process can have %u heaps, and all are in use; destroy some.", kSlots);
+  RegistryKey key;
+  if (!g_heaps.add(heap, &key))
+    return fail(GMM_ERROR_NOT_SUPPORTED, "A process can have %u heaps, and all are in use; destroy some.", kSlots);
+  heap->fast.slot = key.slot;
+  heap->fast.serial = key.serial;
+  return Status();
 }
 
-void HeapRegistry::remove(Heap *heap) {
-  LockGuard guard(g_mutex);
-  g_heaps[heap->fast.slot] = nullptr;
-  if (heap->fast.slot < g_next_free) g_next_free = heap->fast.slot;
-}
+void HeapRegistry::remove(Heap *heap) { g_heaps.remove(key_of(*heap)); }
 
-Heap *HeapRegistry::find(uint32_t slot, uint64_t serial) {
-  Heap *heap = slot < kSlots ? g_heaps[slot] : nullptr;
-  return heap != nullptr && heap->fast.serial == serial ? heap : nullptr;
+void HeapRegistry::end_caches(void *table) {
+  SlotTable::take(table, g_heaps, [](void *heap, void *cache) {
+    static_cast<Heap *>(heap)->caches.end_of_thread(*static_cast<HeapCache *>(cache));
+  });
 }
 
 }  // namespace gmm

@@ -23,6 +23,11 @@ struct HeapSet {
       if (in_scope(*heap, scope)) GMM_TRY(fn(*heap));
     return Status();
   }
+  // With `mutex` held.
+  void remove(const Heap *heap) {
+    for (uint64_t i = 0; i < heaps.size(); ++i)
+      if (heaps[i] == heap) return heaps.erase(i);
+  }
   static bool in_scope(const Heap &heap, const gmm_scope_desc &scope) {
     const HeapOptions &options = heap.options();
     if ((scope.flags & GMM_SCOPE_DEVICE) != 0 && options.device.ordinal != scope.device) return false;

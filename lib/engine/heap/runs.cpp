@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/runs.h"
 
+#include <bit>
+
 namespace gmm {
 
 Runs::~Runs() {
@@ -25,6 +27,35 @@ uint64_t Runs::free_bytes() {
   uint64_t bytes = free_.bytes();
   for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) bytes += run->bytes();
   return bytes;
+}
+
+bool Runs::clear_done(StreamOrder &streams, GrowthPolicy &policy) {
+  uint64_t bits = 0;
+  free_.for_each([&](Span *run) { bits |= run->streams; });
+  if (bits == 0) return false;
+  policy.asked(static_cast<uint32_t>(std::popcount(bits)));
+  streams.ask(bits);
+  bool any = false;
+  free_.for_each([&](Span *run) {
+    const uint64_t done = streams.done(run->streams, run->stamp);
+    run->streams &= ~done;
+    any = any || done != 0;
+  });
+  if (any) merge_all(false);
+  return any;
+}
+
+void Runs::end_all_but_first(Region *region) {
+  Span *first = region->first;
+  for (Span *span = first->after, *next; span != nullptr; span = next) {
+    next = span->after;
+    unlist(span);
+    end_span(span);
+  }
+  first->after = nullptr;
+  unlist(first);
+  first->size.store(region->size.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  region->live_spans = 0;
 }
 
 Span *Runs::new_span(SpanState state, uintptr_t base, uint64_t size, Region *region) {
@@ -176,10 +207,9 @@ Span *Runs::cut_front(Span *run, uint64_t bytes) {
   return front;
 }
 
-Status Runs::carve(Span *run, uint64_t count, uint64_t alignment, Span **out) {
+Status Runs::carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out) {
   const uintptr_t start = FreeRuns::aligned_start(run, alignment);
   const uint64_t head = start - run->begin();
-  const uint64_t bytes = count * kGranule;
   if (!core_.page_map.prepare_granules(start, bytes))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
   unlist(run);

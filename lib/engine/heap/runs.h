@@ -16,6 +16,8 @@
 
 #include "base/list.h"
 #include "base/status.h"
+#include "engine/heap/growth_policy.h"
+#include "engine/heap/stream_order.h"
 #include "engine/space/core.h"
 #include "engine/space/free_runs.h"
 
@@ -35,6 +37,8 @@ class Runs {
   Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
   // The span is in no list, and its addresses are another span's or nobody's.
   void end_span(Span *span);
+  // The region is about to end: its first span covers it, in no list, and the others end, whatever they are.
+  void end_all_but_first(Region *region);
   // `by` covers the addresses of a span that ends.
   void replace(Span *span, Span *by);
   // The run keeps its first bytes, *rest takes what follows; both are in no list. False without host memory, nothing
@@ -56,11 +60,27 @@ class Runs {
   void make_hole(Span *span);
   // any_streams: neighbours that were freed on different streams become one run that waits for all of them.
   void merge_all(bool any_streams);
-  // Takes `count` granules out of a listed run that holds them; the rest stays free. The page map has room for them,
-  // and the caller enters them.
-  Status carve(Span *run, uint64_t count, uint64_t alignment, Span **out);
+  // Takes `bytes`, whole granules, out of a listed run that holds them; the rest stays free. The page map has room for
+  // them, and the caller enters them.
+  Status carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out);
   // Bytes of listed free runs and of free dedicated blocks.
   uint64_t free_bytes();
+  // Calls fn(Span *) for each listed free run and free dedicated block. fn may not change the lists.
+  template <typename Fn>
+  void for_each_free(Fn fn) {
+    free_.for_each(fn);
+    for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) fn(run);
+  }
+  // The same for those that may hold whole extents.
+  template <typename Fn>
+  void for_each_with_extents(Fn fn) {
+    for_each_free([&](Span *run) {
+      if (run->bytes() >= kExtentAlignment || run->region->dedicated) fn(run);
+    });
+  }
+  // Asks the streams of free runs how far they are. What they are done with is free for all, and neighbours become one
+  // run. False: there was none.
+  bool clear_done(StreamOrder &streams, GrowthPolicy &policy);
 
  private:
   static void link_between(Span *before, Span *span, Span *after);

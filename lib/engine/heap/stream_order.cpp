@@ -46,7 +46,7 @@ Status StreamOrder::for_each(uint64_t bits, Fn fn) {
 // Whether the noted event has passed, or there is none.
 bool StreamOrder::is_done(Slot &slot) {
   if (!slot.pending) return true;
-  MessageGuard keep;
+  MessageGuard message_guard;
   bool passed = false;
   if (!backend_->event_query(slot.noted, &passed).ok() || !passed) return false;
   slot.pending = false;
@@ -148,7 +148,7 @@ Status StreamOrder::bring_up_to_date(Slot &slot) {
 }
 
 void StreamOrder::ask(Slot &slot) {
-  MessageGuard keep;
+  MessageGuard message_guard;
   if (!is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
   // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question
   // about a stream that is captured ends the capture, and one may have begun since anybody looked: then only an event
@@ -166,7 +166,7 @@ void StreamOrder::ask(Slot &slot) {
 
 uint64_t StreamOrder::record_free(StreamKey key, const Log &log) {
   const uint64_t bit = bit_of(key);
-  MessageGuard keep;
+  MessageGuard message_guard;
   if (bit != 0 && note_frees(key).ok()) return bit;
   // No memory to remember the stream, or no event: wait for it once.
   if (backend_->stream_synchronize(device_, key.stream).ok()) return 0;
@@ -210,7 +210,7 @@ Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
 }
 
 bool StreamOrder::any_capturing() {
-  MessageGuard keep;
+  MessageGuard message_guard;
   for (const Slot &slot : slots_) {
     bool capturing = false;
     if (slot.retired) continue;
@@ -239,7 +239,7 @@ void StreamOrder::end_thread(uint64_t thread) {
 }
 
 void StreamOrder::clear() {
-  MessageGuard keep;
+  MessageGuard message_guard;
   for (Slot &slot : slots_) put_event(slot.noted);
   for (NativeEvent event : spare_) backend_->event_destroy(event).ignore();
   slots_.clear();

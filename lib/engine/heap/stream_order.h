@@ -19,6 +19,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 
@@ -68,6 +69,19 @@ class StreamOrder {
   }
   // The stamp of memory that is freed now.
   uint64_t stamp() const { return recorded_; }
+  // Free memory may be used once the streams of the bits got to where they are now.
+  void order(Span *span, uint64_t bits) const {
+    span->streams = bits;
+    span->stamp = recorded_;
+  }
+  // Whether nothing that is queued may use the free memory any more, as far as the streams were asked.
+  bool is_done(const Span *span) const {
+    return span->streams == 0 || done(span->streams, span->stamp) == span->streams;
+  }
+  // A graph that lives may use free memory too, so none of it may go or be moved, until end_of_graph().
+  void hold_for_graph() { held_for_graph_ = true; }
+  void end_of_graph() { held_for_graph_ = false; }
+  bool held_for_graph() const { return held_for_graph_; }
   // Another thread may begin to capture a stream at any moment.
   void expect_captures() { captures_ = true; }
   // Asks the streams how far they are. Never waits: a question may record an event, which a later one finds passed.
@@ -122,6 +136,7 @@ class StreamOrder {
   uint64_t recorded_ = 0;
   uint64_t last_ = 0;  // the slot that bit_of() found last
   bool captures_ = false;
+  bool held_for_graph_ = false;
 };
 
 }  // namespace gmm

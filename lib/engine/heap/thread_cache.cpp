@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/thread_cache.h"
 
-#include <sched.h>
-
 #include <cinttypes>
+
+#include "engine/heap/heap_registry.h"
 
 namespace gmm {
 namespace {
@@ -79,14 +79,14 @@ inline bool push(StreamBins &bins, const Span &span, const CacheEntry &entry, ui
   return true;
 }
 
+inline HeapCache *find_last_or(const Heap &heap) {
+  const OwnMemo last;
+  return last.serial() == heap.fast.serial ? static_cast<HeapCache *>(last.value()) : HeapCache::find(heap);
+}
+
 // What the fast paths call last, each for its cause; none of them is inlined, so that the fast paths save no register.
-__attribute__((noinline)) Status alloc_aligned(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
-                                               void **out);
-__attribute__((noinline)) Status switch_cache_and_alloc(Heap &heap, uint64_t size, uint64_t requested,
-                                                        uint64_t alignment, gmm_stream stream, void **out);
-__attribute__((noinline)) Status alloc_from_heap(Heap &heap, uint64_t size, uint64_t requested, uint64_t alignment,
-                                                 gmm_stream stream, void **out);
-__attribute__((noinline)) Status alloc_other_large(HeapCache &cache, StreamBins &bins, uint64_t size, void **out);
+__attribute__((noinline)) Status refill_and_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
+                                                  void **out);
 __attribute__((noinline)) Status order_uses_and_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
                                                      uint64_t requested, gmm_stream stream);
 __attribute__((noinline)) Status free_error(Core &core, const Span *span, void *block);
@@ -96,24 +96,26 @@ __attribute__((noinline)) Status free_error(Core &core, const Span *span, void *
 // --- The fast paths --------------------------------------------------------------------------------------------------
 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
-  if (__builtin_expect(alignment > kUnit, 0)) return alloc_aligned(heap, size, alignment, stream, out);
-  if (__builtin_expect(t_last.serial != heap.fast.serial, 0))
-    return switch_cache_and_alloc(heap, size, size, alignment, stream, out);
-  HeapCache *cache = t_last.cache;
+  // Calls stand last, so that no register is saved for them.
+  const OwnMemo last;
+  if (__builtin_expect(alignment > kUnit || last.serial() != heap.fast.serial, 0))
+    return refill_and_alloc(heap, size, alignment, stream, out);
+  HeapCache *cache = static_cast<HeapCache *>(last.value());
   const bool entered = cache->try_enter();
   StreamBins *bins = cache->current;
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
     cache->leave();
-    return switch_cache_and_alloc(heap, size, size, alignment, stream, out);
+    return refill_and_alloc(heap, size, 0, stream, out);
   }
-  // Calls stand last only, so that no register is saved for them.
   if (size <= kMaxSmall) {
     if (__builtin_expect(pop_small(*cache, *bins, size, size, out), 1)) return Status();
-    cache->leave();
-    return alloc_from_heap(heap, size, size, alignment, stream, out);
+  } else {
+    if (__builtin_expect(pop_large(*cache, *bins, size, size, out), 1)) return Status();
   }
-  if (__builtin_expect(pop_large(*cache, *bins, size, size, out), 1)) return Status();
-  return alloc_other_large(*cache, *bins, size, out);
+  // What the cache knows is not held in a register for this: that saved 4 of 302 instructions a pair.
+  gmm_stream_opaque *const same_stream = bins->key.stream;
+  cache->leave();
+  return refill_and_alloc(*cache->heap, size, 0, same_stream, out);
 }
 
 // kTry: everything that is not the fast path returns GMM_ERROR_NOT_READY.
@@ -139,13 +141,17 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
   const uint64_t requested = slot.load(std::memory_order_relaxed);
   if (__builtin_expect(requested == 0, 0)) return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
   Heap &heap = *span->heap.load(std::memory_order_relaxed);
+  HeapCache *cache;
   if (kTry) {
     if ((requested & kUsedElsewhere) != 0) return Status(GMM_ERROR_NOT_READY);
-    if (t_last.serial != heap.fast.serial && HeapCache::find(heap) == nullptr) return Status(GMM_ERROR_NOT_READY);
-  } else if (__builtin_expect(t_last.serial != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0)) {
-    return order_uses_and_free(heap, span, block, &slot, requested, stream);
+    cache = find_last_or(heap);
+    if (cache == nullptr) return Status(GMM_ERROR_NOT_READY);
+  } else {
+    const OwnMemo last;
+    if (__builtin_expect(last.serial() != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0))
+      return order_uses_and_free(heap, span, block, &slot, requested, stream);
+    cache = static_cast<HeapCache *>(last.value());
   }
-  HeapCache *cache = t_last.cache;
   const bool entered = cache->try_enter();
   StreamBins *bins = cache->current;
   const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + bytes;
@@ -171,7 +177,7 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
 }
 
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
-  HeapCache *cache = t_last.serial == heap.fast.serial ? t_last.cache : HeapCache::find(heap);
+  HeapCache *cache = find_last_or(heap);
   if (cache == nullptr) return false;
   if (cache->enter_unless_revoked()) {
     StreamBins *bins = cache->current;
@@ -192,147 +198,63 @@ bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
 namespace {
 
 constexpr uint32_t kBatch = 32;
+static_assert(kBatch <= kLargeEntries, "both are taken from the heap into one array");
 
 Status no_memory_for_thread() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
 }
 
-// One block from the heap, for no cache. `first` is kGrow when the heap was asked without growth already.
-Status take_one(Heap &heap, uint64_t size, uint64_t alignment, StreamKey key, Effort first, void **out,
-                std::atomic<uint64_t> **slot) {
-  for (Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
-    if (effort < first) continue;
-    if (effort == Effort::kGrow) {
-      const Core &core = heap.core();
-      if (core.before_growth != nullptr) core.before_growth(core.before_growth_user);
-      GMM_TRY(heap.drain_for_growth(current_thread_id()));
-      heap.wait_to_move(size);
-    }
-    if (size <= kMaxSmall && alignment <= kGranule) {
-      CacheEntry entry;
-      uint32_t count = 0;
-      GMM_TRY(heap.take_small(small_class(size), key, effort, 1, &entry, &count));
-      if (count == 0) continue;
-      *out = entry.block;
-      *slot = entry.slot;
-      return Status();
-    }
-    Span *span = nullptr;
-    GMM_TRY(heap.take_large(size, alignment, key, effort, nullptr, 0, &span));
-    if (span == nullptr) continue;
-    *out = reinterpret_cast<void *>(span->begin());
-    *slot = &span->slot(0);
-    return Status();
-  }
-  return fail(GMM_ERROR_OUT_OF_MEMORY, "%" PRIu64 " bytes were asked for, and the heap could not grow.", size);
-}
-
-// None of the large blocks in the cache fits: they return to the heap, which merges them before it splits another run.
-// Inside enter(); leaves.
-Status alloc_large_from_heap(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t requested, uint64_t alignment,
-                             void **out) {
-  Heap &heap = *cache.heap;
-  CacheEntry back[kLargeEntries];
-  uint32_t count = cache.remove_large(bins, back);
-  for (StreamBins *other = cache.all; other != nullptr; other = other->next) {
-    CacheEntry others[kLargeEntries];
-    if (other->large_count != 0) heap.put_back(others, cache.remove_large(*other, others), other->key);
-  }
-  const StreamKey key = bins.key;
-  if (alignment <= kGranule && cache.take_over_large(bins, size)) {
-    if (count != 0) heap.put_back(back, count, key);
-    count = 0;
-    if (pop_any(cache, bins, size, requested, out)) return Status();
-  }
-  cache.leave();
-  Span *span = nullptr;
-  GMM_TRY(heap.take_large(size, alignment, key, Effort::kNoGrowth, back, count, &span));
-  if (__builtin_expect(span != nullptr, 1)) {
-    *out = reinterpret_cast<void *>(span->begin());
-    span->slots[0].store(requested, std::memory_order_relaxed);
-  } else {
-    std::atomic<uint64_t> *slot = nullptr;
-    GMM_TRY(take_one(heap, size, alignment, key, Effort::kGrow, out, &slot));
-    slot->store(requested, std::memory_order_relaxed);
-  }
-  cache.enter();
-  count_alloc(cache, requested);
-  cache.leave();
-  return Status();
-}
-
-// The cache has no block that fits. The heap fills the bin outside of enter(), so that a revoker never waits for a
-// driver call.
-Status alloc_from_heap(Heap &heap, uint64_t size, uint64_t requested, uint64_t alignment, gmm_stream stream,
-                       void **out) {
+// The stack of the stream and class is empty, the large block that was freed last does not fit, the alignment is larger
+// than every block has, the thread used another heap or stream last, or the cache needs attention. The heap gives
+// blocks outside of enter(), so that a revoker never waits for a driver call.
+Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_stream stream, void **out) {
+  const bool cacheable = alignment <= kGranule;
+  // The class of a multiple of the alignment has aligned blocks, as slabs start at granules. Beyond a granule the heap
+  // places a run of just the size.
+  const uint64_t size = alignment <= kUnit || !cacheable ? requested : (requested + alignment - 1) & ~(alignment - 1);
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_memory_for_thread();
   cache->enter();
   StreamBins *bins = cache->bins_of(stream);
-  if (bins != nullptr && size > kMaxSmall) return alloc_large_from_heap(*cache, *bins, size, requested, alignment, out);
-  const bool cacheable = bins != nullptr && alignment <= kGranule;
-  Bin *bin = cacheable ? cache->bin_of(*bins, small_class(size)) : nullptr;
-  if (bin != nullptr && cache->take_over(*bins, *bin) && pop_any(*cache, *bins, size, requested, out)) return Status();
+  if (bins == nullptr) {
+    cache->leave();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
+  }
+  if (cacheable && pop_any(*cache, *bins, size, requested, out)) return Status();
+  BlockRequest request;
+  request.size = size;
+  request.alignment = alignment;
+  request.key = bins->key;
+  CacheEntry blocks[kLargeEntries];
+  Bin *bin = nullptr;
+  bool taken_over = false;
+  if (size > kMaxSmall) {
+    // None of the large blocks fits: all return to the heap, which merges them before it splits another run.
+    for (StreamBins *other = cache->all; other != nullptr; other = other->next)
+      if (other != bins && other->large_count != 0)
+        heap.put_back(blocks, cache->remove_large(*other, blocks), other->key);
+    request.back = blocks;
+    request.back_count = cache->remove_large(*bins, blocks);
+    taken_over = cacheable && cache->take_over_large(*bins, size);
+    if (taken_over) heap.put_back(blocks, request.back_count, request.key);
+  } else if (cacheable && (bin = cache->bin_of(*bins, small_class(size))) != nullptr) {
+    taken_over = cache->take_over(*bins, *bin);
+    request.wanted = bin->capacity / 2 < kBatch ? bin->capacity / 2 : kBatch;
+  }
+  if (taken_over && pop_any(*cache, *bins, size, requested, out)) return Status();
   cache->leave();
-  if (bins == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
-  const StreamKey key = bins->key;
-  CacheEntry batch[kBatch];
+  if (taken_over) request.back_count = 0;
   uint32_t count = 0;
-  if (bin != nullptr) {
-    uint32_t wanted = bin->capacity / 2;
-    if (wanted > kBatch) wanted = kBatch;
-    GMM_TRY(heap.take_small(small_class(size), key, Effort::kNoGrowth, wanted, batch, &count));
-  }
-  std::atomic<uint64_t> *slot = nullptr;
-  if (count == 0) {
-    GMM_TRY(take_one(heap, size, alignment, key, Effort::kNoGrowth, out, &slot));
-  } else {
-    --count;
-    *out = batch[count].block;
-    slot = batch[count].slot;
-  }
-  slot->store(requested, std::memory_order_relaxed);
+  if (Status status = heap.take(request, blocks, &count); !status.ok()) return status;
+  const CacheEntry taken = blocks[--count];
+  taken.slot->store(requested, std::memory_order_relaxed);
+  *out = taken.block;
   cache->enter();
   count_alloc(*cache, requested);
-  uint32_t cached = 0;
-  // Memory that was paused meanwhile must not enter the cache.
-  if (count != 0 && heap.fast.has_paused.load(std::memory_order_relaxed) == 0) {
-    const uint64_t bytes = small_class_size(small_class(size));
-    while (cached < count && bin->count < bin->capacity &&
-           cache->cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget) {
-      add(cache->cached_bytes, bytes);
-      bin->entries[bin->count++] = batch[cached++];
-    }
-  }
+  const uint32_t cached = bin == nullptr ? 0 : cache->fill(*bin, blocks, count);
   cache->leave();
-  if (cached < count) heap.put_back(batch + cached, count - cached, key);
+  if (cached < count) heap.put_back(blocks + cached, count - cached, request.key);
   return Status();
-}
-
-// The thread used another heap or another stream last, or the cache needs attention.
-Status switch_cache_and_alloc(Heap &heap, uint64_t size, uint64_t requested, uint64_t alignment, gmm_stream stream,
-                              void **out) {
-  HeapCache *cache = HeapCache::find(heap);
-  if (cache == nullptr) return alloc_from_heap(heap, size, requested, alignment, stream, out);
-  cache->enter();
-  StreamBins *bins = cache->bins_of(stream);
-  if (bins != nullptr && pop_any(*cache, *bins, size, requested, out)) return Status();
-  cache->leave();
-  return alloc_from_heap(heap, size, requested, alignment, stream, out);
-}
-
-// The alignment is larger than every block has. It is apart, so that the fast path has one size only.
-Status alloc_aligned(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
-  // Beyond a granule the heap places a run of just the size.
-  if (alignment > kGranule) return alloc_from_heap(heap, size, size, alignment, stream, out);
-  // The class of a multiple of the alignment has aligned blocks, as slabs start at granules.
-  return switch_cache_and_alloc(heap, (size + alignment - 1) & ~(alignment - 1), size, alignment, stream, out);
-}
-
-// The large block that was freed last does not fit. Inside enter(); leaves.
-Status alloc_other_large(HeapCache &cache, StreamBins &bins, uint64_t size, void **out) {
-  if (pop_any(cache, bins, size, size, out)) return Status();
-  return alloc_large_from_heap(cache, bins, size, size, kUnit, out);
 }
 
 }  // namespace
@@ -340,13 +262,17 @@ Status alloc_other_large(HeapCache &cache, StreamBins &bins, uint64_t size, void
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_memory_for_thread();
-  Span *span = nullptr;
-  GMM_TRY(heap.take_dedicated(size, &span));
-  span->slot(0).store(size, std::memory_order_relaxed);
+  BlockRequest request;
+  request.size = size;
+  request.dedicated = true;
+  CacheEntry taken;
+  uint32_t count = 0;
+  if (Status status = heap.take(request, &taken, &count); !status.ok()) return status;
+  taken.slot->store(size, std::memory_order_relaxed);
   cache->enter();
   count_alloc(*cache, size);
   cache->leave();
-  *out = reinterpret_cast<void *>(span->begin());
+  *out = taken.block;
   return Status();
 }
 
@@ -436,25 +362,23 @@ Status order_uses_and_free(Heap &heap, Span *span, void *block, std::atomic<uint
 // --- Finding, making and entering a cache ----------------------------------------------------------------------------
 
 HeapCache *HeapCache::find(const Heap &heap) {
-  const ThreadState *state = t_state;
-  if (state == nullptr || heap.fast.slot >= state->table_size) return nullptr;
-  const ThreadTableEntry &entry = state->table[heap.fast.slot];
-  if (entry.serial != heap.fast.serial) return nullptr;
-  t_last = entry;
-  return entry.cache;
+  ThreadRecord &record = own_thread_record();
+  HeapCache *cache = HeapRegistry::find_cache(record, heap);
+  if (cache != nullptr) record.memo = ThreadRecord::Memo{heap.fast.serial, cache};
+  return cache;
 }
 
 HeapCache *HeapCache::find_or_make(Heap &heap) {
   if (HeapCache *cache = find(heap); cache != nullptr) return cache;
-  ThreadState *state = make_thread_state();
-  if (state == nullptr || !state->reserve_slot(heap.fast.slot)) return nullptr;
+  ThreadRecord *record = make_thread_record();
+  if (record == nullptr || !HeapRegistry::reserve_cache(record, heap)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;
-  cache->thread_id = state->id;
+  cache->thread_id = record->id;
   if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
   heap.caches.add(cache);
-  state->table[heap.fast.slot] = ThreadTableEntry{heap.fast.serial, cache};
+  HeapRegistry::set_cache(record, heap, cache);
   return cache;
 }
 
@@ -589,6 +513,19 @@ bool HeapCache::take_over_large(StreamBins &bins, uint64_t size) {
   return true;
 }
 
+uint32_t HeapCache::fill(Bin &bin, const CacheEntry *entries, uint32_t count) {
+  // Memory that was paused meanwhile must not enter the cache.
+  if (heap->fast.has_paused.load(std::memory_order_relaxed) != 0) return 0;
+  uint32_t filled = 0;
+  uint64_t bytes = cached_bytes.load(std::memory_order_relaxed);
+  for (; filled < count && bin.count < bin.capacity && bytes + bin.block_bytes <= kCacheBudget; ++filled) {
+    bin.entries[bin.count++] = entries[filled];
+    bytes += bin.block_bytes;
+  }
+  cached_bytes.store(bytes, std::memory_order_relaxed);
+  return filled;
+}
+
 void HeapCache::spill(StreamBins &bins, Bin &bin, uint64_t block_bytes) {
   if (bins.key.stream != GMM_STREAM_PER_THREAD && frees_for_others()) {
     const uint16_t capacity = bin_capacity(block_bytes, kSharedBinBytes);
@@ -643,7 +580,7 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
 void HeapCache::empty() { empty_except(false, nullptr); }
 
 void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread) {
-  while (busy.load(std::memory_order_seq_cst) != 0) sched_yield();
+  wait_until_left(busy);
   empty_except(true, per_thread);
   attention.fetch_and(~kRevoked, std::memory_order_release);
 }

@@ -13,7 +13,7 @@
 // owner is not `busy`. An owner that meets kRevoked leaves, and waits for that mutex.
 //
 // Called by api/ (the five functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
-// a heap, and by the end of a thread (engine/heap/thread_state.h).
+// a heap, and by the end of a thread (engine/heap/heap_registry.h).
 #ifndef GMM_ENGINE_HEAP_THREAD_CACHE_H
 #define GMM_ENGINE_HEAP_THREAD_CACHE_H
 
@@ -21,9 +21,9 @@
 #include <cstdint>
 
 #include "base/barrier.h"
+#include "base/thread_record.h"
 #include "base/vector.h"
 #include "engine/heap/heap.h"
-#include "engine/heap/thread_state.h"
 
 namespace gmm {
 
@@ -112,6 +112,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // Makes room in a full bin. Where this thread frees what others allocate, the bin grows or goes to the transfer
   // cache; else its older half goes to the heap.
   void spill(StreamBins &bins, Bin &bin, uint64_t block_bytes);
+  // Puts blocks of the heap into a bin, as far as there is room and no memory is paused; returns how many.
+  uint32_t fill(Bin &bin, const CacheEntry *entries, uint32_t count);
   // Fills an empty bin with what other threads freed on this stream. False: there is nothing, or memory is paused.
   bool take_over(const StreamBins &bins, Bin &bin);
   // The same two for large blocks. Blocks that are not all of one size are not handed over; false: there is no room.

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ namespace {
 constexpr int kEvents = 64;
 constexpr int kAcceptsPerRound = 64;  // then the connections that exist have their turn
 constexpr uint64_t kListenAgainMs = 100;
+constexpr uint64_t kCatchUpMs = 10;
 constexpr uint32_t kComplaintsPerSecond = 20;
 
 // The brokers of one process, one for each context, have different serials.
@@ -58,13 +60,25 @@ Status IpcBroker::start(IpcEndpoint *out) {
   if (!running_.load(std::memory_order_relaxed)) {
     const Status status = start_thread_and_socket();
     if (!status.ok()) {
-      MessageGuard message;
+      MessageGuard message_guard;
       close_files();
       return status;
     }
   }
   *out = endpoint_;
   return Status();
+}
+
+Status IpcBroker::ensure_running(IpcEndpoint *out) {
+  if (running_.load(std::memory_order_acquire)) {
+    LockGuard guard(mutex_);
+    if (running_.load(std::memory_order_relaxed)) {
+      if (!has_socket()) GMM_TRY(restore_socket());
+      *out = endpoint_;
+      return Status();
+    }
+  }
+  return start(out);
 }
 
 Status IpcBroker::start_thread_and_socket() {
@@ -89,8 +103,7 @@ Status IpcBroker::start_thread_and_socket() {
 }
 
 Status IpcBroker::open_socket() {
-  char path[kIpcPathSize];
-  GMM_TRY(ipc_directory_open_own(&directory_, path, &runtime_directory_failed_, policy_));
+  GMM_TRY(ipc_directory_open_own(&directory_, directory_path_, &runtime_directory_failed_, policy_));
 
   const int32_t pid = ::getpid();
   endpoint_.pid = static_cast<uint32_t>(pid);
@@ -102,28 +115,13 @@ Status IpcBroker::open_socket() {
                        system_error_text(error, text, sizeof text));
   }
 
-  listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener_ < 0) return system_failure(errno, "socket");
-  char name[kIpcNameSize];
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
-    ipc_socket_name(endpoint_, name);
-    sockaddr_un address;
-    ipc_socket_address(directory_, name, &address);
-    if (::bind(listener_, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0) break;
-    if (errno != EADDRINUSE || attempt == 1000) {
-      char text[128];
-      const int error = errno;
-      return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s", path,
-                         name, system_error_text(error, text, sizeof text));
-    }
+    const Status status = listen_under_own_name(&listener_);
+    if (status.ok()) break;
+    if (last_native() != EADDRINUSE || attempt == 1000) return status;
   }
-  // The socket's file exists from here on. close_files() removes it.
-  owner_pid_.store(pid, std::memory_order_relaxed);
-  if (::fchmodat(directory_, name, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
-    return system_failure(errno, "chmod of the socket");
-  if (::listen(listener_, 128) != 0) return system_failure(errno, "listen");
 
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) return system_failure(errno, "eventfd");
@@ -135,7 +133,102 @@ Status IpcBroker::open_socket() {
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) return system_failure(errno, "epoll_ctl");
   event.data.ptr = &listener_;
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event) != 0) return system_failure(errno, "epoll_ctl");
+  // Best effort: a user has 128 of them.
+  inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  event.data.ptr = &inotify_;
+  if (inotify_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, inotify_, &event) != 0) close_fd(&inotify_);
+  watch_socket();
   return Status();
+}
+
+// Binds and listens under the endpoint's name in the directory. With mutex_ held.
+Status IpcBroker::listen_under_own_name(int *listener) {
+  int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return system_failure(errno, "socket");
+  char name[kIpcNameSize];
+  ipc_socket_name(endpoint_, name);
+  sockaddr_un address;
+  ipc_socket_address(directory_, name, &address);
+  if (::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
+    const int error = errno;
+    char text[128];
+    close_fd(&fd);
+    return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s",
+                       directory_path_, name, system_error_text(error, text, sizeof text));
+  }
+  // The socket's file exists from here on. close_files() removes it.
+  owner_pid_.store(static_cast<int32_t>(endpoint_.pid), std::memory_order_relaxed);
+  Status status;
+  struct stat file;
+  if (::fchmodat(directory_, name, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
+    status = system_failure(errno, "chmod of the socket");
+  else if (::fstatat(directory_, name, &file, AT_SYMLINK_NOFOLLOW) != 0)
+    status = system_failure(errno, "stat of the socket");
+  else if (::listen(fd, 128) != 0)
+    status = system_failure(errno, "listen");
+  if (!status.ok()) {
+    ::unlinkat(directory_, name, 0);
+    close_fd(&fd);
+    return status;
+  }
+  socket_device_ = file.st_dev;
+  socket_inode_ = file.st_ino;
+  *listener = fd;
+  return Status();
+}
+
+// Whether the socket's name still means this broker's socket. With mutex_ held.
+bool IpcBroker::has_socket() const {
+  char name[kIpcNameSize];
+  ipc_socket_name(endpoint_, name);
+  struct stat file;
+  return ::fstatat(directory_, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && file.st_dev == socket_device_ &&
+         file.st_ino == socket_inode_;
+}
+
+// Makes the socket anew under the same name, and the directory if that was deleted too. Importers can connect when it
+// returns; the thread takes the socket over. With mutex_ held, while the thread runs.
+Status IpcBroker::restore_socket() {
+  int opened = -1, error = 0;
+  GMM_TRY(ipc_directory_open(directory_path_, true, &opened, &error, policy_));
+  const int old_directory = directory_;
+  directory_ = opened;
+  char name[kIpcNameSize];
+  ipc_socket_name(endpoint_, name);
+  ::unlinkat(directory_, name, 0);  // what took the name, if anything
+  int listener = -1;
+  Status status = listen_under_own_name(&listener);
+  if (status.ok()) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.ptr = &next_listener_;
+    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener, &event) != 0) {
+      status = system_failure(errno, "epoll_ctl");
+      ::unlinkat(directory_, name, 0);
+      close_fd(&listener);
+    }
+  }
+  if (!status.ok()) {
+    directory_ = old_directory;
+    close_fd(&opened);
+    return status;
+  }
+  ::close(old_directory);
+  watch_socket();
+  // One that the thread has not taken over yet has no name any more. Its queue is lost; importers connect again.
+  if (int unused = next_listener_.exchange(listener, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
+  return Status();
+}
+
+// With mutex_ held. The count of a file's names is an attribute, so the end of the name shows as IN_ATTRIB while the
+// socket is open.
+void IpcBroker::watch_socket() {
+  if (inotify_ < 0) return;
+  char name[kIpcNameSize];
+  ipc_socket_name(endpoint_, name);
+  sockaddr_un address;
+  ipc_socket_address(directory_, name, &address);
+  ::inotify_add_watch(inotify_, address.sun_path, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
 }
 
 void IpcBroker::close_files() {
@@ -155,6 +248,8 @@ void IpcBroker::close_files() {
   allocator_.deallocate(free_, sizeof(Slot *) * kSlots);
   free_ = nullptr;
   close_fd(&listener_);
+  if (int unused = next_listener_.exchange(-1, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
+  close_fd(&inotify_);
   close_fd(&epoll_);
   close_fd(&wake_);
   close_fd(&directory_);
@@ -192,6 +287,14 @@ void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
   wake();
 }
 
+void IpcBroker::request_catch_up() {
+  if (forked()) return;
+  LockGuard guard(slot_mutex_);
+  if (slots_ == nullptr) return;
+  wants_catch_up_.store(true, std::memory_order_release);
+  wake();
+}
+
 bool IpcBroker::forked() const {
   const int32_t owner = owner_pid_.load(std::memory_order_relaxed);
   return owner != 0 && owner != ::getpid();
@@ -215,7 +318,15 @@ void IpcBroker::run() {
   // start() cannot write these messages: it holds a lock, and the log's callback is the program's.
   if (runtime_directory_failed_)
     log_.write(LogLevel::kWarning, "ipc: $XDG_RUNTIME_DIR/gmm is unusable for sockets; the socket is in /tmp");
-  ipc_directory_remove_stale(directory_, log_);
+  {
+    // A descriptor of its own: directory_ may change.
+    int directory = -1, error = 0;
+    MessageGuard message;
+    if (ipc_directory_open(directory_path_, false, &directory, &error, policy_).ok()) {
+      ipc_directory_remove_stale(directory, log_);
+      ::close(directory);
+    }
+  }
   epoll_event events[kEvents];
   while (!stopping_.load(std::memory_order_acquire)) {
     const int count = ::epoll_wait(epoll_, events, kEvents, milliseconds_to_next_deadline());
@@ -228,6 +339,10 @@ void IpcBroker::run() {
         [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof value);
       } else if (what == &listener_) {
         may_accept = true;
+      } else if (what == &next_listener_) {
+        // looked at below
+      } else if (what == &inotify_) {
+        look_after_socket();
       } else if (auto *slot = static_cast<Slot *>(what); slot->state != State::kFree) {
         receive(slot);
       }
@@ -235,9 +350,11 @@ void IpcBroker::run() {
     close_ended();
     close_late_pending();
     resume_listening();
+    catch_up();
     // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
     // this round may be used again.
     if (may_accept) accept_connections();
+    take_over_listener();
   }
   for (uint32_t i = 0; i < kSlots; ++i)
     if (slots_[i].state != State::kFree) drop(&slots_[i]);
@@ -248,6 +365,7 @@ int IpcBroker::milliseconds_to_next_deadline() {
   uint64_t until = UINT64_MAX;
   if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
+  if (catch_up_at_ != 0 && catch_up_at_ < until) until = catch_up_at_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
   return until <= now ? 0 : static_cast<int>(until - now) + 1;
@@ -366,7 +484,8 @@ bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
     complain("refused process %d: it speaks version %u, this library version %u", slot.pid, request.version,
              kIpcProtocolVersion);
   } else if (request.reserved != 0 || (request.want != static_cast<uint16_t>(IpcWant::kDescriptor) &&
-                                       request.want != static_cast<uint16_t>(IpcWant::kCount))) {
+                                       request.want != static_cast<uint16_t>(IpcWant::kCount) &&
+                                       request.want != static_cast<uint16_t>(IpcWant::kCheck))) {
     complain("refused process %d: its request has unknown fields", slot.pid);
   } else if (request.start_time != endpoint_.start_time || request.serial != endpoint_.serial) {
     complain("refused process %d: it means another exporter", slot.pid);
@@ -380,6 +499,7 @@ void IpcBroker::answer(Slot *slot) {
   IpcRequest request;
   request.decode(slot->request);
   if (!check(request, *slot)) return refuse(slot, GMM_ERROR_IPC_REFUSED);
+  if (request.want == static_cast<uint16_t>(IpcWant::kCheck)) return answer_check(slot, request);
   const uint32_t live = live_.load(std::memory_order_relaxed);
   if (slot->state == State::kPending && live != kMaxLive && live + idle_ == kMaxLive) drop_oldest_idle();
   if (live == kMaxLive) {
@@ -395,19 +515,43 @@ void IpcBroker::answer(Slot *slot) {
   if (!grant(slot, request)) drop(slot);
 }
 
+// Nobody is counted. The connection is idle after the reply, if there is a place for it.
+void IpcBroker::answer_check(Slot *slot, const IpcRequest &request) {
+  IpcGrant grant;
+  grant.counts = false;
+  IpcReply reply;
+  if (!resolve(*slot, request, &grant, &reply)) return drop(slot);
+  reply.allocation_size = grant.allocation_size;
+  reply.generation = grant.generation;
+  if (!send_reply(slot->fd, reply, -1)) return drop(slot);
+  if (slot->state == State::kPending) {
+    if (live_.load(std::memory_order_relaxed) + idle_ >= kMaxLive) return drop(slot);
+    remove_from_pending(slot);
+    slot->state = State::kIdle;
+    ++idle_;
+  }
+  slot->since = monotonic_ms();
+}
+
+// False: the peer got the reason, and the connection must be closed.
+bool IpcBroker::resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply) {
+  const Status status = resolver_.resolve(resolver_.user, request.allocation, request.token, out);
+  if (status.ok()) return true;
+  // BUSY is no refusal: the importer asks again.
+  if (status.code() != GMM_ERROR_BUSY)
+    complain("refused process %d the allocation %" PRIu64 ": %s", slot.pid, request.allocation, last_message());
+  close_fd(&out->fd);
+  reply->result = status.code();
+  send_reply(slot.fd, *reply, -1);
+  return false;
+}
+
 // False: the connection must be closed.
 bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
   IpcGrant grant;
   grant.wants_fd = request.want == static_cast<uint16_t>(IpcWant::kDescriptor);
-  const Status status = resolver_.resolve(resolver_.user, request.allocation, request.token, &grant);
   IpcReply reply;
-  if (!status.ok()) {
-    complain("refused process %d the allocation %" PRIu64 ": %s", slot->pid, request.allocation, last_message());
-    close_fd(&grant.fd);
-    reply.result = status.code();
-    send_reply(slot->fd, reply, -1);
-    return false;
-  }
+  if (!resolve(*slot, request, &grant, &reply)) return false;
   if (slot->state == State::kPending) remove_from_pending(slot);
   if (slot->state == State::kIdle) --idle_;
   slot->state = State::kLive;
@@ -471,7 +615,7 @@ void IpcBroker::release(Slot *slot) {
   slot->since = monotonic_ms();
   ++idle_;
   live_.fetch_sub(1, std::memory_order_relaxed);
-  resolver_.importer_gone(resolver_.user, allocation);
+  importer_gone(allocation);
 }
 
 uint64_t IpcBroker::clear_allocation(Slot *slot) {
@@ -501,7 +645,7 @@ void IpcBroker::drop(Slot *slot) {
   if (state == State::kLive) live_.fetch_sub(1, std::memory_order_relaxed);
   slot->state = State::kFree;
   free_[free_count_++] = slot;
-  if (state == State::kLive) resolver_.importer_gone(resolver_.user, allocation);
+  if (state == State::kLive) importer_gone(allocation);
 }
 
 void IpcBroker::close_late_pending() {
@@ -521,6 +665,55 @@ void IpcBroker::resume_listening() {
   event.events = EPOLLIN;
   event.data.ptr = &listener_;
   listen_again_ = ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event) == 0 ? 0 : now + kListenAgainMs;
+}
+
+void IpcBroker::catch_up() {
+  if (wants_catch_up_.exchange(false, std::memory_order_acquire)) catch_up_at_ = 1;
+  if (catch_up_at_ == 0 || monotonic_ms() < catch_up_at_) return;
+  catch_up_at_ = resolver_.catch_up != nullptr && resolver_.catch_up(resolver_.user) ? monotonic_ms() + kCatchUpMs : 0;
+}
+
+void IpcBroker::importer_gone(uint64_t allocation) {
+  resolver_.importer_gone(resolver_.user, allocation);
+  catch_up_at_ = 1;
+  catch_up();
+}
+
+// The old socket has no name any more. Connections that are in its queue were made before, and are served.
+void IpcBroker::take_over_listener() {
+  const int next = next_listener_.exchange(-1, std::memory_order_acq_rel);
+  if (next < 0) return;
+  for (int i = 0; i < 3; ++i) accept_connections();  // more than the queue holds
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
+  ::close(listener_);
+  listener_ = next;
+  listen_again_ = 0;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.ptr = &listener_;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
+}
+
+// Something happened to the socket's file.
+void IpcBroker::look_after_socket() {
+  alignas(inotify_event) char events[1024];
+  while (::read(inotify_, events, sizeof events) > 0) {
+  }
+  // stop() and start() hold the lock for long, and look after the socket themselves. An export that holds it does too.
+  if (!mutex_.try_lock()) return;
+  if (!has_socket()) {
+    MessageGuard message;
+    const Status status = restore_socket();
+    char text[256] = {};
+    if (!status.ok()) std::snprintf(text, sizeof text, "%s", last_message());
+    mutex_.unlock();
+    if (status.ok())
+      complain("somebody deleted the socket; it was made anew");
+    else
+      complain("somebody deleted the socket; the next export tries again to make it: %s", text);
+    return;
+  }
+  mutex_.unlock();
 }
 
 void IpcBroker::close_ended() {

@@ -4,8 +4,14 @@
 // The broker knows nothing of memory: an IpcResolver says what an id and a token name. A connection is
 //   pending  from its start until its first request is complete,
 //   live     while it holds what it was granted,
-//   idle     after a release, until its next request; then it is live again.
+//   idle     after a release or a check, until its next request.
 // Any other message, a refusal, a revocation or the end of the peer closes it.
+//
+// The thread waits for nothing but its sockets. The resolver answers BUSY instead of waiting for a lock that a pause
+// may hold, and the importer asks again.
+//
+// Somebody may delete the socket, for example a program that tidies /tmp. The thread sees that by inotify, and
+// ensure_running() looks too: the next export makes the socket anew under the same name, so all handles work again.
 //
 // Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
 // `handshake_ms`; at most kMaxLive live and idle ones together; 48 bytes of one request; 20 log messages a second.
@@ -32,19 +38,23 @@ namespace gmm {
 
 struct IpcGrant {
   bool wants_fd = false;         // from the broker: false for importers that want to be counted only
+  bool counts = true;            // from the broker: false for a check, after which there is no importer_gone()
   int32_t fd = -1;               // from the resolver; the broker closes it
   uint64_t allocation_size = 0;  // from the resolver
   uint64_t generation = 0;       // from the resolver
 };
 
-// The broker calls both functions on its thread, with none of its locks held. After each resolve() that succeeds there
-// is exactly one importer_gone(), at the latest in stop().
+// The broker calls the functions on its thread, with none of its locks held. They must not wait. After each resolve()
+// that succeeds and counts there is exactly one importer_gone(), at the latest in stop().
 struct IpcResolver {
   // Ids are never 0. Compares the token with ipc_token_equal(). The importer gets the code of a failure: IPC_REFUSED,
   // IPC_PEER_GONE, PAUSED and so on.
   Status (*resolve)(void *user, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) = nullptr;
   void (*importer_gone)(void *user, uint64_t id) = nullptr;
   void *user = nullptr;
+  // Goes on with what importer_gone() had to put off because a lock was held. True: some is left, and the broker calls
+  // again soon. May be NULL.
+  bool (*catch_up)(void *user) = nullptr;
 };
 
 // Takes the same time for every content.
@@ -67,13 +77,9 @@ class IpcBroker {
   // Starts the thread unless it runs, and returns the address at which it answers. The broker may start again after
   // stop().
   Status start(IpcEndpoint *out);
-  // The same for every export: neither lock nor system call while the thread runs. Not for a child after fork(), which
-  // Context::check() stops before.
-  Status ensure_running(IpcEndpoint *out) {
-    if (!running_.load(std::memory_order_acquire)) return start(out);
-    *out = endpoint_;
-    return Status();
-  }
+  // The same for every export. Makes the socket anew if it was deleted, at the cost of one system call. Not for a child
+  // after fork(), which Context::check() stops before.
+  Status ensure_running(IpcEndpoint *out);
   // Removes the socket, closes all connections and ends the thread. The caller holds no lock that the resolver takes,
   // and does not run on the broker's thread. In a child after fork() it does nothing: the thread, the socket and the
   // connections are the parent's.
@@ -87,6 +93,8 @@ class IpcBroker {
   void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
   // The same, but the importers see PeerState::kGone: the exporter is done with the memory or event.
   void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
+  // The thread calls catch_up() soon. Does not wait.
+  void request_catch_up();
   // The number of live connections.
   uint32_t live() const { return live_.load(std::memory_order_relaxed); }
 
@@ -108,6 +116,10 @@ class IpcBroker {
   // Start and stop, with mutex_ held.
   Status start_thread_and_socket();
   Status open_socket();
+  Status listen_under_own_name(int *listener);
+  bool has_socket() const;
+  Status restore_socket();
+  void watch_socket();
   void close_files();
 
   // From any thread.
@@ -122,6 +134,9 @@ class IpcBroker {
   void close_late_pending();
   void resume_listening();
   void close_ended();
+  void catch_up();
+  void take_over_listener();
+  void look_after_socket();
 
   // A connection from accept to close.
   void accept_connections();
@@ -130,7 +145,10 @@ class IpcBroker {
   void receive_first_request(Slot *slot);
   void answer(Slot *slot);
   bool check(const IpcRequest &request, const Slot &slot);
+  void answer_check(Slot *slot, const IpcRequest &request);
   bool grant(Slot *slot, const IpcRequest &request);
+  bool resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply);
+  void importer_gone(uint64_t allocation);
   bool send_reply(int fd, const IpcReply &reply, int descriptor);
   bool is_release(const IpcRequest &request, const Slot &slot) const;
   void release(Slot *slot);
@@ -154,14 +172,19 @@ class IpcBroker {
   std::atomic<int32_t> owner_pid_{0};  // the process that started the thread
   IpcEndpoint endpoint_;               // constant while running_
   pthread_t thread_ = {};
-  int directory_ = -1;
+  int directory_ = -1;  // this and the next three with mutex_ held
+  char directory_path_[kIpcPathSize] = {};
+  uint64_t socket_device_ = 0, socket_inode_ = 0;  // of the socket's name
   bool runtime_directory_failed_ = false;
-  int listener_ = -1;
+  int listener_ = -1;                   // the thread's own while it runs
+  std::atomic<int> next_listener_{-1};  // of a socket that was made anew; the thread takes it over
+  int inotify_ = -1;                    // -1: the system gives none, and ensure_running() alone looks
   int epoll_ = -1;
   int wake_ = -1;
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> live_{0};
   std::atomic<bool> any_ending_{false};
+  std::atomic<bool> wants_catch_up_{false};
 
   Mutex slot_mutex_;  // what end_importers() shares with the thread; no other lock is taken while it is held
   Slot *slots_ = nullptr;
@@ -173,6 +196,7 @@ class IpcBroker {
   uint32_t pending_ = 0;
   uint32_t idle_ = 0;
   uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
+  uint64_t catch_up_at_ = 0;   // when to go on with what was put off; 0: nothing was
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;
 };

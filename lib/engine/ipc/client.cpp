@@ -355,12 +355,6 @@ class Attempt {
   IpcReply reply_;
 };
 
-// UINT64_MAX: without a limit.
-uint64_t deadline_after(uint64_t timeout_ms) {
-  const uint64_t now = monotonic_ms();
-  return timeout_ms < UINT64_MAX - now ? now + timeout_ms : UINT64_MAX;
-}
-
 // Attempts over new connections until the deadline, while the exporter has no place for another importer.
 Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint64_t timeout_ms, IpcImport *out,
                      const IpcPolicy &policy, bool watch, IpcMeanwhile *meanwhile) {
@@ -375,10 +369,9 @@ Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, u
     const uint64_t now = monotonic_ms();
     if (now >= deadline)
       return fail(GMM_ERROR_IPC_TIMEOUT,
-                  "import from process %" PRIu32
-                  ": the exporter serves as many importers as it can (%u), and none of them ended within %" PRIu64
-                  " ms",
-                  handle.exporter.pid, kIpcMaxImporters, timeout_ms);
+                  "import from process %" PRIu32 ": the exporter was busy for %" PRIu64
+                  " ms: it pauses or resumes the memory, or it serves as many importers as it can (%u)",
+                  handle.exporter.pid, timeout_ms, kIpcMaxImporters);
     const uint64_t left = deadline - now;
     const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
     ::nanosleep(&pause, nullptr);
@@ -446,7 +439,17 @@ Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint64_t timeou
 
 void IpcClient::release(IpcConnection &&connection) {
   IpcConnection idle = static_cast<IpcConnection &&>(connection);
-  if (!idle.release()) return;
+  if (idle.release()) keep(static_cast<IpcConnection &&>(idle));
+}
+
+Status IpcClient::check(const IpcHandle &handle, uint64_t timeout_ms) {
+  IpcImport answer;
+  GMM_TRY(connect(handle, IpcWant::kCheck, timeout_ms, &answer, false));
+  keep(static_cast<IpcConnection &&>(answer.connection));
+  return Status();
+}
+
+void IpcClient::keep(IpcConnection &&idle) {
   LockGuard guard(mutex_);
   if (idle_count_ == kMaxIdle) {
     for (uint32_t i = 1; i < kMaxIdle; ++i) idle_[i - 1] = static_cast<IpcConnection &&>(idle_[i]);

@@ -91,12 +91,15 @@ class IpcClient {
   // As ipc_connect(), over an idle connection to the same exporter where there is one.
   Status connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, bool watch = true,
                  IpcMeanwhile meanwhile = IpcMeanwhile());
+  // Asks the exporter whether the handle's block lives. Errors: as ipc_connect().
+  Status check(const IpcHandle &handle, uint64_t timeout_ms);
   // Releases what the connection was granted and caches the connection. The oldest idle connection is closed when there
   // are more than kMaxIdle. A connection that cannot be released is closed.
   void release(IpcConnection &&connection);
   void close_idle();
 
  private:
+  void keep(IpcConnection &&idle);
   bool take_idle(const IpcEndpoint &exporter, IpcConnection *out);
 
   const IpcPolicy &policy_;

@@ -29,6 +29,17 @@ bool print_path(char path[kIpcPathSize], const char *format, const char *a, unsi
   return true;
 }
 
+// GMM_IPC_DIR, or NULL. The caller of a set-user-id program must not choose where its sockets are (secure_getenv()).
+const char *own_directory() {
+  const char *own = secure_getenv("GMM_IPC_DIR");
+  return own == nullptr || own[0] == '\0' ? nullptr : own;
+}
+
+const char *reason_to_ignore(const char *own) {
+  if (own[0] != '/') return "is not an absolute path";
+  return strnlen(own, kIpcPathSize) == kIpcPathSize ? "is too long" : nullptr;
+}
+
 bool nobody_listens(int directory, const char *name) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
@@ -42,12 +53,16 @@ bool nobody_listens(int directory, const char *name) {
 
 }  // namespace
 
+const char *ipc_directory_ignored_because(const IpcPolicy &policy) {
+  const char *own = policy.directory[0] == '\0' ? own_directory() : nullptr;
+  return own == nullptr ? nullptr : reason_to_ignore(own);
+}
+
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && print_path(path, "%s", policy.directory);
-  // secure_getenv(): the caller of a set-user-id program must not choose where its sockets are.
   if (n == 0) {
-    const char *own = secure_getenv("GMM_IPC_DIR");
-    return own != nullptr && own[0] != '\0' && print_path(path, "%s", own);
+    const char *own = own_directory();
+    return own != nullptr && reason_to_ignore(own) == nullptr && print_path(path, "%s", own);
   }
   if (n == 1) {
     const char *runtime = secure_getenv("XDG_RUNTIME_DIR");

@@ -2,9 +2,12 @@
 // The directory in which brokers have their sockets.
 //
 // The candidates are $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>; a directory of the policy replaces
-// all three. The directory must not be a symbolic link. Without further users in the policy it must belong to the user
-// and have mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only
-// or have the sticky bit.
+// all three. GMM_IPC_DIR counts only if it is an absolute path of less than kIpcPathSize bytes; a relative one would
+// mean another directory in each process. IpcSettings warns of one that does not count.
+//
+// The directory must not be a symbolic link. Without further users in the policy it must belong to the user and have
+// mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only or have
+// the sticky bit.
 //
 // Sockets are bound and reached through the open directory (/proc/self/fd/N/name). So nobody can replace the directory
 // between the check and the use, and its path may be longer than the address of a Unix socket.
@@ -28,6 +31,9 @@ inline constexpr uint64_t kIpcNameSize = 64;
 // The n-th candidate, without a slash at its end. False when it does not apply, for example when its variable is not
 // set.
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy = kIpcDefaultPolicy);
+
+// Why GMM_IPC_DIR does not count although it is set and the policy names no directory; NULL when nothing is wrong.
+const char *ipc_directory_ignored_because(const IpcPolicy &policy = kIpcDefaultPolicy);
 
 // Opens a directory and checks it. `create`: makes it when it is missing. `*error` is the errno of a system call that
 // failed; 0 when the check failed.

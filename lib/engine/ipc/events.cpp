@@ -51,11 +51,11 @@ Status IpcEvents::create(Device device, SharedEvent **out) {
 
 Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   IpcHandle handle;
-  settings_.freeze();
+  settings_.freeze(core_.log);
   GMM_TRY(broker_.ensure_running(&handle.exporter));
   LockGuard guard(mutex_);
   int32_t fd = -1;
-  GMM_TRY(core_.backend->shared_event_export(event.native, handle.legacy, &fd));
+  GMM_TRY(core_.backend->shared_event_export(event.device, event.native, handle.legacy, &fd));
   if (fd >= 0) ::close(fd);  // grant() opens one for each importer
   handle.route = fd >= 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
   handle.event = true;
@@ -119,7 +119,7 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint6
   if (!handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_event_import: the handle is of memory; pass it to gmm_ipc_import().");
-  settings_.freeze();
+  settings_.freeze(core_.log);
   if (broker_.answers_at(handle.exporter)) return reference_own(handle, event);
   EventImport *made = core_.allocator.create<EventImport>();
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
@@ -157,11 +157,12 @@ bool IpcEvents::has(uint64_t id) {
 Status IpcEvents::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   LockGuard guard(mutex_);
   SharedEvent *event = find(id);
+  if (!out->counts) return fail(GMM_ERROR_IPC_REFUSED, "An event cannot be checked without an import.");
   if (event == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The event was destroyed.");
   if (!ipc_token_equal(event->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the event's.");
   if (event->references == 0) return fail(GMM_ERROR_IPC_PEER_GONE, "The event was destroyed.");
   uint8_t bytes[kLegacyHandleSize] = {};
-  if (out->wants_fd) GMM_TRY(core_.backend->shared_event_export(event->native, bytes, &out->fd));
+  if (out->wants_fd) GMM_TRY(core_.backend->shared_event_export(event->device, event->native, bytes, &out->fd));
   out->allocation_size = kEventSize;
   ++event->importers;
   return Status();

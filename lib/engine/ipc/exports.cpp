@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <ctime>
 
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
+#include "engine/ipc/imports.h"
 
 namespace gmm {
 namespace {
@@ -15,10 +17,52 @@ Region *region_of(const Extent *extent) {
   return extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
 }
 
-// NULL when no heap owns the region any more. With HeapSet::mutex held, under which no heap ends.
+// NULL when no heap owns the region any more. The memory of a heap that ended stays that of a heap for long
+// (RetiredMemory), so its lock can be taken; after that the extents tell whether the heap has ended.
 Heap *heap_of(const Region *region) {
   return region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
 }
+
+// For the broker: waits for a thread that takes or frees a block, but not for a pause. 1 ms at most.
+bool lock_soon(Mutex &mutex) {
+  constexpr timespec kPause = {0, 20000};
+  for (int i = 0; i < 16; ++i) {
+    if (mutex.try_lock()) return true;
+    nanosleep(&kPause, nullptr);
+  }
+  return false;
+}
+
+// A live block, and the lock of its heap.
+class LockedBlock {
+ public:
+  LockedBlock() = default;
+  ~LockedBlock() {
+    if (heap_ != nullptr) heap_->mutex.unlock();
+  }
+  LockedBlock(const LockedBlock &) = delete;
+  LockedBlock &operator=(const LockedBlock &) = delete;
+
+  Status find(const Core &core, const void *memory, const char *operation) {
+    for (;;) {
+      GMM_TRY(find_block(core, memory, operation, &block));
+      Heap *heap = block.heap;
+      heap->mutex.lock();
+      const Status status = find_block(core, memory, operation, &block);
+      if (status.ok() && block.heap == heap) {
+        heap_ = heap;
+        return Status();
+      }
+      heap->mutex.unlock();
+      GMM_TRY(status);
+    }
+  }
+
+  Block block;
+
+ private:
+  Heap *heap_ = nullptr;
+};
 
 }  // namespace
 
@@ -53,7 +97,9 @@ bool IpcExports::is_block_live(const Export &entry) const {
 // Removes the exports whose memory is gone and that nobody imports. The tables stay in order. The next removal comes
 // when there are twice as many exports, so that the cost of each export is constant on average. With mutex_ held.
 void IpcExports::remove_stale() {
-  const auto is_stale = [this](const Export &entry) { return entry.importers == 0 && !is_block_live(entry); };
+  const auto is_stale = [this](const Export &entry) {
+    return entry.importers == 0 && entry.own_imports == 0 && !is_block_live(entry);
+  };
   exports_.truncate(
       static_cast<uint64_t>(std::remove_if(exports_.begin(), exports_.end(), is_stale) - exports_.begin()));
   const auto is_unused = [this](const SharedExtents &extents) {
@@ -95,6 +141,8 @@ Status IpcExports::find_or_add_shared_extents(const Export &entry, SharedExtents
 // The block and its extents, as the heap has them now.
 Status IpcExports::describe(const Block &block, Export *out) const {
   out->block = block.base;
+  out->block_size = block.requested;
+  out->place = IpcImports::place(block.heap->options().kind, block.heap->options().device);
   out->base = block.extent->base.load(std::memory_order_relaxed);
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = out->base; at < end;) {
@@ -120,10 +168,11 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
   SharedExtents *extents = nullptr;
   GMM_TRY(find_or_add_shared_extents(entry, &extents));
-  std::memcpy(entry.token, extents->token, sizeof entry.token);
+  std::memcpy(entry.token, extents->token, sizeof extents->token);
+  GMM_TRY(random_bytes(entry.token + sizeof extents->token, sizeof entry.token - sizeof extents->token));
   const uint64_t new_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   entry.id = new_id;
-  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
+  GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
     if (known != nullptr &&
@@ -131,10 +180,9 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
       *out = *known;
       return Status();
     }
-    // A pause has merged the extents since the first export. Importers of that one still hold the pieces of its id, so
-    // the block gets a second export.
-    if (known != nullptr) std::swap(entry.self_imports, known->self_imports);
-    block.heap->export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
+    // A pause has merged the extents since the first export. Nobody imports them: extents with importers stay as they
+    // are. Earlier connections may still be ending, so the block gets a second export.
+    block.heap->uses().export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
     entry.id = new_id;
   }
   exports_.push_back_reserved(entry);
@@ -153,25 +201,26 @@ Status IpcExports::export_legacy_once(SharedExtents &extents, void *driver_base)
 // --- Exports --------------------------------------------------------------------------------------------------------
 
 Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
-  Block block;
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
-  const HeapOptions &options = block.heap->options();
+  Block first_look;
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &first_look));
+  const HeapOptions &options = first_look.heap->options();
   if (options.kind == Kind::kManaged)
     return fail(GMM_ERROR_INVALID_KIND,
                 "gmm_ipc_export(%p): MANAGED memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
-  const uint32_t routes = ipc_routes(core_, block);
+  const uint32_t routes = ipc_routes(core_, first_look);
   if (routes == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
-  settings_.freeze();
+  settings_.freeze(core_.log);
   GMM_TRY(broker_.ensure_running(&handle.exporter));
-  LockGuard guard(mutex_);
-  LockGuard heap_guard(block.heap->mutex);
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
+  LockedBlock locked;
+  GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));
+  const Block &block = locked.block;
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
+  LockGuard guard(mutex_);
   Export entry;
   GMM_TRY(find_or_add(block, &entry));
   Region *region = block.extent->region.load(std::memory_order_relaxed);
@@ -220,76 +269,203 @@ Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
   return Status();
 }
 
+// --- Imports of this context's own memory ---------------------------------------------------------------------------
+
 Status IpcExports::import_own(const IpcHandle &handle, void **out) {
-  LockGuard guard(mutex_);
-  if (Export *entry = find(handle.allocation); entry != nullptr && ipc_token_equal(entry->token, handle.token)) {
-    const uint64_t shift = handle.allocation_size - entry->size;  // of a legacy handle, see export_block()
-    Block block;
-    void *address = reinterpret_cast<void *>(entry->base + handle.offset - shift);
-    if (extent_of(*entry, entry->pieces - 1) != nullptr && handle.allocation_size >= entry->size &&
-        handle.offset >= shift && find_block(core_, address, &block) && block.base == entry->block) {
-      LockGuard heap_guard(block.heap->mutex);
-      if (block.heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id)) {
-        ++entry->self_imports;
-        *out = address;
-        return Status();
-      }
-    }
+  const auto gone = [] {
+    return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
+  };
+  Export entry;
+  {
+    LockGuard guard(mutex_);
+    const Export *found = find(handle.allocation);
+    if (found == nullptr || !ipc_token_equal(found->token, handle.token)) return gone();
+    entry = *found;
   }
-  return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
+  const uint64_t shift = handle.allocation_size - entry.size;  // of a legacy handle, see export_block()
+  if (handle.allocation_size < entry.size || handle.offset < shift) return gone();
+  void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
+  LockedBlock locked;
+  {
+    MessageGuard message;
+    if (!locked.find(core_, address, "gmm_ipc_import").ok()) locked.block.base = 0;
+  }
+  const Block &block = locked.block;
+  if (block.base != entry.block || extent_of(entry, entry.pieces - 1) == nullptr ||
+      !block.heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+    return gone();
+  LockGuard guard(mutex_);
+  Export *known = find(entry.id);
+  if (known == nullptr) return gone();  // a free has begun
+  ++known->own_imports;
+  if (known->own_imports == 1) {
+    if (!publish_own()) {
+      --known->own_imports;
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
+    }
+    count_own(*known, true);
+  }
+  *out = address;
+  return Status();
 }
 
 Status IpcExports::close_own(const void *memory) {
-  Block block;
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
-  LockGuard guard(mutex_);
-  LockGuard heap_guard(block.heap->mutex);
-  for (Export &entry : exports_)
-    if (entry.block == block.base && entry.self_imports != 0 &&
-        block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id)) {
-      --entry.self_imports;
-      return Status();
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  {
+    LockGuard guard(mutex_);
+    Export *found = std::find_if(exports_.begin(), exports_.end(), [&](const Export &entry) {
+      return entry.own_imports != 0 && address - entry.block < entry.block_size;
+    });
+    if (found == exports_.end()) {
+      Block block;
+      GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
+      return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.",
+                  memory);
     }
-  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.",
-              memory);
+    if (--found->own_imports != 0) return Status();
+    (void)publish_own();  // there is one range less
+    count_own(*found, false);
+  }
+  may_hold_blocks_.store(true, std::memory_order_release);
+  if (catch_up()) broker_.request_catch_up();
+  return Status();
+}
+
+Status IpcExports::check_own(const Range &range, const void *address, uint64_t size, const char *operation) const {
+  const uint64_t left = range.base + range.size - reinterpret_cast<uint64_t>(address);
+  if (size > left)
+    return fail(GMM_ERROR_INVALID_SIZE,
+                "%s(%p): %" PRIu64 " bytes reach past the imported block, which ends after %" PRIu64 " more.",
+                operation, address, size, left);
+  for (auto at = reinterpret_cast<uintptr_t>(address), end = at + size; at < end;) {
+    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    if (extent == nullptr) break;
+    if (is_paused(*extent))
+      return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, address);
+    at = base_of(*extent) + size_of(*extent);
+  }
+  return Status();
+}
+
+// Counts the first own import on the extents, or the last one down. The extents are there: the block lives, or the
+// count keeps them. With mutex_ held.
+void IpcExports::count_own(const Export &entry, bool is_import) {
+  for (uint32_t piece = 0; piece < entry.pieces; ++piece) {
+    Extent *extent = extent_of(entry, piece);
+    if (extent == nullptr) return;
+    if (is_import) {
+      extent->importers.fetch_add(1, std::memory_order_acq_rel);
+      extent->own_imports.fetch_add(1, std::memory_order_acq_rel);
+    } else {
+      extent->own_imports.fetch_sub(1, std::memory_order_acq_rel);
+      extent->importers.fetch_sub(1, std::memory_order_acq_rel);
+    }
+  }
+}
+
+// Gives readers the blocks with own imports. False: there is no host memory for more of them than before.
+bool IpcExports::publish_own() {
+  ranges_.clear();
+  uint64_t count = 0;
+  for (const Export &entry : exports_) count += entry.own_imports != 0 ? 1 : 0;
+  if (!ranges_.reserve(count) || !own_table_.reserve(count)) return false;
+  for (const Export &entry : exports_) {
+    if (entry.own_imports == 0) continue;
+    uint64_t at = ranges_.size();
+    while (at > 0 && ranges_[at - 1].base > entry.block) --at;
+    (void)ranges_.insert(at, Range{entry.block, entry.block_size, entry.place});  // reserved above
+  }
+  own_table_.set(ranges_.data(), ranges_.size());
+  return true;
+}
+
+void IpcExports::clear() {
+  LockGuard guard(mutex_);
+  for (Export &entry : exports_) {
+    if (entry.own_imports == 0) continue;
+    entry.own_imports = 0;
+    count_own(entry, false);
+  }
+  (void)publish_own();
 }
 
 // --- Importers ------------------------------------------------------------------------------------------------------
 
 Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   const uint32_t piece = ipc_piece_index(piece_id);
-  LockGuard guard(mutex_);
-  Export *entry = find(ipc_export_id(piece_id));
-  if (entry == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
-  if (!ipc_token_equal(entry->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
-  LockGuard set_guard(heaps_.mutex);
-  Extent *extent = extent_of(*entry, piece);
-  const Region *region = region_of(extent);
-  Heap *heap = heap_of(region);
+  Export entry;
+  {
+    LockGuard guard(mutex_);
+    const Export *found = find(ipc_export_id(piece_id));
+    if (found == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
+    if (!ipc_token_equal(found->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
+    entry = *found;
+  }
+  Extent *extent = extent_of(entry, piece);
+  Heap *heap = heap_of(region_of(extent));
   if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-  LockGuard heap_guard(heap->mutex);
-  if (extent_of(*entry, piece) != extent || !heap->exported_as(reinterpret_cast<void *>(entry->block), entry->id))
-    return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-  if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
-  if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));
-  out->allocation_size = extent->size.load(std::memory_order_relaxed);
-  out->generation = entry->granted_generation = region->generation.load(std::memory_order_relaxed);
-  extent->importers.fetch_add(1, std::memory_order_acq_rel);
-  ++entry->importers;
-  return Status();
+  if (!lock_soon(heap->mutex)) return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
+  const auto grant_locked = [&]() -> Status {
+    const Region *region = region_of(extent);
+    if (extent_of(entry, piece) != extent || heap_of(region) != heap ||
+        !heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+      return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+    if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
+    if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));
+    out->allocation_size = extent->size.load(std::memory_order_relaxed);
+    out->generation = region->generation.load(std::memory_order_relaxed);
+    if (!out->counts) return Status();
+    LockGuard guard(mutex_);
+    Export *known = find(entry.id);
+    if (known == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory is being freed.");
+    known->granted_generation = out->generation;
+    ++known->importers;
+    extent->importers.fetch_add(1, std::memory_order_acq_rel);
+    return Status();
+  };
+  const Status status = grant_locked();
+  heap->mutex.unlock();
+  return status;
 }
 
 void IpcExports::importer_gone(uint64_t piece_id) {
-  LockGuard guard(mutex_);
-  Export *entry = find(ipc_export_id(piece_id));
-  if (entry == nullptr) return;
-  --entry->importers;
-  LockGuard set_guard(heaps_.mutex);
-  Extent *extent = extent_of(*entry, ipc_piece_index(piece_id));
-  Heap *heap = heap_of(region_of(extent));
-  if (heap == nullptr) return;
-  extent->importers.fetch_sub(1, std::memory_order_acq_rel);
-  heap->free_held_for_importers();
+  Extent *extent = nullptr;
+  {
+    LockGuard guard(mutex_);
+    Export *entry = find(ipc_export_id(piece_id));
+    if (entry == nullptr) return;
+    --entry->importers;
+    extent = extent_of(*entry, ipc_piece_index(piece_id));
+    if (extent == nullptr) return;
+    extent->importers.fetch_sub(1, std::memory_order_acq_rel);
+  }
+  bool is_done = false;
+  if (heaps_.mutex.try_lock()) {
+    Heap *heap = heap_of(region_of(extent));  // no heap ends now
+    is_done = heap == nullptr || give_back(*heap);
+    heaps_.mutex.unlock();
+  }
+  if (!is_done) may_hold_blocks_.store(true, std::memory_order_release);
+}
+
+bool IpcExports::catch_up() {
+  if (!may_hold_blocks_.load(std::memory_order_acquire)) return false;
+  if (!heaps_.mutex.try_lock()) return true;
+  may_hold_blocks_.store(false, std::memory_order_relaxed);
+  for (Heap *heap : heaps_.heaps)
+    if (!give_back(*heap)) may_hold_blocks_.store(true, std::memory_order_relaxed);
+  heaps_.mutex.unlock();
+  return may_hold_blocks_.load(std::memory_order_relaxed);
+}
+
+// Gives back the freed blocks of a heap that nobody imports any more. False: the heap is locked, for example by a
+// pause. With HeapSet::mutex held: a pause takes it before the locks of its heaps, so a heap that is free to lock stays
+// so, but for the time that an allocation takes.
+bool IpcExports::give_back(Heap &heap) {
+  if (!lock_soon(heap.mutex)) return false;
+  heap.mutex.unlock();
+  heap.free_held_for_importers();
+  return true;
 }
 
 // A pause advances the generation of the memory. So an export whose last grant has another generation was paused after

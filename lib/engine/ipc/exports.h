@@ -2,10 +2,16 @@
 // The memory that this context exported: which block a handle names, and how many importers hold it.
 //
 // An export is one block for as long as it lives. What the driver shares is an extent, or, for a VMM block that lies
-// over several, consecutive extents; each is a piece of the export. Exports of the same extents carry one token, by
-// which an importer knows that it has mapped the memory already. Importers are counted on the extents by their
-// connections, so the system counts a killed importer down. The heap holds the memory of a block that is freed until
-// its importers are gone.
+// over several, consecutive extents; each is a piece of the export. The tokens of exports of the same extents begin
+// alike, by which an importer knows that it has mapped the memory already. The rest of a token is the export's own, so
+// a handle of a block that was freed names nothing. Importers are counted on the extents by their connections, so the
+// system counts a killed importer down. The heap holds the memory of a freed block until its importers are gone.
+//
+// An import in the exporting process returns the original address and counts like any other: the block's memory stays
+// after its free until the import is closed. It does not stand in the way of a pause, which keeps the address.
+//
+// The broker's thread never waits for the lock of a heap, which a pause holds for long. grant() answers BUSY, and
+// importer_gone() leaves the block that it should give back to catch_up().
 #ifndef GMM_ENGINE_IPC_EXPORTS_H
 #define GMM_ENGINE_IPC_EXPORTS_H
 
@@ -14,6 +20,7 @@
 #include <atomic>
 
 #include "base/lock.h"
+#include "base/range_table.h"
 #include "base/vector.h"
 #include "engine/heap/block.h"
 #include "engine/heap/heap_set.h"
@@ -32,7 +39,9 @@ class IpcExports {
         broker_(broker),
         next_id_(next_id),
         exports_(core.allocator),
-        shared_extents_(core.allocator) {}
+        shared_extents_(core.allocator),
+        own_table_(core.allocator),
+        ranges_(core.allocator) {}
 
   Status export_block(const void *memory, gmm_ipc_handle *out);
   // The driver's handle of the block's allocation. Not counted.
@@ -41,31 +50,45 @@ class IpcExports {
   // Import and close of a handle that this context made: the original memory.
   Status import_own(const IpcHandle &handle, void **out);
   Status close_own(const void *memory);
+  // The block around an address that this context has imported itself, live or freed. `value` as IpcImports::kind() and
+  // IpcImports::device() read it. No lock.
+  bool find_own(const void *address, Range *out) const {
+    return own_table_.find(reinterpret_cast<uint64_t>(address), out);
+  }
+  // For a block that was freed, but is imported: [address, address + size) lies in it and is not paused.
+  Status check_own(const Range &range, const void *address, uint64_t size, const char *operation) const;
+  // Forgets all imports of this context's own memory. The context ends.
+  void clear();
 
   // After a forced pause: the importers of what was paused see the revocation and are counted no more.
   void revoke_paused();
 
-  // For the broker (IpcResolver).
+  // For the broker (IpcResolver). No function waits for a lock that a pause may hold. grant() without `counts` only
+  // says whether the block lives.
   Status grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
   void importer_gone(uint64_t piece_id);
+  // Gives back blocks that only importers kept. False: nothing is left to do.
+  bool catch_up();
 
  private:
   struct Export {
     uint64_t id;
     uint8_t token[kIpcTokenSize];
     uintptr_t block;
+    uint64_t block_size;          // bytes that the program asked for
     uintptr_t base;               // of the first extent
     uint64_t size;                // of all extents
     uint64_t granted_generation;  // of the last grant
     uint32_t pieces;
-    uint32_t importers;  // grants to other processes, all pieces together
-    uint32_t self_imports;
+    uint32_t importers;               // grants to other processes, all pieces together
+    uint32_t own_imports;             // of this context; the first one is counted on the extents
+    uint64_t place;                   // IpcImports::kind() and device()
     uint64_t extents[kIpcMaxPieces];  // ids: later memory at the same address has others
   };
   // Consecutive extents that some exports have in common.
   struct SharedExtents {
     uint64_t first, last;  // ids
-    uint8_t token[kIpcTokenSize];
+    uint8_t token[kIpcExtentsTokenSize];
     uint8_t legacy[kLegacyHandleSize];
     bool has_legacy;
   };
@@ -79,16 +102,22 @@ class IpcExports {
   Status export_legacy_once(SharedExtents &extents, void *driver_base);
   bool is_block_live(const Export &entry) const;
   void remove_stale();
+  bool publish_own();
+  void count_own(const Export &entry, bool is_import);
+  static bool give_back(Heap &heap);
 
   Core &core_;
   HeapSet &heaps_;
   IpcSettings &settings_;
   IpcBroker &broker_;
   std::atomic<uint64_t> &next_id_;
-  Mutex mutex_;                           // before HeapSet::mutex, a heap's mutex and the broker's lock of its slots
-  Vector<Export> exports_;                // ascending by id
-  Vector<SharedExtents> shared_extents_;  // ascending by first, last
-  uint64_t remove_stale_at_ = 64;         // the number of exports at which those of freed memory are removed
+  Mutex mutex_;                               // after a heap's mutex, before the broker's lock of its slots
+  Vector<Export> exports_;                    // ascending by id
+  Vector<SharedExtents> shared_extents_;      // ascending by first, last
+  RangeTable own_table_;                      // of exports with own imports, for readers without a lock
+  Vector<Range> ranges_;                      // scratch of publish_own()
+  std::atomic<bool> may_hold_blocks_{false};  // importer_gone() left something to catch_up()
+  uint64_t remove_stale_at_ = 64;             // the number of exports at which those of freed memory are removed
 };
 
 }  // namespace gmm

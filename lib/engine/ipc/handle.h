@@ -13,7 +13,8 @@
 //       32    4  pid of the exporter
 //       36    4  reserved, zero
 //       40    8  start time of the exporter, in clock ticks since boot; differs where the pid was used again
-//       48   16  random token of the allocation, without which the exporter refuses a request; never zero
+//       48   16  random token, without which the exporter refuses a request; never zero. The first 8 bytes are those of
+//                all blocks in the same allocation; the others belong to the block for as long as it lives
 //       64    8  id of the export or event
 //       72    8  size of the allocation
 //       80    8  offset of the pointer in the allocation
@@ -39,6 +40,7 @@
 namespace gmm {
 
 inline constexpr uint64_t kIpcTokenSize = 16;
+inline constexpr uint64_t kIpcExtentsTokenSize = 8;  // of it, at its start: what the blocks of the same extents share
 
 enum class IpcRoute : uint8_t {
   kBroker = 1,  // the exporter's broker sends a file descriptor

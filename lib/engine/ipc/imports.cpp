@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/imports.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <cstring>
 
 #include "base/os_memory.h"
+#include "base/process.h"
 #include "engine/ipc/descriptor.h"
 
 namespace gmm {
@@ -23,8 +26,25 @@ uint64_t fd_bits(const Peer &peer) {
 
 Range range_of(const IpcMapping &mapping) {
   return Range{reinterpret_cast<uint64_t>(mapping.base()), mapping.size(),
-               static_cast<uint64_t>(mapping.kind()) | (mapping.is_legacy() ? kLegacyBit : 0) |
-                   static_cast<uint64_t>(mapping.device().ordinal) << 4 | fd_bits(mapping.connection().peer())};
+               IpcImports::place(mapping.kind(), mapping.device()) | (mapping.is_legacy() ? kLegacyBit : 0) |
+                   fd_bits(mapping.connection().peer())};
+}
+
+// Gives the lock up until the end of the scope.
+class Unlocked {
+ public:
+  explicit Unlocked(Mutex &mutex) : mutex_(mutex) { mutex_.unlock(); }
+  ~Unlocked() { mutex_.lock(); }
+  Unlocked(const Unlocked &) = delete;
+  Unlocked &operator=(const Unlocked &) = delete;
+
+ private:
+  Mutex &mutex_;
+};
+
+uint64_t milliseconds_until(uint64_t deadline) {
+  const uint64_t now = monotonic_ms();
+  return now < deadline ? deadline - now : 0;
 }
 
 }  // namespace
@@ -48,26 +68,57 @@ Status IpcImports::check(const Range &range, const void *address, const char *op
   return Status();
 }
 
+Status IpcImports::check_operand(const Range &range, const void *address, uint64_t size, const char *operation) const {
+  GMM_TRY(check(range, address, operation));
+  Range block;
+  if (!find_block(address, &block))
+    return fail(GMM_ERROR_INVALID_SIZE,
+                "%s(%p): the address is mapped for an import, but lies in no imported block; import that block too.",
+                operation, address);
+  const uint64_t left = block.base + block.size - reinterpret_cast<uint64_t>(address);
+  if (size <= left) return Status();
+  return fail(GMM_ERROR_INVALID_SIZE,
+              "%s(%p): %" PRIu64 " bytes reach past the imported block, which ends after %" PRIu64 " more.", operation,
+              address, size, left);
+}
+
+// --- Imports --------------------------------------------------------------------------------------------------------
+
+IpcMapping *IpcImports::find_mapping(const IpcHandle &handle, Device device) {
+  for (IpcMapping *mapping : mappings_)
+    if (mapping->is_of(handle, device)) return mapping;
+  return nullptr;
+}
+
+IpcImports::ImportedBlock *IpcImports::find_imported(const IpcMapping &mapping, const uint8_t token[kIpcTokenSize]) {
+  for (ImportedBlock &block : blocks_)
+    if (block.mapping == &mapping && std::memcmp(block.token, token, sizeof block.token) == 0) return &block;
+  return nullptr;
+}
+
+bool IpcImports::has_blocks(const IpcMapping &mapping) const {
+  return std::any_of(blocks_.begin(), blocks_.end(),
+                     [&](const ImportedBlock &block) { return block.mapping == &mapping; });
+}
+
 Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out) {
+  const uint64_t deadline = deadline_after(timeout_ms);
   LockGuard guard(mutex_);
-  for (IpcMapping *known : mappings_) {
-    if (!known->is_of(handle, device)) continue;
-    const PeerState state = known->connection().state();
-    if (state == PeerState::kRevoked)
-      return fail(
-          GMM_ERROR_IPC_REVOKED,
-          "gmm_ipc_import: the exporter revoked the memory by a forced pause; close the imports that exist, and "
-          "ask for a new handle after the exporter resumed.");
-    if (state == PeerState::kGone)
-      return fail(GMM_ERROR_IPC_PEER_GONE,
-                  "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
-    ++known->references;
-    *out = known->base() + handle.offset;
-    return Status();
+  IpcMapping *known = nullptr;
+  while ((known = find_mapping(handle, device)) != nullptr && known->phase != IpcMapping::Phase::kMapped) {
+    const uint64_t left = milliseconds_until(deadline);
+    if (left == 0)
+      return fail(GMM_ERROR_IPC_TIMEOUT,
+                  "import from process %" PRIu32
+                  ": another thread maps or unmaps the same memory, and was not done in time; the exporter may be "
+                  "stopped or busy",
+                  handle.exporter.pid);
+    changed_.wait_for(mutex_, std::min<uint64_t>(left, 60'000));
   }
-  IpcMapping *mapping = nullptr;
-  GMM_TRY(make(device, &mapping));
-  return add(mapping, mapping->map_handle(handle, timeout_ms), handle.offset, out);
+  if (known != nullptr) return add_to_mapping(*known, handle, deadline, out);
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, client_, device, handle);
+  const auto map = [&]() -> Status { return mapping->map_handle(milliseconds_until(deadline)); };
+  return add_mapping(mapping, map, out);
 }
 
 Status IpcImports::import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size, Device device, void **out) {
@@ -81,85 +132,204 @@ Status IpcImports::import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size
   if (type == GMM_FD_OPAQUE && (core_.traits(device).capabilities & GMM_DEVICE_IS_CPU) != 0)
     return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_ipc_import_fd(%" PRId32 "): device %d maps files only; pass GMM_FD_FILE.",
                 fd, device.ordinal);
+  IpcHandle whole;  // of no exporter: one block, which is all of the memory
+  whole.allocation_size = whole.block_size = size;
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, client_, device, whole);
+  const auto map = [&]() -> Status { return mapping->map_descriptor(fd, type, size); };
   LockGuard guard(mutex_);
-  IpcMapping *mapping = nullptr;
-  GMM_TRY(make(device, &mapping));
-  return add(mapping, mapping->map_descriptor(fd, type, size), 0, out);
+  return add_mapping(mapping, map, out);
 }
 
-// An empty mapping, and the memory for add(). With mutex_ held until add() returns.
-Status IpcImports::make(Device device, IpcMapping **out) {
-  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, client_, device);
-  if (mapping == nullptr || !mappings_.reserve(mappings_.size() + 1) || !ranges_.reserve(mappings_.size() + 1) ||
-      !table_.reserve(mappings_.size() + 1)) {
+// Adds a mapping and the block of its handle. `map` maps it, without the lock. `mapping` may be NULL.
+template <typename Fn>
+Status IpcImports::add_mapping(IpcMapping *mapping, Fn map, void **out) {
+  if (mapping == nullptr || !mappings_.push_back(mapping)) {
     core_.allocator.destroy(mapping);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
   }
-  *out = mapping;
+  Status status;
+  {
+    Unlocked unlocked(mutex_);
+    status = map();
+    if (!status.ok()) undo(mapping);
+  }
+  if (status.ok()) {
+    mapping->phase = IpcMapping::Phase::kMapped;
+    status = add_block(*mapping, mapping->handle());
+    if (!status.ok()) {
+      mapping->phase = IpcMapping::Phase::kUnmapping;
+      Unlocked unlocked(mutex_);
+      undo(mapping);
+    }
+  }
+  if (status.ok()) *out = mapping->base() + mapping->handle().offset;
+  if (!status.ok()) remove(mapping);
+  changed_.notify_all();
+  return status;
+}
+
+// Imports a block whose memory is mapped.
+Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, uint64_t deadline, void **out) {
+  const PeerState state = mapping.connection().state();
+  if (state == PeerState::kRevoked)
+    return fail(GMM_ERROR_IPC_REVOKED,
+                "gmm_ipc_import: the exporter revoked the memory by a forced pause; close the imports that exist, and "
+                "ask for a new handle after the exporter resumed.");
+  if (state == PeerState::kGone)
+    return fail(GMM_ERROR_IPC_PEER_GONE,
+                "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
+  if (find_imported(mapping, handle.token) == nullptr) {
+    // The exporter says whether the block lives. From then on the mapping's connection keeps its bytes.
+    ++mapping.checks;
+    Status status;
+    {
+      Unlocked unlocked(mutex_);
+      status = client_.check(handle, milliseconds_until(deadline));
+    }
+    --mapping.checks;
+    if (status.ok() && find_imported(mapping, handle.token) == nullptr)
+      status = add_block(mapping, handle);
+    else if (status.ok())
+      ++find_imported(mapping, handle.token)->imports;
+    if (!status.ok()) {
+      // Another thread may have closed the last import meanwhile, and have left the mapping to this one.
+      MessageGuard message;
+      if (mapping.checks == 0 && !has_blocks(mapping) && !close_mapping(&mapping).ok()) {
+        Unlocked unlocked(mutex_);
+        core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
+      }
+      return status;
+    }
+  } else {
+    ++find_imported(mapping, handle.token)->imports;
+  }
+  *out = mapping.base() + handle.offset;
   return Status();
 }
 
-// Adds a mapping to the table, or removes what a failed one left.
-Status IpcImports::add(IpcMapping *mapping, const Status &mapped, uint64_t offset, void **out) {
-  if (!mapped.ok()) {
-    MessageGuard guard;
-    if (!mapping->unmap().ok())
-      core_.log.write(LogLevel::kError, "a failed import leaves memory mapped: %s", last_message());
-    core_.allocator.destroy(mapping);
-    return mapped;
-  }
-  mappings_.push_back_reserved(mapping);
-  (void)publish();  // make() reserved the memory
-  *out = mapping->base() + offset;
+// The first import of a block. Nothing has changed when it fails.
+Status IpcImports::add_block(IpcMapping &mapping, const IpcHandle &handle) {
+  ImportedBlock added = {};
+  added.base = reinterpret_cast<uint64_t>(mapping.base()) + handle.block_offset;
+  added.size = handle.block_size;
+  added.mapping = &mapping;
+  added.imports = 1;
+  std::memcpy(added.token, handle.token, sizeof added.token);
+  const ImportedBlock *after =
+      std::lower_bound(blocks_.begin(), blocks_.end(), added.base,
+                       [](const ImportedBlock &block, uint64_t base) { return block.base < base; });
+  if (!reserve_tables() || !blocks_.insert(static_cast<uint64_t>(after - blocks_.begin()), added))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
+  publish();
   return Status();
 }
 
-bool IpcImports::publish() {
-  ranges_.clear();
-  if (!ranges_.reserve(mappings_.size()) || !table_.reserve(mappings_.size())) return false;
-  uint64_t bytes = 0;
-  for (const IpcMapping *mapping : mappings_) {
-    const Range range = range_of(*mapping);
-    uint64_t at = ranges_.size();
-    while (at > 0 && ranges_[at - 1].base > range.base) --at;
-    if (!ranges_.insert(at, range)) return false;
-    bytes += range.size;
-  }
-  table_.set(ranges_.data(), ranges_.size());
-  bytes_.store(bytes, std::memory_order_relaxed);
-  return true;
-}
+// --- Closing --------------------------------------------------------------------------------------------------------
 
 Status IpcImports::close(void *memory, bool *found) {
   LockGuard guard(mutex_);
   *found = false;
-  for (uint64_t i = 0; i < mappings_.size(); ++i) {
-    IpcMapping *mapping = mappings_[i];
-    if (!mapping->contains(memory)) continue;
-    *found = true;
-    if (mapping->references > 1) {
-      --mapping->references;
-      return Status();
-    }
-    GMM_TRY(core_.backend->synchronize(mapping->device()));
-    GMM_TRY(mapping->unmap());
-    mappings_.erase_unordered(i);
-    core_.allocator.destroy(mapping);
-    (void)publish();
+  for (IpcMapping *mapping : mappings_)
+    *found = *found || (mapping->phase != IpcMapping::Phase::kMapping && mapping->contains(memory));
+  if (!*found) return Status();
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  ImportedBlock *block = std::find_if(blocks_.begin(), blocks_.end(), [&](const ImportedBlock &each) {
+    return address - each.base < each.size && each.mapping->phase == IpcMapping::Phase::kMapped;
+  });
+  if (block == blocks_.end())
+    return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): no block around the address is imported.", memory);
+  if (block->imports > 1) {
+    --block->imports;
     return Status();
   }
+  IpcMapping *mapping = block->mapping;
+  const bool is_last = std::none_of(blocks_.begin(), blocks_.end(), [&](const ImportedBlock &each) {
+    return &each != block && each.mapping == mapping;
+  });
+  if (is_last && mapping->checks == 0) return close_mapping(mapping);
+  blocks_.erase(static_cast<uint64_t>(block - blocks_.begin()));
+  publish();
   return Status();
+}
+
+// Unmaps a mapping, after the work that is queued on its device. A failure leaves the mapping and its block.
+Status IpcImports::close_mapping(IpcMapping *mapping) {
+  mapping->phase = IpcMapping::Phase::kUnmapping;
+  Status status;
+  {
+    Unlocked unlocked(mutex_);
+    status = core_.backend->synchronize(mapping->device());
+    if (status.ok()) status = mapping->unmap();
+  }
+  if (status.ok())
+    remove(mapping);
+  else
+    mapping->phase = IpcMapping::Phase::kMapped;
+  changed_.notify_all();
+  return status;
+}
+
+// Unmaps what a failed import has mapped. Without the lock.
+void IpcImports::undo(IpcMapping *mapping) {
+  MessageGuard message;
+  if (!mapping->unmap().ok())
+    core_.log.write(LogLevel::kError, "a failed import leaves memory mapped: %s", last_message());
+}
+
+// Removes a mapping that is not mapped any more, and its blocks.
+void IpcImports::remove(IpcMapping *mapping) {
+  blocks_.truncate(
+      static_cast<uint64_t>(std::remove_if(blocks_.begin(), blocks_.end(),
+                                           [&](const ImportedBlock &block) { return block.mapping == mapping; }) -
+                            blocks_.begin()));
+  mappings_.erase_unordered(
+      static_cast<uint64_t>(std::find(mappings_.begin(), mappings_.end(), mapping) - mappings_.begin()));
+  core_.allocator.destroy(mapping);
+  publish();
 }
 
 void IpcImports::clear() {
   LockGuard guard(mutex_);
   while (!mappings_.empty()) {
-    IpcMapping *mapping = mappings_.pop_back();
-    if (!mapping->unmap().ok()) core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
-    core_.allocator.destroy(mapping);
+    IpcMapping *mapping = mappings_.back();
+    if (!mapping->unmap().ok()) {
+      Unlocked unlocked(mutex_);
+      core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
+    }
+    remove(mapping);
   }
   client_.close_idle();
-  (void)publish();
+}
+
+// --- The tables -----------------------------------------------------------------------------------------------------
+
+// For all mappings and one more block: publish() cannot fail after it.
+bool IpcImports::reserve_tables() {
+  return ranges_.reserve(std::max(mappings_.size(), blocks_.size() + 1)) && mapping_table_.reserve(mappings_.size()) &&
+         block_table_.reserve(blocks_.size() + 1);
+}
+
+void IpcImports::publish() {
+  ranges_.clear();
+  uint64_t bytes = 0;
+  for (const IpcMapping *mapping : mappings_) {
+    if (mapping->phase == IpcMapping::Phase::kMapping) continue;
+    const Range range = range_of(*mapping);
+    uint64_t at = ranges_.size();
+    while (at > 0 && ranges_[at - 1].base > range.base) --at;
+    (void)ranges_.insert(at, range);  // reserve_tables() reserved the memory
+    bytes += range.size;
+  }
+  mapping_table_.set(ranges_.data(), ranges_.size());
+  bytes_.store(bytes, std::memory_order_relaxed);
+  ranges_.clear();
+  for (const ImportedBlock &block : blocks_) {
+    if (!ranges_.empty() && block.base < ranges_.back().base + ranges_.back().size)
+      ranges_.back().size = std::max(ranges_.back().size, block.base + block.size - ranges_.back().base);
+    else
+      ranges_.push_back_reserved(Range{block.base, block.size, 0});
+  }
+  block_table_.set(ranges_.data(), ranges_.size());
 }
 
 }  // namespace gmm

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of other processes that is mapped into this one.
 //
-// Imports of the same memory for the same device share one mapping, which counts them. Each import of a descriptor is a
-// mapping of its own. Queries search the mappings by address without a lock.
+// Imports of the same memory for the same device share one mapping. The mapping knows which blocks of it were imported
+// and counts the imports of each; it goes with the last one. Each import of a descriptor is a mapping of its own, with
+// one block. Queries search mappings and blocks by address without a lock.
+//
+// A handle of a block that is not imported yet is checked by its exporter, even if its memory is mapped for another
+// block: the exporter may have freed the block, and have given its bytes to another one. A block that is imported
+// keeps its bytes until the mapping goes.
+//
+// Nobody waits for an exporter or a device while holding the table's lock. A mapping that a thread maps or unmaps
+// meanwhile stands in the table, so other imports of the same memory wait for that thread.
 #ifndef GMM_ENGINE_IPC_IMPORTS_H
 #define GMM_ENGINE_IPC_IMPORTS_H
 
@@ -27,19 +35,26 @@ class IpcImports {
       : core_(core),
         client_(settings.policy()),
         mappings_(core.allocator),
-        table_(core.allocator),
+        blocks_(core.allocator),
+        mapping_table_(core.allocator),
+        block_table_(core.allocator),
         ranges_(core.allocator) {}
 
   // The handle is another context's.
   Status import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out);
   Status import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size, Device device, void **out);
-  // Closes one import. *found: the address lies in a mapping.
+  // Closes one import of the block around the address. *found: the address lies in a mapping.
   Status close(void *memory, bool *found);
-  // Closes all imports and idle connections.
+  // Closes all imports and idle connections. No other thread uses the table.
   void clear();
 
   // The mapping around an address; the functions below read its value. No lock.
-  bool find(const void *address, Range *out) const { return table_.find(reinterpret_cast<uint64_t>(address), out); }
+  bool find(const void *address, Range *out) const {
+    return mapping_table_.find(reinterpret_cast<uint64_t>(address), out);
+  }
+  static uint64_t place(Kind kind, Device device) {
+    return static_cast<uint64_t>(kind) | static_cast<uint64_t>(device.ordinal) << 4;
+  }
   static Kind kind(const Range &range) { return static_cast<Kind>(range.value & 0x7); }
   static Device device(const Range &range) { return Device{static_cast<int32_t>(range.value >> 4 & 0xff)}; }
   // Whether the exporter lives and has not revoked the memory; a system call. kAlive for the mapping of a descriptor,
@@ -47,21 +62,44 @@ class IpcImports {
   static PeerState state(const Range &range);
   // Fails with IPC_REVOKED after a revocation, and with IPC_PEER_GONE when the memory ended with the exporter.
   static Status check(const Range &range, const void *address, const char *operation);
+  // The imported block around an address. No lock.
+  bool find_block(const void *address, Range *out) const {
+    return block_table_.find(reinterpret_cast<uint64_t>(address), out);
+  }
+  // check(), and INVALID_SIZE unless [address, address + size) lies in an imported block.
+  Status check_operand(const Range &range, const void *address, uint64_t size, const char *operation) const;
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  Status make(Device device, IpcMapping **out);
-  Status add(IpcMapping *mapping, const Status &mapped, uint64_t offset, void **out);
-  bool publish();
+  struct ImportedBlock {
+    uint64_t base, size;
+    IpcMapping *mapping;
+    uint8_t token[kIpcTokenSize];
+    uint64_t imports;  // that were not closed
+  };
+
+  IpcMapping *find_mapping(const IpcHandle &handle, Device device);
+  ImportedBlock *find_imported(const IpcMapping &mapping, const uint8_t token[kIpcTokenSize]);
+  template <typename Fn>
+  Status add_mapping(IpcMapping *mapping, Fn map, void **out);
+  Status add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, uint64_t deadline, void **out);
+  Status add_block(IpcMapping &mapping, const IpcHandle &handle);
+  Status close_mapping(IpcMapping *mapping);
+  void undo(IpcMapping *mapping);
+  void remove(IpcMapping *mapping);
+  bool has_blocks(const IpcMapping &mapping) const;
+  bool reserve_tables();
+  void publish();
 
   Core &core_;
   IpcClient client_;
-  // Before the client's lock. An import waits for its exporter while it holds this lock, so only imports and closes
-  // take it.
-  Mutex mutex_;
+  Mutex mutex_;        // before the client's lock; held for looks at the tables only
+  Condition changed_;  // a mapping was mapped or removed
   Vector<IpcMapping *> mappings_;
-  RangeTable table_;      // of mappings_, for readers without a lock
-  Vector<Range> ranges_;  // scratch of publish()
+  Vector<ImportedBlock> blocks_;  // ascending by base
+  RangeTable mapping_table_;      // of mappings_ that are mapped, for readers without a lock
+  RangeTable block_table_;        // of blocks_; those that overlap are one range
+  Vector<Range> ranges_;          // scratch of publish()
   std::atomic<uint64_t> bytes_{0};
 };
 

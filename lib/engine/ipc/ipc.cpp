@@ -4,7 +4,8 @@
 namespace gmm {
 
 Ipc::Ipc(Core &core, HeapSet &heaps)
-    : broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, settings_.policy()),
+    : log_(core.log),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this, catch_up}, settings_.policy()),
       exports(core, heaps, settings_, broker_, next_id_),
       imports(core, settings_),
       events(core, settings_, broker_, next_id_) {}
@@ -17,7 +18,7 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t ti
                 "gmm_ipc_import: the handle is of an event; pass it to gmm_event_import().");
   if (ipc_export_id(handle.allocation) != handle.allocation)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
-  settings_.freeze();
+  settings_.freeze(log_);
   if (broker_.answers_at(handle.exporter)) return exports.import_own(handle, out);
   return imports.import_block(handle, device, timeout_ms, out);
 }
@@ -32,6 +33,7 @@ void Ipc::clear() {
   broker_.stop();
   events.clear();
   imports.clear();
+  exports.clear();
 }
 
 // Exports and events take their ids from one sequence. An event has no pieces.
@@ -48,5 +50,7 @@ void Ipc::importer_gone(void *self, uint64_t id) {
   if (ipc.events.has(export_id)) return ipc.events.importer_gone(export_id);
   ipc.exports.importer_gone(id);
 }
+
+bool Ipc::catch_up(void *self) { return static_cast<Ipc *>(self)->exports.catch_up(); }
 
 }  // namespace gmm

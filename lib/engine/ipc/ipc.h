@@ -24,21 +24,24 @@
 //
 // Invariants
 // - An id is never used again in a context. Exports and events take theirs from one sequence.
-// - Extent::importers is the number of live connections that were granted the extent. Each grant() that succeeds is
-//   followed by exactly one importer_gone().
+// - Extent::importers is the number of live connections that were granted the extent, and of exports that this context
+//   has imported itself (Extent::own_imports). Each grant() that counts is followed by exactly one importer_gone().
 // - An extent with importers does not return to the driver. A block that was exported and is freed is not used again
 //   while its extents have importers (Heap).
 // - A shared event ends when this process destroyed it and no importer is connected.
-// - Imports of the same extents, for the same device, are one mapping.
+// - Imports of the same extents, for the same device, are one mapping. A block of it is imported only after the
+//   exporter said that the block lives.
+// - A token ends with its block: no later block at the address has the same one.
 //
 // Locks, in their order
-// - IpcExports, then HeapSet, then a heap. IpcExports, then the broker's lock of its slots.
+// - A heap, then IpcExports, then the broker's lock of its slots. The broker's thread only tries the locks of HeapSet
+//   and of heaps.
 // - IpcEvents, then the broker's lock of its slots.
-// - IpcImports, then IpcClient. An import waits for another process while it holds the first one.
-// - IpcBroker (start and stop) and IpcSettings: the caller holds no other lock of the room. IpcBroker::stop() waits for
-//   its thread, which takes the locks of IpcExports and IpcEvents.
-// One callback of the program runs under a lock, that of IpcEvents or IpcImports: the log, when the driver refuses to
-// release an event or a mapping.
+// - IpcImports, then IpcClient. No thread waits for another process or a device while it holds them.
+// - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the room.
+//   IpcBroker::stop() waits for its thread, which takes the locks of IpcExports and IpcEvents.
+// One callback of the program runs under a lock, that of IpcEvents: the log, when the driver refuses to release an
+// event.
 //
 // Callers: lib/api for every gmm_ipc_* function and gmm_ipc_import_fd(), context/ for queries, for the revocation after
 // a forced pause, and at the end of a context. The room calls heap/ and space/ only.
@@ -67,6 +70,7 @@ namespace gmm {
 // All IPC of a context. The functions here are those that concern more than one table.
 class Ipc {
  private:  // before the tables, which use them
+  const Log &log_;
   IpcSettings settings_;
   IpcBroker broker_;
   std::atomic<uint64_t> next_id_{1};
@@ -93,6 +97,7 @@ class Ipc {
  private:
   static Status resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
   static void importer_gone(void *self, uint64_t id);
+  static bool catch_up(void *self);
 };
 
 }  // namespace gmm

@@ -14,18 +14,17 @@ bool IpcMapping::is_of(const IpcHandle &handle, Device device) const {
   // A mapping of a descriptor has an empty handle, and no decoded handle has the process number 0.
   return device_ == device && handle_.exporter == handle.exporter &&
          handle_.allocation_size == handle.allocation_size && handle_.generation == handle.generation &&
-         std::memcmp(handle_.token, handle.token, sizeof handle.token) == 0;
+         std::memcmp(handle_.token, handle.token, kIpcExtentsTokenSize) == 0;
 }
 
-Status IpcMapping::map_handle(const IpcHandle &handle, uint64_t timeout_ms) {
-  handle_ = handle;
-  kind_ = handle.kind;
-  const uint64_t size = handle.allocation_size;
+Status IpcMapping::map_handle(uint64_t timeout_ms) {
+  kind_ = handle_.kind;
+  const uint64_t size = handle_.allocation_size;
   int32_t fd = -1;
-  if (handle.route == IpcRoute::kLegacy) {
+  if (handle_.route == IpcRoute::kLegacy) {
     GMM_TRY(connect(0, IpcWant::kCount, timeout_ms, &fd));
     void *base = nullptr;
-    GMM_TRY(backend_.legacy_import(handle.legacy, device_, &base));
+    GMM_TRY(backend_.legacy_import(handle_.legacy, device_, &base));
     form_ = Form::kLegacy;
     base_ = static_cast<char *>(base);
     size_ = size;

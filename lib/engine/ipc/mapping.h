@@ -13,20 +13,28 @@ namespace gmm {
 
 class IpcMapping {
  public:
-  IpcMapping(Backend &backend, IpcClient &client, Device device)
-      : backend_(backend), client_(client), device_(device) {}
+  // Whether the table's other threads may use the mapping; guarded by the table's lock.
+  enum class Phase : uint8_t {
+    kMapping,  // one thread maps it, without the lock
+    kMapped,
+    kUnmapping  // one thread unmaps it, without the lock
+  };
+
+  // `handle`: of the first import; of a descriptor it has the sizes only.
+  IpcMapping(Backend &backend, IpcClient &client, Device device, const IpcHandle &handle = IpcHandle())
+      : backend_(backend), client_(client), device_(device), handle_(handle) {}
   IpcMapping(const IpcMapping &) = delete;
   IpcMapping &operator=(const IpcMapping &) = delete;
 
   // Each maps once. unmap() removes what a failure left.
   // Connects to the exporter, once for each piece of the memory, and waits for its answers.
-  Status map_handle(const IpcHandle &handle, uint64_t timeout_ms);
+  Status map_handle(uint64_t timeout_ms);
   // `fd` stays the caller's. `type` is not GMM_FD_DEFAULT.
   Status map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size);
   // Unmaps everything, then releases the connections. When the driver refuses a step, a later call goes on with it.
   Status unmap();
 
-  // Whether the handle means the memory that is mapped here.
+  // Whether the handle means the memory that is mapped here: a block in it, which may be another one or freed.
   bool is_of(const IpcHandle &handle, Device device) const;
   bool contains(const void *address) const {
     return static_cast<uint64_t>(static_cast<const char *>(address) - base_) < size_;
@@ -35,12 +43,14 @@ class IpcMapping {
   uint64_t size() const { return size_; }
   Kind kind() const { return kind_; }
   Device device() const { return device_; }
+  const IpcHandle &handle() const { return handle_; }
   // The driver maps it; the memory ends with the exporter.
   bool is_legacy() const { return form_ == Form::kLegacy; }
   // Of the first piece, whose connection watches the exporter's process. None for a descriptor.
   const IpcConnection &connection() const { return pieces_[0].connection; }
 
-  uint64_t references = 1;  // imports of the same memory that were not closed; guarded by the table's lock
+  Phase phase = Phase::kMapping;
+  uint32_t checks = 0;  // imports that wait for the exporter's word on a further block; guarded by the table's lock
 
  private:
   enum class Form : uint8_t {
@@ -68,7 +78,7 @@ class IpcMapping {
   Backend &backend_;
   IpcClient &client_;
   const Device device_;  // of this process, that uses the memory
-  IpcHandle handle_;     // of the first import
+  const IpcHandle handle_;
   Form form_ = Form::kNone;
   Kind kind_ = Kind::kUnspecified;
   char *base_ = nullptr;

@@ -3,7 +3,8 @@
 //
 // The importer sends one request and gets one reply. The open connection then counts as the importer, until the
 // importer closes it or sends a release. A release has no reply; the connection is idle after it and may carry the next
-// request. The broker sends one byte on a live connection, and only when it revokes the memory.
+// request. A check asks only whether a block lives, and counts nobody. The broker sends one byte on a live connection,
+// and only when it revokes the memory.
 //
 // Requests and replies are little-endian and of fixed size. Their first twelve bytes have the same meaning in every
 // version.
@@ -20,7 +21,7 @@ namespace gmm {
 
 inline constexpr uint32_t kIpcRequestMagic = 0x516d6d67;  // "gmmQ"
 inline constexpr uint32_t kIpcReplyMagic = 0x526d6d67;    // "gmmR"
-inline constexpr uint16_t kIpcProtocolVersion = 1;
+inline constexpr uint16_t kIpcProtocolVersion = 2;
 inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 
 // A VMM block may lie over several extents. Each is a piece of the export, and each needs a connection of its own,
@@ -37,6 +38,7 @@ enum class IpcWant : uint16_t {
   kDescriptor = 1,  // the piece's file descriptor, and to be counted as an importer
   kCount = 2,       // to be counted only: the legacy route
   kRelease = 3,     // to be counted no more; names what the connection was granted, with a token of zeros
+  kCheck = 4,       // whether the block lives; the connection is idle after the reply
 };
 
 inline constexpr uint64_t kIpcRequestSize = 48;

@@ -6,15 +6,63 @@
 #include <cstring>
 #include <new>
 
-#include "engine/heap/thread_state.h"
+#include "base/thread_record.h"
+#include "base/utf8.h"
 
 namespace gmm {
 namespace {
 
-constinit std::atomic<uint64_t> g_serials{0};
-// All tables of the process, for the end of a thread.
-constinit Mutex g_tables_mutex;
-constinit TagTable *g_tables = nullptr;
+// The tables of all contexts, so that a thread knows which of its tags belong to a context that ended.
+constinit Registry::Place g_places[TagTable::kMaxTables] = {};
+constinit Registry g_tables{g_places, TagTable::kMaxTables};
+
+// The tags that a thread pushed, the last one on top.
+struct TagStack {
+  struct Entry {
+    RegistryKey table;
+    gmm_tag tag;
+  };
+  uint32_t depth;
+  Entry entries[TagTable::kMaxDepth];
+
+  static TagStack *of(const ThreadRecord &record) { return record.part<TagStack>(ThreadPart::kTags); }
+  // The topmost place of a table, from 1; 0: there is none.
+  uint32_t find(const RegistryKey &table) const {
+    uint32_t place = depth;
+    while (place != 0 && entries[place - 1].table.serial != table.serial) --place;
+    return place;
+  }
+  // Each push is given back to the table that still lives: with the thread's end, or that of the last context.
+  static void end(void *state) {
+    TagStack *stack = static_cast<TagStack *>(state);
+    for (uint32_t i = 0; i < stack->depth; ++i) {
+      const Entry &entry = stack->entries[i];
+      TagTable *table = static_cast<TagTable *>(g_tables.visit(entry.table));
+      if (table == nullptr) continue;
+      table->get(entry.tag)->pushes.fetch_sub(1, std::memory_order_release);
+      g_tables.leave(entry.table);
+    }
+    std::free(stack);
+  }
+  void drop_ended() {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < depth; ++i)
+      if (g_tables.lives(entries[i].table)) entries[kept++] = entries[i];
+    depth = kept;
+  }
+};
+
+// NULL: there is no host memory.
+TagStack *make_stack() {
+  if (TagStack *stack = TagStack::of(own_thread_record())) return stack;
+  ThreadRecord *record = make_thread_record();
+  if (record == nullptr) return nullptr;
+  TagStack *stack = static_cast<TagStack *>(std::malloc(sizeof(TagStack)));
+  if (stack == nullptr) return nullptr;
+  stack->depth = 0;
+  record->set_part(ThreadPart::kTags, stack, TagStack::end);
+  return stack;
+}
 
 Status check_desc(const gmm_tag_desc &desc) {
   if (desc.contents > GMM_CONTENTS_FILE)
@@ -24,6 +72,15 @@ Status check_desc(const gmm_tag_desc &desc) {
     return fail(GMM_ERROR_INVALID_FLAGS, "gmm_tag_desc.flags = 0x%x has unknown bits; pass GMM_TAG_* only.",
                 desc.flags);
   return Status();
+}
+
+// Snapshots, traces and messages show the name as text, so it must be text. The message does not repeat other bytes.
+Status check_text(const char *name, uint64_t length) {
+  const uint64_t text = utf8_prefix(name, length);
+  if (text == length) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE,
+              "A tag's name is text in UTF-8, and byte %u of this one, 0x%02x, is not; encode the name as UTF-8.",
+              static_cast<unsigned>(text), static_cast<unsigned>(static_cast<unsigned char>(name[text])));
 }
 
 void set(Tag &tag, const gmm_tag_desc &desc) {
@@ -99,28 +156,19 @@ void TagNames::remove(const Tag *tag) {
 // --- Numbers ---------------------------------------------------------------------------------------------------------
 
 TagTable::TagTable(const HostAllocator &allocator)
-    : allocator_(allocator),
-      serial_(g_serials.fetch_add(1, std::memory_order_relaxed) + 1),
-      names_(allocator),
-      memory_(allocator, sizeof(Tag), alignof(Tag)) {
-  LockGuard guard(g_tables_mutex);
-  next_ = g_tables;
-  if (g_tables != nullptr) g_tables->previous_ = this;
-  g_tables = this;
-}
+    : allocator_(allocator), names_(allocator), memory_(allocator, sizeof(Tag), alignof(Tag)) {}
 
 TagTable::~TagTable() {
-  {
-    LockGuard guard(g_tables_mutex);
-    (previous_ != nullptr ? previous_->next_ : g_tables) = next_;
-    if (next_ != nullptr) next_->previous_ = previous_;
-  }
+  g_tables.remove(key_);
   for (gmm_tag tag = 1; tag <= last(); ++tag) allocator_.destroy(get(tag));
   for (uint32_t i = 0; i < kFarSegments; ++i)
     allocator_.deallocate(far_[i].load(std::memory_order_relaxed), (uint64_t{kNear} << i) * sizeof(Slot));
 }
 
 Status TagTable::init() {
+  if (!g_tables.add(this, &key_))
+    return fail(GMM_ERROR_NOT_SUPPORTED, "A process can have %u contexts, and all are in use; release some.",
+                kMaxTables);
   gmm_tag tag = 0;
   return create("default", nullptr, &tag);
 }
@@ -153,10 +201,13 @@ TagTable::Slot *TagTable::make_slot(gmm_tag tag) {
 Status TagTable::find(const char *name, gmm_tag *out) {
   LockGuard guard(mutex_);
   const Tag *known = names_.find(name, TagNames::hash_of(name));
-  if (known == nullptr)
-    return fail(GMM_ERROR_INVALID_TAG, "There is no tag named \"%.63s\"; make it with gmm_tag_create().", name);
-  *out = known->number;
-  return Status();
+  if (known != nullptr) {
+    *out = known->number;
+    return Status();
+  }
+  const uint64_t length = strnlen(name, sizeof(Tag::name) - 1);
+  return fail(GMM_ERROR_INVALID_TAG, "There is no tag named \"%.*s\"; make it with gmm_tag_create().",
+              static_cast<int>(utf8_prefix(name, length)), name);
 }
 
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
@@ -164,6 +215,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   if (length == 0 || length >= sizeof(Tag::name))
     return fail(GMM_ERROR_INVALID_VALUE, "A tag's name has 1 to 63 bytes; this one has %s.",
                 length == 0 ? "none" : "more");
+  GMM_TRY(check_text(name, length));
   if (desc != nullptr) GMM_TRY(check_desc(*desc));
   const uint32_t hash = TagNames::hash_of(name);
   LockGuard guard(mutex_);
@@ -238,52 +290,41 @@ void TagTable::end(Tag &tag) {
 
 // --- The current tag ------------------------------------------------------------------------------------------------
 
-gmm_tag TagTable::pushed(const ThreadState &state) const {
-  for (uint32_t i = state.tag_depth; i-- > 0;)
-    if (state.tags[i].context == serial_) return state.tags[i].tag;
+gmm_tag TagTable::current_of_thread() const {
+  if (const TagStack *stack = TagStack::of(own_thread_record()))
+    if (const uint32_t place = stack->find(key_); place != 0) return stack->entries[place - 1].tag;
   return default_.load(std::memory_order_relaxed);
 }
 
 Status TagTable::push(gmm_tag tag) {
   Tag *known = get(tag);
   if (known == nullptr) return unknown(tag);
-  ThreadState *state = make_thread_state();
-  if (state != nullptr && state->tags == nullptr)
-    state->tags = static_cast<TagEntry *>(std::malloc(kMaxTagDepth * sizeof(TagEntry)));
-  if (state == nullptr || state->tags == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for this thread's tags.");
-  if (state->tag_depth == kMaxTagDepth)
-    return fail(GMM_ERROR_UNBALANCED, "This thread has pushed %u tags; pop some.", kMaxTagDepth);
+  TagStack *stack = make_stack();
+  if (stack == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for this thread's tags.");
+  if (stack->depth == kMaxDepth) stack->drop_ended();
+  if (stack->depth == kMaxDepth)
+    return fail(GMM_ERROR_UNBALANCED, "This thread has pushed %u tags; pop some.", kMaxDepth);
   known->pushes.fetch_add(1, std::memory_order_seq_cst);
   if (known->ending.load(std::memory_order_seq_cst) != 0) {
     known->pushes.fetch_sub(1, std::memory_order_relaxed);
     return unknown(tag);
   }
-  state->end_tags = end_pushes;
-  state->tags[state->tag_depth++] = TagEntry{serial_, tag};
+  stack->entries[stack->depth++] = TagStack::Entry{key_, tag};
+  if (common_.load(std::memory_order_relaxed) != 0) {
+    LockGuard guard(mutex_);
+    common_.store(0, std::memory_order_relaxed);
+  }
   return Status();
 }
 
 Status TagTable::pop() {
-  ThreadState *state = t_state;
-  if (state != nullptr)
-    for (uint32_t i = state->tag_depth; i-- > 0;)
-      if (state->tags[i].context == serial_) {
-        get(state->tags[i].tag)->pushes.fetch_sub(1, std::memory_order_release);
-        for (uint32_t j = i + 1; j < state->tag_depth; ++j) state->tags[j - 1] = state->tags[j];
-        --state->tag_depth;
-        return Status();
-      }
-  return fail(GMM_ERROR_UNBALANCED, "This thread has pushed no tag on this context.");
-}
-
-void TagTable::end_pushes(const ThreadState &state) {
-  if (state.tag_depth == 0) return;
-  LockGuard guard(g_tables_mutex);
-  for (uint32_t i = 0; i < state.tag_depth; ++i)
-    for (TagTable *table = g_tables; table != nullptr; table = table->next_)
-      if (table->serial_ == state.tags[i].context)
-        table->get(state.tags[i].tag)->pushes.fetch_sub(1, std::memory_order_release);
+  TagStack *stack = TagStack::of(own_thread_record());
+  const uint32_t place = stack == nullptr ? 0 : stack->find(key_);
+  if (place == 0) return fail(GMM_ERROR_UNBALANCED, "This thread has pushed no tag on this context.");
+  get(stack->entries[place - 1].tag)->pushes.fetch_sub(1, std::memory_order_release);
+  for (uint32_t i = place; i < stack->depth; ++i) stack->entries[i - 1] = stack->entries[i];
+  --stack->depth;
+  return Status();
 }
 
 Status TagTable::set_default(gmm_tag tag) {
@@ -291,6 +332,7 @@ Status TagTable::set_default(gmm_tag tag) {
   const Tag *known = get(tag);
   if (known == nullptr || known->ending.load(std::memory_order_relaxed) != 0) return unknown(tag);
   default_.store(tag, std::memory_order_relaxed);
+  if (common_.load(std::memory_order_relaxed) != 0) common_.store(tag, std::memory_order_relaxed);
   return Status();
 }
 

@@ -4,8 +4,8 @@
 // A tag is a number, which is never used again in its context. gmm_alloc() finds the tag of a number without a lock, so
 // the memory of a destroyed tag stays memory of tags. Names are found by their hash.
 //
-// Locks: TagTable::mutex_ guards names, numbers and the settings of tags, and is a leaf. The lock of the process's tag
-// tables stands alone: a thread that ends gives its pushes back to the tables that still live.
+// Lock: TagTable::mutex_ guards names, numbers and the settings of tags, and is a leaf. A thread that ends gives its
+// pushes back to the tables that still live (base/registry.h).
 #ifndef GMM_ENGINE_LIMITS_TAG_H
 #define GMM_ENGINE_LIMITS_TAG_H
 
@@ -14,10 +14,10 @@
 #include <atomic>
 
 #include "base/lock.h"
+#include "base/registry.h"
 #include "base/retired_memory.h"
 #include "base/vector.h"
 #include "engine/heap/heap.h"
-#include "engine/heap/thread_state.h"
 #include "engine/limits/quota.h"
 
 namespace gmm {
@@ -59,11 +59,13 @@ class TagNames {
   uint64_t used_ = 0;
 };
 
-// Any thread.
+// Any thread. A thread keeps the tags that it pushed, of all contexts, in its record (base/thread_record.h).
 class TagTable {
  public:
   // The first so many numbers are found by one load. They cost 32 KiB a context.
   static constexpr uint32_t kNear = 4096;
+  static constexpr uint32_t kMaxTables = 16384;  // in a process
+  static constexpr uint32_t kMaxDepth = 64;      // pushes of one thread on living contexts
 
   explicit TagTable(const HostAllocator &allocator);
   ~TagTable();
@@ -94,9 +96,8 @@ class TagTable {
   Status pop();
   Status set_default(gmm_tag tag);
   gmm_tag current() const {
-    const ThreadState *state = t_state;
-    if (__builtin_expect(state != nullptr && state->tag_depth != 0, 0)) return pushed(*state);
-    return default_.load(std::memory_order_relaxed);
+    const gmm_tag tag = common_.load(std::memory_order_relaxed);
+    return __builtin_expect(tag != 0, 1) ? tag : current_of_thread();
   }
   static Status unknown(gmm_tag tag);
 
@@ -105,19 +106,19 @@ class TagTable {
   static constexpr uint32_t kFarSegments = 20;
   using Slot = std::atomic<Tag *>;
 
-  gmm_tag pushed(const ThreadState &state) const;
+  gmm_tag current_of_thread() const;
   __attribute__((noinline, cold)) Tag *get_far(gmm_tag tag) const;
   // The slot of a number, made now where it is far; NULL without host memory.
   Slot *make_slot(gmm_tag tag);
-  static void end_pushes(const ThreadState &state);
 
   const HostAllocator allocator_;
-  const uint64_t serial_;
-  TagTable *next_ = nullptr, *previous_ = nullptr;  // of the process's tables
+  RegistryKey key_;
   Mutex mutex_;
   std::atomic<uint32_t> last_{0};
   uint32_t count_ = 0;
   std::atomic<gmm_tag> default_{GMM_TAG_DEFAULT};
+  // The current tag of every thread, as long as no thread ever pushed one; from then on 0.
+  std::atomic<gmm_tag> common_{GMM_TAG_DEFAULT};
   TagNames names_;
   RetiredMemory memory_;
   Slot near_[kNear] = {};

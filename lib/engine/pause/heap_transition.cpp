@@ -17,11 +17,11 @@ void HeapTransition::attach_active() {
   bool retaining = false;
   for_each_extent(heap_,
                   [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
-  heap_.set_retaining(retaining);
+  heap_.paused().set_retaining(retaining);
   for_each_region(heap_, [&](Region &region) {
     bool paused = false;
     for_each_extent(region, [&](Extent &extent) { paused = paused || is_paused(extent); });
-    if (is_detached(region) && !paused) heap_.attach(region);
+    if (is_detached(region) && !paused) heap_.paused().attach(region);
   });
 }
 
@@ -37,10 +37,16 @@ Status HeapTransition::plan_live_ranges() {
   Vector<ByteRange> live(context_.core.allocator);  // neighbours as one range
   bool planned = parts_.reserve(extents_.size());
   for_each_region(heap_, [&](Region &region) {
-    heap_.for_each_span(region, [&](Span &span) {
-      // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents.
-      const bool wanted = span.is(SpanState::kSlab) ||
-                          (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0);
+    for_each_span(region, [&](Span &span) {
+      // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents, unless this context
+      // has imported it.
+      const auto is_imported = [&] {
+        const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+        return extent != nullptr && extent->own_imports.load(std::memory_order_relaxed) != 0;
+      };
+      const bool wanted =
+          span.is(SpanState::kSlab) ||
+          (span.is(SpanState::kLarge) && (span.slot(0).load(std::memory_order_relaxed) != 0 || is_imported()));
       if (!wanted || !planned) return;
       if (!live.empty() && live.back().end() == span.begin())
         live.back().size += span.bytes();

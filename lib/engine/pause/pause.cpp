@@ -14,7 +14,7 @@ Status HeapPause::check(uint32_t flags, bool *active) {
   for_each_extent(heap_, [&](Extent &extent) {
     unmapped = unmapped || extent.state == ExtentState::kUnmapped;
     *active = *active || !is_paused(extent) || extent.handle.value != 0;
-    if (!is_paused(extent)) importers += extent.importers.load(std::memory_order_acquire);
+    if (!is_paused(extent)) importers += other_importers(extent);
   });
   if (unmapped)
     return fail(GMM_ERROR_BUSY,
@@ -30,7 +30,7 @@ Status HeapPause::detach() {
   {
     LockGuard guard(heap_.mutex);
     for_each_region(heap_, [&](Region &region) {
-      if (!is_detached(region) && !region.extents.empty()) heap_.detach(region);
+      if (!is_detached(region) && !region.extents.empty()) heap_.paused().detach(region);
     });
   }
   GMM_TRY(heap_.drain_caches(true));
@@ -118,13 +118,13 @@ uint64_t HeapPause::commit() {
       context_.backups.forget(*extent);
   }
   heap_.quotas().refund(bytes);
-  heap_.count_paused(static_cast<int64_t>(bytes));
+  heap_.extents().count_paused(static_cast<int64_t>(bytes));
   tag().pauses.fetch_add(1, std::memory_order_relaxed);
   return bytes;
 }
 
 void HeapPause::undo() {
-  MessageGuard first_failure;
+  MessageGuard message_guard;
   for (uint64_t i = 0; i < extents_.size(); ++i) {
     Extent &extent = *extents_[i].extent;
     if (!extent.mapped && !map(i, 1).ok())

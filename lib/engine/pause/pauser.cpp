@@ -139,9 +139,9 @@ void Pauser::forget(Heap &heap) {
   LockGuard guard(mutex_);
   LockGuard heap_guard(heap.mutex);
   for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
-  heap.set_retaining(false);
+  heap.paused().set_retaining(false);
   for_each_region(heap, [&](Region &region) {
-    if (is_detached(region) && heap.drop_paused(region) && region.extents.empty()) heap.attach(region);
+    if (is_detached(region) && heap.paused().drop(region) && region.extents.empty()) heap.paused().attach(region);
   });
 }
 
@@ -154,7 +154,7 @@ void Pauser::forget_retained(gmm_tag tag) {
     for_each_extent(*heap, [&](Extent &extent) {
       if (!is_paused(extent)) backups_.forget(extent);
     });
-    heap->set_retaining(false);
+    heap->paused().set_retaining(false);
   }
 }
 

@@ -20,7 +20,7 @@ Status HeapResume::plan(const ByteRange *range) {
     // gmm_resume_wait() must not take an extent that ends here for one that is ready.
     LockGuard ready_guard(context_.ready.mutex);
     for_each_region(heap_, [&](Region &region) {
-      if (is_detached(region) && heap_.drop_paused(region)) heap_.merge_paused(region);
+      if (is_detached(region) && heap_.paused().drop(region)) heap_.paused().merge(region);
     });
   }
   bool planned = true;
@@ -104,7 +104,7 @@ Status HeapResume::restore(TransitionProgress &progress) {
 // A read-only tag promises the contents of its large blocks only: other memory may change before the next pause.
 void HeapResume::drop_outside_large_blocks() {
   for_each_region(heap_, [&](Region &region) {
-    heap_.for_each_span(region, [&](Span &span) {
+    for_each_span(region, [&](Span &span) {
       if (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0) return;
       for (uintptr_t at = span.begin(); at < span.end();) {
         Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
@@ -138,13 +138,13 @@ uint64_t HeapResume::commit() {
       planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
     }
   }
-  heap_.count_paused(-static_cast<int64_t>(bytes));
+  heap_.extents().count_paused(-static_cast<int64_t>(bytes));
   forget_restored();
   return bytes;
 }
 
 void HeapResume::undo(uint64_t *bytes) {
-  MessageGuard first_failure;
+  MessageGuard message_guard;
   Core &core = context_.core;
   bool promised = false;
   {
@@ -160,7 +160,7 @@ void HeapResume::undo(uint64_t *bytes) {
     const uint64_t size = size_of(*extent);
     if (!is_paused(*extent)) {
       if (planned.charged) {
-        heap_.count_paused(-static_cast<int64_t>(size));
+        heap_.extents().count_paused(-static_cast<int64_t>(size));
         *bytes += size;
       }
       continue;
@@ -180,7 +180,7 @@ void HeapResume::undo(uint64_t *bytes) {
         heap_.quotas().refund(size);
       } else {
         core.log.write(LogLevel::kError, "A failed resume leaves a handle for the next one: %s", last_message());
-        heap_.count_paused(-static_cast<int64_t>(size));
+        heap_.extents().count_paused(-static_cast<int64_t>(size));
       }
     }
   }
@@ -252,7 +252,7 @@ Status Resume::run(HeapSet &set, const ByteRange *range, uint64_t *bytes) {
     else
       heap->undo(bytes);
     heap->attach_active();
-    heap->heap().end_empty_regions();
+    heap->heap().extents().end_empty_regions();
   }
   if (!status.ok()) return status;
   if (extents == 0) return remark(GMM_UNCHANGED, "gmm_resume(): no memory of these tags was paused.");

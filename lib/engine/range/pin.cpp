@@ -8,6 +8,9 @@
 namespace gmm {
 namespace {
 
+// No process of a 64-bit system has memory above. Linux gives the upper half of the addresses to the kernel.
+constexpr uint64_t kMaxAddress = uint64_t{1} << 63;
+
 uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
@@ -38,7 +41,7 @@ Status PinTable::cover(uint64_t begin, uint64_t end, uint32_t flags, Device devi
     at = stop;
   }
   if (!status.ok()) {
-    MessageGuard keep;
+    MessageGuard message_guard;
     if (!uncover(begin, at).ok())
       core_.log.write(LogLevel::kError, "A failed pin leaves pages registered with the driver: %s", last_message());
   }
@@ -58,7 +61,7 @@ Status PinTable::uncover(uint64_t begin, uint64_t end) {
     if (!status.ok()) break;
     segment.pins = 0;
   }
-  MessageGuard keep;
+  MessageGuard message_guard;
   for (uint64_t i = segments_.size(); i-- > 0;) {
     Segment &segment = segments_[i];
     if (!touches(segment)) continue;
@@ -107,10 +110,12 @@ bool PinTable::publish() {
 Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device, void **device_pointer) {
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
   const uint64_t page = page_size();
-  if (size > kMaxSize || base + size < base)
+  // The last pages count too: the end of the range, rounded up to a page, must not wrap to 0.
+  if (size > kMaxSize || base > kMaxAddress - size)
     return fail(GMM_ERROR_SIZE_OVERFLOW,
-                "gmm_pin(%p): size = %" PRIu64 " reaches past the address space; pass the size of the memory.", memory,
-                size);
+                "gmm_pin(%p): size = %" PRIu64
+                " reaches past the addresses that a process can have; pass the address and the size of the memory.",
+                memory, size);
   const uint64_t begin = base & ~(page - 1);
   const uint64_t end = (base + size + page - 1) & ~(page - 1);
   for (uint64_t at = begin & ~(kExtentAlignment - 1); at < end; at += kExtentAlignment)

@@ -39,7 +39,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     if (status.ok()) {
       status = backend.stream_synchronize(device, stream);
       if (!status.ok()) {
-        MessageGuard keep;
+        MessageGuard message_guard;
         backend.synchronize(device).ignore();  // the window must stay until the copy has ended
       }
     }
@@ -59,14 +59,14 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   if (status.ok()) {
     status = backend.set_access(base, size, owner, heap.options().peers);
     if (!status.ok()) {
-      MessageGuard keep;
+      MessageGuard message_guard;
       backend.unmap(base, size).ignore();  // the old pages are mapped again below
     }
   }
   PhysicalHandle old = extent.handle;
   if (!status.ok()) {
     // The old pages still hold the contents, so they are mapped again.
-    MessageGuard keep;
+    MessageGuard message_guard;
     Status back = backend.map(base, size, extent.handle);
     if (back.ok())
       back = backend.set_access(base, size,
@@ -132,9 +132,9 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
     return fail(GMM_ERROR_BUSY,
                 "gmm_move(%p): the block shares its extent with other blocks; allocate it with GMM_ALLOC_DEDICATED.",
                 memory);
-  if (extent.importers.load(std::memory_order_relaxed) != 0)
+  if (const uint32_t importers = other_importers(extent); importers != 0)
     return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory; move it after they have closed it.",
-                memory, extent.importers.load(std::memory_order_relaxed));
+                memory, importers);
   if (extent.location.load(std::memory_order_relaxed) == location)
     return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
   return move_extent(core, extent, *block.heap, location, stream);

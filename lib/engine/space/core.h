@@ -57,9 +57,6 @@ struct Core {
   std::atomic<uint32_t> defer_depth{0};  // depth of gmm_defer_begin()
   // Streams above this value are asked whether they are captured, at each allocation. Before the first heap.
   uintptr_t last_uncaptured = UINTPTR_MAX;
-  // Called before a heap asks the driver for memory, without a lock: what others hold for nothing may go first.
-  void (*before_growth)(void *user) = nullptr;
-  void *before_growth_user = nullptr;
 
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }

@@ -24,7 +24,7 @@ Status DeferredRelease::give_back(Backend &backend, const Entry &entry) {
 }
 
 void DeferredRelease::try_once(Backend &backend, const Entry &entry) {
-  MessageGuard keep;
+  MessageGuard message_guard;
   if (give_back(backend, entry).ok()) return;
   log_.write(LogLevel::kWarning, "The driver refused to take memory back; gmm will try again: %s", last_message());
   LockGuard guard(mutex_);
@@ -72,7 +72,7 @@ void DeferredRelease::unpin_pages(Backend &backend, void *base, uint64_t size) {
 
 void DeferredRelease::retry(Backend &backend) {
   LockGuard guard(mutex_);
-  MessageGuard keep;
+  MessageGuard message_guard;
   for (What what : {What::kMapping, What::kHandle, What::kAddresses, What::kAllocation, What::kPinnedPages})
     for (uint64_t i = entries_.size(); i-- > 0;)
       if (entries_[i].what == what && give_back(backend, entries_[i]).ok()) entries_.erase_unordered(i);

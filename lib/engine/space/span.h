@@ -57,8 +57,9 @@ struct IdleMark {
   uint64_t free_since = 0, look = 0, extent_id = 0;
 };
 
-// The one record of physical memory, which several rooms share. heap/ writes all of it but `importers` and `id`, which
-// exports change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to (backup/).
+// The one record of physical memory, which several rooms share. heap/ writes all of it but `importers`, `own_imports`
+// and `id`, which exports change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to
+// (backup/).
 struct Extent : Link<RegionExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
@@ -66,8 +67,9 @@ struct Extent : Link<RegionExtents> {
   std::atomic<uint64_t> id{0};             // never reused in a context; names the extent in IPC handles
   PhysicalHandle handle;                   // VMM; 0 when paused
   std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
-  std::atomic<uint32_t> importers{0};
-  bool mapped = true;  // the handle is mapped at `base`
+  std::atomic<uint32_t> importers{0};      // connections and exports of this context that hold the memory
+  std::atomic<uint32_t> own_imports{0};    // of `importers`: exports that this context has imported itself
+  bool mapped = true;                      // the handle is mapped at `base`
   std::atomic<ExtentState> state{ExtentState::kActive};
   KeptContents *kept = nullptr;  // contents of paused memory, or what a read-only tag keeps for the next pause
   IdleMark idle;
@@ -77,6 +79,13 @@ struct Extent : Link<RegionExtents> {
 inline bool is_paused(const Extent &extent) {
   const ExtentState state = extent.state.load(std::memory_order_acquire);
   return state == ExtentState::kPaused || state == ExtentState::kUnmapped;
+}
+
+// Importers that have the memory at other addresses. An own import keeps its address through a pause or a move.
+inline uint32_t other_importers(const Extent &extent) {
+  const uint32_t own = extent.own_imports.load(std::memory_order_acquire);
+  const uint32_t all = extent.importers.load(std::memory_order_acquire);
+  return all > own ? all - own : 0;
 }
 
 inline uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
@@ -156,6 +165,15 @@ struct alignas(64) Span : Link<SpanOrder> {
     return (&slots[0])[(index << slot_shift.load(std::memory_order_relaxed)) % kMaxSlabBlocks];
   }
 };
+
+// Calls fn(Span &) for every span of a region in address order; fn may end the span.
+template <typename Fn>
+void for_each_span(Region &region, Fn fn) {
+  for (Span *span = region.first, *next; span != nullptr; span = next) {
+    next = span->after;
+    fn(*span);
+  }
+}
 
 struct SlabSpan : Span {
   std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};

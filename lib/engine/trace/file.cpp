@@ -41,11 +41,14 @@ class NoSignals {
 Status TraceFile::open(const char *path) {
   LockGuard guard(mutex_);
   char text[96];
-  const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  // Without O_NONBLOCK a FIFO waits here for a reader. Later it may make the program wait for a slow one.
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+  if (fd < 0 && errno == ENXIO)
+    return fail_native(GMM_ERROR_IO, ENXIO, "gmm_trace_begin(\"%.200s\"): nobody reads the FIFO; open it first.", path);
   struct stat about = {};
   // The lock belongs to the open file. A forked child shares that file but does not open it again, so the child's own
   // trace counts as another one here.
-  bool good = fd >= 0 && fstat(fd, &about) == 0;
+  bool good = fd >= 0 && fcntl(fd, F_SETFL, 0) == 0 && fstat(fd, &about) == 0;
   if (good && S_ISREG(about.st_mode)) {
     good = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!good && errno == EWOULDBLOCK) {
@@ -103,6 +106,8 @@ Status TraceFile::close() {
   LockGuard guard(mutex_);
   const int fd = fd_;
   fd_ = -1;
+  // A forked child holds the open file too, and with it the lock.
+  flock(fd, LOCK_UN);
   if (::close(fd) == 0) return Status();
   const int error = errno;
   char text[96];

@@ -83,7 +83,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
       good = good && extents_.push_back(ExtentCopy{extent->base.load(std::memory_order_relaxed),
                                                    extent->size.load(std::memory_order_relaxed),
                                                    extent->importers.load(std::memory_order_relaxed), extent->mapped});
-    heap.for_each_span(*region, [&](Span &span) {
+    for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
       good = good && copy_span(span, extent != nullptr && is_paused(*extent));
     });
@@ -108,7 +108,7 @@ void Snapshot::query(gmm_snapshot_info *out) const {
   for (const BlockCopy &block : blocks_) out->live_bytes += block.size;
 }
 
-void Snapshot::query_block(uint64_t index, gmm_block_info *out, const Heap **heap) const {
+void Snapshot::query_block(uint64_t index, gmm_block_info *out, Heap **heap) const {
   const BlockCopy &block = blocks_[index];
   const HeapCopy &of = heaps_[block.heap];
   out->kind = static_cast<gmm_kind>(of.kind);

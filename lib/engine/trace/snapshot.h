@@ -22,13 +22,13 @@ class Snapshot {
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
   // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
-  void query_block(uint64_t index, gmm_block_info *out, const Heap **heap) const;
+  void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
   // IO: `write` stopped. No lock is held.
   Status write(gmm_write_fn write, void *user) const;
 
  private:
   struct HeapCopy {
-    const Heap *heap;  // never read
+    Heap *heap;  // never read
     Kind kind;
     gmm_device device;
     gmm_tag tag;

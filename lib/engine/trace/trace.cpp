@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/trace.h"
 
-#include <sched.h>
-
 #include <bit>
 #include <cinttypes>
 #include <cstring>
@@ -16,20 +14,9 @@ using namespace trace_format;
 
 namespace {
 
-// All traces of the process, for threads that end. This lock is taken before every lock of a trace.
-constinit Mutex g_traces_mutex;
-constinit Link<TraceList> g_traces;  // a ring, because the constructor of List is not constexpr
-constinit uint64_t g_serial = 0;
-
-uint64_t enlist(Trace &trace) {
-  LockGuard guard(g_traces_mutex);
-  if (g_traces.next == nullptr) g_traces.next = g_traces.previous = &g_traces;
-  Link<TraceList> &link = trace;
-  link.next = &g_traces;
-  link.previous = g_traces.previous;
-  link.previous->next = g_traces.previous = &link;
-  return ++g_serial;
-}
+// The traces that ever began and whose contexts live, for threads that end.
+constinit Registry::Place g_places[Trace::kMaxTraces] = {};
+constinit Registry g_traces{g_places, Trace::kMaxTraces};
 
 uint64_t nanoseconds(clockid_t clock) {
   timespec time;
@@ -46,15 +33,8 @@ uint64_t heap_word_of(const Heap &heap) {
 
 }  // namespace
 
-Trace::Trace(Core &core) : core_(core), serial_(enlist(*this)) {}
-
 Trace::~Trace() {
-  {
-    LockGuard guard(g_traces_mutex);
-    Link<TraceList> &link = *this;
-    link.previous->next = link.next;
-    link.next->previous = link.previous;
-  }
+  g_traces.remove(key_);
   while (lanes_ != nullptr) {
     TraceLane *lane = lanes_;
     lanes_ = lane->next;
@@ -71,6 +51,9 @@ Status Trace::begin(const char *path) {
   if (begun_)
     return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): the context records a trace already; end it first.",
                 path);
+  if (key_.serial == 0 && !g_traces.add(this, &key_))
+    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_trace_begin(): %u contexts of a process can record; release some.",
+                kMaxTraces);
   void *memory = core_.allocator.allocate(kTouched * sizeof *touched_, 64);
   if (memory == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
@@ -116,9 +99,9 @@ Status Trace::end() {
     LockGuard lanes_guard(lanes_mutex_);
     pass_barrier();
     // A log callback inside a free may call this function: the thread must not wait for itself.
-    const uint64_t self = t_state == nullptr ? 0 : t_state->id;
+    const void *own = SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_);
     for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
-      while (lane->thread_id != self && lane->busy.load(std::memory_order_acquire) != 0) sched_yield();
+      if (lane != own) wait_until_left(lane->busy);
       write_chunk(*lane);
       core_.allocator.deallocate(lane->chunk, kChunk);
       lane->chunk = nullptr;
@@ -146,18 +129,12 @@ Status Trace::end() {
 
 // --- Lanes -----------------------------------------------------------------------------------------------------------
 
-TraceLane *Trace::find_lane(uint64_t thread_id) {
-  TraceLane *lane = lanes_;
-  while (lane != nullptr && lane->thread_id != thread_id) lane = lane->next;
-  return lane;
-}
-
 TraceLane *Trace::join() {
-  ThreadState *state = make_thread_state();
-  if (state == nullptr) return nullptr;
+  ThreadRecord *record = make_thread_record();
+  if (record == nullptr || !SlotTable::reserve(record, ThreadPart::kLanes, key_, end_lanes)) return nullptr;
   LockGuard guard(lanes_mutex_);
-  TraceLane *lane = find_lane(state->id);
-  if (lane == nullptr) lane = find_lane(0);
+  TraceLane *lane = lanes_;
+  while (lane != nullptr && lane->thread_id != 0) lane = lane->next;
   if (lane == nullptr) {
     lane = core_.allocator.create<TraceLane>();
     if (lane == nullptr) return nullptr;
@@ -166,40 +143,32 @@ TraceLane *Trace::join() {
     lane->next = lanes_;
     lanes_ = lane;
   }
-  lane->thread_id = state->id;
-  state->traces[serial_ % kTracesOfThread] = ThreadTraceEntry{serial_, lane};
-  state->end_traces = end_thread;
+  lane->thread_id = record->id;
+  SlotTable::set(record, ThreadPart::kLanes, key_, lane);
   return lane;
 }
 
-void Trace::end_thread(uint64_t thread_id) {
-  LockGuard guard(g_traces_mutex);
-  for (Link<TraceList> *link = g_traces.next; link != &g_traces; link = link->next)
-    static_cast<Trace *>(link)->end_lane(thread_id);
+void Trace::end_lanes(void *table) {
+  SlotTable::take(table, g_traces, [](void *trace, void *lane) {
+    static_cast<Trace *>(trace)->end_lane(*static_cast<TraceLane *>(lane));
+  });
 }
 
-void Trace::end_lane(uint64_t thread_id) {
-  // In a forked child the file belongs to the parent.
-  if (!core_.alive()) return;
+void Trace::end_lane(TraceLane &lane) {
   LockGuard guard(lanes_mutex_);
-  TraceLane *lane = find_lane(thread_id);
-  if (lane == nullptr) return;
-  if (running() && lane->chunk != nullptr) {
-    read_clock(*lane);
-    put_note(*lane, kThreadEnded, 0, 0);
-    write_chunk(*lane);
-    core_.allocator.deallocate(lane->chunk, kChunk);
-    lane->chunk = nullptr;
-    lane->at = lane->end = nullptr;
+  if (running() && lane.chunk != nullptr) {
+    read_clock(lane);
+    put_note(lane, kThreadEnded, 0, 0);
+    write_chunk(lane);
+    core_.allocator.deallocate(lane.chunk, kChunk);
+    lane.chunk = nullptr;
+    lane.at = lane.end = nullptr;
   }
-  lane->thread_id = 0;
+  lane.thread_id = 0;
 }
 
 inline TraceLane *Trace::enter() {
-  const ThreadState *state = t_state;
-  TraceLane *lane = nullptr;
-  if (state != nullptr && state->traces[serial_ % kTracesOfThread].serial == serial_)
-    lane = static_cast<TraceLane *>(state->traces[serial_ % kTracesOfThread].lane);
+  auto *lane = static_cast<TraceLane *>(SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_));
   if (__builtin_expect(lane == nullptr, 0)) {
     lane = join();
     if (lane == nullptr) {

@@ -29,16 +29,16 @@
 // makes all threads pass a barrier and waits for the busy ones, as the thread caches do (engine/heap/thread_cache.h).
 // From then on end() owns the buffers.
 //
-// Locks, in their order: the list of traces or `control_mutex_`, then `lanes_mutex_`, then the file's. No other lock is
-// taken under them. A free takes only the file's.
+// Locks, in their order: `control_mutex_`, then `lanes_mutex_`, then the file's. No other lock is taken under them, but
+// a registry's (base/registry.h) and the C library's. A free takes only the file's.
 #ifndef GMM_ENGINE_TRACE_TRACE_H
 #define GMM_ENGINE_TRACE_TRACE_H
 
 #include <atomic>
 #include <ctime>
 
-#include "base/list.h"
 #include "base/lock.h"
+#include "base/slot_table.h"
 #include "engine/heap/heap.h"
 #include "engine/space/core.h"
 #include "engine/trace/file.h"
@@ -46,11 +46,8 @@
 
 namespace gmm {
 
-struct ThreadState;
-struct TraceList;
-
 // The buffer of one thread in one trace. It lives until the context ends. A new thread takes over the buffer of a
-// thread that has ended.
+// thread that has ended. A thread finds its buffers by the traces' slots (base/slot_table.h).
 struct TraceLane {
   std::atomic<uint32_t> busy{0};
   uint32_t number = 0;
@@ -67,13 +64,15 @@ struct TraceLane {
   gmm_stream streams[trace_format::kPlaces] = {};
   uint64_t heaps[trace_format::kPlaces] = {};
   unsigned char *chunk = nullptr;
-  uint64_t thread_id = 0;  // 0: no thread has the buffer
+  uint64_t thread_id = 0;  // 0: no thread has the buffer; under lanes_mutex_
   TraceLane *next = nullptr;
 };
 
-class Trace : public Link<TraceList> {
+class Trace {
  public:
-  explicit Trace(Core &core);
+  static constexpr uint32_t kMaxTraces = 4096;  // contexts of a process that ever began one
+
+  explicit Trace(Core &core) : core_(core) {}
   ~Trace();
   Status begin(const char *path);
   // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
@@ -98,9 +97,6 @@ class Trace : public Link<TraceList> {
   void heap_created(const Heap &heap);
   void heap_destroyed(uint64_t number) { note(trace_format::kHeapDestroyed, number, 0); }
 
-  // Writes the records of an ending thread to the file. thread_state.cpp calls it through ThreadState.
-  static void end_thread(uint64_t thread_id);
-
  private:
   static constexpr uint64_t kChunk = uint64_t{64} << 10;
   static constexpr uint32_t kTouched = 1u << 16;
@@ -109,7 +105,6 @@ class Trace : public Link<TraceList> {
   TraceLane *enter();
   static void leave(TraceLane &lane);
   TraceLane *join();
-  TraceLane *find_lane(uint64_t thread_id);
   void lose(uint64_t events) { lost_.fetch_add(events, std::memory_order_relaxed); }
   // Gives the lane's next record a time that keeps the order of the events at the address.
   void stamp(TraceLane &lane, const void *memory);
@@ -125,10 +120,12 @@ class Trace : public Link<TraceList> {
   void note(uint8_t type, uint64_t first, uint64_t second);
   void put_note(TraceLane &lane, uint8_t type, uint64_t first, uint64_t second);
   void tags_changed(uint8_t type, const gmm_tag *tags, uint32_t count, uint64_t bytes);
-  void end_lane(uint64_t thread_id);
+  // The end of a thread's part: gives the buffers of the thread back.
+  static void end_lanes(void *table);
+  void end_lane(TraceLane &lane);
 
   Core &core_;
-  const uint64_t serial_;
+  RegistryKey key_;  // since the first begin()
   std::atomic<uint64_t> *touched_ = nullptr;
   bool fence_ = false;
   std::atomic<uint64_t> lost_{0};

@@ -9,6 +9,7 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -55,6 +56,31 @@ def test_memory_is_of_the_kind(context, kind):
     assert (info.kind, info.base, info.size, info.state) == (kind, address, SIZE, gmm.State.ACTIVE)
     resource.deallocate(address, SIZE)
     assert context.query(address).state in (gmm.State.FREE, gmm.State.UNKNOWN) and context.stats().live_blocks == 0
+
+
+def test_a_collection_clears_no_resource_whose_memory_is_in_use(context):
+    """RMM's buffers call the resource in C++ when they go, which may be after it in a cycle of references."""
+    made = gmm.rmm.resource(context=context)
+    addresses = [made.allocate(SIZE) for _ in range(3)]
+    alive = weakref.ref(made)
+    cycle = [made]
+    cycle.append(cycle)
+    del made, cycle
+    gc.collect()
+    assert alive() is not None
+    for address in addresses:  # as the ends of the buffers do
+        assert alive() is not None
+        alive().deallocate(address, SIZE)
+    assert context.stats().live_blocks == 0
+    other = gmm.rmm.resource(context=context)  # the next use of gmm.rmm lets it go
+    gc.collect()
+    assert alive() is None
+    other.deallocate(other.allocate(SIZE), SIZE)
+
+
+def test_unused_resources_go_at_once(context):
+    alive = weakref.ref(gmm.rmm.resource(context=context))
+    assert alive() is None
 
 
 def test_nothing_at_all(context):

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Primary contexts and the calling thread's stack of contexts.
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 
 #include "state.h"
@@ -51,6 +53,13 @@ CUresult current_context(Context **out) {
   if (!stack.back()->references) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *out = stack.back();
   return (*out)->error;
+}
+
+void crash(const char *why) {
+  std::fprintf(stderr, "fake CUDA driver: %s: a real driver crashes here\n", why);
+  std::signal(SIGSEGV, SIG_DFL);
+  std::raise(SIGSEGV);
+  std::abort();
 }
 
 }  // namespace fake

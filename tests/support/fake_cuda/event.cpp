@@ -148,6 +148,8 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsig
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
   if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  if (event->page && event->context != stream->context)
+    crash("cuStreamWaitEvent of a stream for an event between processes of another context");
   if (event->imported) {
     if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return enqueue(stream, [page = event->page, number = last_record(*event->page)] {

@@ -179,3 +179,35 @@ CASE(shareable_handles_pass_as_descriptors, "") {
         send_all(socket, &byte, 1);
       });
 }
+
+// As driver 580 does on two H200.
+CASE(events_between_processes_stay_on_their_device, "FAKE_CUDA_DEVICES=2") {
+  enum Way { kHandle, kHandleElsewhere, kWaitElsewhere, kWait, kEnd };
+  for (int way = 0; way < kEnd; ++way) {
+    pid_t child = fork();
+    if (child == 0) {
+      close(2);
+      CUcontext elsewhere = start(0);
+      CUstream far, near;
+      OK(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+      start(1);
+      CUevent event;
+      CUipcEventHandle handle;
+      OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+      OK(cuStreamCreate(&near, CU_STREAM_NON_BLOCKING));
+      if (way == kHandle) OK(cuIpcGetEventHandle(&handle, event));
+      OK(cuCtxSetCurrent(elsewhere));
+      if (way == kHandleElsewhere) cuIpcGetEventHandle(&handle, event);
+      if (way == kWaitElsewhere) cuStreamWaitEvent(far, event, 0);
+      OK(cuStreamWaitEvent(near, event, 0));
+      OK(cuEventQuery(event));
+      OK(cuEventSynchronize(event));
+      OK(cuEventDestroy_v2(event));
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    const bool crashes = way == kHandleElsewhere || way == kWaitElsewhere;
+    IS(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), crashes ? SIGSEGV : 0);
+  }
+}

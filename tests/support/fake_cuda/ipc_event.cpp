@@ -78,6 +78,7 @@ CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
   if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   auto event = find_event(handle);
   if (!event || !event->page || event->imported) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->context != context) crash("cuIpcGetEventHandle of an event of another context than the current one");
   struct stat status;
   if (fstat(event->page->fd, &status) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
   Wire wire{{}, status.st_ino, getpid(), event->page->fd};

@@ -128,6 +128,8 @@ CUresult enter(Entry entry);
 // The calling thread's context, or why there is none to use. The lock is held.
 CUresult current_context(Context **out);
 bool valid_device(int device);
+// Ends the process as a driver does that reads through a handle of another device: SIGSEGV.
+[[noreturn]] void crash(const char *why);
 // The bytes of the device are taken, or not at all.
 bool charge(int device, uint64_t bytes);
 void release_context_regions(Context *context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the suite stands on: opening, children, helpers.
+// What the cases of the suite use: opening, children, helpers.
 #include "backend_conformance.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite for the CUDA backend, on a real driver or on the fake, and the same suite again on
-// fakes of other versions and habits.
+// The conformance suite for the CUDA backend, on a real driver or on the fake. The suite runs again on fakes of other
+// versions and habits.
 #include "cuda_backend_test.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the CUDA backend share: the driver that is tested against, a real one or the fake, and one
-// list of everything that the backend does.
+// Helpers of the tests of the CUDA backend: the driver under test, real or fake, and the list of everything that the
+// backend does.
 #ifndef GMM_TESTS_UNIT_BACKEND_CUDA_BACKEND_TEST_H
 #define GMM_TESTS_UNIT_BACKEND_CUDA_BACKEND_TEST_H
 

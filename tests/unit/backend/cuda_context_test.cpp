@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calling thread's driver context is after every operation what it was before.
+// Every operation leaves the calling thread's driver context as it was.
 #include <thread>
 
 #include "cuda_backend_test.h"

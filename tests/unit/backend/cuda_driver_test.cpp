@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the driver: other versions, entries and abilities that are missing, a fork; and captured streams, legacy IPC
-// and questions about foreign memory, which the common suite does not have.
+// Opening the driver: other versions, missing entries and abilities, a fork. Also what the common suite lacks: captured
+// streams, legacy IPC, and questions about foreign memory.
 #include <gmm/pin.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever call of the driver fails inside an operation: a clear error, nothing leaked, everything as before, and a
-// retry that works.
+// Any driver call inside an operation may fail. The operation then fails with a clear error, leaks nothing, leaves
+// everything as before, and a retry works.
 #include <cstring>
 #include <memory>
 

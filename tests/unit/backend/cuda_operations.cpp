@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that the CUDA backend does, as a list: for the tests that put each operation through the same.
+// The list of everything that the CUDA backend does. Tests put each operation of it through the same.
 #include <fcntl.h>
 #include <gmm/pin.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the host backend's test share.
+// Helpers of the host backend's tests.
 #ifndef GMM_TESTS_UNIT_BACKEND_HOST_BACKEND_TEST_H
 #define GMM_TESTS_UNIT_BACKEND_HOST_BACKEND_TEST_H
 

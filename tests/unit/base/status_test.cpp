@@ -58,7 +58,7 @@ TEST(Status, EveryThreadHasItsOwnMessage) {
 TEST(Status, AGuardKeepsTheMessage) {
   fail_native(GMM_ERROR_BUSY, 3, "first").ignore();
   {
-    MessageGuard keep;
+    MessageGuard message_guard;
     fail(GMM_ERROR_DRIVER, "second").ignore();
   }
   EXPECT_STREQ(last_message(), "first");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backup file: folders, limits, damage, and file systems that lack a feature. For those this program has its own
-// open(), fallocate(), pread() and pwrite(), which the library calls in place of those of the C library.
+// The backup file: folders, limits, damage, and file systems that lack a feature. To imitate those, this program has
+// its own open(), fallocate(), pread() and pwrite(). The library calls them in place of the C library's.
 #include "engine/backup/file.h"
 
 #include <dirent.h>

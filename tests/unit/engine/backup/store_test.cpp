@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store does beside a transfer: prepare, read, drop, trim, and all of it while a transfer runs.
+// What the store does beside a transfer: prepare, read, drop, trim. Each also runs while a transfer runs.
 #include "engine/backup/store.h"
 
 #include <atomic>

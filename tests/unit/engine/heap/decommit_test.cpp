@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounds by a clock of the test's own; the thread by polling with a generous deadline.
+// The rounds run by a clock of the test's own. The test of the thread polls until a long deadline.
 #include "engine/heap/decommit.h"
 
 #include <dirent.h>
@@ -78,9 +78,9 @@ class DecommitTest : public testing::TestWithParam<Kind> {
   }
   // Blocks of the central heap, past the calling thread's cache.
   CacheEntry take(uint64_t size, StreamKey key = kKey) {
-    Span *span = nullptr;
-    EXPECT_TRUE(heap->take_large(size, kGranule, key, Effort::kGrow, nullptr, 0, &span).ok()) << last_message();
-    return CacheEntry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
+    CacheEntry taken;
+    EXPECT_TRUE(test::take(*heap, size, key, true, &taken).ok()) << last_message();
+    return taken;
   }
   void put(const CacheEntry &entry, StreamKey key = kKey) { heap->put_back(&entry, 1, key); }
   // Rounds at each quarter of the age, up to `until`.
@@ -276,9 +276,8 @@ TEST_P(DecommitTest, ARefusalOfTheDriverLosesNothingAndIsLoggedOnce) {
 
 TEST_P(DecommitTest, ADedicatedBlockGoesWhenItsStreamIsDone) {
   const gmm_stream stream = engine.stream();
-  Span *span = nullptr;
-  ASSERT_TRUE(heap->take_dedicated(4 * kMiB, &span).ok());
-  const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
+  CacheEntry entry;
+  ASSERT_TRUE(take_dedicated(*heap, 4 * kMiB, &entry).ok());
   StreamGate gate(engine, stream);
   put(entry, StreamKey{stream});
   rounds(3 * kAge);

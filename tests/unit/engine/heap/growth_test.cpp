@@ -1,145 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/growth.h"
 
-#include <gtest/gtest.h>
+#include "engine/heap/test_support.h"
 
-namespace gmm {
+namespace gmm::test {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
 
-TEST(Growth, NothingMovesInsideTheAllowance) {
-  GrowthPolicy policy;
-  EXPECT_EQ(policy.to_move(100 * kMiB, 20 * kMiB, 120 * kMiB), 0u);
-  EXPECT_EQ(policy.to_move(0, 20 * kMiB, 20 * kMiB), 0u);
+CacheEntry taken(Heap &heap, uint64_t size) {
+  CacheEntry entry;
+  EXPECT_TRUE(take(heap, size, kKey, true, &entry).ok()) << last_message();
+  entry.slot->store(size);
+  return entry;
 }
 
-TEST(Growth, WhatIsOverTheAllowanceMoves) {
-  GrowthPolicy policy;
-  const uint64_t peak = 128 * kMiB, allowed = GrowthPolicy::least_allowance(peak);
-  EXPECT_EQ(policy.to_move(allowed, 20 * kMiB, peak), 20 * kMiB);
-  EXPECT_EQ(policy.to_move(allowed - 5 * kMiB, 20 * kMiB, peak), 15 * kMiB);
-  EXPECT_EQ(policy.to_move(2 * allowed, 20 * kMiB, peak), 20 * kMiB) << "never more than is needed";
+void put(Heap &heap, const CacheEntry &entry) {
+  entry.slot->store(0);
+  heap.put_back(&entry, 1, kKey);
 }
 
-TEST(Growth, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
-  GrowthPolicy policy;
-  uint64_t moves = 0;
-  while (policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) != 0) {
-    policy.moved(2 * kMiB);
-    ASSERT_LT(++moves, 100'000u);
-  }
-  EXPECT_GT(moves, 100u) << "a start is not hampered";
-  for (uint64_t blocks = 0; policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) == 0; ++blocks) {
-    policy.took(8 * kMiB);
-    ASSERT_LT(blocks, 10'000u);
-  }
+TEST(Growth, AFreeNeighbourIsPartOfTheNewRun) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  const CacheEntry first = taken(*heap, 4 * kMiB);
+  put(*heap, first);
+  const uint64_t held = heap->own_quota().held();
+  const CacheEntry second = taken(*heap, 10 * kMiB);
+  EXPECT_EQ(second.block, first.block) << "the region grows behind its free run";
+  EXPECT_EQ(heap->own_quota().held(), held + 10 * kMiB - 4 * kMiB);
+  EXPECT_EQ(engine.backend->count("reserve"), 1u);
+  put(*heap, second);
+  EXPECT_TRUE(heap->close(false).ok());
 }
 
-// A program whose every step needs the same move gets so much more memory that it needs none, and not all at once.
-TEST(Growth, MovesThatComeAgainAndAgainAreBoughtOff) {
-  GrowthPolicy policy;
-  const uint64_t peak = 7000 * kMiB, least = GrowthPolicy::least_allowance(peak),
-                 most = GrowthPolicy::largest_allowance(peak);
-  EXPECT_EQ(most, 8000 * kMiB);
-  uint64_t moves = 0, before = least, rises = 0, largest_rise = 0;
-  for (; policy.to_move(most - 1, 2 * kMiB, peak) != 0 && before < most; ++moves) {
-    ASSERT_LT(moves, 100'000u);
-    policy.moved(24 * kMiB);
-    const uint64_t now = policy.allowance(peak);
-    ASSERT_GE(now, before);
-    if (now != before) {
-      if (rises++ == 0) {
-        EXPECT_GT(moves, 500u) << "at first memory is worth more";
-      }
-      if (now - before > largest_rise) largest_rise = now - before;
-    }
-    before = now;
-  }
-  EXPECT_EQ(before, most);
-  EXPECT_LT(largest_rise, (most - least) / 100);
-  for (int block = 0; block < 100'000; ++block) policy.took(2048 * kMiB);
-  EXPECT_EQ(policy.allowance(peak), least) << "later moves are cheap again";
+TEST(Growth, FreeExtentsMoveBeforeTheHeapGrowsPastItsPeak) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  put(*heap, taken(*heap, 2 * kMiB));
+  std::vector<CacheEntry> blocks;
+  // Each in extents of its own, as it is larger than the heap's steps.
+  for (int i = 0; i < 16; ++i) blocks.push_back(taken(*heap, 32 * kMiB));
+  // Every second one: free runs of 32 MiB, which no block of 64 MiB fits.
+  for (size_t i = 0; i < blocks.size(); i += 2) put(*heap, blocks[i]);
+  uint64_t released = 0;  // none, but the heap waits for the work that may use what is free
+  ASSERT_TRUE(heap->reclaim().release(0, true, &released).ok());
+  const uint64_t held = heap->own_quota().held();
+  std::vector<CacheEntry> large;
+  for (int i = 0; i < 4; ++i) large.push_back(taken(*heap, 64 * kMiB));
+  EXPECT_LE(heap->own_quota().held(), held + held / 64);
+  check_heap(engine, *heap);
+  for (size_t i = 1; i < blocks.size(); i += 2) put(*heap, blocks[i]);
+  for (const CacheEntry &block : large) put(*heap, block);
+  EXPECT_TRUE(heap->close(false).ok());
 }
 
-TEST(Growth, ADeviceThatIsBehindMakesRoomForMore) {
-  GrowthPolicy policy;
-  const uint64_t peak = 7000 * kMiB;
-  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
-  policy.is_behind(true);
-  EXPECT_EQ(policy.to_move(7000 * kMiB, 1000 * kMiB, peak), 0u);
-  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 500 * kMiB);
-  policy.is_behind(false);
-  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
+TEST(Growth, InsideADeferNothingMoves) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  put(*heap, taken(*heap, 2 * kMiB));
+  std::vector<CacheEntry> blocks;
+  for (int i = 0; i < 16; ++i) blocks.push_back(taken(*heap, 4 * kMiB));
+  for (size_t i = 0; i < blocks.size(); i += 2) put(*heap, blocks[i]);
+  engine.core.defer_depth = 1;
+  const uint64_t unmaps = engine.backend->count("unmap");
+  const CacheEntry large = taken(*heap, 24 * kMiB);
+  EXPECT_EQ(engine.backend->count("unmap"), unmaps);
+  engine.core.defer_depth = 0;
+  put(*heap, large);
+  for (size_t i = 1; i < blocks.size(); i += 2) put(*heap, blocks[i]);
+  EXPECT_TRUE(heap->close(false).ok());
 }
 
-TEST(Growth, AHeapThatOnlyGrowsTakesSteps) {
-  GrowthPolicy policy;
-  EXPECT_EQ(policy.to_take(0, 2 * kMiB, 2 * kMiB, 0), 2 * kMiB) << "the first block is not made more of";
-  EXPECT_EQ(policy.to_take(8 * kMiB, 2 * kMiB, 10 * kMiB, 0), 8 * kMiB);
-  EXPECT_EQ(policy.to_take(400 * kMiB, 2 * kMiB, 402 * kMiB, 0), 24 * kMiB);
-  EXPECT_EQ(policy.to_take(9600 * kMiB, 2 * kMiB, 9602 * kMiB, 0), 50 * kMiB);
-  EXPECT_EQ(policy.to_take(400 * kMiB, 64 * kMiB, 464 * kMiB, 0), 64 * kMiB);
-}
-
-TEST(Growth, AfterAFreeItTakesWhatTheAllowanceLeaves) {
-  GrowthPolicy policy;
-  policy.freed();
-  const uint64_t peak = 1280 * kMiB;  // 10 MiB of allowance
-  EXPECT_EQ(policy.to_take(1276 * kMiB, 4 * kMiB, peak, 0), 14 * kMiB);
-  EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 0), 4 * kMiB);
-  policy.grew();
-  EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 0), 24 * kMiB) << "a sequence of growths without a free again";
-  policy.freed();
-  EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 64 * kMiB), 64 * kMiB) << "the heap's own minimum holds";
-}
-
-// 1,000 blocks of 2 MiB, one after the other: the number of extents is what a pause pays for.
-TEST(Growth, ManyBlocksComeInFewExtents) {
-  GrowthPolicy policy;
-  uint64_t held = 0, live = 0, extents = 0;
-  for (int block = 0; block < 1000; ++block) {
-    live += 2 * kMiB;
-    if (live <= held) continue;
-    const uint64_t taken = policy.to_take(held, live - held, live, 0), largest = GrowthPolicy::largest_extent(held);
-    extents += (taken + largest - 1) / largest;
-    held += taken;
-    policy.grew();
-  }
-  EXPECT_LE(extents, 96u);
-  EXPECT_LE(held, live + 24 * kMiB);
-}
-
-TEST(Growth, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
-  GrowthPolicy policy;
-  EXPECT_EQ(policy.largest_extent(0, 256 * kMiB), 1024 * kMiB);
-  policy.grew();
-  EXPECT_EQ(policy.largest_extent(4096 * kMiB, 4096 * kMiB), 1024 * kMiB) << "growing does not end it";
-  EXPECT_EQ(policy.largest_extent(4096 * kMiB, 255 * kMiB), GrowthPolicy::largest_extent(4096 * kMiB));
-  policy.freed();
-  policy.grew();
-  EXPECT_EQ(policy.largest_extent(0, 4096 * kMiB), 24 * kMiB) << "what is free may have to be moved";
-}
-
-TEST(Growth, ThePeakIsRemembered) {
-  GrowthPolicy policy;
-  EXPECT_EQ(policy.peak(10, 5), 10u);
-  EXPECT_EQ(policy.peak(10, 50), 50u);
-  EXPECT_EQ(policy.peak(10, 20), 50u);
-}
-
-TEST(Growth, StreamsAreAskedWhileThereIsBudget) {
-  GrowthPolicy policy;
-  ASSERT_TRUE(policy.may_ask());
-  for (int i = 0; policy.may_ask(); ++i) {
-    policy.asked(4);
-    ASSERT_LT(i, 10'000);
-  }
-  for (int i = 0; !policy.may_ask(); ++i) {
-    policy.took(kMiB);
-    ASSERT_LT(i, 10'000);
+TEST(Growth, AStepThatTheLimitRefusesIsTriedAsTheNeed) {
+  for (const Kind kind : {Kind::kVmm, Kind::kDevice}) {
+    Engine engine;
+    auto heap = make_heap(engine, kind, 64 * kMiB);
+    heap->own_quota().set_limit(8 * kMiB);
+    const CacheEntry block = taken(*heap, 6 * kMiB);
+    EXPECT_EQ(heap->own_quota().held(), 6 * kMiB) << "not the 64 MiB that the heap would take at least";
+    CacheEntry none;
+    EXPECT_EQ(take(*heap, 4 * kMiB, kKey, true, &none).code(), GMM_ERROR_LIMIT_EXCEEDED);
+    EXPECT_NE(std::string(last_message()).find("4194304 more bytes"), std::string::npos) << last_message();
+    put(*heap, block);
+    EXPECT_TRUE(heap->close(false).ok());
   }
 }
 
 }  // namespace
-}  // namespace gmm
+}  // namespace gmm::test

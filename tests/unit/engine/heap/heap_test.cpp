@@ -30,21 +30,9 @@ class Blocks {
   std::map<uintptr_t, uint64_t> live_;
 };
 
-Status take(Heap &heap, uint64_t size, StreamKey key, Effort effort, CacheEntry *out, uint64_t alignment = 1) {
-  *out = CacheEntry{nullptr, nullptr};
-  if (size <= kMaxSmall && alignment <= kGranule) {
-    uint32_t count = 0;
-    return heap.take_small(small_class(size), key, effort, 1, out, &count);
-  }
-  Span *span = nullptr;
-  GMM_TRY(heap.take_large(size, alignment, key, effort, nullptr, 0, &span));
-  if (span != nullptr) *out = CacheEntry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
-  return Status();
-}
-
 CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
   CacheEntry entry;
-  EXPECT_TRUE(take(heap, size, key, Effort::kGrow, &entry).ok()) << last_message();
+  EXPECT_TRUE(take(heap, size, key, true, &entry).ok()) << last_message();
   EXPECT_NE(entry.block, nullptr);
   entry.slot->store(size);
   return entry;
@@ -75,8 +63,7 @@ TEST_P(HeapOfKind, RandomBlocksNeverOverlapAndRegionsStayTiled) {
       const uint64_t size = 1 + random() % (uint64_t{512} << exponent);
       const uint64_t alignment = random() % 8 == 0 ? uint64_t{1} << (15 + random() % 7) : 1;
       CacheEntry entry;
-      ASSERT_TRUE(take(*heap, size, key, random() % 4 == 0 ? Effort::kNoGrowth : Effort::kGrow, &entry, alignment).ok())
-          << last_message();
+      ASSERT_TRUE(take(*heap, size, key, random() % 4 != 0, &entry, alignment).ok()) << last_message();
       if (entry.block != nullptr) {
         ASSERT_EQ(reinterpret_cast<uintptr_t>(entry.block) % alignment, 0u);
         entry.slot->store(size);
@@ -94,8 +81,9 @@ TEST_P(HeapOfKind, RandomBlocksNeverOverlapAndRegionsStayTiled) {
     }
     if (step % 97 == 0) {
       uint64_t released = 0;
-      ASSERT_TRUE(
-          heap->release_free(random() % 2 == 0 ? UINT64_MAX : kExtentAlignment, random() % 2 == 0, &released).ok());
+      ASSERT_TRUE(heap->reclaim()
+                      .release(random() % 2 == 0 ? UINT64_MAX : kExtentAlignment, random() % 2 == 0, &released)
+                      .ok());
     }
     ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << "after step " << step;
   }
@@ -119,7 +107,7 @@ TEST(Heap, TrimGivesEverythingBackWhenNothingIsLive) {
   put(*heap, a);
   put(*heap, b, other);
   uint64_t released = 0;
-  ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+  ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, true, &released).ok());
   EXPECT_EQ(released, kExtentAlignment);
   EXPECT_EQ(heap->own_quota().held(), 0u);
   check_heap(engine, *heap);
@@ -135,7 +123,7 @@ TEST(Heap, AModelThatIsLoadedFirstLiesInFewLargeExtents) {
   EXPECT_EQ(heap->totals().held, size);
   put(*heap, model);
   uint64_t released = 0;
-  ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok()) << last_message();
+  ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, false, &released).ok()) << last_message();
   EXPECT_EQ(released, size);
   const CacheEntry later = taken(*heap, size);
   EXPECT_GE(heap->totals().extents, 1536u / 24) << "what was freed once may have to be moved later";
@@ -165,72 +153,11 @@ TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   EXPECT_EQ(second.block, first.block);
   put(*heap, second, b);
   CacheEntry third;
-  EXPECT_TRUE(take(*heap, 1 << 20, c, Effort::kNoGrowth, &third).ok());
+  EXPECT_TRUE(take(*heap, 1 << 20, c, false, &third).ok());
   EXPECT_EQ(third.block, nullptr) << "memory of stream a was given to stream c without a wait";
   go = true;
   EXPECT_TRUE(engine.backend->synchronize(Device{0}).ok());
   EXPECT_TRUE(heap->close(true).ok());
-}
-
-// The first region, as the pauser leaves it.
-void pause(Engine &engine, Heap &heap) {
-  Region &region = *heap.regions().front();
-  heap.detach(region);
-  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) {
-    const uint64_t size = extent->size.load();
-    EXPECT_TRUE(engine.backend->unmap(reinterpret_cast<void *>(extent->base.load()), size).ok());
-    EXPECT_TRUE(engine.backend->release(std::exchange(extent->handle, PhysicalHandle{})).ok());
-    extent->mapped = false;
-    extent->state = ExtentState::kPaused;
-    heap.quotas().refund(size);
-    heap.count_paused(static_cast<int64_t>(size));
-  }
-}
-
-TEST(Heap, ADroppedPausedRegionIsEmptyAddressesAgain) {
-  Engine engine;
-  auto heap = make_heap(engine, Kind::kVmm);
-  const CacheEntry a = taken(*heap, 1 << 20), b = taken(*heap, 5 << 20);
-  {
-    LockGuard guard(heap->mutex);
-    pause(engine, *heap);
-  }
-  put(*heap, a);
-  put(*heap, b);
-  {
-    LockGuard guard(heap->mutex);
-    Region *region = heap->regions().front();
-    ASSERT_TRUE(heap->drop_paused(*region));
-    EXPECT_TRUE(region->extents.empty());
-    heap->attach(*region);
-  }
-  EXPECT_EQ(heap->own_quota().held(), 0u);
-  check_heap(engine, *heap);
-  put(*heap, taken(*heap, 3 << 20));
-  check_heap(engine, *heap);
-  EXPECT_TRUE(heap->close(false).ok());
-}
-
-TEST(Heap, ADedicatedRegionThatIsDroppedEnds) {
-  Engine engine;
-  auto heap = make_heap(engine, Kind::kVmm);
-  Span *span = nullptr;
-  ASSERT_TRUE(heap->take_dedicated(3 << 20, &span).ok());
-  const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
-  {
-    LockGuard guard(heap->mutex);
-    pause(engine, *heap);
-  }
-  put(*heap, entry);
-  {
-    LockGuard guard(heap->mutex);
-    EXPECT_FALSE(heap->drop_paused(*heap->regions().front()));
-    EXPECT_TRUE(heap->regions().empty());
-  }
-  EXPECT_EQ(heap->fast.has_paused.load(), 0u);
-  EXPECT_EQ(heap->own_quota().held(), 0u);
-  EXPECT_EQ(engine.backend->count("unreserve"), 1u);
-  EXPECT_TRUE(heap->close(false).ok());
 }
 
 TEST(Heap, DedicatedBlocksComeAndGo) {
@@ -239,15 +166,15 @@ TEST(Heap, DedicatedBlocksComeAndGo) {
     auto heap = make_heap(engine, kind);
     std::vector<CacheEntry> blocks;
     for (int i = 0; i < 5; ++i) {
-      Span *span = nullptr;
-      ASSERT_TRUE(heap->take_dedicated(1 + i * (kExtentAlignment / 2), &span).ok());
-      blocks.push_back({reinterpret_cast<void *>(span->begin()), &span->slot(0)});
+      CacheEntry entry;
+      ASSERT_TRUE(take_dedicated(*heap, 1 + i * (kExtentAlignment / 2), &entry).ok());
+      blocks.push_back(entry);
       check_heap(engine, *heap);
     }
     for (const CacheEntry &block : blocks) put(*heap, block);
     check_heap(engine, *heap);
     uint64_t released = 0;
-    ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+    ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, true, &released).ok());
     EXPECT_EQ(heap->own_quota().held(), 0u);
     EXPECT_TRUE(heap->regions().empty());
     EXPECT_TRUE(heap->close(false).ok());
@@ -279,7 +206,7 @@ TEST(Heap, FreesGoOnWhileMemoryThatStreamsUseIsReleased) {
                   .ok());
   put(*heap, other, key);
   uint64_t released = 0;
-  ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+  ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, true, &released).ok());
   EXPECT_TRUE(shared.freed);
   EXPECT_GE(released, 4u << 20);
   EXPECT_TRUE(heap->close(false).ok());
@@ -295,21 +222,21 @@ TEST_P(HeapOfKind, TheKthFailureLosesNothing) {
     put(*heap, taken(*heap, 1 << 20), key);
     engine.backend->refuse(k);
     CacheEntry entry;
-    Status status = take(*heap, 9 << 20, kKey, Effort::kGrow, &entry);
+    Status status = take(*heap, 9 << 20, kKey, true, &entry);
     ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
     if (status.ok()) entry.slot->store(1);
-    Span *dedicated = nullptr;
-    const Status second = heap->take_dedicated(5 << 20, &dedicated);
+    CacheEntry dedicated;
+    const Status second = take_dedicated(*heap, 5 << 20, &dedicated);
     ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
     if (status.ok()) put(*heap, entry, key);
-    if (second.ok()) put(*heap, CacheEntry{reinterpret_cast<void *>(dedicated->begin()), &dedicated->slot(0)});
+    if (second.ok()) put(*heap, dedicated);
     uint64_t released = 0;
-    const Status third = heap->release_free(UINT64_MAX, true, &released);
+    const Status third = heap->reclaim().release(UINT64_MAX, true, &released);
     ASSERT_NO_FATAL_FAILURE(check_heap(engine, *heap)) << k;
     const bool failed = engine.backend->refused() != 0;
     engine.backend->refuse(0);
     if (!third.ok()) {
-      ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok()) << k;
+      ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, true, &released).ok()) << k;
     }
     put(*heap, taken(*heap, 9 << 20));
     put(*heap, kept);
@@ -329,7 +256,7 @@ TEST(Heap, ALimitIsExactOverGrowth) {
   heap->own_quota().set_limit(8 << 20);
   const CacheEntry a = taken(*heap, 5 << 20);
   CacheEntry b;
-  EXPECT_EQ(take(*heap, 5 << 20, kKey, Effort::kGrow, &b).code(), GMM_ERROR_LIMIT_EXCEEDED);
+  EXPECT_EQ(take(*heap, 5 << 20, kKey, true, &b).code(), GMM_ERROR_LIMIT_EXCEEDED);
   check_heap(engine, *heap);
   put(*heap, a);
   b = taken(*heap, 7 << 20);

@@ -55,7 +55,7 @@ class RunsTest : public testing::Test {
   Span *take(uint64_t count, uint64_t alignment = kGranule) {
     Span *run = runs.free().best_fit(count, alignment, ~uint64_t{0}), *taken = nullptr;
     if (run == nullptr) return nullptr;
-    EXPECT_TRUE(runs.carve(run, count, alignment, &taken).ok());
+    EXPECT_TRUE(runs.carve(run, count * kGranule, alignment, &taken).ok());
     EXPECT_EQ(taken->begin() % alignment, 0u);
     EXPECT_EQ(taken->bytes(), count * kGranule);
     taken->streams = 0;

@@ -16,22 +16,11 @@
 #include "engine/context/context.h"
 #include "engine/failing_backend.h"
 #include "engine/heap/thread_cache.h"
+#include "soon.h"
 
 namespace gmm::test {
 
 inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
-
-// Waits for what another thread brings about; the limit is for one that never does, on a machine however busy.
-inline constexpr std::chrono::milliseconds kPatience{60000};
-template <typename Condition>
-bool soon(Condition condition, std::chrono::milliseconds within = kPatience) {
-  const auto end = std::chrono::steady_clock::now() + within;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 // What a context has, as far as heaps need it.
 class Engine {
@@ -60,6 +49,8 @@ class Engine {
   std::unique_ptr<FailingBackend> backend;
   Core core;
   BackupStore backups{core};
+  HeapSet heaps{core.allocator};
+  CaptureHeaps captures{core.allocator, heaps};
 
  private:
   void *gate_;
@@ -70,9 +61,29 @@ inline std::unique_ptr<Heap> make_heap(Engine &engine, Kind kind, uint64_t minim
   options.kind = kind;
   options.device = Device{0};
   options.minimum_extent = minimum_extent;
-  auto heap = std::make_unique<Heap>(engine.core, engine.backups, options);
+  auto heap = std::make_unique<Heap>(engine.core, engine.backups, engine.captures, options);
   EXPECT_TRUE(heap->init().ok());
   return heap;
+}
+
+// One block; {nullptr, nullptr} when nothing free fits and the heap may not grow.
+inline Status take(Heap &heap, uint64_t size, StreamKey key, bool may_grow, CacheEntry *out, uint64_t alignment = 1) {
+  BlockRequest request;
+  request.size = size;
+  request.alignment = alignment;
+  request.key = key;
+  request.may_grow = may_grow;
+  *out = CacheEntry{nullptr, nullptr};
+  uint32_t count = 0;
+  return heap.take(request, out, &count);
+}
+
+inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {
+  BlockRequest request;
+  request.size = size;
+  request.dedicated = true;
+  uint32_t count = 0;
+  return heap.take(request, out, &count);
 }
 
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "base/thread.h"
 #include "engine/heap/test_support.h"
 
 namespace gmm::test {
@@ -78,15 +79,15 @@ TEST_F(ThreadCacheTest, WrongFreesAreRefusedAndChangeNothing) {
     EXPECT_EQ(release(small + offset).code(), GMM_ERROR_INTERIOR_POINTER) << offset;
     EXPECT_EQ(release(large + offset * 300).code(), GMM_ERROR_INTERIOR_POINTER) << offset;
   }
-  // The next block of the slab was never given out.
-  EXPECT_EQ(release(small + 1024).code(), GMM_ERROR_ALREADY_FREED);
+  // The block before it lies in the cache, and was never given out.
+  EXPECT_EQ(release(small - 1024).code(), GMM_ERROR_ALREADY_FREED);
   ASSERT_TRUE(release(small).ok());
   ASSERT_TRUE(release(large).ok());
   EXPECT_EQ(release(small).code(), GMM_ERROR_ALREADY_FREED);
   EXPECT_EQ(release(large).code(), GMM_ERROR_ALREADY_FREED);
   ASSERT_TRUE(heap->drain_caches(true).ok());
   uint64_t released = 0;
-  ASSERT_TRUE(heap->release_free(UINT64_MAX, true, &released).ok());
+  ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, true, &released).ok());
   EXPECT_EQ(release(small).code(), GMM_ERROR_UNKNOWN_POINTER);
   EXPECT_EQ(release(large + 4096).code(), GMM_ERROR_UNKNOWN_POINTER);
   expect_empty();
@@ -159,7 +160,7 @@ TEST_F(ThreadCacheTest, ThreadsAllocateFreeForEachOtherAndAreDrained) {
     ASSERT_LT(totals.peak_live, uint64_t{1} << 40);
     ASSERT_LT(totals.free_bytes, uint64_t{1} << 40);
     uint64_t released = 0;
-    ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok());
+    ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, false, &released).ok());
     std::this_thread::yield();
   }
   for (std::thread &thread : threads) thread.join();
@@ -277,13 +278,10 @@ TEST_F(ThreadCacheTest, PerThreadFreesAreWaitedFor) {
     } else {
       // The thread's end may wait for its stream, or note an event: the memory is ordered either way.
       if (soon(ended, std::chrono::milliseconds(100))) {
-        Span *span = nullptr;
-        ASSERT_TRUE(heap->take_large(1 << 20, kGranule, StreamKey{other}, Effort::kNoGrowth, nullptr, 0, &span).ok());
-        EXPECT_TRUE(span == nullptr || reinterpret_cast<void *>(span->begin()) != block);
-        if (span != nullptr) {
-          const CacheEntry entry{reinterpret_cast<void *>(span->begin()), &span->slot(0)};
-          heap->put_back(&entry, 1, StreamKey{other});
-        }
+        CacheEntry entry;
+        ASSERT_TRUE(take(*heap, 1 << 20, StreamKey{other}, false, &entry).ok());
+        EXPECT_NE(entry.block, block);
+        if (entry.block != nullptr) heap->put_back(&entry, 1, StreamKey{other});
       }
       open = true;
     }
@@ -337,6 +335,63 @@ TEST_F(ThreadCacheTest, RecordedUsesOrderTheFree) {
   ASSERT_TRUE(heap->forget_stream(third).ok());
   ASSERT_TRUE(engine.backend->stream_destroy(third).ok());
   ASSERT_TRUE(release(block).ok()) << last_message();
+  expect_empty();
+}
+
+// A thread that ends waits for the lock of a heap, as during a pause of that heap's tag. Nobody else waits for it: not
+// who makes or ends another heap, nor another thread's end.
+TEST_F(ThreadCacheTest, AThreadThatEndsKeepsNobodyWaiting) {
+  std::atomic<pid_t> ending{0};
+  std::unique_ptr<Heap> other = make_heap(engine, Kind::kVmm);
+  std::atomic<bool> locked{false};
+  std::thread thread([&] {
+    ASSERT_TRUE(release(alloc(1000)).ok());
+    ending = -1;
+    ASSERT_TRUE(soon([&] { return locked.load(); }));
+    ending = thread_number();
+  });
+  ASSERT_TRUE(soon([&] { return ending == -1; }));
+  heap->mutex.lock();
+  locked = true;
+  ASSERT_TRUE(soon([&] { return ending > 0 && sleeps(ending); }));
+  std::atomic<int> steps{0};
+  std::thread rest([&] {
+    make_heap(engine, Kind::kVmm).reset();
+    ++steps;
+    std::thread([&] {
+      void *block = nullptr;
+      EXPECT_TRUE(cached_alloc(*other, 1000, 0, kDefaultStream, &block).ok());
+      EXPECT_TRUE(cached_free(engine.core, block, kDefaultStream).ok());
+    }).join();
+    ++steps;
+    EXPECT_TRUE(other->close(false).ok());
+    other.reset();
+    ++steps;
+  });
+  EXPECT_TRUE(soon([&] { return steps == 3; })) << "step " << steps;
+  heap->mutex.unlock();
+  thread.join();
+  rest.join();
+  expect_empty();
+}
+
+// Who waits for the owner of a cache sleeps. One that spins, or yields to threads of its own priority, keeps an owner
+// of a lower one from ever leaving.
+TEST_F(ThreadCacheTest, WhoEmptiesACacheSleepsUntilItsOwnerLeft) {
+  ASSERT_TRUE(release(alloc(1000)).ok());
+  HeapCache *cache = HeapCache::find(*heap);
+  ASSERT_NE(cache, nullptr);
+  ASSERT_TRUE(cache->try_enter());
+  std::atomic<pid_t> visitor{0};
+  std::thread thread([&] {
+    visitor = thread_number();
+    EXPECT_TRUE(heap->drain_caches(false).ok());
+  });
+  EXPECT_TRUE(soon([&] { return cache->is_revoked(); }));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(soon([&] { return sleeps(visitor); }, kPatience / 10)) << i;
+  cache->leave();
+  thread.join();
+  EXPECT_FALSE(cache->is_revoked());
   expect_empty();
 }
 

@@ -19,8 +19,10 @@ class TransferCacheTest : public testing::Test {
       CacheEntry entries[32];
       uint32_t taken = 0;
       const uint32_t left = count - static_cast<uint32_t>(out.size());
-      EXPECT_TRUE(
-          heap->take_small(small_class(size), kKey, Effort::kGrow, left < 32 ? left : 32, entries, &taken).ok());
+      BlockRequest request;
+      request.size = size;
+      request.wanted = left < 32 ? left : 32;
+      EXPECT_TRUE(heap->take(request, entries, &taken).ok());
       out.insert(out.end(), entries, entries + taken);
     }
     return out;
@@ -28,9 +30,9 @@ class TransferCacheTest : public testing::Test {
   std::vector<CacheEntry> large(uint64_t size, uint32_t count) {
     std::vector<CacheEntry> out;
     for (uint32_t i = 0; i < count; ++i) {
-      Span *span = nullptr;
-      EXPECT_TRUE(heap->take_large(size, kGranule, kKey, Effort::kGrow, nullptr, 0, &span).ok());
-      out.push_back(CacheEntry{reinterpret_cast<void *>(span->begin()), &span->slot(0)});
+      CacheEntry entry;
+      EXPECT_TRUE(test::take(*heap, size, kKey, true, &entry).ok());
+      out.push_back(entry);
     }
     return out;
   }
@@ -72,9 +74,11 @@ TEST_F(TransferCacheTest, ABatchGoesOverWholeToItsStreamAndSizeOnly) {
 
 TEST_F(TransferCacheTest, WhatItHoldsIsBoundedAndCounted) {
   constexpr uint64_t kSize = uint64_t{4} << 20;
-  std::vector<std::vector<CacheEntry>> refused;
-  for (int i = 0; i < 20; ++i) {
-    auto blocks = large(kSize, 4);
+  // All taken first: growth empties the transfer cache.
+  std::vector<std::vector<CacheEntry>> batches, refused;
+  for (int i = 0; i < 20; ++i) batches.push_back(large(kSize, 4));
+  const auto too_large = large(TransferCache::kMaxBatchBytes, 2);
+  for (const auto &blocks : batches) {
     const uint64_t before = heap->caches.transfers.bytes();
     if (put(blocks, kSize)) {
       EXPECT_EQ(heap->caches.transfers.bytes(), before + 4 * kSize);
@@ -86,8 +90,7 @@ TEST_F(TransferCacheTest, WhatItHoldsIsBoundedAndCounted) {
   EXPECT_EQ(heap->caches.transfers.bytes(), TransferCache::kBudget);
   EXPECT_EQ(refused.size(), 12u);
   EXPECT_GE(heap->totals().free_bytes, TransferCache::kBudget);
-  EXPECT_FALSE(put(large(TransferCache::kMaxBatchBytes, 2), TransferCache::kMaxBatchBytes))
-      << "a batch has a bound, too";
+  EXPECT_FALSE(put(too_large, TransferCache::kMaxBatchBytes)) << "a batch has a bound, too";
   for (const auto &blocks : refused) give_back(blocks);
   ASSERT_TRUE(heap->reset().ok());  // the two large ones
   EXPECT_EQ(heap->caches.transfers.bytes(), 0u);
@@ -268,12 +271,12 @@ TEST_P(Handover, NothingGoesOverWhileMemoryIsPaused) {
   };
   free_elsewhere(blocks, GMM_STREAM_DEFAULT, [&] {
     EXPECT_NE(heap->caches.transfers.bytes(), 0u);
-    with_regions([&](Region &region) { heap->detach(region); });
+    with_regions([&](Region &region) { heap->paused().detach(region); });
     ASSERT_TRUE(heap->drain_caches(true).ok());
     EXPECT_EQ(heap->caches.transfers.bytes(), 0u);
     free_elsewhere(later, GMM_STREAM_DEFAULT, [&] { EXPECT_EQ(heap->caches.transfers.bytes(), 0u); });
     with_regions([&](Region &region) {
-      if (region.paused != 0) heap->attach(region);
+      if (region.paused != 0) heap->paused().attach(region);
     });
   });
   expect_nothing_lost();
@@ -312,7 +315,7 @@ TEST_P(Handover, NoBlockIsInTwoHandsWhileCachesAreEmptied) {
   while (running != 0) {
     ASSERT_TRUE(heap->drain_caches(false).ok());
     uint64_t released = 0;
-    ASSERT_TRUE(heap->release_free(UINT64_MAX, false, &released).ok());
+    ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, false, &released).ok());
     usleep(500);
   }
   for (std::thread &thread : threads) thread.join();

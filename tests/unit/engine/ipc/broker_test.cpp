@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 
 #include <thread>
@@ -107,6 +108,99 @@ TEST_F(IpcBrokerTest, CountsWithoutADescriptor) {
   ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
   EXPECT_EQ(import.fd, -1);
   EXPECT_EQ(exporter_.importers, 1);
+}
+
+TEST_F(IpcBrokerTest, AChecksAnswerCountsNobody) {
+  IpcImport answer;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCheck, test::kPatience, &answer).ok()) << last_message();
+    EXPECT_EQ(answer.fd, -1);
+    EXPECT_EQ(answer.allocation_size, kSize);
+    EXPECT_EQ(exporter_.importers, 0);
+    EXPECT_EQ(exporter_.broker.live(), 0u);
+    EXPECT_TRUE(answer.connection.alive()) << "the connection is idle";
+  }
+  exporter_.answer = GMM_ERROR_IPC_PEER_GONE;
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCheck, test::kPatience, &answer).code(), GMM_ERROR_IPC_PEER_GONE);
+  exporter_.answer = GMM_OK;
+  expect_service();
+}
+
+// BUSY is no refusal: the importer asks again until it is served, and the log says nothing.
+TEST_F(IpcBrokerTest, ABusyExporterIsAskedAgain) {
+  exporter_.answer = GMM_ERROR_BUSY;
+  IpcImport import;
+  EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 50, &import).code(), GMM_ERROR_IPC_TIMEOUT);
+  EXPECT_GE(exporter_.resolved, 2);
+  std::thread ready([&] {
+    EXPECT_TRUE(eventually([&] { return exporter_.resolved > 20; }));
+    exporter_.answer = GMM_OK;
+  });
+  EXPECT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
+  ready.join();
+  EXPECT_EQ(exporter_.journal.lines, 0);
+}
+
+// Somebody tidies the directory while the broker runs.
+TEST_F(IpcBrokerTest, ADeletedSocketIsMadeAnew) {
+  char name[kIpcNameSize];
+  ipc_socket_name(exporter_.handle.exporter, name);
+  const std::string path = directory_ + "/" + name;
+  wait_until_idle();
+  IpcImport held;
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &held).ok()) << last_message();
+  const int descriptors = test::open_descriptors();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(::unlink(path.c_str()), 0) << i;
+    if (i % 10 == 3) {
+      // gmm may be faster, and have it again already.
+      EXPECT_TRUE(eventually([&] { return ::rmdir(directory_.c_str()) == 0 || ::unlink(path.c_str()) != 0; }));
+    }
+    IpcEndpoint again;
+    ASSERT_TRUE(exporter_.broker.ensure_running(&again).ok()) << last_message();
+    EXPECT_EQ(again, exporter_.handle.exporter);
+    ASSERT_EQ(::access(path.c_str(), F_OK), 0);
+    expect_service();
+  }
+  EXPECT_TRUE(held.connection.alive()) << "connections from before stay";
+  EXPECT_TRUE(eventually([&] { return test::open_descriptors() == descriptors; }));
+  EXPECT_TRUE(eventually([&] { return exporter_.importers == 1; }));
+}
+
+// Without an export after it, by inotify: handles from before are good again.
+TEST_F(IpcBrokerTest, ADeletedSocketIsMissed) {
+  const int can = ::inotify_init1(IN_CLOEXEC);
+  if (can < 0) GTEST_SKIP() << "the user has no inotify instance left";
+  ::close(can);
+  char name[kIpcNameSize];
+  ipc_socket_name(exporter_.handle.exporter, name);
+  const std::string path = directory_ + "/" + name;
+  for (int i = 0; i < 20; ++i) {
+    if (i % 2 == 0)
+      ASSERT_EQ(::unlink(path.c_str()), 0);
+    else
+      ASSERT_EQ(::rename(path.c_str(), (path + ".moved").c_str()), 0);
+    EXPECT_TRUE(eventually([&] { return ::access(path.c_str(), F_OK) == 0; }));
+    if (i % 2 != 0) {
+      EXPECT_EQ(::unlink((path + ".moved").c_str()), 0);
+    }
+    expect_service();
+  }
+  EXPECT_TRUE(exporter_.journal.has("somebody deleted the socket; it was made anew"));
+}
+
+// What took the name is no socket of this broker.
+TEST_F(IpcBrokerTest, ASocketThatWasReplacedIsMadeAnew) {
+  char name[kIpcNameSize];
+  ipc_socket_name(exporter_.handle.exporter, name);
+  const std::string path = directory_ + "/" + name, other = directory_ + "/other";
+  const int file = ::open(other.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  ::close(file);
+  ASSERT_EQ(::rename(other.c_str(), path.c_str()), 0);
+  IpcEndpoint again;
+  ASSERT_TRUE(exporter_.broker.ensure_running(&again).ok()) << last_message();
+  expect_service();
 }
 
 TEST_F(IpcBrokerTest, RevokeEndsTheConnectionsOfOneAllocation) {

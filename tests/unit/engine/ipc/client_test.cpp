@@ -326,6 +326,23 @@ TEST_F(IpcIdleConnectionTest, OneConnectionServesOneImportAfterAnother) {
   EXPECT_TRUE(nobody());
 }
 
+TEST_F(IpcIdleConnectionTest, AChecksConnectionIsCached) {
+  ASSERT_TRUE(client_.check(exporter_.handle, test::kPatience).ok()) << last_message();
+  const int descriptors = test::open_descriptors();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(client_.check(exporter_.handle, test::kPatience).ok()) << last_message();
+  EXPECT_EQ(test::open_descriptors(), descriptors);
+  EXPECT_EQ(exporter_.importers, 0);
+  IpcImport import;
+  ASSERT_TRUE(connect(&import, IpcWant::kDescriptor).ok()) << last_message();
+  ::close(import.fd);
+  EXPECT_EQ(exporter_.importers, 1);
+  exporter_.answer = GMM_ERROR_IPC_PEER_GONE;
+  EXPECT_EQ(client_.check(exporter_.handle, test::kPatience).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_TRUE(import.connection.alive());
+  import.connection.close();
+  EXPECT_TRUE(nobody());
+}
+
 TEST_F(IpcIdleConnectionTest, AThousandImportsWithoutAWaitBetween) {
   for (int i = 0; i < 1000; ++i) {
     IpcImport import;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mapping whose backend refuses its calls one by one.
+// The backend of a mapping refuses its calls one by one.
 #include "engine/ipc/mapping.h"
 
 #include <gtest/gtest.h>

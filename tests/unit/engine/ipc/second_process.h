@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exporters and importers as processes of their own, which a test can kill or run as another user.
 //
-// The second process is this program started again. The constructor below plays its part before main(), so that no
-// thread is alive at fork().
+// The second process is this program, started again. The constructor below plays its part before main(), so no thread
+// is alive at fork().
 #ifndef GMM_TESTS_UNIT_ENGINE_IPC_SECOND_PROCESS_H
 #define GMM_TESTS_UNIT_ENGINE_IPC_SECOND_PROCESS_H
 

@@ -41,9 +41,13 @@ struct Journal {
     journal->text += '\n';
     ++journal->lines;
   }
-  bool has(const char *words) {
+  bool has(const char *words) { return count(words) != 0; }
+  // How often the words were written.
+  int count(const std::string &words) {
     std::lock_guard<std::mutex> guard(mutex);
-    return text.find(words) != std::string::npos;
+    int found = 0;
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++found;
+    return found;
   }
 };
 
@@ -89,6 +93,7 @@ struct Exporter {
     }
     out->allocation_size = kSize;
     out->generation = 5;
+    if (!out->counts) return Status();
     ++exporter->importers;
     if (exporter->revoke_inside) exporter->broker.revoke(id);
     return Status();

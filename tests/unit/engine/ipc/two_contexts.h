@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two contexts of this process over the host backend. Each has a broker of its own, so one imports from the other as
-// from another process.
+// Two contexts of this process over the host backend. Each has its own broker, so one imports from the other as from
+// another process.
 #ifndef GMM_TESTS_UNIT_ENGINE_IPC_TWO_CONTEXTS_H
 #define GMM_TESTS_UNIT_ENGINE_IPC_TWO_CONTEXTS_H
 
@@ -28,9 +28,10 @@ class TwoContextsTest : public ::testing::Test {
     ::unsetenv("GMM_IPC_DIR");
     EXPECT_EQ(::rmdir(directory_.c_str()), 0) << std::strerror(errno);
   }
-  static gmm_context *make_context() {
+  gmm_context *make_context() {
     gmm_context_desc desc = {};
     desc.struct_size = sizeof desc;
+    desc.log = {Journal::write, &journal_};
     desc.backend = GMM_BACKEND_HOST;
     desc.host_memory = uint64_t{1} << 30;
     gmm_context *context = nullptr;
@@ -73,6 +74,7 @@ class TwoContextsTest : public ::testing::Test {
   gmm_context *exporter_ = nullptr;
   gmm_context *importer_ = nullptr;
   std::string directory_;
+  Journal journal_;  // of both contexts
 };
 
 }  // namespace gmm::test

@@ -162,6 +162,41 @@ TEST_F(TagTest, PushAndPopArePerThreadAndPerContext) {
   for (int i = 0; i < 64; ++i) ASSERT_TRUE(tags.pop().ok());
 }
 
+// What a thread pushed on contexts that ended takes no place, and what it pushed on the others stays.
+TEST_F(TagTest, TagsOfEndedContextsTakeNoPlace) {
+  gmm_tag a = 0;
+  ASSERT_TRUE(tags.create("a", nullptr, &a).ok());
+  for (int round = 0; round < 200; ++round) {
+    TagTable other{HostAllocator()};
+    ASSERT_TRUE(other.init().ok());
+    ASSERT_TRUE(other.push(GMM_TAG_DEFAULT).ok()) << "round " << round << ": " << last_message();
+    if (round == 20) {
+      ASSERT_TRUE(tags.push(a).ok());
+    }
+    EXPECT_EQ(tags.current(), round < 20 ? GMM_TAG_DEFAULT : a);
+  }
+  for (int i = 0; i < 63; ++i) ASSERT_TRUE(tags.push(GMM_TAG_DEFAULT).ok()) << i;
+  EXPECT_EQ(tags.push(a).code(), GMM_ERROR_UNBALANCED);
+  for (int i = 0; i < 63; ++i) ASSERT_TRUE(tags.pop().ok());
+  EXPECT_EQ(tags.current(), a);
+  ASSERT_TRUE(tags.pop().ok());
+  EXPECT_EQ(tags.pop().code(), GMM_ERROR_UNBALANCED);
+}
+
+TEST_F(TagTest, ADefaultSetAfterAPushServesTheOthers) {
+  gmm_tag a = 0, b = 0;
+  ASSERT_TRUE(tags.create("a", nullptr, &a).ok());
+  ASSERT_TRUE(tags.create("b", nullptr, &b).ok());
+  ASSERT_TRUE(tags.set_default(a).ok());
+  EXPECT_EQ(tags.current(), a);
+  ASSERT_TRUE(tags.push(GMM_TAG_DEFAULT).ok());
+  ASSERT_TRUE(tags.set_default(b).ok());
+  EXPECT_EQ(tags.current(), GMM_TAG_DEFAULT);
+  std::thread([&] { EXPECT_EQ(tags.current(), b); }).join();
+  ASSERT_TRUE(tags.pop().ok());
+  EXPECT_EQ(tags.current(), b);
+}
+
 TEST_F(TagTest, ThreadsThatMakeOneNameGetOneTag) {
   std::vector<std::thread> threads;
   std::vector<std::vector<gmm_tag>> got(4);

@@ -39,7 +39,7 @@ class HeapTransitionTest : public testing::Test {
     options.kind = Kind::kVmm;
     options.device = Device{0};
     options.tag = tag;
-    heaps.push_back(std::make_unique<Heap>(engine.core, engine.backups, options));
+    heaps.push_back(std::make_unique<Heap>(engine.core, engine.backups, engine.captures, options));
     EXPECT_TRUE(heaps.back()->init().ok());
     return *heaps.back();
   }

@@ -31,7 +31,7 @@ class Paused {
       options.kind = kind;
       options.device = Device{0};
       options.tag = tag;
-      owned.push_back(std::make_unique<Heap>(engine.core, engine.backups, options));
+      owned.push_back(std::make_unique<Heap>(engine.core, engine.backups, engine.captures, options));
       EXPECT_TRUE(owned.back()->init().ok());
       EXPECT_TRUE(set.heaps.push_back(owned.back().get()));
     }
@@ -162,7 +162,7 @@ TEST(Pauser, AddressesThatWentToAnotherHeapAreLeftAlone) {
   HeapOptions options;
   options.kind = Kind::kVmm;
   options.device = Device{0};
-  Heap other(test.engine.core, test.engine.backups, options);
+  Heap other(test.engine.core, test.engine.backups, test.engine.captures, options);
   ASSERT_TRUE(other.init().ok());
   uint64_t bytes = 0;
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());

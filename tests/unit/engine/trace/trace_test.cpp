@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/trace.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <condition_variable>
@@ -368,6 +370,41 @@ TEST_F(TraceTest, TwoTracesDoNotShareAFile) {
   ASSERT_TRUE(trace.end().ok());
   read();
   EXPECT_EQ(file.count, 2u);
+}
+
+// A thread that recorded ends beside a trace whose context is being made, and has no gate yet.
+TEST_F(TraceTest, AThreadEndsBesideTracesWithoutAGate) {
+  begin();
+  Gate *const gate = engine.core.gate;
+  Core young(HostAllocator(), Log(nullptr, nullptr));
+  Trace of_young{young};
+  std::thread([&] { release(alloc(512)); }).join();
+  ASSERT_TRUE(trace.end().ok());
+  read();
+  EXPECT_EQ(count(TRACE_THREAD_ENDED), 1u);
+  EXPECT_EQ(engine.core.gate, gate);
+}
+
+TEST_F(TraceTest, AFifoWithoutAReaderIsRefused) {
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::atomic<bool> returned{false};
+  std::thread beginner([&] {
+    EXPECT_EQ(trace.begin(path.c_str()).code(), GMM_ERROR_IO);
+    EXPECT_NE(strstr(last_message(), "nobody reads"), nullptr) << last_message();
+    returned = true;
+  });
+  EXPECT_TRUE(soon([&] { return returned.load(); }));
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // ends the wait of one that waits
+  beginner.join();
+  // With a reader it is a file like another.
+  begin();
+  release(alloc(1000));
+  ASSERT_TRUE(trace.end().ok()) << last_message();
+  char bytes[8] = {};
+  EXPECT_EQ(::read(reader, bytes, sizeof bytes), 8);
+  EXPECT_EQ(std::string(bytes, sizeof bytes), "gmmtrace");
+  ::close(reader);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a heap does for the pauser: free memory out of use and back, paused memory without blocks given up.
-#include "engine/heap/heap.h"
+#include "engine/heap/paused_regions.h"
 
 namespace gmm {
-void Heap::detach(Region &region) {
+
+void PausedRegions::detach(Region &region) {
   region.paused.store(1, std::memory_order_relaxed);
-  fast.has_paused.fetch_add(1, std::memory_order_seq_cst);
+  has_paused_.fetch_add(1, std::memory_order_seq_cst);
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       runs_.unlist(&span);
@@ -15,9 +15,8 @@ void Heap::detach(Region &region) {
   });
 }
 
-void Heap::attach(Region &region) {
-  region.paused.store(0, std::memory_order_relaxed);
-  fast.has_paused.fetch_sub(1, std::memory_order_seq_cst);
+void PausedRegions::attach(Region &region) {
+  forget(region);
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree)) {
       runs_.list(&span);
@@ -27,39 +26,21 @@ void Heap::attach(Region &region) {
   });
 }
 
-// The extent is in no list, and nothing is mapped. Its object starts anew.
-void Heap::end_extent(Extent *extent) {
-  backups_.forget(*extent);
-  extent->region.store(nullptr, std::memory_order_relaxed);
-  extent->handle = PhysicalHandle{};
-  extent->state.store(ExtentState::kActive, std::memory_order_relaxed);
-  extent->mapped = true;
-  core_.extents.put(extent);
-  --extent_count_;
+void PausedRegions::forget(Region &region) {
+  if (region.paused.exchange(0, std::memory_order_relaxed) != 0) has_paused_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-// A large block goes: what is kept of active memory is not true of its successor, and of paused memory nobody wants it
-// back.
-void Heap::forget_freed(const Span &span) {
-  for (uintptr_t at = span.begin(), end = span.end(); at < end;) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr) return;
-    const uintptr_t extent_end = base_of(*extent) + size_of(*extent), stop = extent_end < end ? extent_end : end;
-    backups_.forget(*extent, ByteRange{at, stop - at});
-    at = stop;
-  }
-}
-
-void Heap::set_retaining(bool retaining) {
+void PausedRegions::set_retaining(bool retaining) {
   if (retaining == retaining_) return;
   retaining_ = retaining;
   if (retaining)
-    fast.has_paused.fetch_add(1, std::memory_order_seq_cst);
+    has_paused_.fetch_add(1, std::memory_order_seq_cst);
   else
-    fast.has_paused.fetch_sub(1, std::memory_order_seq_cst);
+    has_paused_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-void Heap::drop_paused_in(Span *run) {
+// Gives up the paused extents that lie whole in a free run.
+void PausedRegions::drop_in(Span *run) {
   const uintptr_t end = run->end();
   runs_.unlist(run);
   for (uintptr_t at = run->begin(); run != nullptr && at < end;) {
@@ -69,13 +50,13 @@ void Heap::drop_paused_in(Span *run) {
     if (base < run->begin() || at > end || !is_paused(*extent) ||
         extent->importers.load(std::memory_order_relaxed) != 0)
       continue;
-    if (!release_extent(extent, run, &run).ok()) break;  // what stays goes later
+    if (!extents_.release(extent, run, &run).ok()) break;  // what stays goes later
   }
   if (run != nullptr) runs_.list(run);
 }
 
-bool Heap::drop_paused(Region &region) {
-  if (held_for_graph_) return true;
+bool PausedRegions::drop(Region &region) {
+  if (streams_.held_for_graph()) return true;
   bool wholly = true;
   for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
     wholly = wholly && is_paused(*extent);
@@ -92,15 +73,14 @@ bool Heap::drop_paused(Region &region) {
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // it goes later
   });
-  for (Span *run : runs) drop_paused_in(run);
+  for (Span *run : runs) drop_in(run);
   if (!region.dedicated || !region.extents.empty()) return true;
-  region.paused.store(0, std::memory_order_relaxed);
-  fast.has_paused.fetch_sub(1, std::memory_order_seq_cst);
-  end_region(&region);
+  forget(region);
+  extents_.end_region(&region);
   return false;
 }
 
-void Heap::merge_paused(Region &region) {
+void PausedRegions::merge(Region &region) {
   // Handles of a block's own size are freed with it; else they stay small enough for single ones to go or to be moved.
   constexpr uint64_t kShared = uint64_t{128} << 20, kOwn = uint64_t{1} << 30;
   const auto may_merge = [](const Extent &extent) {
@@ -128,13 +108,7 @@ void Heap::merge_paused(Region &region) {
     if (from == nullptr || !may_merge(*from) || !(from->location.load() == into->location.load())) continue;
     const uint64_t size = size_of(*into) + size_of(*from);
     if (size > (one_block(base_of(*into), middle + size_of(*from)) ? kOwn : kShared)) continue;
-    if (!backups_.merge(*into, *from)) continue;
-    List<Extent, RegionExtents>::remove(from);
-    into->size.store(size, std::memory_order_relaxed);
-    into->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
-    core_.page_map.set_extent(base_of(*into), size, into);
-    end_extent(from);
-    at = base_of(*into);  // it may grow on
+    if (extents_.merge(into, from)) at = base_of(*into);  // it may grow on
   }
 }
 

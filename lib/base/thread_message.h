@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Room for the text of a thread's last failure. A thread has none before its first failure.
+//
+// The text stays readable as long as its thread runs, also after the last context. So no end of the library gives the
+// room back, and what a thread left is found by the system's number of the thread.
+#ifndef GMM_BASE_THREAD_MESSAGE_H
+#define GMM_BASE_THREAD_MESSAGE_H
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace gmm {
+
+struct ThreadMessage {
+  static constexpr unsigned long kSize = 1024;
+  char text[kSize];
+  int32_t native;
+  pid_t thread;  // 0: nobody has the room
+  ThreadMessage *next;
+};
+
+// The calling thread's room, made now where it has none; NULL without host memory.
+ThreadMessage *make_thread_message();
+// The thread has ended; NULL is allowed.
+void end_thread_message(ThreadMessage *message);
+// Room that nobody has goes back to the system.
+void trim_thread_messages();
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/capture_heaps.h"
+
+#include "engine/heap/capture.h"
+
+namespace gmm {
+
+CaptureHeaps::CaptureHeaps(const HostAllocator &allocator, HeapSet &all_heaps)
+    : heaps(allocator), all_heaps_(all_heaps), seen_(GraphLife::ended()) {}
+
+bool CaptureHeaps::any_ended() const {
+  return seen_.load(std::memory_order_relaxed) != GraphLife::ended() || ended_.load(std::memory_order_relaxed) != 0;
+}
+
+bool CaptureHeaps::may_end(Heap &heap) {
+  return heap.capture.graph->over() && heap.capture.users.load(std::memory_order_acquire) == 0 &&
+         heap.totals().extents == 0;
+}
+
+void CaptureHeaps::release_ended() {
+  if (seen_.load(std::memory_order_relaxed) == GraphLife::ended() && holding_.load(std::memory_order_relaxed) == 0)
+    return;
+  if (!mutex.try_lock()) return;
+  if (all_heaps_.mutex.try_lock()) {
+    all_heaps_.mutex.unlock();
+    release_ended_locked();
+  }
+  mutex.unlock();
+}
+
+void CaptureHeaps::release_ended_locked() {
+  MessageGuard message_guard;
+  seen_.store(GraphLife::ended(), std::memory_order_relaxed);
+  uint32_t ended = 0, holding = 0;
+  for (Heap *heap : heaps) {
+    if (!heap->capture.graph->over()) continue;
+    ++ended;
+    // What cannot go now is asked again at the next occasion, until the heap is empty.
+    if (heap->capture.users.load(std::memory_order_acquire) == 0) {
+      heap->end_of_graph();
+      heap->drain_caches(false).ignore();
+      heap->free_held_for_importers();
+      uint64_t released = 0;
+      heap->reclaim().release(UINT64_MAX, false, &released).ignore();
+    }
+    if (!may_end(*heap)) ++holding;
+  }
+  ended_.store(ended, std::memory_order_relaxed);
+  holding_.store(holding, std::memory_order_relaxed);
+}
+
+}  // namespace gmm

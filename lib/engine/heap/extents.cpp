@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/extents.h"
+
+#include <cinttypes>
+
+namespace gmm {
+namespace {
+
+void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
+
+}  // namespace
+
+// --- Regions ---------------------------------------------------------------------------------------------------------
+
+Status Extents::reserve(uint64_t bytes, bool dedicated, Region **out) {
+  constexpr uint64_t kRegionSize = uint64_t{32} << 30;
+  uint64_t size = dedicated || bytes > kRegionSize ? bytes : kRegionSize;
+  void *base = nullptr;
+  Status status = core_.backend->reserve(size, &base);
+  while (!status.ok() && size > bytes) {
+    size = size / 2 < bytes ? bytes : size / 2;
+    status = core_.backend->reserve(size, &base);
+  }
+  GMM_TRY(status);
+  Region *region = core_.regions.take();
+  Span *span = nullptr;
+  if (region != nullptr && core_.page_map.prepare(reinterpret_cast<uintptr_t>(base), size))
+    span = runs_.new_span(SpanState::kUnbacked, reinterpret_cast<uintptr_t>(base), size, region);
+  if (span == nullptr) {
+    core_.deferred_release.unreserve(*core_.backend, base, size);
+    if (region != nullptr) core_.regions.put(region);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
+                size);
+  }
+  begin_region(region, span, dedicated);
+  *out = region;
+  return Status();
+}
+
+Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out) {
+  Allocation allocation;
+  GMM_TRY(core_.backend->allocate(options_.kind, options_.device, bytes, &allocation));
+  const uintptr_t base = reinterpret_cast<uintptr_t>(allocation.base);
+  Region *region = core_.regions.take();
+  Extent *extent = core_.extents.take();
+  Span *span = nullptr;
+  if (region != nullptr && extent != nullptr && core_.page_map.prepare(base, bytes))
+    span = runs_.new_span(SpanState::kFree, base, bytes, region);
+  if (span == nullptr) {
+    core_.deferred_release.deallocate(*core_.backend, allocation);
+    if (region != nullptr) core_.regions.put(region);
+    if (extent != nullptr) core_.extents.put(extent);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes.", bytes);
+  }
+  region->allocation = allocation;
+  begin_region(region, span, dedicated);
+  begin_extent(extent, PhysicalHandle{});
+  place(extent, *span);
+  *out = span;
+  return Status();
+}
+
+// The span covers the whole region.
+void Extents::begin_region(Region *region, Span *span, bool dedicated) {
+  region->heap.store(heap_, std::memory_order_relaxed);
+  region->base.store(span->begin(), std::memory_order_relaxed);
+  region->size.store(span->bytes(), std::memory_order_relaxed);
+  region->dedicated = dedicated;
+  region->live_spans = 0;
+  runs_.add_region(region, span);
+}
+
+Status Extents::deallocate(Region *region) {
+  const uintptr_t base = region->base.load(std::memory_order_relaxed);
+  const uint64_t size = region->size.load(std::memory_order_relaxed);
+  Extent *extent = region->extents.front();
+  if (extent == nullptr) __builtin_unreachable();
+  Span *span = region->first;
+  // The page map lets go of the addresses before the driver does: from then on they may be another heap's.
+  core_.page_map.set_extent(base, size, nullptr);
+  core_.page_map.set(base, size, nullptr);
+  if (Status status = core_.backend->deallocate(region->allocation); !status.ok()) {
+    core_.page_map.set(base, size, span);
+    core_.page_map.set_extent(base, size, extent);
+    return status;
+  }
+  List<Extent, RegionExtents>::remove(extent);
+  end_extent(extent);
+  quotas_.refund(size);
+  return_region(region, span);
+  return Status();
+}
+
+void Extents::end_region(Region *region) {
+  Span *span = region->first;
+  runs_.unlist(span);
+  // As in deallocate(): the page map first.
+  core_.page_map.set(span->begin(), span->bytes(), nullptr);
+  return_region(region, span);
+}
+
+void Extents::return_region(Region *region, Span *span) {
+  runs_.end_span(span);
+  if (options_.kind == Kind::kVmm)
+    core_.deferred_release.unreserve(*core_.backend, address(region->base.load(std::memory_order_relaxed)),
+                                     region->size.load(std::memory_order_relaxed));
+  List<Region, HeapRegions>::remove(region);
+  region->size.store(0, std::memory_order_relaxed);
+  region->heap.store(nullptr, std::memory_order_relaxed);
+  core_.regions.put(region);
+}
+
+void Extents::end_empty_regions() {
+  if (options_.kind != Kind::kVmm) return;
+  for (Region *region = runs_.regions().front(), *next; region != nullptr; region = next) {
+    next = runs_.regions().next(region);
+    const uint64_t size = region->size.load(std::memory_order_relaxed);
+    if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 &&
+        region->first->bytes() == size)
+      end_region(region);
+  }
+}
+
+void Extents::end_with_blocks(Region *region) {
+  while (Extent *extent = region->extents.pop_front()) {
+    const uintptr_t base = base_of(*extent);
+    const uint64_t size = size_of(*extent);
+    if (options_.kind == Kind::kVmm) {
+      if (extent->mapped) core_.deferred_release.unmap(*core_.backend, address(base), size);
+      if (extent->handle.value != 0) core_.deferred_release.release(*core_.backend, extent->handle);
+    }
+    if (extent->mapped || extent->handle.value != 0) quotas_.refund(size);
+    core_.page_map.set_extent(base, size, nullptr);
+    end_extent(extent);
+  }
+  runs_.end_all_but_first(region);
+  const Allocation allocation = region->allocation;
+  end_region(region);
+  if (options_.kind != Kind::kVmm) core_.deferred_release.deallocate(*core_.backend, allocation);
+}
+
+// --- Extents of VMM regions ------------------------------------------------------------------------------------------
+
+// Cuts the run, which is in no list, where the extent begins and ends.
+Status Extents::cut_at(const Extent &extent, Span *run, Cut *out) {
+  *out = Cut{};
+  out->extent = run;
+  const uint64_t before = base_of(extent) - run->begin();
+  bool good = before == 0 || runs_.split(run, before, &out->extent);
+  if (good && before != 0) out->before = run;
+  if (good && out->extent->bytes() > size_of(extent)) good = runs_.split(out->extent, size_of(extent), &out->after);
+  if (good) return Status();
+  rejoin(*out);
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to take an extent out of free memory.");
+}
+
+Span *Extents::rejoin(const Cut &cut) {
+  Span *run = cut.extent;
+  if (cut.after != nullptr) run = runs_.merge(run, cut.after);
+  return cut.before != nullptr ? runs_.merge(cut.before, run) : run;
+}
+
+// Maps the handle at the start of the hole; *place is still unbacked and in no list.
+Status Extents::map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place) {
+  Span *rest = nullptr;
+  *place = fill->hole;
+  if (fill->hole->bytes() > size && !runs_.split(fill->hole, size, &rest))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+  fill->hole = rest;
+  void *base = address((*place)->begin());
+  Status status = core_.backend->map(base, size, handle);
+  if (status.ok()) {
+    status = core_.backend->set_access(base, size, options_.device, options_.peers);
+    if (!status.ok()) core_.deferred_release.unmap(*core_.backend, base, size);
+  }
+  if (!status.ok()) fill->hole = rest != nullptr ? runs_.merge(*place, rest) : *place;
+  return status;
+}
+
+void Extents::unmap(Fill *fill, Span *place) {
+  core_.deferred_release.unmap(*core_.backend, address(place->begin()), place->bytes());
+  fill->hole = fill->hole != nullptr ? runs_.merge(place, fill->hole) : place;
+}
+
+void Extents::begin_extent(Extent *extent, PhysicalHandle handle) {
+  extent->handle = handle;
+  extent->location = options_.device;
+  extent->mapped = true;
+  ++count_;
+}
+
+// The extent backs the addresses of the span from now on.
+void Extents::place(Extent *extent, const Span &span) {
+  extent->base.store(span.begin(), std::memory_order_relaxed);
+  extent->size.store(span.bytes(), std::memory_order_relaxed);
+  // Never that of an extent that was exported.
+  extent->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
+  extent->region.store(span.region, std::memory_order_release);
+  span.region->extents.push_back(extent);
+  core_.page_map.set_extent(span.begin(), span.bytes(), extent);
+}
+
+// What is mapped at the span is this extent, and free.
+void Extents::join(Fill *fill, Span *span, Extent *extent) {
+  place(extent, *span);
+  span->state.store(SpanState::kFree, std::memory_order_relaxed);
+  span->streams = 0;
+  fill->bytes += span->bytes();
+  fill->filled = fill->filled == nullptr ? span : runs_.merge(fill->filled, span);
+}
+
+Status Extents::add(Fill *fill, uint64_t bytes, uint64_t each) {
+  Backend &backend = *core_.backend;
+  for (uint64_t left = bytes; left != 0;) {
+    const uint64_t size = left < each ? left : each;
+    Extent *extent = core_.extents.take();
+    PhysicalHandle handle;
+    Span *span = nullptr;
+    Status status = extent != nullptr
+                        ? backend.create(options_.device, size, &handle)
+                        : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+    if (status.ok()) {
+      status = map(fill, handle, size, &span);
+      if (!status.ok()) core_.deferred_release.release(backend, handle);
+    }
+    if (!status.ok()) {
+      if (extent != nullptr) core_.extents.put(extent);
+      quotas_.refund(left);
+      return status;
+    }
+    begin_extent(extent, handle);
+    join(fill, span, extent);
+    left -= size;
+  }
+  return Status();
+}
+
+// Mapped at both places for a moment, so that a refusal leaves it where it was.
+Status Extents::move(Extent *extent, Fill *fill) {
+  const uintptr_t base = base_of(*extent);
+  const uint64_t size = size_of(*extent);
+  Span *run = nullptr;
+  runs_.free().for_each([&](Span *each) {
+    if (each->begin() <= base && base < each->end()) run = each;
+  });
+  Cut cut;
+  runs_.unlist(run);
+  Status status = cut_at(*extent, run, &cut);
+  Span *span = nullptr;
+  if (status.ok()) {
+    status = map(fill, extent->handle, size, &span);
+    if (status.ok()) {
+      status = core_.backend->unmap(address(base), size);
+      if (!status.ok()) unmap(fill, span);
+    }
+    if (!status.ok()) run = rejoin(cut);
+  }
+  if (!status.ok()) {
+    runs_.list(run);
+    return status;
+  }
+  if (cut.before != nullptr) runs_.list(cut.before);
+  if (cut.after != nullptr) runs_.list(cut.after);
+  core_.page_map.set_extent(base, size, nullptr);
+  List<Extent, RegionExtents>::remove(extent);
+  join(fill, span, extent);
+  runs_.make_hole(cut.extent);
+  return Status();
+}
+
+Status Extents::release(Extent *extent, Span *run, Span **rest) {
+  const uintptr_t base = base_of(*extent);
+  const uint64_t size = size_of(*extent);
+  Cut cut;
+  *rest = run;
+  GMM_TRY(cut_at(*extent, run, &cut));
+  if (extent->mapped) {
+    if (Status status = core_.backend->unmap(address(base), size); !status.ok()) {
+      *rest = rejoin(cut);
+      return status;
+    }
+  }
+  if (cut.before != nullptr) runs_.list(cut.before);
+  *rest = cut.after;
+  const bool charged = extent->handle.value != 0;
+  if (charged) core_.deferred_release.release(*core_.backend, extent->handle);
+  core_.page_map.set_extent(base, size, nullptr);
+  List<Extent, RegionExtents>::remove(extent);
+  if (charged)
+    quotas_.refund(size);
+  else
+    paused_bytes_ -= size;
+  end_extent(extent);
+  runs_.make_hole(cut.extent);
+  return Status();
+}
+
+Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule) {
+  Status status;
+  uintptr_t at = run->begin();
+  const uintptr_t end = run->end();
+  runs_.unlist(run);
+  while (run != nullptr && at < end && *released < at_most && status.ok()) {
+    Extent *extent = core_.page_map.find_extent(address(at));
+    const uint64_t size = size_of(*extent);
+    const bool begins_before = base_of(*extent) < run->begin();
+    at = base_of(*extent) + size;
+    if (begins_before || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
+    if (rule != nullptr && !rule->allows(*extent, *released)) continue;
+    status = release(extent, run, &run);
+    if (status.ok()) *released += size;
+  }
+  if (run != nullptr) runs_.list(run);
+  return status;
+}
+
+bool Extents::merge(Extent *into, Extent *from) {
+  if (!backups_.merge(*into, *from)) return false;
+  const uint64_t size = size_of(*into) + size_of(*from);
+  List<Extent, RegionExtents>::remove(from);
+  into->size.store(size, std::memory_order_relaxed);
+  into->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
+  core_.page_map.set_extent(base_of(*into), size, into);
+  end_extent(from);
+  return true;
+}
+
+// The extent is in no list, and nothing is mapped. Its object starts anew.
+void Extents::end_extent(Extent *extent) {
+  backups_.forget(*extent);
+  extent->region.store(nullptr, std::memory_order_relaxed);
+  extent->handle = PhysicalHandle{};
+  extent->state.store(ExtentState::kActive, std::memory_order_relaxed);
+  extent->mapped = true;
+  core_.extents.put(extent);
+  --count_;
+}
+
+void Extents::forget_contents(const Span &block) {
+  for (uintptr_t at = block.begin(), end = block.end(); at < end;) {
+    Extent *extent = core_.page_map.find_extent(address(at));
+    if (extent == nullptr) return;
+    const uintptr_t extent_end = base_of(*extent) + size_of(*extent), stop = extent_end < end ? extent_end : end;
+    backups_.forget(*extent, ByteRange{at, stop - at});
+    at = stop;
+  }
+}
+
+}  // namespace gmm

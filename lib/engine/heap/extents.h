@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The physical memory of a heap: regions of addresses, and the extents that back them.
+//
+// Owns what the heap has from the driver: reservations, handles and their mappings (VMM), or driver allocations (other
+// kinds), and the number of extents.
+// Invariants, whenever the lock is free: every address of a region that is not unbacked lies in one extent, and the
+// page map names it. The quotas hold the bytes of the extents that have a handle or a mapping.
+// A failure leaves everything as it was. What the driver refuses to take back goes to the deferred release.
+// Lock: the heap's, held by the caller of every function.
+// Callers: Growth, which says how much and where, Reclaim and PausedRegions, which say what goes, and Heap::close().
+#ifndef GMM_ENGINE_HEAP_EXTENTS_H
+#define GMM_ENGINE_HEAP_EXTENTS_H
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "engine/backup/store.h"
+#include "engine/heap/heap_options.h"
+#include "engine/heap/idle_rule.h"
+#include "engine/heap/runs.h"
+#include "engine/limits/quota.h"
+#include "engine/space/core.h"
+
+namespace gmm {
+
+class Extents {
+ public:
+  // Unbacked addresses that are being backed from their start.
+  struct Fill {
+    Span *hole = nullptr;    // what is left of them, in no list; NULL when used up
+    Span *filled = nullptr;  // the free run made so far, in no list
+    uint64_t bytes = 0;      // of it
+  };
+
+  Extents(Core &core, Heap *heap, BackupStore &backups, const HeapOptions &options, const Quotas &quotas, Runs &runs)
+      : core_(core), heap_(heap), backups_(backups), options_(options), quotas_(quotas), runs_(runs) {}
+
+  uint64_t count() const { return count_; }
+  static uint64_t rounded(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
+
+  // --- Regions -----------------------------------------------------------------------------------------------------
+  // VMM: reserves addresses for a region, which one unbacked span in no list covers: `bytes` for a dedicated block,
+  // else many more, as addresses cost next to nothing.
+  Status reserve(uint64_t bytes, bool dedicated, Region **out);
+  // Other kinds: a region of one driver allocation, which one free span in no list covers. Charged by the caller.
+  Status allocate(uint64_t bytes, bool dedicated, Span **out);
+  // Returns a region of one driver allocation, whose only span is in no list, and refunds it.
+  Status deallocate(Region *region);
+  // Ends a region of which one span is left. VMM: returns the addresses.
+  void end_region(Region *region);
+  // VMM: returns the addresses of regions that hold nothing. Else pauses, during which allocations go to new regions,
+  // would use them up.
+  void end_empty_regions();
+  // Returns the whole region, live blocks too, whatever the driver says.
+  void end_with_blocks(Region *region);
+
+  // --- Extents of VMM regions --------------------------------------------------------------------------------------
+  // Backs the start of the hole by new extents of `each` bytes, the last one smaller. Charged by the caller; what was
+  // not made is refunded.
+  Status add(Fill *fill, uint64_t bytes, uint64_t each);
+  // Maps an extent that lies in a free run to the start of the hole. A refusal of the driver leaves it where it was.
+  Status move(Extent *extent, Fill *fill);
+  // Returns an extent out of a free run that is in no list. What is left of the run before it is listed; *rest is what
+  // follows, in no list.
+  Status release(Extent *extent, Span *run, Span **rest);
+  // Returns every extent that lies whole in the listed run and that no importer has, until *released reaches
+  // `at_most` bytes, and only what a rule allows.
+  Status release_in(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule);
+  // Makes two neighbours without a handle one, with what is kept of both. False: that cannot be told.
+  bool merge(Extent *into, Extent *from);
+  // A large block was freed: what is kept of active memory is not true of its successor, and of paused memory nobody
+  // wants it back.
+  void forget_contents(const Span &block);
+
+  // Calls fn(Extent *) for the extents that lie whole in a free run and that no importer has.
+  template <typename Fn>
+  void for_each_in(const Span *run, Fn fn) {
+    for (uintptr_t at = run->begin(), end = run->end(); at < end;) {
+      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+      const bool whole = base_of(*extent) >= run->begin() && base_of(*extent) + size_of(*extent) <= end;
+      at = base_of(*extent) + size_of(*extent);
+      if (whole && extent->importers.load(std::memory_order_relaxed) == 0) fn(extent);
+    }
+  }
+
+  // Bytes of extents that are paused. The pauser counts what it pauses and resumes.
+  uint64_t paused_bytes() const { return paused_bytes_; }
+  void count_paused(int64_t bytes) { paused_bytes_ += static_cast<uint64_t>(bytes); }
+
+ private:
+  // A free run, in no list, cut where an extent begins and ends.
+  struct Cut {
+    Span *before = nullptr, *extent = nullptr, *after = nullptr;
+  };
+  void begin_region(Region *region, Span *span, bool dedicated);
+  void return_region(Region *region, Span *span);
+  void begin_extent(Extent *extent, PhysicalHandle handle);
+  void place(Extent *extent, const Span &span);
+  void end_extent(Extent *extent);
+  Status cut_at(const Extent &extent, Span *run, Cut *out);
+  Span *rejoin(const Cut &cut);
+  Status map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place);
+  void unmap(Fill *fill, Span *place);
+  void join(Fill *fill, Span *span, Extent *extent);
+
+  Core &core_;
+  Heap *const heap_;
+  BackupStore &backups_;  // forgets what it keeps of extents that end
+  const HeapOptions &options_;
+  const Quotas &quotas_;
+  Runs &runs_;
+  uint64_t count_ = 0;
+  uint64_t paused_bytes_ = 0;
+};
+
+}  // namespace gmm
+#endif

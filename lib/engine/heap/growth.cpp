@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/growth.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cinttypes>
+
+namespace gmm {
+
+// Charges *wanted, or only `bytes` when the limits allow no more; *wanted says which.
+Status Growth::charge(uint64_t bytes, uint64_t *wanted) {
+  if (*wanted > bytes && quotas_.charge(*wanted) == nullptr) return Status();
+  *wanted = bytes;
+  const Quota *full = quotas_.charge(bytes);
+  if (full == nullptr) return Status();
+  return fail(GMM_ERROR_LIMIT_EXCEEDED,
+              "%" PRIu64 " more bytes from the driver were asked for, but a limit of %" PRIu64
+              " bytes is set and %" PRIu64 " are held; free or trim memory, or raise the limit with gmm_limit_set().",
+              bytes, full->limit(), full->held());
+}
+
+// The most that was live at once and held something, with the block that is wanted.
+uint64_t Growth::live_peak(uint64_t bytes) {
+  const uint64_t live = caches_.seen_live() + bytes;
+  const uint64_t peak = policy_.peak(caches_.seen_peak_live(), live);
+  const uint64_t paused = extents_.paused_bytes();
+  return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
+}
+
+Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, Span **out) {
+  if (options_.kind != Kind::kVmm) return grow_by_allocation(bytes, allocation_step(), false, out);
+  Window window = find_window(bytes, alignment, ~uint64_t{0});
+  if (window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, streams_.own_bit(key));
+  Region *fresh = nullptr;
+  if (window.hole == nullptr) {
+    window.bytes = Extents::rounded(bytes);
+    GMM_TRY(extents_.reserve(window.bytes, false, &fresh));
+    window.hole = fresh->first;
+  }
+  Extents::Fill fill;
+  fill.hole = window.hole;
+  runs_.unlist(fill.hole);
+  if (window.offset != 0) {
+    if (!runs_.split(window.hole, window.offset, &fill.hole)) {
+      runs_.list_hole(window.hole);
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+    }
+    runs_.list_hole(window.hole);
+  }
+  const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
+  // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
+  if (core_.defer_depth.load(std::memory_order_relaxed) == 0)
+    if (const uint64_t moves = policy_.to_move(held, window.bytes, peak); moves != 0)
+      move_free_extents(&fill, moves, bytes);
+  policy_.is_behind(false);
+  Status status;
+  uint64_t moved = fill.bytes;
+  for (bool again = true; fill.bytes < window.bytes;) {
+    const uint64_t need = window.bytes - fill.bytes;
+    uint64_t wanted = policy_.to_take(held, need, peak, options_.minimum_extent);
+    if (wanted > fill.hole->bytes() || !again) wanted = need;
+    const uint64_t before = fill.bytes;
+    status = charge(need, &wanted);
+    if (status.ok()) status = extents_.add(&fill, wanted, policy_.extent_size(own_quota_.held(), wanted, bytes));
+    if (status.ok()) break;
+    // Moving free memory is the way to serve the need without more; and a smaller step may do.
+    if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;
+    again = false;
+    const uint64_t so_far = fill.bytes;
+    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes, bytes);
+    moved += fill.bytes - so_far;
+    if (fill.bytes >= window.bytes) status = Status();
+    if (fill.bytes == before && wanted == need) break;
+  }
+  if (fill.hole != nullptr) runs_.make_hole(fill.hole);
+  if (fill.filled == nullptr) {
+    if (fresh != nullptr) extents_.end_region(fresh);
+    return status;
+  }
+  if (!status.ok()) {
+    // What was made goes back at once: others may need it. The driver's refusal of that only keeps it here.
+    MessageGuard message_guard;
+    uint64_t released = 0;
+    const uint64_t made = fill.bytes - moved;
+    runs_.list(fill.filled);
+    if (made != 0) extents_.release_in(fill.filled, made, &released, nullptr).ignore();
+    return status;
+  }
+  *out = with_neighbours(fill.filled, key);
+  policy_.grew();
+  return status;
+}
+
+Status Growth::grow_dedicated(uint64_t bytes, Span **out) {
+  bytes = Extents::rounded(bytes);
+  if (options_.kind != Kind::kVmm) return grow_by_allocation(bytes, bytes, true, out);
+  uint64_t wanted = bytes;
+  GMM_TRY(charge(bytes, &wanted));
+  Region *region = nullptr;
+  if (Status status = extents_.reserve(bytes, true, &region); !status.ok()) {
+    quotas_.refund(bytes);
+    return status;
+  }
+  Extents::Fill fill;
+  fill.hole = region->first;
+  if (Status status = extents_.add(&fill, bytes, bytes); !status.ok()) {
+    extents_.end_region(region);
+    return status;
+  }
+  *out = fill.filled;
+  return Status();
+}
+
+// --- By one driver allocation ----------------------------------------------------------------------------------------
+
+// The heap grows by a part of what it holds, as its memory cannot be moved.
+uint64_t Growth::allocation_step() const {
+  constexpr uint64_t kMaximumStep = uint64_t{256} << 20;
+  uint64_t step = Extents::rounded(own_quota_.held() / 16);
+  if (step < kExtentAlignment) step = kExtentAlignment;
+  if (step > kMaximumStep) step = kMaximumStep;
+  return step < options_.minimum_extent ? Extents::rounded(options_.minimum_extent) : step;
+}
+
+Status Growth::grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out) {
+  bytes = Extents::rounded(bytes);
+  if (!dedicated) {
+    // Whole free allocations that are too small go back first, where their work is done.
+    uint64_t released = 0;
+    if (core_.defer_depth.load(std::memory_order_relaxed) == 0) reclaim_.release_locked(bytes, &released).ignore();
+  }
+  uint64_t wanted = bytes > step ? bytes : step;
+  GMM_TRY(charge(bytes, &wanted));
+  Status status = extents_.allocate(wanted, dedicated, out);
+  if (wanted > bytes && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY)) {
+    quotas_.refund(wanted - bytes);
+    wanted = bytes;
+    status = extents_.allocate(wanted, dedicated, out);
+  }
+  if (!status.ok()) {
+    quotas_.refund(wanted);
+    return status;
+  }
+  if (dedicated) return status;
+  runs_.list(*out);
+  policy_.grew();
+  return status;
+}
+
+// --- By extents, new or from elsewhere -------------------------------------------------------------------------------
+
+// `allowed`: streams that free memory at the window's edges may belong to.
+Growth::Window Growth::find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed) {
+  Window best;
+  best.bytes = UINT64_MAX;
+  const auto free_bytes = [&](const Span *span) {
+    const bool usable = alignment <= kGranule && span != nullptr && span->is(SpanState::kFree);
+    return usable && (span->streams & ~allowed) == 0 ? span->bytes() : 0;
+  };
+  const auto missing = [&](uint64_t have) { return have >= bytes ? kExtentAlignment : Extents::rounded(bytes - have); };
+  for (Span *hole = runs_.holes().front(); hole != nullptr; hole = runs_.holes().next(hole)) {
+    if (hole->region->paused.load(std::memory_order_relaxed) != 0) continue;
+    const uint64_t before = free_bytes(hole->before), after = free_bytes(hole->after);
+    const uint64_t size = hole->bytes();
+    if (missing(before) <= size) {
+      if (missing(before) < best.bytes) best = Window{hole, 0, missing(before)};
+    } else if (before + size + after >= bytes && size < best.bytes) {
+      best = Window{hole, 0, size};
+    }
+    if (missing(after) < size && missing(after) < best.bytes && after != 0)
+      best = Window{hole, size - missing(after), missing(after)};
+  }
+  return best;
+}
+
+// Puts the stream behind those that freed the memory at the window's edges. A stream in graph capture cannot wait:
+// false, nothing changed.
+bool Growth::take_edges(const Window &window, StreamKey key) {
+  MessageGuard message_guard;
+  Span *edges[2] = {};
+  if (window.offset == 0) edges[0] = window.hole->before;
+  if (window.offset + window.bytes == window.hole->bytes()) edges[1] = window.hole->after;
+  uint64_t bits = 0;
+  for (const Span *edge : edges)
+    if (edge != nullptr && edge->is(SpanState::kFree)) bits |= edge->streams;
+  if (!streams_.put_behind(key, bits).ok()) return false;
+  for (Span *edge : edges)
+    if (edge != nullptr && edge->is(SpanState::kFree) && edge->streams != 0) streams_.order(edge, streams_.bit_of(key));
+  return true;
+}
+
+// The run, which is in no list, becomes one with both neighbours, where they are free for this stream; listed.
+Span *Growth::with_neighbours(Span *run, StreamKey key) {
+  const uint64_t own = streams_.own_bit(key);
+  const auto usable = [&](const Span *span) {
+    return span != nullptr && span->is(SpanState::kFree) && (span->streams & ~own) == 0;
+  };
+  if (Span *before = run->before; usable(before)) {
+    runs_.unlist(before);
+    run = runs_.merge(before, run);
+  }
+  if (Span *after = run->after; usable(after)) {
+    runs_.unlist(after);
+    run = runs_.merge(run, after);
+  }
+  runs_.list(run);
+  return run;
+}
+
+// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. What cannot be moved stays.
+void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block) {
+  if (streams_.held_for_graph()) return;
+  MessageGuard message_guard;
+  // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block
+  // needs.
+  const Span *before = fill->filled == nullptr ? fill->hole->before : nullptr;
+  const Span *after = fill->hole->after;
+  const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
+                          : before != nullptr && before->is(SpanState::kFree) ? before->begin()
+                                                                              : fill->hole->begin();
+  // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
+  const uintptr_t stays_before = std::max(begin + block, fill->hole->end() + 1);
+  const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
+  uint64_t bits = 0;
+  runs_.free().for_each([&](Span *run) {
+    if (may_move(run)) bits |= run->streams;
+  });
+  streams_.ask(bits);
+  Vector<Extent *> extents(core_.allocator);  // the largest first
+  runs_.free().for_each([&](Span *run) {
+    if (!may_move(run) || !streams_.is_done(run)) return;
+    extents_.for_each_in(run, [&](Extent *extent) {
+      if (!extent->mapped || !(extent->location == options_.device)) return;
+      if (run == after && base_of(*extent) < stays_before) return;
+      uint64_t at = extents.size();
+      while (at > 0 && size_of(*extents[at - 1]) < size_of(*extent)) --at;
+      if (!extents.insert(at, extent)) return;  // without host memory it stays where it is
+    });
+  });
+  uint64_t moved = 0;
+  const auto move = [&](uint64_t index) {
+    const uint64_t size = size_of(*extents[index]);
+    if (extents_.move(extents[index], fill).ok()) {
+      moved += size;
+      policy_.moved(size);
+    }
+    extents.erase(index);
+  };
+  for (uint64_t i = 0; i < extents.size() && moved < wanted && fill->hole != nullptr;) {
+    if (size_of(*extents[i]) <= wanted - moved)
+      move(i);
+    else
+      ++i;
+  }
+  // Then the smallest that is too large, where there are addresses for it.
+  if (moved < wanted && !extents.empty() && fill->hole != nullptr &&
+      size_of(*extents[extents.size() - 1]) <= fill->hole->bytes())
+    move(extents.size() - 1);
+}
+
+// Without the lock while it sleeps: a call in a stream may free memory, or wait for the thread that allocates here.
+void Growth::wait_to_move(uint64_t bytes) {
+  constexpr uint64_t kWorthIt = uint64_t{32} << 20;
+  constexpr timespec kSleep = {0, 100'000};
+  constexpr int64_t kRound = 150'000;  // nanoseconds that a sleep takes
+  if (options_.kind != Kind::kVmm || bytes < kWorthIt) return;
+  for (;;) {
+    {
+      LockGuard guard(mutex_);
+      if (streams_.held_for_graph() || !policy_.may_wait() || core_.defer_depth.load(std::memory_order_relaxed) != 0)
+        return;
+      const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
+      uint64_t wanted = policy_.to_move(held, bytes, peak);
+      if (wanted < kWorthIt) return;
+      uint64_t bits = 0, done = 0, busy = 0;
+      runs_.for_each_with_extents([&](Span *run) { bits |= run->streams; });
+      streams_.ask(bits);
+      runs_.for_each_with_extents([&](Span *run) { (streams_.is_done(run) ? done : busy) += run->bytes(); });
+      if (done >= wanted || busy < kWorthIt || streams_.any_capturing()) return;
+      policy_.is_behind(true);
+      wanted = policy_.to_move(held, bytes, peak);
+      if (done >= wanted) return;
+      policy_.waited(kRound);
+    }
+    nanosleep(&kSleep, nullptr);
+  }
+}
+
+}  // namespace gmm

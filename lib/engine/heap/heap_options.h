@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a heap is for. It never changes.
+#ifndef GMM_ENGINE_HEAP_HEAP_OPTIONS_H
+#define GMM_ENGINE_HEAP_HEAP_OPTIONS_H
+
+#include <gmm/types.h>
+
+#include <cstdint>
+
+#include "backend/backend.h"
+
+namespace gmm {
+
+struct HeapOptions {
+  Kind kind = Kind::kDevice;
+  Device device;
+  gmm_tag tag = GMM_TAG_DEFAULT;
+  uint64_t minimum_extent = 0;
+  uint32_t peers = 0;
+  uint64_t capture = 0;  // the graph capture that the heap serves (engine/heap/capture.h); 0: none
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions of a heap while the pauser has them: their free memory is out of use, and paused memory without blocks is
+// given up.
+//
+// Owns the mark of a paused region, and its part of FastFields::has_paused, the count that makes every free look.
+// Invariant: a paused region has no listed free run and no listed slab.
+// Lock: the heap's, held by the caller of every function.
+// Callers: engine/pause, and Heap::close().
+#ifndef GMM_ENGINE_HEAP_PAUSED_REGIONS_H
+#define GMM_ENGINE_HEAP_PAUSED_REGIONS_H
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/heap/extents.h"
+#include "engine/heap/slabs.h"
+#include "engine/heap/stream_order.h"
+
+namespace gmm {
+
+class PausedRegions {
+ public:
+  PausedRegions(Core &core, std::atomic<uint32_t> &has_paused, Runs &runs, Slabs &slabs, const StreamOrder &streams,
+                Extents &extents)
+      : core_(core), has_paused_(has_paused), runs_(runs), slabs_(slabs), streams_(streams), extents_(extents) {}
+
+  // Takes the free memory of a region out of use.
+  void detach(Region &region);
+  // Puts it back.
+  void attach(Region &region);
+  // Gives up paused extents without a live block. False: the region was dedicated and ended with them.
+  bool drop(Region &region);
+  // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and
+  // what is kept stay.
+  void merge(Region &region);
+  // The region ends: it is paused no more.
+  void forget(Region &region);
+  // While read-only contents are kept of active memory every free must look too.
+  void set_retaining(bool retaining);
+
+ private:
+  void drop_in(Span *run);
+
+  Core &core_;
+  std::atomic<uint32_t> &has_paused_;
+  Runs &runs_;
+  Slabs &slabs_;
+  const StreamOrder &streams_;
+  Extents &extents_;
+  bool retaining_ = false;
+};
+
+}  // namespace gmm
+#endif

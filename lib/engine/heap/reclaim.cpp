@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/reclaim.h"
+
+namespace gmm {
+
+// Waits for what is queued so far on the streams that free memory belongs to.
+Status Reclaim::wait_for_free() {
+  Vector<NativeEvent> events(core_.allocator);
+  Status status;
+  {
+    LockGuard guard(mutex_);
+    uint64_t bits = 0;
+    runs_.for_each_free([&](Span *run) { bits |= run->streams; });
+    status = streams_.collect_events(bits, &events);
+  }
+  for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
+  return status;
+}
+
+Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
+  if (wait) GMM_TRY(wait_for_free());
+  LockGuard guard(mutex_);
+  if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
+    runs_.clear_done(streams_, policy_);
+    runs_.merge_all(false);  // also neighbours that wait for nothing since earlier
+  }
+  GMM_TRY(release_locked(at_most, released));
+  extents_.end_empty_regions();
+  return Status();
+}
+
+Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
+  if (streams_.held_for_graph()) return Status();
+  Vector<Span *> runs(core_.allocator);
+  uint64_t bits = 0;
+  runs_.for_each_with_extents([&](Span *run) {
+    // Without host memory for the list, what is left out is released another time.
+    if (runs.push_back(run)) bits |= run->streams;
+  });
+  streams_.ask(bits);
+  for (Span *run : runs) {
+    Region *region = run->region;
+    const bool dedicated = region->dedicated;
+    if ((*released >= at_most && !dedicated) || !streams_.is_done(run)) continue;
+    const IdleRule *applied = dedicated ? nullptr : rule;
+    if (options_.kind != Kind::kVmm) {
+      GMM_TRY(release_allocation(run, released, applied));
+      continue;
+    }
+    GMM_TRY(extents_.release_in(run, dedicated ? UINT64_MAX : at_most, released, applied));
+    if (dedicated && region->extents.empty()) extents_.end_region(region);
+  }
+  return Status();
+}
+
+// Of a kind whose regions are driver allocations: they go whole.
+Status Reclaim::release_allocation(Span *run, uint64_t *released, const IdleRule *rule) {
+  Region *region = run->region;
+  const uint64_t bytes = run->bytes();
+  const Extent &extent = *region->extents.front();
+  if (region->live_spans != 0 || bytes != region->size.load(std::memory_order_relaxed) ||
+      extent.importers.load(std::memory_order_relaxed) != 0 || (rule != nullptr && !rule->allows(extent, *released)))
+    return Status();
+  runs_.unlist(run);
+  if (Status status = extents_.deallocate(region); !status.ok()) {
+    runs_.list(run);
+    return status;
+  }
+  *released += bytes;
+  return Status();
+}
+
+uint64_t Reclaim::releasable() {
+  LockGuard guard(mutex_);
+  return runs_.free().releasable();
+}
+
+// --- Idle memory -----------------------------------------------------------------------------------------------------
+
+// Stamps the extents that lie whole in free memory, whatever streams it waits for; `since` when the last look did not
+// see them free.
+void Reclaim::stamp_free_extents(uint64_t since) {
+  runs_.free().for_each([&](Span *first) {
+    // The first of neighbouring runs speaks for all.
+    const Span *before = first->before;
+    if (before != nullptr && before->is(SpanState::kFree)) return;
+    const uintptr_t begin = first->begin();
+    uintptr_t end = first->end();
+    for (const Span *next = first->after; next != nullptr && next->is(SpanState::kFree); next = next->after)
+      end = next->end();
+    if (end - begin < kExtentAlignment) return;
+    for (uintptr_t at = begin; at < end;) {
+      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+      const uintptr_t base = base_of(*extent);
+      at = base + size_of(*extent);
+      if (base < begin || at > end) continue;
+      IdleMark &mark = extent->idle;
+      // An extent's bookkeeping serves another one later: the id tells.
+      if (mark.extent_id != extent->id || mark.look + 1 < look_) mark.free_since = since;
+      mark.extent_id = extent->id;
+      mark.look = look_;
+    }
+  });
+}
+
+uint64_t Reclaim::look_for_idle(uint64_t now, uint64_t age) {
+  {
+    LockGuard guard(mutex_);
+    ++look_;
+    stamp_free_extents(now);
+  }
+  const uint64_t drained = caches_.drain_idle(now, age);
+  uint64_t low = 0;
+  {
+    LockGuard guard(mutex_);
+    // What became free just now came from the idle caches, where nobody used it for the age.
+    if (drained != 0) stamp_free_extents(now - age);
+    low = runs_.free().take_low();
+  }
+  const uint64_t may_go = low_water_.note(low, now, age) + drained;
+  low_water_.add(drained);
+  return may_go;
+}
+
+Status Reclaim::release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released) {
+  LockGuard guard(mutex_);
+  if ((at_most == 0 && runs_.dedicated().empty()) || streams_.any_capturing()) return Status();
+  runs_.clear_done(streams_, policy_);
+  const IdleRule rule{now, age, at_most, look_};
+  const Status status = release_locked(at_most < slice ? at_most : slice, released, &rule);
+  low_water_.subtract(*released);
+  return status;
+}
+
+}  // namespace gmm

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Free memory of a heap back to the driver: on demand, and when nobody used it for an age (engine/heap/decommit.h).
+//
+// Idle memory. Two things must hold of an extent that goes: at each look during the age it was free, and in all no more
+// goes than was free at every moment of the age, also between the looks. The first keeps what was used just now; the
+// second keeps what steady use will want again.
+// Lock: the heap's, which each function takes, but for release_locked(). None holds it while it waits for a stream.
+// Callers: Growth, Heap, and through Heap trims, Decommit and the end of graphs.
+#ifndef GMM_ENGINE_HEAP_RECLAIM_H
+#define GMM_ENGINE_HEAP_RECLAIM_H
+
+#include <cstdint>
+
+#include "base/lock.h"
+#include "engine/heap/extents.h"
+#include "engine/heap/growth_policy.h"
+#include "engine/heap/heap_caches.h"
+#include "engine/heap/low_water.h"
+#include "engine/heap/stream_order.h"
+
+namespace gmm {
+
+class Reclaim {
+ public:
+  Reclaim(Core &core, const HeapOptions &options, Mutex &mutex, HeapCaches &caches, Runs &runs, StreamOrder &streams,
+          Extents &extents, GrowthPolicy &policy)
+      : core_(core),
+        options_(options),
+        mutex_(mutex),
+        caches_(caches),
+        runs_(runs),
+        streams_(streams),
+        extents_(extents),
+        policy_(policy) {}
+
+  // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a
+  // stream may free memory; else only where that is done.
+  Status release(uint64_t at_most, bool wait, uint64_t *released);
+  // The same of what is done, with the lock held, and only what a rule allows. Dedicated blocks go in any case.
+  Status release_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
+  // Free bytes that release() may offer to the driver.
+  uint64_t releasable();
+
+  // --- Idle memory; one thread at a time ---------------------------------------------------------------------------
+  // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing
+  // with the heap for the age, as far as nobody must be waited for. Returns how many bytes were free during the whole
+  // age and may go.
+  uint64_t look_for_idle(uint64_t now, uint64_t age);
+  // After it: extents that were seen free for the age and whose work is done, never more than `at_most` bytes in all,
+  // and no further one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being
+  // captured.
+  Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
+
+ private:
+  Status wait_for_free();
+  Status release_allocation(Span *run, uint64_t *released, const IdleRule *rule);
+  void stamp_free_extents(uint64_t since);
+
+  Core &core_;
+  const HeapOptions &options_;
+  Mutex &mutex_;
+  HeapCaches &caches_;
+  Runs &runs_;
+  StreamOrder &streams_;
+  Extents &extents_;
+  GrowthPolicy &policy_;
+  uint64_t look_ = 0;   // how often look_for_idle() looked
+  LowWater low_water_;  // of the bytes that may go
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an import reaches and keeps alive, and what stands still while an exporter does (ipc.h).
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "../support/gmm_test.h"
+#include "../support/second_process.h"
+#include "fault_support.h"
+
+#define SIZE (3 * MIB + 1000)
+#define SMALL ((uint64_t)5000)
+#define SHAREABLE ((1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST))
+
+static gmm_ipc_import_desc import_desc(uint32_t timeout_ms) {
+  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device, .timeout_ms = timeout_ms};
+}
+
+static gmm_result import(const gmm_ipc_handle *handle, uint32_t timeout_ms, void **out) {
+  gmm_ipc_import_desc desc = import_desc(timeout_ms);
+  return gmm_ipc_import(context, handle, &desc, out);
+}
+
+static bool can_share(void) {
+  void *block = ALLOC(1000);
+  bool can = query(block).ipc_routes != 0;
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  return can;
+}
+#define NEEDS_SHARING()                                                           \
+  do {                                                                            \
+    if (!can_share()) SKIP("the device cannot share %s memory", kind_name(kind)); \
+  } while (0)
+
+// --- The second process ---------------------------------------------------------------------------------------------
+
+typedef struct request {
+  gmm_ipc_handle handle;
+  uint32_t timeout_ms, seed;
+} request;
+
+// "export": shares a block of SIZE with the pattern 7, and waits for the end.
+static int second_exports(int out) {
+  void *memory = ALLOC(SIZE);
+  gmm_ipc_handle handle;
+  char go = 0;
+  if (memory == NULL) return 10;
+  write_pattern(memory, SIZE, 7, GMM_STREAM_DEFAULT);
+  if (gmm_ipc_export(context, memory, &handle) != GMM_OK || !send_bytes(out, &handle, sizeof handle)) return 11;
+  return read(0, &go, 1) < 0 ? 12 : 0;
+}
+
+// "neighbours": shares two small blocks of one extent. On 'f' the second is freed, and a third lies at its address.
+static int second_exports_neighbours(int out) {
+  void *first = ALLOC(SMALL), *second = ALLOC(SMALL);
+  gmm_ipc_handle handles[2];
+  char go = 0;
+  if (first == NULL || second == NULL) return 20;
+  write_pattern(first, SMALL, 1, GMM_STREAM_DEFAULT);
+  write_pattern(second, SMALL, 2, GMM_STREAM_DEFAULT);
+  if (gmm_ipc_export(context, first, &handles[0]) != GMM_OK) return 21;
+  if (gmm_ipc_export(context, second, &handles[1]) != GMM_OK) return 22;
+  if (!send_bytes(out, handles, sizeof handles) || read(0, &go, 1) != 1) return 23;
+  if (go != 'f') return 0;
+  if (gmm_free(context, second, GMM_STREAM_DEFAULT) != GMM_OK) return 24;
+  void *third = ALLOC(SMALL);
+  if (third != second) return 25;
+  write_pattern(third, SMALL, 3, GMM_STREAM_DEFAULT);
+  if (gmm_ipc_export(context, third, &handles[1]) != GMM_OK) return 26;
+  if (!send_bytes(out, &handles[1], sizeof handles[1])) return 27;
+  return read(0, &go, 1) < 0 ? 28 : 0;
+}
+
+// "import": answers each request with what its import came to. The bytes must have the pattern of the seed.
+static int second_imports(int out) {
+  request next;
+  while (receive_bytes(0, &next, sizeof next)) {
+    void *memory = NULL;
+    gmm_result result = import(&next.handle, next.timeout_ms, &memory);
+    if (result == GMM_OK) {
+      check_pattern(__LINE__, memory, SMALL, next.seed, GMM_STREAM_DEFAULT);
+      if (gmm_ipc_close(context, memory) != GMM_OK) return 30;
+    }
+    if (!send_bytes(out, &result, sizeof result)) return 31;
+  }
+  return 0;
+}
+
+static int second_main(char **words) {
+  kind = (gmm_kind)atoi(words[1]);
+  context = open_context(2);
+  read_device(atoi(words[2]));
+  int out = dup(1);
+  dup2(2, 1);
+  int code = strcmp(words[0], "export") == 0       ? second_exports(out)
+             : strcmp(words[0], "neighbours") == 0 ? second_exports_neighbours(out)
+                                                   : second_imports(out);
+  if (code != 0) return code;
+  if (gmm_context_release(context) != GMM_OK) return 40;
+  return check_state.failures > 0 ? 41 : 0;
+}
+
+static second_process start(const char *mode) {
+  char k[8], d[8];
+  snprintf(k, sizeof k, "%u", kind);
+  snprintf(d, sizeof d, "%d", device);
+  second_process process;
+  REQUIRE(second_start(&process, (const char *const[]){mode, k, d}, 3));
+  return process;
+}
+
+static void end(second_process *second) {
+  CHECK(send_bytes(second->to, "e", 1));
+  CHECK_EQUAL(second_wait(second), 0);
+}
+
+static void stop(const second_process *second) {
+  int status = 0;
+  CHECK(kill(second->pid, SIGSTOP) == 0);
+  CHECK(waitpid(second->pid, &status, WUNTRACED) == second->pid && WIFSTOPPED(status));
+}
+
+// Has the second process import.
+static gmm_result ask(second_process *second, const gmm_ipc_handle *handle, uint32_t timeout_ms, uint32_t seed) {
+  request asked = {.handle = *handle, .timeout_ms = timeout_ms, .seed = seed};
+  gmm_result result = GMM_ERROR_NOT_READY;
+  CHECK(send_bytes(second->to, &asked, sizeof asked));
+  CHECK(receive_bytes(second->from, &result, sizeof result));
+  return result;
+}
+
+// --- What an import reaches -----------------------------------------------------------------------------------------
+
+static void nothing_reaches_past_an_import(void) {
+  NEEDS_SHARING();
+  second_process second = start("neighbours");
+  gmm_ipc_handle handles[2];
+  REQUIRE(receive_bytes(second.from, handles, sizeof handles));
+  void *memory = NULL;
+  MUST(import(&handles[0], 60000, &memory));
+  char *block = memory, *own = ALLOC(SIZE);
+  REQUIRE(own != NULL);
+  uint64_t whole = query(memory).allocation_size;
+  CHECK(query(memory).base == memory);
+  CHECK_EQUAL(query(memory).size, SMALL);
+  const uint64_t past[] = {SMALL + 1, whole, whole + 1, UINT64_MAX};
+  for (unsigned i = 0; i < 4; ++i) {
+    RESULT(gmm_fill(context, block, 9, past[i], GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+    RESULT(gmm_fill(context, block + SMALL - 1, 9, past[i], GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+    CHECK(strlen(gmm_last_error_message()) > 20);
+    if (past[i] > SIZE) continue;
+    RESULT(gmm_copy(context, block, own, past[i], GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+    RESULT(gmm_copy(context, own, block, past[i], GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  }
+  CHECK_PATTERN(block, SMALL, 1);  // and the call that failed wrote nothing
+  OK(gmm_fill(context, block, 9, SMALL, GMM_STREAM_DEFAULT));
+  OK(gmm_copy(context, own, block, SMALL, GMM_STREAM_DEFAULT));
+  OK(gmm_fill(context, block + SMALL - 1, 9, 1, GMM_STREAM_DEFAULT));
+  void *neighbour = NULL;
+  MUST(import(&handles[1], 60000, &neighbour));
+  CHECK_PATTERN(neighbour, SMALL, 2);
+  OK(gmm_ipc_close(context, neighbour));
+  OK(gmm_ipc_close(context, memory));
+  OK(gmm_free(context, own, GMM_STREAM_DEFAULT));
+  CHECK_EQUAL(stats().imported_bytes, 0);
+  end(&second);
+}
+
+// The bytes of the freed block are mapped, and are another block's now.
+static void a_handle_of_a_freed_block_gives_no_other_block(void) {
+  NEEDS_SHARING();
+  second_process second = start("neighbours");
+  gmm_ipc_handle handles[2], again;
+  REQUIRE(receive_bytes(second.from, handles, sizeof handles));
+  void *first = NULL, *other = (void *)0x1;
+  // Before any import: a connection for the first block would keep the second one's bytes too.
+  CHECK(send_bytes(second.to, "f", 1));
+  REQUIRE(receive_bytes(second.from, &again, sizeof again));
+  MUST(import(&handles[0], 60000, &first));
+  RESULT(import(&handles[1], 60000, &other), GMM_ERROR_IPC_PEER_GONE);
+  CHECK(other == (void *)0x1);
+  MUST(import(&again, 60000, &other));  // the new block's handle is good
+  CHECK_PATTERN(other, SMALL, 3);
+  CHECK_PATTERN(first, SMALL, 1);
+  OK(gmm_ipc_close(context, first));
+  CHECK_PATTERN(other, SMALL, 3);
+  RESULT(import(&handles[1], 60000, &first), GMM_ERROR_IPC_PEER_GONE);
+  OK(gmm_ipc_close(context, other));
+  CHECK_EQUAL(stats().imported_bytes, 0);
+  end(&second);
+}
+
+// --- What an import keeps -------------------------------------------------------------------------------------------
+
+static void an_import_at_home_keeps_the_memory(void) {
+  NEEDS_SHARING();
+  const uint64_t sizes[] = {SMALL, SIZE};
+  for (unsigned i = 0; i < 2; ++i) {
+    uint64_t size = sizes[i];
+    char *block = ALLOC(size);
+    REQUIRE(block != NULL);
+    write_pattern(block, size, 4, GMM_STREAM_DEFAULT);
+    gmm_ipc_handle handle;
+    void *memory = NULL, *more = NULL;
+    MUST(gmm_ipc_export(context, block + 10, &handle));
+    MUST(import(&handle, 60000, &memory));
+    MUST(import(&handle, 60000, &more));
+    CHECK(memory == block + 10 && more == memory);
+    CHECK_EQUAL(query(memory).state, GMM_STATE_ACTIVE);
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
+    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+    OK(gmm_trim(context, NULL, NULL));
+    for (unsigned k = 0; k < 20; ++k) {  // none of them gets the bytes
+      char *other = ALLOC(size);
+      REQUIRE(other != NULL);
+      CHECK(other + size <= block || block + size <= other);
+      OK(gmm_fill(context, other, 0xee, size, GMM_STREAM_DEFAULT));
+      OK(gmm_free(context, other, GMM_STREAM_DEFAULT));
+    }
+    gmm_pointer_info info = query(memory);
+    CHECK_EQUAL(info.state, GMM_STATE_IMPORTED);
+    CHECK_EQUAL(info.kind, kind);
+    CHECK_EQUAL(info.device, device);
+    CHECK(info.base == block);
+    CHECK_EQUAL(info.size, size);
+    CHECK_PATTERN(block, size, 4);
+    write_pattern(block, size, 5, GMM_STREAM_DEFAULT);
+    RESULT(gmm_fill(context, block, 1, size + 1, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+    RESULT(import(&handle, 60000, &more), GMM_ERROR_IPC_PEER_GONE);  // the handle ended with the block
+    RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_ALREADY_FREED);
+    OK(gmm_ipc_close(context, memory));
+    CHECK_PATTERN(block, size, 5);
+    OK(gmm_ipc_close(context, block));
+    CHECK(query(memory).state != GMM_STATE_IMPORTED);
+    gmm_result result = gmm_ipc_close(context, block);
+    CHECK(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_UNBALANCED);
+    SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+  }
+}
+
+static void an_import_at_home_stays_through_a_pause(void) {
+  gmm_tag tag = make_tag("kept", GMM_CONTENTS_HOST);
+  const uint64_t sizes[] = {SMALL, SIZE};
+  char *blocks[2];
+  void *memory[2];
+  gmm_ipc_handle handle;
+  for (unsigned i = 0; i < 2; ++i) {
+    blocks[i] = ALLOC_TAG(sizes[i], tag);
+    REQUIRE(blocks[i] != NULL);
+    write_pattern(blocks[i], sizes[i], 6 + i, GMM_STREAM_DEFAULT);
+    MUST(gmm_ipc_export(context, blocks[i], &handle));
+    MUST(import(&handle, 60000, &memory[i]));
+  }
+  gmm_pause_desc desc = one_tag(&tag);
+  OK(gmm_pause(context, &desc, NULL));  // while the blocks live
+  OK(gmm_resume(context, &desc, NULL));
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK_PATTERN(blocks[i], sizes[i], 6 + i);
+    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  }
+  OK(gmm_pause(context, &desc, NULL));  // while only the imports hold them
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK_EQUAL(query(memory[i]).state, GMM_STATE_IMPORTED);
+    RESULT(gmm_fill(context, memory[i], 1, 1, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
+  }
+  OK(gmm_resume(context, &desc, NULL));
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK_PATTERN(memory[i], sizes[i], 6 + i);
+    OK(gmm_ipc_close(context, memory[i]));
+  }
+  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+}
+
+// --- Who waits for whom ---------------------------------------------------------------------------------------------
+
+typedef struct waiting_import {
+  gmm_ipc_handle handle;
+  atomic_int entered, returned;
+  gmm_result result;
+  void *memory;
+} waiting_import;
+static void *import_slowly(void *user) {
+  waiting_import *self = user;
+  atomic_store(&self->entered, 1);
+  self->result = import(&self->handle, 20000, &self->memory);
+  atomic_store(&self->returned, 1);
+  return NULL;
+}
+
+// An import that waits for a stopped exporter holds up no other import or close.
+static void a_stopped_exporter_holds_up_its_importer_only(void) {
+  NEEDS_SHARING();
+  second_process stopped = start("export"), other = start("export");
+  waiting_import slow[2] = {0};
+  gmm_ipc_handle handle;
+  REQUIRE(receive_bytes(stopped.from, &slow[0].handle, sizeof handle));
+  REQUIRE(receive_bytes(other.from, &handle, sizeof handle));
+  slow[1].handle = slow[0].handle;
+  void *memory = NULL, *more = NULL;
+  MUST(import(&handle, 60000, &memory));
+  stop(&stopped);
+  pthread_t threads[2];
+  for (unsigned i = 0; i < 2; ++i) {  // the second one waits for the first
+    REQUIRE(pthread_create(&threads[i], NULL, import_slowly, &slow[i]) == 0);
+    SOON(atomic_load(&slow[i].entered));
+    sleep_ms(20);
+  }
+  OK(import(&handle, 60000, &more));
+  CHECK(more == memory);
+  OK(gmm_ipc_close(context, more));
+  OK(gmm_ipc_close(context, memory));
+  OK(import(&handle, 60000, &memory));
+  CHECK_PATTERN(memory, SIZE, 7);
+  OK(gmm_ipc_close(context, memory));
+  CHECK(!atomic_load(&slow[0].returned) && !atomic_load(&slow[1].returned));
+  kill(stopped.pid, SIGCONT);
+  for (unsigned i = 0; i < 2; ++i) {
+    pthread_join(threads[i], NULL);
+    CHECK_EQUAL(slow[i].result, GMM_OK);
+  }
+  CHECK(slow[0].memory == slow[1].memory && slow[0].memory != NULL);
+  CHECK_PATTERN(slow[0].memory, SIZE, 7);
+  OK(gmm_ipc_close(context, slow[0].memory));
+  CHECK_PATTERN(slow[0].memory, SIZE, 7);
+  // Stopped again: a close asks nobody.
+  stop(&stopped);
+  OK(gmm_ipc_close(context, slow[0].memory));
+  CHECK_EQUAL(stats().imported_bytes, 0);
+  kill(stopped.pid, SIGCONT);
+  end(&stopped);
+  end(&other);
+}
+
+// The exporter's thread does not wait for a pause, so importers of other memory are served meanwhile.
+static void an_importer_waits_for_no_other_tags_pause(void) {
+  gmm_tag paused = make_tag("paused", GMM_CONTENTS_HOST), active = make_tag("active", GMM_CONTENTS_HOST);
+  void *away = ALLOC_TAG(SIZE, paused), *here = ALLOC_TAG(SIZE, active);
+  REQUIRE(away != NULL && here != NULL);
+  write_pattern(away, SIZE, 1, GMM_STREAM_DEFAULT);
+  write_pattern(here, SIZE, 2, GMM_STREAM_DEFAULT);
+  gmm_ipc_handle handles[2];
+  MUST(gmm_ipc_export(context, away, &handles[0]));
+  MUST(gmm_ipc_export(context, here, &handles[1]));
+  second_process second = start("import");
+  CHECK_EQUAL(ask(&second, &handles[0], 60000, 1), GMM_OK);
+  gmm_result result = GMM_ERROR_BUSY;  // until the exporter has heard of the close
+  blocker hold = BLOCKER;
+  gmm_pause_desc desc = one_tag(&paused);
+  SOON((result = gmm_pause(context, &desc, NULL)) != GMM_ERROR_BUSY);
+  OK(result);
+  OK(gmm_resume(context, &desc, NULL));
+  MUST(gmm_ipc_export(context, away, &handles[0]));
+  gmm_ticket *ticket = start_held(true, &paused, &hold);
+  CHECK_EQUAL(ask(&second, &handles[0], 200, 1), GMM_ERROR_IPC_TIMEOUT);
+  CHECK_EQUAL(ask(&second, &handles[1], 10000, 2), GMM_OK);
+  CHECK_EQUAL(ask(&second, &handles[1], 10000, 2), GMM_OK);
+  CHECK_EQUAL(gmm_ticket_wait(ticket, 0, NULL), GMM_ERROR_NOT_READY);  // all that was during the pause
+  let_go(&hold);
+  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
+  OK(gmm_ticket_destroy(ticket));
+  CHECK_EQUAL(ask(&second, &handles[0], 10000, 1), GMM_ERROR_IPC_REFUSED);  // it is paused
+  OK(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(away, SIZE, 1);
+  MUST(gmm_ipc_export(context, away, &handles[0]));
+  CHECK_EQUAL(ask(&second, &handles[0], 60000, 1), GMM_OK);
+  CHECK_EQUAL(second_wait(&second), 0);
+  OK(gmm_free(context, away, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, here, GMM_STREAM_DEFAULT));
+  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+}
+
+// --- The socket -----------------------------------------------------------------------------------------------------
+
+static unsigned delete_sockets(const char *folder) {
+  unsigned deleted = 0;
+  DIR *listing = opendir(folder);
+  for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%.255s", folder, entry->d_name);
+    if (strstr(entry->d_name, ".sock") != NULL && unlink(path) == 0) ++deleted;
+  }
+  if (listing != NULL) closedir(listing);
+  return deleted;
+}
+
+static void a_deleted_socket_is_made_anew(void) {
+  NEEDS_SHARING();
+  char folder[] = "/tmp/gmm-ipc-socket-XXXXXX", inner[64];
+  REQUIRE(mkdtemp(folder) != NULL);
+  snprintf(inner, sizeof inner, "%s/sockets", folder);
+  setenv("GMM_IPC_DIR", inner, 1);
+  void *block = ALLOC(SIZE);
+  REQUIRE(block != NULL);
+  write_pattern(block, SIZE, 3, GMM_STREAM_DEFAULT);
+  gmm_ipc_handle first, handle;
+  MUST(gmm_ipc_export(context, block, &first));
+  second_process second = start("import");
+  CHECK_EQUAL(ask(&second, &first, 60000, 3), GMM_OK);
+  second_process late[3];
+  for (unsigned way = 0; way < 3; ++way) {  // the socket goes; it goes twice; its folder goes too
+    for (unsigned times = 0; times < (way == 1 ? 2u : 1u); ++times) CHECK(delete_sockets(inner) >= 1 || times == 1);
+    if (way == 2) SOON((delete_sockets(inner), rmdir(inner)) == 0);  // gmm may have been faster
+    OK(gmm_ipc_export(context, block, &handle));
+    late[way] = start("import");  // with no connection from before
+    CHECK_EQUAL(ask(&late[way], &handle, 60000, 3), GMM_OK);
+    CHECK_EQUAL(ask(&late[way], &first, 60000, 3), GMM_OK);  // earlier handles are good again
+    CHECK_EQUAL(ask(&second, &first, 60000, 3), GMM_OK);
+  }
+  for (unsigned way = 0; way < 3; ++way) CHECK_EQUAL(second_wait(&late[way]), 0);
+  CHECK_EQUAL(second_wait(&second), 0);
+  // A folder that cannot be made: a clear error, and a retry works.
+  int file = -1;
+  SOON((delete_sockets(inner), rmdir(inner), file = open(inner, O_CREAT | O_EXCL | O_CLOEXEC | O_WRONLY, 0600)) >= 0);
+  close(file);
+  RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_SYSTEM);
+  CHECK(strstr(gmm_last_error_message(), inner) != NULL);
+  CHECK(unlink(inner) == 0);
+  OK(gmm_ipc_export(context, block, &handle));
+  second = start("import");
+  CHECK_EQUAL(ask(&second, &handle, 60000, 3), GMM_OK);
+  CHECK_EQUAL(second_wait(&second), 0);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(context));
+  context = open_context(2);
+  CHECK_EQUAL(delete_sockets(inner), 0);  // the end of the context removed it
+  CHECK(rmdir(inner) == 0 && rmdir(folder) == 0);
+  unsetenv("GMM_IPC_DIR");
+}
+
+int main(int count, char **words) {
+  if (count == 5 && strcmp(words[1], "--second") == 0) return second_main(words + 2);
+  signal(SIGPIPE, SIG_IGN);
+  KINDS(nothing_reaches_past_an_import, SHAREABLE);
+  KINDS(a_handle_of_a_freed_block_gives_no_other_block, SHAREABLE);
+  KINDS(an_import_at_home_keeps_the_memory, SHAREABLE);
+  KINDS(an_import_at_home_stays_through_a_pause, 1u << GMM_KIND_VMM);
+  KINDS(a_stopped_exporter_holds_up_its_importer_only, SHAREABLE);
+  KINDS(an_importer_waits_for_no_other_tags_pause, 1u << GMM_KIND_VMM);
+  KINDS(a_deleted_socket_is_made_anew, (1u << GMM_KIND_VMM) | (1u << GMM_KIND_DEVICE));
+  return check_finish();
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/heap/growth_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace gmm {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+TEST(Growth, NothingMovesInsideTheAllowance) {
+  GrowthPolicy policy;
+  EXPECT_EQ(policy.to_move(100 * kMiB, 20 * kMiB, 120 * kMiB), 0u);
+  EXPECT_EQ(policy.to_move(0, 20 * kMiB, 20 * kMiB), 0u);
+}
+
+TEST(Growth, WhatIsOverTheAllowanceMoves) {
+  GrowthPolicy policy;
+  const uint64_t peak = 128 * kMiB, allowed = GrowthPolicy::least_allowance(peak);
+  EXPECT_EQ(policy.to_move(allowed, 20 * kMiB, peak), 20 * kMiB);
+  EXPECT_EQ(policy.to_move(allowed - 5 * kMiB, 20 * kMiB, peak), 15 * kMiB);
+  EXPECT_EQ(policy.to_move(2 * allowed, 20 * kMiB, peak), 20 * kMiB) << "never more than is needed";
+}
+
+TEST(Growth, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
+  GrowthPolicy policy;
+  uint64_t moves = 0;
+  while (policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) != 0) {
+    policy.moved(2 * kMiB);
+    ASSERT_LT(++moves, 100'000u);
+  }
+  EXPECT_GT(moves, 100u) << "a start is not hampered";
+  for (uint64_t blocks = 0; policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) == 0; ++blocks) {
+    policy.took(8 * kMiB);
+    ASSERT_LT(blocks, 10'000u);
+  }
+}
+
+// A program whose every step needs the same move gets so much more memory that it needs none, and not all at once.
+TEST(Growth, MovesThatComeAgainAndAgainAreBoughtOff) {
+  GrowthPolicy policy;
+  const uint64_t peak = 7000 * kMiB, least = GrowthPolicy::least_allowance(peak),
+                 most = GrowthPolicy::largest_allowance(peak);
+  EXPECT_EQ(most, 8000 * kMiB);
+  uint64_t moves = 0, before = least, rises = 0, largest_rise = 0;
+  for (; policy.to_move(most - 1, 2 * kMiB, peak) != 0 && before < most; ++moves) {
+    ASSERT_LT(moves, 100'000u);
+    policy.moved(24 * kMiB);
+    const uint64_t now = policy.allowance(peak);
+    ASSERT_GE(now, before);
+    if (now != before) {
+      if (rises++ == 0) {
+        EXPECT_GT(moves, 500u) << "at first memory is worth more";
+      }
+      if (now - before > largest_rise) largest_rise = now - before;
+    }
+    before = now;
+  }
+  EXPECT_EQ(before, most);
+  EXPECT_LT(largest_rise, (most - least) / 100);
+  for (int block = 0; block < 100'000; ++block) policy.took(2048 * kMiB);
+  EXPECT_EQ(policy.allowance(peak), least) << "later moves are cheap again";
+}
+
+TEST(Growth, ADeviceThatIsBehindMakesRoomForMore) {
+  GrowthPolicy policy;
+  const uint64_t peak = 7000 * kMiB;
+  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
+  policy.is_behind(true);
+  EXPECT_EQ(policy.to_move(7000 * kMiB, 1000 * kMiB, peak), 0u);
+  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 500 * kMiB);
+  policy.is_behind(false);
+  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
+}
+
+TEST(Growth, AHeapThatOnlyGrowsTakesSteps) {
+  GrowthPolicy policy;
+  EXPECT_EQ(policy.to_take(0, 2 * kMiB, 2 * kMiB, 0), 2 * kMiB) << "the first block is not made more of";
+  EXPECT_EQ(policy.to_take(8 * kMiB, 2 * kMiB, 10 * kMiB, 0), 8 * kMiB);
+  EXPECT_EQ(policy.to_take(400 * kMiB, 2 * kMiB, 402 * kMiB, 0), 24 * kMiB);
+  EXPECT_EQ(policy.to_take(9600 * kMiB, 2 * kMiB, 9602 * kMiB, 0), 50 * kMiB);
+  EXPECT_EQ(policy.to_take(400 * kMiB, 64 * kMiB, 464 * kMiB, 0), 64 * kMiB);
+}
+
+TEST(Growth, AfterAFreeItTakesWhatTheAllowanceLeaves) {
+  GrowthPolicy policy;
+  policy.freed();
+  const uint64_t peak = 1280 * kMiB;  // 10 MiB of allowance
+  EXPECT_EQ(policy.to_take(1276 * kMiB, 4 * kMiB, peak, 0), 14 * kMiB);
+  EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 0), 4 * kMiB);
+  policy.grew();
+  EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 0), 24 * kMiB) << "a sequence of growths without a free again";
+  policy.freed();
+  EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 64 * kMiB), 64 * kMiB) << "the heap's own minimum holds";
+}
+
+// 1,000 blocks of 2 MiB, one after the other: the number of extents is what a pause pays for.
+TEST(Growth, ManyBlocksComeInFewExtents) {
+  GrowthPolicy policy;
+  uint64_t held = 0, live = 0, extents = 0;
+  for (int block = 0; block < 1000; ++block) {
+    live += 2 * kMiB;
+    if (live <= held) continue;
+    const uint64_t taken = policy.to_take(held, live - held, live, 0), largest = GrowthPolicy::largest_extent(held);
+    extents += (taken + largest - 1) / largest;
+    held += taken;
+    policy.grew();
+  }
+  EXPECT_LE(extents, 96u);
+  EXPECT_LE(held, live + 24 * kMiB);
+}
+
+TEST(Growth, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
+  GrowthPolicy policy;
+  EXPECT_EQ(policy.largest_extent(0, 256 * kMiB), 1024 * kMiB);
+  policy.grew();
+  EXPECT_EQ(policy.largest_extent(4096 * kMiB, 4096 * kMiB), 1024 * kMiB) << "growing does not end it";
+  EXPECT_EQ(policy.largest_extent(4096 * kMiB, 255 * kMiB), GrowthPolicy::largest_extent(4096 * kMiB));
+  policy.freed();
+  policy.grew();
+  EXPECT_EQ(policy.largest_extent(0, 4096 * kMiB), 24 * kMiB) << "what is free may have to be moved";
+}
+
+TEST(Growth, ThePeakIsRemembered) {
+  GrowthPolicy policy;
+  EXPECT_EQ(policy.peak(10, 5), 10u);
+  EXPECT_EQ(policy.peak(10, 50), 50u);
+  EXPECT_EQ(policy.peak(10, 20), 50u);
+}
+
+TEST(Growth, StreamsAreAskedWhileThereIsBudget) {
+  GrowthPolicy policy;
+  ASSERT_TRUE(policy.may_ask());
+  for (int i = 0; policy.may_ask(); ++i) {
+    policy.asked(4);
+    ASSERT_LT(i, 10'000);
+  }
+  for (int i = 0; !policy.may_ask(); ++i) {
+    policy.took(kMiB);
+    ASSERT_LT(i, 10'000);
+  }
+}
+
+}  // namespace
+}  // namespace gmm
