@@ -6,8 +6,6 @@
 
 namespace gmm {
 
-constinit thread_local Limits::Call *Limits::t_call = nullptr;
-
 bool Limits::has_call_before(uint64_t handler) const {
   for (const Call *call = calls_; call != nullptr; call = call->next)
     if (call->handler < handler) return true;
@@ -15,12 +13,12 @@ bool Limits::has_call_before(uint64_t handler) const {
 }
 
 Status Limits::set_handler(gmm_oom_fn fn, void *user) {
-  for (const Call *call = t_call; call != nullptr; call = call->outer)
-    if (call->limits == this)
+  LockGuard guard(mutex_);
+  for (const Call *call = calls_; call != nullptr; call = call->next)
+    if (pthread_equal(call->thread, pthread_self()) != 0)
       return fail(GMM_ERROR_BUSY,
                   "gmm_context_set_oom_handler: this thread is inside the context's handler, whose end the call would "
                   "wait for; call it after the handler has returned.");
-  LockGuard guard(mutex_);
   fn_ = fn;
   user_ = user;
   const uint64_t mine = ++handler_;
@@ -31,7 +29,7 @@ Status Limits::set_handler(gmm_oom_fn fn, void *user) {
 bool Limits::ask(const gmm_oom_info &info) {
   gmm_oom_fn fn = nullptr;
   void *user = nullptr;
-  Call call = {this, 0, nullptr, nullptr, t_call};
+  Call call = {pthread_self(), 0, nullptr, nullptr};
   {
     LockGuard guard(mutex_);
     fn = fn_;
@@ -42,9 +40,7 @@ bool Limits::ask(const gmm_oom_info &info) {
     if (calls_ != nullptr) calls_->previous = &call;
     calls_ = &call;
   }
-  t_call = &call;
   const bool again = fn(user, &info) == 1;
-  t_call = call.outer;
   LockGuard guard(mutex_);
   (call.previous != nullptr ? call.previous->next : calls_) = call.next;
   if (call.next != nullptr) call.next->previous = call.previous;

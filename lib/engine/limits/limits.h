@@ -4,6 +4,7 @@
 #define GMM_ENGINE_LIMITS_LIMITS_H
 
 #include <gmm/stats.h>
+#include <pthread.h>
 
 #include "base/lock.h"
 #include "engine/heap/heap_set.h"
@@ -23,14 +24,12 @@ class Limits {
  private:
   // A thread that is inside a handler. It lies on that thread's stack.
   struct Call {
-    const Limits *limits;
+    pthread_t thread;
     uint64_t handler;
     Call *next, *previous;  // of all threads inside handlers of this context; with mutex_ held
-    Call *outer;            // of this thread, whose handler may have called another context
   };
   bool has_call_before(uint64_t handler) const;
 
-  static constinit thread_local Call *t_call;
   Mutex mutex_;  // a leaf
   Condition returned_;
   Call *calls_ = nullptr;
