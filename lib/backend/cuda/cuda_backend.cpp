@@ -836,7 +836,8 @@ Status CudaBackend::shared_event_wait(Device device, gmm_stream stream, NativeEv
   CaptureGuard capture(driver_);
   CUstream between = nullptr;
   CUevent passed = nullptr;
-  Status status = driver_.check(driver_.cuStreamCreate(&between, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  Status status = driver_.check(driver_.cuStreamCreateWithPriority(&between, CU_STREAM_NON_BLOCKING, 0),
+                                "cuStreamCreateWithPriority");
   if (status.ok()) status = driver_.check(driver_.cuEventCreate(&passed, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   if (status.ok())
     status =
