@@ -36,7 +36,8 @@ setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "the build cannot start without them"
 setup_options
 setup_configure build "${setup_options[@]}" || give_up "Meson could not configure build/: see above"
-setup_build build || give_up "the build failed: see above"
+mapfile -t targets < <(setup_targets build)
+setup_build build "${targets[@]}" || give_up "the build failed: see above"
 
 tour C build/examples/tour-c
 tour C++ build/examples/tour-cpp

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
 #
-# Usage: tests/run.sh [--sanitize]
-#   --sanitize  also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and the
-#               stress test for five minutes under the thread sanitizer; clang-tidy reads all files, and not only
-#               changed ones
+# Usage: tests/run.sh [--sanitize] [TEST...]
+#   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer, and
+#               the stress test for five minutes under the thread sanitizer; a build without each optional dependency;
+#               examples/run.sh before all tests, and in a clone of its own after a few; clang-tidy reads all files, and
+#               not only changed ones
+#   TEST        only these tests of Meson, and only what they need is built
 #
 # Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
 # used where it is installed.
@@ -16,18 +18,21 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 sanitize=
-case "${1:-}" in
-  '') ;;
-  --sanitize) sanitize=1 ;;
-  *)
-    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
-    exit 2
-    ;;
-esac
+only=()
+for word in "$@"; do
+  case $word in
+    --sanitize) sanitize=1 ;;
+    -*)
+      sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
+      exit 2
+      ;;
+    *) only+=("$word") ;;
+  esac
+done
 
 . tests/support/setup.sh
 
-[ -n "$sanitize" ] || export GMM_LINT=${GMM_LINT:-changed}
+[ -n "$sanitize" ] || export TEST_LINT=${TEST_LINT:-changed}
 
 summary=() # what tests/support/summary.py adds up
 phases=()  # where the time went
@@ -68,29 +73,68 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
-echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash-dev ||
-  echo "   without checksums of backups: $setup_reason"
 setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
-setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
+[ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
 
-# build_and_test FOLDER WORDS MESON_TEST_OPTION...
-build_and_test() {
+# test_in FOLDER WORDS MESON_TEST_OPTION...
+test_in() {
   local folder=$1 words=$2
   shift 2
-  phase "building $folder/"
-  if ! setup_build "$folder"; then
-    summary+=(--failed "the build in $folder/ ($words)")
-    return 1
-  fi
   phase "testing in $folder/"
   setup_say "testing in $folder/ ($words)"
   rm -f "$folder/meson-logs/testlog.json"
-  meson test -C "$folder" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@"
+  meson test -C "$folder" --print-errorlogs --timeout-multiplier 4 "$@"
   summary+=("$folder/meson-logs/testlog.json")
 }
+
+# build_and_test FOLDER WORDS MESON_TEST_OPTION...
+build_and_test() {
+  phase "building $1/"
+  if ! setup_build "$1"; then
+    summary+=(--failed "the build in $1/ ($2)")
+    return 1
+  fi
+  test_in "$@" --no-rebuild
+}
+
+# test_without DEPENDENCY OPTION TEST...: the library builds without it, and the tests that notice pass.
+test_without() {
+  local folder=build-without-$1 words="without $1" option=$2
+  shift 2
+  phase "configuring $folder/"
+  if setup_configure "$folder" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
+    "$option"; then
+    test_in "$folder" "$words" "$@"
+  else
+    summary+=(--failed "configuring $folder/")
+  fi
+}
+
+# run_examples WORDS FOLDER: ./examples/run.sh there.
+run_examples() {
+  phase "examples/run.sh, $1"
+  if (cd "$2" && ./examples/run.sh); then
+    summary+=(--passed "examples/run.sh, $1")
+  else
+    summary+=(--failed "examples/run.sh, $1")
+  fi
+}
+
+if [ ${#only[@]} != 0 ]; then
+  phase "configuring build/"
+  if setup_configure build "${setup_options[@]}"; then
+    test_in build "some" "${only[@]}"
+  else
+    summary+=(--failed "configuring build/")
+  fi
+  finish
+fi
+
+# A user may run the README's two commands in either order. This is the first; the other one is at the end.
+[ -z "$sanitize" ] || run_examples "before the tests" .
 
 phase "configuring build/"
 if setup_configure build "${setup_options[@]}"; then
@@ -137,5 +181,34 @@ if [ -n "$sanitize" ]; then
   else
     summary+=(--failed "the build in build-thread/ (thread sanitizer)")
   fi
+
+  # build-sanitize/ above is the one without Python, Java and C#.
+  test_without cuda -Dcuda=disabled host_backend_test 'conformance_context on host' 'conformance_ipc on host' \
+    'conformance_pause on host' command symbols
+  test_without xxhash -Dxxhash=disabled backup_checksum_test backup_file_test backup_store_test backup_tiers_test \
+    backup_transfer_test 'conformance_backup on host' 'conformance_pause on host' 'fault_undo on host' \
+    'fault_undo on fake CUDA' 'stress on host, random seed'
+  test_without zlib -Dcli=disabled 'conformance_trace on host' ipc_handle_fuzz 'include graph' README
+  test_without gtest -Dgtest=disabled 'conformance_context on host' 'conformance_memory on host'
+
+  # The second order of the two commands: four tests, for which build/ is made, and then all examples.
+  clone=$setup_deps/clone
+  phase "tests/run.sh in a clone"
+  rm -rf "$clone"
+  if git clone -q . "$clone"; then
+    mkdir "$clone/.deps"
+    for folder in "$setup_deps"/*/; do
+      [ "$folder" = "$clone/" ] || ln -s "${folder%/}" "$clone/.deps/"
+    done
+    if (cd "$clone" && ./tests/run.sh backup_store_test 'conformance_pause on host' command style); then
+      summary+=(--passed "tests/run.sh in a clone")
+    else
+      summary+=(--failed "tests/run.sh in a clone")
+    fi
+    run_examples "after the tests" "$clone"
+  else
+    summary+=(--skipped "examples/run.sh after the tests: git cannot clone this folder")
+  fi
+  rm -rf "$clone"
 fi
 finish

@@ -52,7 +52,19 @@ typedef struct gmm_log_callback {
  * Two functions that supply the library's own bookkeeping with memory, for programs that count every byte.
  *
  * Set both functions or neither. `allocate` returns memory that is aligned to `alignment` (a power of two, at most 64),
- * or NULL. The library calls them on any thread and with its locks held, so they must not call gmm.
+ * or NULL. `deallocate` gets the size that `allocate` was asked for. The library calls them on any thread and with its
+ * locks held, so they must not call gmm.
+ *
+ * Everything that a context keeps comes from these functions, its caches of every thread included. All of it has
+ * returned when the last gmm_context_release() returns, also while threads that used the context live on. This comes
+ * from elsewhere:
+ *  - the memory that the program allocates from gmm, the backups of its contents, and the buffers that copies of
+ *    contents pass through;
+ *  - one page of the system, in which a child of fork() finds that the context is not its own;
+ *  - what the driver and the C library take, for example the stacks of threads;
+ *  - what a thread keeps for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
+ *    the thread or the last context ends;
+ *  - what a captured CUDA graph keeps, which may outlive the context: 16 bytes by malloc.
  */
 typedef struct gmm_host_allocator {
   void *(*allocate)(void *user, uint64_t size, uint64_t alignment);
@@ -81,7 +93,7 @@ typedef struct gmm_context_desc {
   gmm_backend backend;
   uint32_t flags;                    /**< GMM_CONTEXT_* */
   uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
-  gmm_log_callback log;              /**< none: warnings and errors go to stderr if GMM_LOG is set */
+  gmm_log_callback log;              /**< none: messages go to stderr as GMM_LOG says */
   gmm_host_allocator host_allocator; /**< none: malloc */
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
   /** Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit(). */

@@ -13,9 +13,12 @@
  *  - Sizes and offsets are bytes, as uint64_t. Times are uint64_t and say their unit. Outputs come last.
  *  - A descriptor starts with struct_size = sizeof(that struct). Zero in any other field means its default, and a NULL
  *    descriptor means every default. Reserved fields must be zero.
- *  - A descriptor may be that of an older release (1.0 is the first). It may be larger, as a newer program passes it,
- *    if the part that this library does not know is zero.
- *  - An output struct starts with struct_size too. The caller sets it, and the library fills no more than that.
+ *  - A descriptor may be that of an older release, which is smaller: the fields that it lacks have their defaults. It
+ *    may be that of a newer release, which is larger, if the part that this library does not know is zero. Otherwise
+ *    the call fails with ::GMM_ERROR_NOT_SUPPORTED, and the message names the bytes.
+ *  - An output struct starts with struct_size too. The caller sets it, and the library fills no more than that. Fields
+ *    that this library does not know become zero.
+ *  - A struct that the library lends to a callback has the library's size. See ::GMM_HAS.
  *  - Any thread may call any function at any time, unless the function's comment says otherwise.
  *  - A callback of the library must not call gmm, unless the callback's comment allows it.
  *  - In a child after fork() every function that uses a context fails with ::GMM_ERROR_FORKED.
@@ -51,6 +54,13 @@
 extern "C" {
 #endif
 
+/**
+ * Whether a struct that the library lends to a callback has a field: that of an older library is smaller.
+ *
+ * The macro needs offsetof() of <stddef.h>, for example `GMM_HAS(info, gmm_oom_info, cause)`.
+ */
+#define GMM_HAS(info, type, field) ((info)->struct_size >= offsetof(type, field) + sizeof((info)->field))
+
 /** The result of a call: 0 is success, ::GMM_UNCHANGED is success with a remark, below 0 is a failure. */
 typedef int32_t gmm_result;
 
@@ -68,7 +78,7 @@ enum {
   GMM_ERROR_INVALID_DEVICE = -6,     /**< the device does not exist */
   GMM_ERROR_INVALID_TAG = -7,        /**< the tag does not exist */
   GMM_ERROR_INVALID_FLAGS = -8,      /**< unknown flags, or flags that exclude each other */
-  GMM_ERROR_INVALID_DESCRIPTOR = -9, /**< struct_size is too small, or an unknown or reserved field is not zero */
+  GMM_ERROR_INVALID_DESCRIPTOR = -9, /**< struct_size is the size of no release, or a reserved field is not zero */
   GMM_ERROR_INVALID_VALUE = -10,     /**< another argument is out of its range */
   GMM_ERROR_INVALID_HANDLE = -11,    /**< not a context, heap, stream or event, or no longer one */
   GMM_ERROR_UNKNOWN_POINTER = -12,   /**< this context did not return the address */
@@ -85,7 +95,7 @@ enum {
   GMM_ERROR_PAUSED = -23,             /**< the memory is paused: resume its tag first */
   GMM_ERROR_BUSY = -24,               /**< live blocks, importers or pins use what the call would change */
   GMM_ERROR_CAPTURING = -25,          /**< the driver forbids it while a stream is captured into a graph */
-  GMM_ERROR_NOT_SUPPORTED = -26,      /**< this backend, device or kind cannot do it */
+  GMM_ERROR_NOT_SUPPORTED = -26,      /**< this backend, device, kind or older library cannot do it */
   GMM_ERROR_NO_BACKEND = -27,         /**< the requested backend has no driver or no device here */
   GMM_ERROR_FORKED = -28,             /**< the context belongs to the parent process */
   GMM_ERROR_CANCELLED = -29,          /**< the program cancelled the operation, which was undone */

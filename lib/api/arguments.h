@@ -7,8 +7,10 @@
 #include <gmm/gmm.h>
 
 #include <cinttypes>
+#include <cstddef>
 #include <cstring>
 
+#include "api/structs.h"
 #include "engine/context/context.h"
 
 namespace gmm {
@@ -21,33 +23,81 @@ gmm_result result_of(Status status, T **out) {
   return status.code();
 }
 
-// Copies a descriptor of any release into a zeroed one of this release. NULL: all defaults. The structs of release 0.1
-// are the smallest that exist.
+// --- Structs that grow ----------------------------------------------------------------------------------------------
+// A struct of another release begins like this release's. An older one lacks fields at the end, which have their
+// defaults. A newer one is served where its further fields are zero.
+
+struct GrowingStruct {
+  static constexpr uint32_t kMaximum = 4096;  // bytes; no release needs as many
+
+  const char *name;
+  uint32_t minimum;  // bytes in the release that brought it
+  uint32_t size;     // bytes here
+};
+// The row of the table in api/structs.h.
 template <typename T>
-Status read_descriptor(const T *in, const char *name, T *out) {
-  std::memset(static_cast<void *>(out), 0, sizeof(T));
-  out->struct_size = sizeof(T);
-  if (in == nullptr) return Status();
-  const uint32_t size = in->struct_size;
-  if (size < sizeof(T))
-    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u is too small; set it to sizeof(%s), %zu here.", name,
-                size, name, sizeof(T));
-  const unsigned char *bytes = reinterpret_cast<const unsigned char *>(in);
-  // A newer program may pass a larger struct, if it uses only the fields that this release knows. A size far above that
-  // is garbage.
-  if (size > sizeof(T) + 4096)
-    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u is too large for any release; set it to sizeof(%s).",
-                name, size, name);
-  for (uint32_t i = sizeof(T); i < size; ++i)
-    if (bytes[i] != 0)
-      return fail(GMM_ERROR_INVALID_DESCRIPTOR,
-                  "%s.struct_size = %u: this release knows %zu bytes, and byte %u behind them is %u, not 0; clear it, "
-                  "or use a newer gmm.",
-                  name, size, sizeof(T), i, bytes[i]);
-  std::memcpy(static_cast<void *>(out), in, sizeof(T));
-  out->struct_size = sizeof(T);
+struct GrowingStructOf;
+#define GMM_GROWING_STRUCT(type, direction, bytes, now)                                         \
+  template <>                                                                                   \
+  struct GrowingStructOf<type> {                                                                \
+    static constexpr GrowingStruct kRow = {#type, bytes, sizeof(type)};                         \
+    static_assert(bytes % 8 == 0 && sizeof(type) % 8 == 0 && offsetof(type, struct_size) == 0); \
+    static_assert(bytes <= sizeof(type) && sizeof(type) <= GrowingStruct::kMaximum);            \
+  };
+GMM_GROWING_STRUCTS(GMM_GROWING_STRUCT)
+#undef GMM_GROWING_STRUCT
+
+// What the functions below do with a struct of another release, or with none.
+Status read_other_release(const GrowingStruct &type, const void *in, void *out);
+bool has_first_fields_only(const GrowingStruct &type, const void *in, uint32_t size);
+Status check_other_release(const GrowingStruct &type, const void *out, uint32_t *size);
+void fill_other_release(const GrowingStruct &type, const void *value, uint32_t size, void *out);
+
+inline uint64_t struct_word(const void *in, uint32_t offset) {
+  uint64_t word;
+  std::memcpy(&word, static_cast<const char *>(in) + offset, sizeof word);
+  return word;
+}
+
+// Copies a descriptor of any release into a zeroed one of this release. NULL: all defaults.
+template <typename T>
+Status read_descriptor(const T *in, T *out) {
+  if (in == nullptr || in->struct_size != sizeof(T)) return read_other_release(GrowingStructOf<T>::kRow, in, out);
+  *out = *in;
   return Status();
 }
+// Outlined with one argument, because more of them cost the fast path 3 instructions.
+template <typename T>
+__attribute__((noinline, cold)) bool other_release_has_first_fields_only(const T &in) {
+  return has_first_fields_only(GrowingStructOf<T>::kRow, &in, in.struct_size);
+}
+// Whether a descriptor of any release sets no field that came after its first release. For fast paths, which serve the
+// first fields only; a wrong size is for read_descriptor() to explain.
+template <typename T>
+inline bool has_first_fields_only(const T &in) {
+  if (__builtin_expect(in.struct_size != sizeof(T), 0)) return other_release_has_first_fields_only(in);
+  uint64_t rest = 0;
+  for (uint32_t offset = GrowingStructOf<T>::kRow.minimum; offset < sizeof(T); offset += 8)
+    rest |= struct_word(&in, offset);
+  return rest == 0;
+}
+
+// Checks the size of the caller's output struct and returns it for fill_output().
+template <typename T>
+Status check_output(const T *out, uint32_t *size) {
+  if (__builtin_expect(out != nullptr && (*size = out->struct_size) == sizeof(T), 1)) return Status();
+  return check_other_release(GrowingStructOf<T>::kRow, out, size);
+}
+// Fills an output struct as far as it reaches. struct_size stays the caller's, and fields that this release does not
+// know become zero.
+template <typename T>
+void fill_output(const T &value, uint32_t size, T *out) {
+  if (__builtin_expect(size != sizeof(T), 0)) return fill_other_release(GrowingStructOf<T>::kRow, &value, size, out);
+  *out = value;
+  out->struct_size = size;
+}
+
+// --- Arguments that many functions take -----------------------------------------------------------------------------
 
 inline Status check_zero(uint64_t value, const char *field) {
   if (value == 0) return Status();
@@ -75,28 +125,10 @@ inline Status check_tag(const Context &context, gmm_tag tag) {
   return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; create it with gmm_tag_create().", tag);
 }
 
-// Checks that the caller's output struct has room for this release's fields.
-template <typename T>
-Status check_output(const T *out, const char *name) {
-  if (out == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "%s: out is NULL; pass the address of a struct.", name);
-  if (out->struct_size < sizeof(T) || out->struct_size > sizeof(T) + 4096)
-    return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.struct_size = %u; set it to sizeof(%s), %zu here, before the call.",
-                name, out->struct_size, name, sizeof(T));
-  return Status();
-}
-// Fills an output struct. struct_size stays the caller's, and fields that this release does not know become zero.
-template <typename T>
-void write_output(const T &value, T *out) {
-  const uint32_t size = out->struct_size;
-  std::memcpy(static_cast<void *>(out), &value, sizeof(T));
-  std::memset(reinterpret_cast<unsigned char *>(out) + sizeof(T), 0, size - sizeof(T));
-  out->struct_size = size;
-}
-
 // Reads the descriptor of an import and fills in the default timeout.
 inline Status read_import(const Context &context, const gmm_ipc_import_desc *desc, gmm_ipc_import_desc *out) {
   constexpr uint64_t kDefaultTimeout = 5000;
-  GMM_TRY(read_descriptor(desc, "gmm_ipc_import_desc", out));
+  GMM_TRY(read_descriptor(desc, out));
   GMM_TRY(check_flags(out->flags, 0, "gmm_ipc_import_desc.flags"));
   GMM_TRY(check_zero(out->reserved, "gmm_ipc_import_desc.reserved"));
   GMM_TRY(check_device(context, out->device));

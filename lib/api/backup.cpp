@@ -7,7 +7,7 @@ using namespace gmm;
 gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) noexcept {
   gmm_backup_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = read_descriptor(desc, "gmm_backup_desc", &copy);
+  if (status.ok()) status = read_descriptor(desc, &copy);
   if (status.ok())
     status = check_flags(copy.flags, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "gmm_backup_desc.flags");
   if (status.ok()) status = check_zero(copy.reserved, "gmm_backup_desc.reserved");
@@ -23,12 +23,13 @@ gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t 
 }
 
 gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_backup_info");
+  if (status.ok()) status = check_output(out, &size);
   if (!status.ok()) return result_of(status);
   gmm_backup_info info = {};
   context->backups.query(&info);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 

@@ -10,7 +10,7 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
   gmm_context_desc copy;
   const auto create = [&]() -> Status {
     GMM_TRY(check_not_null(out, "gmm_context_create", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_context_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, GMM_CONTEXT_NO_CAPTURE, "gmm_context_desc.flags"));
     if (copy.host_devices > kMaxDevices)
       return fail(GMM_ERROR_INVALID_VALUE,
@@ -40,8 +40,9 @@ gmm_result gmm_context_release(gmm_context *context) noexcept {
 }
 
 gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_context_info");
+  if (status.ok()) status = check_output(out, &size);
   if (!status.ok()) return result_of(status);
   gmm_context_info info = {};
   info.backend = context->core.backend->id();
@@ -50,7 +51,7 @@ gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexce
   std::snprintf(info.backend_name, sizeof info.backend_name, "%s", context->core.backend->name());
   context->core.backend->driver_version(info.driver_version, sizeof info.driver_version);
   info.decommit_after_ms = context->decommit.age();
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 
@@ -61,8 +62,9 @@ gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds)
 }
 
 gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_device_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_device(*context, device);
   gmm_device_info info = {};
   if (status.ok()) status = context->core.backend->device_info(Device{device}, &info);
@@ -72,6 +74,6 @@ gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_
   info.numa_node = context->core.backend->host_numa_node(Device{device});
   info.held_bytes = quota.held();
   info.budget_bytes = std::min({context->held.limit(), quota.limit(), info.held_bytes + info.free_memory});
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }

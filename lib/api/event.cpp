@@ -37,7 +37,7 @@ Status create(gmm_context *context, const gmm_event_desc *desc, gmm_event **out)
   gmm_event *event = nullptr;
   GMM_TRY(Context::check(context));
   GMM_TRY(check_not_null(out, "gmm_event_create", "out"));
-  GMM_TRY(read_descriptor(desc, "gmm_event_desc", &copy));
+  GMM_TRY(read_descriptor(desc, &copy));
   GMM_TRY(check_flags(copy.flags, GMM_EVENT_SHARED, "gmm_event_desc.flags"));
   GMM_TRY(check_zero(copy.reserved, "gmm_event_desc.reserved"));
   GMM_TRY(check_device(*context, copy.device));

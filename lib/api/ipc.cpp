@@ -37,7 +37,7 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noe
     gmm_ipc_desc copy;
     IpcPolicy policy;
     GMM_TRY(Context::check(context));
-    GMM_TRY(read_descriptor(desc, "gmm_ipc_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_ipc_desc.reserved"));
     if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_desc", "users"));
@@ -67,15 +67,16 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noe
 
 gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                              gmm_ipc_fd_info *out) noexcept {
+  uint32_t size = 0;
   gmm_ipc_fd_info info = {};
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
-  if (status.ok()) status = check_output(out, "gmm_ipc_fd_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok() && type > GMM_FD_DMA_BUF)
     status = fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_ipc_export_fd: type = %u; pass GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF.", type);
   if (status.ok()) status = export_descriptor(context->core, memory, type, &info);
-  if (status.ok()) write_output(info, out);
+  if (status.ok()) fill_output(info, size, out);
   return result_of(status);
 }
 
@@ -85,7 +86,7 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
     GMM_TRY(Context::check(context));
     GMM_TRY(check_not_null(desc, "gmm_ipc_import_fd", "desc"));
     GMM_TRY(check_not_null(out, "gmm_ipc_import_fd", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_ipc_fd_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_fd_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
@@ -96,11 +97,12 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
 }
 
 gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_info *out) noexcept {
+  uint32_t size = 0;
   gmm_ipc_legacy_info info = {};
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_legacy", "memory");
-  if (status.ok()) status = check_output(out, "gmm_ipc_legacy_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = context->ipc.exports.export_legacy(memory, &info);
-  if (status.ok()) write_output(info, out);
+  if (status.ok()) fill_output(info, size, out);
   return result_of(status);
 }

@@ -33,7 +33,7 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
   GMM_TRY(Context::check(context));
   GMM_TRY(check_not_null(out, "gmm_alloc", "out"));
   GMM_TRY(check_size(size));
-  GMM_TRY(read_descriptor(desc, "gmm_alloc_desc", &copy));
+  GMM_TRY(read_descriptor(desc, &copy));
   GMM_TRY(check_kind(copy.kind));
   GMM_TRY(check_device(*context, copy.device));
   GMM_TRY(check_alignment(copy.alignment));
@@ -70,21 +70,10 @@ Status free_other(gmm_context *context, void *memory, Status status) {
 static constexpr gmm_alloc_desc kDefaults = {sizeof(gmm_alloc_desc), 0, 0, GMM_TAG_CURRENT,
                                              GMM_STREAM_DEFAULT,     0, 0, 0};
 
-// Whether a program of another release set no field that this release does not know.
-__attribute__((noinline, cold)) static bool has_known_fields_only(const gmm_alloc_desc &desc) {
-  const uint32_t size = desc.struct_size;
-  if (size < sizeof desc || size > sizeof desc + 4096) return false;
-  const unsigned char *bytes = reinterpret_cast<const unsigned char *>(&desc);
-  for (uint32_t i = sizeof desc; i < size; ++i)
-    if (bytes[i] != 0) return false;
-  return true;
-}
-
 // Returns the heap of a descriptor without alignment, flags or other special wishes, if the heap exists. NULL: alloc()
 // checks everything and creates the heap. One test of all wishes was faster than a test of each field.
 static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &desc) {
-  if ((desc.alignment | desc.flags | desc.reserved) != 0) return nullptr;
-  if (__builtin_expect(desc.struct_size != sizeof desc, 0) && !has_known_fields_only(desc)) return nullptr;
+  if ((desc.alignment | desc.flags | desc.reserved) != 0 || !has_first_fields_only(desc)) return nullptr;
   if (desc.kind >= kKindCount || static_cast<uint32_t>(desc.device) >= context.device_count) return nullptr;
   const Tag *tag = context.tags.get(desc.tag == GMM_TAG_CURRENT ? context.tags.current() : desc.tag);
   const uint32_t kind = desc.kind == GMM_KIND_UNSPECIFIED ? uint32_t{GMM_KIND_DEVICE} : desc.kind;
@@ -226,12 +215,13 @@ gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) n
 }
 
 gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_pointer_info");
+  if (status.ok()) status = check_output(out, &size);
   if (!status.ok()) return result_of(status);
   gmm_pointer_info info = {};
   query(*context, address, &info);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 
@@ -240,7 +230,7 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     gmm_heap_desc copy;
     GMM_TRY(Context::check(context));
     GMM_TRY(check_not_null(out, "gmm_heap_create", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_heap_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_kind(copy.kind));
     GMM_TRY(check_device(*context, copy.device));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_heap_desc.flags"));

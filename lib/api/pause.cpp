@@ -104,8 +104,9 @@ gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t s
 }
 
 gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) noexcept {
+  uint32_t size = 0;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_tag_info");
+  if (status.ok()) status = check_output(out, &size);
   const Tag *found = status.ok() ? context->tags.get(tag) : nullptr;
   if (status.ok() && found == nullptr) status = TagTable::unknown(tag);
   if (!status.ok()) return result_of(status);
@@ -118,6 +119,6 @@ gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) n
   info.pauses = known.pauses.load(std::memory_order_relaxed);
   std::snprintf(info.name, sizeof info.name, "%s", known.name);
   context->pauser.query(tag, &info);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }

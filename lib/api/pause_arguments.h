@@ -12,7 +12,7 @@ namespace gmm {
 inline constexpr uint32_t kPauseFlags = GMM_PAUSE_FORCE | GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
 
 inline Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
-  GMM_TRY(read_descriptor(desc, "gmm_tag_desc", out));
+  GMM_TRY(read_descriptor(desc, out));
   if ((out->flags & GMM_TAG_CHECKSUM) != 0 && !BackupStore::can_checksum())
     return fail(
         GMM_ERROR_NOT_SUPPORTED,
@@ -24,7 +24,7 @@ inline Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
 inline Status read_pause(gmm_context *context, const gmm_pause_desc *desc, uint32_t flags, PauseRequest *out) {
   gmm_pause_desc copy;
   GMM_TRY(Context::check(context));
-  GMM_TRY(read_descriptor(desc, "gmm_pause_desc", &copy));
+  GMM_TRY(read_descriptor(desc, &copy));
   GMM_TRY(check_flags(copy.flags, flags, "gmm_pause_desc.flags"));
   constexpr uint32_t kContents = GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
   if (const uint32_t asked = copy.flags & kContents; (asked & (asked - 1)) != 0)

@@ -27,7 +27,7 @@ gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_d
 gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location, const gmm_move_desc *desc) noexcept {
   gmm_move_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = read_descriptor(desc, "gmm_move_desc", &copy);
+  if (status.ok()) status = read_descriptor(desc, &copy);
   if (status.ok()) status = check_flags(copy.flags, GMM_MOVE_NON_BLOCKING, "gmm_move_desc.flags");
   if (status.ok()) status = check_location(*context, location);
   if (status.ok()) status = move(context->core, memory, Device{location}, copy.flags, copy.stream);

@@ -38,19 +38,21 @@ gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope
 }
 
 gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) noexcept {
+  uint32_t size = 0;
   gmm_snapshot_info info = {};
   Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, "gmm_snapshot_info");
+  if (status.ok()) status = check_output(out, &size);
   if (!status.ok()) return result_of(status);
   snapshot->copy.query(&info);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 
 gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) noexcept {
+  uint32_t size = 0;
   gmm_block_info info = {};
   Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, "gmm_block_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok() && index >= snapshot->copy.block_count())
     status =
         fail(GMM_ERROR_INVALID_VALUE,
@@ -60,7 +62,7 @@ gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_
   Heap *heap = nullptr;
   snapshot->copy.query_block(index, &info, &heap);
   info.heap = heap == nullptr ? nullptr : gmm_heap::of(heap);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 

@@ -22,7 +22,7 @@ static Status check_unused(uint32_t flag, uint32_t value, const char *field, con
 namespace gmm {
 
 Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out) {
-  GMM_TRY(read_descriptor(in, "gmm_scope_desc", out));
+  GMM_TRY(read_descriptor(in, out));
   GMM_TRY(check_flags(out->flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags"));
   GMM_TRY(check_zero(out->reserved, "gmm_scope_desc.reserved"));
   GMM_TRY(check_unused(out->flags & GMM_SCOPE_DEVICE, static_cast<uint32_t>(out->device), "device", "DEVICE"));
@@ -61,9 +61,10 @@ gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void
 }
 
 gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) noexcept {
+  uint32_t size = 0;
   gmm_scope_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, "gmm_stats_info");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_scope(*context, scope, &copy);
   gmm_stats_info statistics = {};
   if (status.ok()) context->collect_ended_captures();
@@ -76,7 +77,7 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
     statistics.imported_bytes = context->ipc.imports.bytes();
     statistics.backend_calls = context->core.backend->calls();
   }
-  write_output(statistics, out);
+  fill_output(statistics, size, out);
   return GMM_OK;
 }
 

@@ -65,7 +65,7 @@ gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc, 
     gmm_stream_desc copy;
     GMM_TRY(Context::check(context));
     GMM_TRY(check_not_null(out, "gmm_stream_create", "out"));
-    GMM_TRY(read_descriptor(desc, "gmm_stream_desc", &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_stream_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     return context->core.backend->stream_create(Device{copy.device}, copy.priority, out);

@@ -24,8 +24,9 @@ gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gm
 }
 
 gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
+  uint32_t size = 0;
   Status status = gmm_ticket::check(ticket);
-  if (status.ok()) status = check_output(out, "gmm_ticket_info");
+  if (status.ok()) status = check_output(out, &size);
   if (!status.ok()) return result_of(status);
   gmm_ticket_info info = {};
   info.done = ticket->done.load(std::memory_order_acquire);
@@ -33,7 +34,7 @@ gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
   info.bytes = info.done != 0 ? ticket->bytes : 0;
   info.copied_bytes = ticket->state.copied.load(std::memory_order_relaxed);
   info.total_bytes = ticket->state.total.load(std::memory_order_relaxed);
-  write_output(info, out);
+  fill_output(info, size, out);
   return GMM_OK;
 }
 

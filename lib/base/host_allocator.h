@@ -18,11 +18,17 @@ class HostAllocator {
   using AllocateFn = void *(*)(void *user, uint64_t size, uint64_t alignment);
   using DeallocateFn = void (*)(void *user, void *memory, uint64_t size);
 
+  // What callbacks promise. No object asks for more.
+  static constexpr uint64_t kMaxAlignment = 64;
+
   constexpr HostAllocator() = default;
   constexpr HostAllocator(AllocateFn allocate, DeallocateFn deallocate, void *user)
       : allocate_(allocate), deallocate_(deallocate), user_(user) {}
 
-  // NULL: there is no memory. `alignment` is a power of two up to 64.
+  // Whether the program counts the memory.
+  bool has_callbacks() const { return allocate_ != nullptr; }
+
+  // NULL: there is no memory. `alignment` is a power of two up to kMaxAlignment.
   void *allocate(uint64_t size, uint64_t alignment = 16) const {
     if (allocate_ != nullptr) return allocate_(user_, size, alignment);
     if (alignment <= alignof(std::max_align_t)) return std::malloc(size);
@@ -37,6 +43,7 @@ class HostAllocator {
   // NULL: there is no memory.
   template <typename T, typename... Args>
   T *create(Args &&...args) const {
+    static_assert(alignof(T) <= kMaxAlignment);
     void *memory = allocate(sizeof(T), alignof(T));
     return memory == nullptr ? nullptr : ::new (memory) T(std::forward<Args>(args)...);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set.
+// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set. Faults of the environment go there
+// if it is not set, too.
 #ifndef GMM_BASE_LOG_H
 #define GMM_BASE_LOG_H
 
@@ -16,11 +17,17 @@ class Log {
   // is not set, there are none.
   Log(Fn fn, void *user);
   [[gnu::format(printf, 3, 4)]] void write(LogLevel level, const char *format, ...) const;
+  // Writes a warning of what the environment asks for and cannot have. Who set a variable wants to know that it has no
+  // effect, so it goes to stderr unless GMM_LOG says off or error.
+  [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...) const;
 
  private:
+  void write_text(uint32_t level, uint32_t stderr_level, const char *format, __builtin_va_list arguments) const;
+
   Fn fn_;
   void *user_;
   uint32_t stderr_level_ = 0;
+  bool has_stderr_level_ = false;  // GMM_LOG holds a level
 };
 
 }  // namespace gmm

@@ -14,7 +14,7 @@ namespace gmm {
 // For types that may be copied as bytes. It is not thread-safe.
 template <typename T>
 class Vector {
-  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= HostAllocator::kMaxAlignment);
 
  public:
   explicit Vector(const HostAllocator &allocator = HostAllocator()) : allocator_(allocator) {}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -33,7 +34,26 @@ static int print_device(gmm_context *context, gmm_device device) {
   return 1;
 }
 
+/* Without a context: what keeps one from opening may be set here. */
+static int print_environment(void) {
+  static const struct {
+    const char *name, *values, *fallback, *text;
+  } rows[] = {
+#define GMM_VARIABLE(id, name, reader, form, values, fallback, text) {name, values, fallback, text},
+#include "base/environment.def"
+#undef GMM_VARIABLE
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    printf("%-26s %s\n    %s Default: %s.", rows[i].name, rows[i].values, rows[i].text, rows[i].fallback);
+    const char *set = getenv(rows[i].name);
+    if (set != NULL) printf(" Set: %s", set);
+    printf("\n");
+  }
+  return fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
+}
+
 int command_info(const struct options *options) {
+  if (options->environment) return print_environment();
   gmm_context *context = NULL;
   gmm_result result = gmm_context_create(&options->context, &context);
   if (result < 0) return report("context", result), EXIT_FAILED;

@@ -10,6 +10,7 @@ static const char usage[] =
     "gmm: GPU memory from the command line\n"
     "\n"
     "  gmm info                        the backend, its devices and what they can do\n"
+    "  gmm info --env                  the variables of the environment: values, defaults and what is set\n"
     "  gmm replay TRACE...             runs traces of allocations (of gmm or text, gzip too) and prints what they "
     "took\n"
     "  gmm trace TRACE...              prints traces as text\n"
@@ -98,6 +99,10 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--version") == 0) return printf("gmm %s\n", gmm_version_string()), free(rest), EXIT_GOOD;
     if (strcmp(argv[i], "--threads") == 0) {
       options.threads = 1;
+      continue;
+    }
+    if (strcmp(argv[i], "--env") == 0) {
+      options.environment = 1;
       continue;
     }
     if (!is_option(argv[i])) {

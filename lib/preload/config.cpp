@@ -8,14 +8,17 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "base/environment.h"
+
 namespace gmm::preload {
 namespace {
 
 constinit Config g_read;
 constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-const char *text_of(const char *variable) {
-  const char *text = std::getenv(variable);
+// A variable of torch_memory_saver.
+const char *tms_text(const char *variable) {
+  const char *text = secure_getenv(variable);
   return text != nullptr && text[0] != '\0' ? text : nullptr;
 }
 
@@ -24,29 +27,33 @@ bool same(const char *text, uint64_t size, const char *word) {
 }
 
 // A preloaded library must not end the process, nor guess what an unknown word means.
-void complain(const char *variable, const char *text, const char *takes) {
-  std::fprintf(stderr, "gmm preload: %s=%.80s is unknown and ignored; set it to %s\n", variable, text, takes);
+void complain(const char *variable, const char *text, const char *advice) {
+  std::fprintf(stderr, "gmm preload: %s=%.80s is unknown and ignored; %s\n", variable, text, advice);
+}
+
+void complain(Variable variable) {
+  char advice[160];
+  environment_advice(variable, advice, sizeof advice);
+  complain(environment_row(variable).name, environment_text(variable), advice);
 }
 
 // The words of torch_memory_saver.
 bool read_switch(const char *variable) {
-  const char *text = text_of(variable);
+  const char *text = tms_text(variable);
   if (text == nullptr) return false;
   for (const char *word : {"1", "true", "TRUE", "True", "yes", "YES", "on"})
     if (std::strcmp(text, word) == 0) return true;
   for (const char *word : {"0", "false", "FALSE", "False", "no", "NO", "off"})
     if (std::strcmp(text, word) == 0) return false;
-  complain(variable, text, "1 or 0");
+  complain(variable, text, "set it to 1 or 0");
   return false;
 }
 
-uint32_t choose(const char *variable, const char *const *words, uint32_t count, uint32_t fallback, const char *takes) {
-  const char *text = text_of(variable);
-  if (text == nullptr) return fallback;
-  for (uint32_t i = 0; i < count; ++i)
-    if (std::strcmp(text, words[i]) == 0) return i;
-  complain(variable, text, takes);
-  return fallback;
+// The place of the word among the variable's values.
+uint32_t choose(Variable variable, uint32_t fallback) {
+  uint32_t place = fallback;
+  if (environment_word(variable, &place) == Reading::kBad) complain(variable);
+  return place;
 }
 
 // Reads off, on, regions, or a list of calls. False: the text is none of them.
@@ -78,25 +85,25 @@ bool read_routes(const char *text, Config *out) {
 }
 
 void read(Config *out) {
-  if (const char *text = text_of("GMM_PRELOAD"); text != nullptr && !read_routes(text, out))
-    complain("GMM_PRELOAD", text, "off, on, regions, or a list of device,async,managed,host");
-  const char *tag = text_of("GMM_PRELOAD_TAG");
+  const char *text = environment_text(Variable::kPreload);
+  if (text != nullptr && !read_routes(text, out)) complain(Variable::kPreload);
+  const char *tag = environment_text(Variable::kPreloadTag);
   out->tag = strdup(tag != nullptr ? tag : "preload");
-  static const char *const kContents[] = {"drop", "host", "file"};
-  out->contents = choose("GMM_PRELOAD_CONTENTS", kContents, 3, GMM_CONTENTS_HOST, "drop, host or file");
-  static const char *const kKinds[] = {"vmm", "device"};
-  out->kind = choose("GMM_PRELOAD_KIND", kKinds, 2, 0, "vmm or device") == 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
-  static const char *const kPeers[] = {"all", "none"};
-  out->peers = choose("GMM_PRELOAD_PEERS", kPeers, 2, 0, "all or none") == 0;
-  static const char *const kScopes[] = {"process", "thread"};
-  out->process_regions = choose("GMM_PRELOAD_REGION_SCOPE", kScopes, 2, 0, "process or thread") == 0;
+  // The words of the table stand in the order of these numbers.
+  static_assert(GMM_CONTENTS_DROP == 0 && GMM_CONTENTS_HOST == 1 && GMM_CONTENTS_FILE == 2);
+  out->contents = choose(Variable::kPreloadContents, GMM_CONTENTS_HOST);
+  out->kind = choose(Variable::kPreloadKind, 0) == 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
+  out->peers = choose(Variable::kPreloadPeers, 0) == 0;
+  out->process_regions = choose(Variable::kPreloadRegionScope, 0) == 0;
   out->region = read_switch("TMS_INIT_ENABLE");
   out->cpu_backup = read_switch("TMS_INIT_ENABLE_CPU_BACKUP");
   out->disk_backup = read_switch("TMS_INIT_ENABLE_DISK_BACKUP");
   out->retain = read_switch("TMS_RETAIN_CPU_BACKUP");
-  static const char *const kBackends[] = {"pinned", "mmap"};
-  out->pageable = choose("TMS_INIT_CPU_BACKUP_BACKEND", kBackends, 2, 0, "pinned or mmap") == 1;
-  const char *directory = text_of("TMS_DISK_BACKUP_DIR");
+  const char *place = tms_text("TMS_INIT_CPU_BACKUP_BACKEND");
+  out->pageable = place != nullptr && std::strcmp(place, "mmap") == 0;
+  if (place != nullptr && !out->pageable && std::strcmp(place, "pinned") != 0)
+    complain("TMS_INIT_CPU_BACKUP_BACKEND", place, "set it to pinned or mmap");
+  const char *directory = tms_text("TMS_DISK_BACKUP_DIR");
   out->disk_directory = directory != nullptr ? strdup(directory) : nullptr;
 }
 

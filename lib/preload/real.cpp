@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "base/environment.h"
 #include "preload/libc.h"
 
 namespace gmm::preload {
@@ -23,8 +24,8 @@ void *loaded(const char *name, const char *stem) {
 }
 
 const char *driver_file() {
-  const char *path = std::getenv("GMM_CUDA_DRIVER");  // the same variable as in gmm
-  return path != nullptr && path[0] != '\0' ? path : kDriverLibrary;
+  const char *path = environment_text(Variable::kCudaDriver);
+  return path != nullptr ? path : kDriverLibrary;
 }
 
 // Answers for a function that does not exist. It has fewer parameters than any of them, which the calling conventions

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `meson install` writes: a program builds against it by pkg-config, shared and static, and runs.
+# What `meson install` writes: a program builds against it by pkg-config, shared and static, and runs; so does
+# examples/embed by its Makefile.
 # Usage: install_test.sh SOURCE_ROOT BUILD_ROOT MESON...
 set -eu
 root=$1
@@ -20,7 +21,22 @@ readelf -d "$folder/shared" | grep -q 'libgmm\.so\.[0-9]' ||
   { echo "the program does not need the soname" >&2; exit 1; }
 LD_LIBRARY_PATH=$library "$folder/shared"
 # shellcheck disable=SC2046
-cc -std=c11 "$root/tests/abi/static_link.c" "$library/libgmm.a" \
-  $(pkg-config --static --cflags --libs gmm | sed 's/-lgmm//') \
-  -o "$folder/static"
+cc -std=c11 "$root/tests/abi/static_link.c" $(pkg-config --static --cflags --libs gmm) -o "$folder/static"
+if readelf -d "$folder/static" | grep NEEDED | grep libgmm; then
+  echo "pkg-config --static does not link the archive" >&2
+  exit 1
+fi
 "$folder/static"
+
+mkdir "$folder/embed"
+cp "$root"/examples/embed/Makefile "$root"/examples/embed/*.cpp "$folder/embed"
+for way in SHARED=1 0; do
+  # shellcheck disable=SC2086
+  make -s -C "$folder/embed" CXXFLAGS=-O0 ${way%0}
+  GMM_BACKEND=host LD_LIBRARY_PATH=$library "$folder/embed/frames" | grep -x 'frames: ok'
+  if [ "$(readelf -d "$folder/embed/frames" | grep -c 'NEEDED.*libgmm')" != "${way#SHARED=}" ]; then
+    echo "make $way links the other library" >&2
+    exit 1
+  fi
+  make -s -C "$folder/embed" clean
+done

@@ -1,40 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library calls the host allocator and the log of context.h as the header promises, also when the allocator fails.
-#include "../support/gmm_test.h"
-
-static struct {
-  _Atomic int64_t bytes, blocks, calls;
-  _Atomic int64_t fail_at;  // this call fails; -1: none
-  atomic_int wrong;
-} counted;
-
-static void *counted_allocate(void *user, uint64_t size, uint64_t alignment) {
-  if (user != &counted || alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > 64 || size == 0)
-    atomic_fetch_add(&counted.wrong, 1);
-  int64_t call = atomic_fetch_add(&counted.calls, 1);
-  if (call == atomic_load(&counted.fail_at)) return NULL;
-  uint8_t *memory = aligned_alloc(64, (size + 64 + 63) / 64 * 64);
-  if (memory == NULL) return NULL;
-  memcpy(memory, &size, sizeof size);
-  memset(memory + 64, 0xa5, size);
-  atomic_fetch_add(&counted.bytes, (int64_t)size);
-  atomic_fetch_add(&counted.blocks, 1);
-  return memory + 64;
-}
-
-static void counted_deallocate(void *user, void *memory, uint64_t size) {
-  uint64_t asked = 0;
-  memcpy(&asked, (uint8_t *)memory - 64, sizeof asked);
-  if (user != &counted || asked != size) atomic_fetch_add(&counted.wrong, 1);
-  atomic_fetch_sub(&counted.bytes, (int64_t)asked);
-  atomic_fetch_sub(&counted.blocks, 1);
-  free((uint8_t *)memory - 64);
-}
-
-static gmm_context_desc counted_desc(void) {
-  return (gmm_context_desc){.struct_size = sizeof(gmm_context_desc),
-                            .host_allocator = {counted_allocate, counted_deallocate, &counted}};
-}
+#include "counted_allocator.h"
 
 // A little of everything; stops at the first failure and returns it.
 static gmm_result little_of_everything(gmm_context *c) {

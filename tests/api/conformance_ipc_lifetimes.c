@@ -36,6 +36,7 @@ static bool can_share(void) {
 typedef struct request {
   gmm_ipc_handle handle;
   uint32_t timeout_ms, seed;
+  uint32_t holds;  // the import stays open until the next request
 } request;
 
 // "export": shares a block of SIZE with the pattern 7, and waits for the end.
@@ -73,12 +74,18 @@ static int second_exports_neighbours(int out) {
 // "import": answers each request with what its import came to. The bytes must have the pattern of the seed.
 static int second_imports(int out) {
   request next;
+  void *held = NULL;
   while (receive_bytes(0, &next, sizeof next)) {
     void *memory = NULL;
+    if (held != NULL && gmm_ipc_close(context, held) != GMM_OK) return 29;
+    held = NULL;
     gmm_result result = import(&next.handle, next.timeout_ms, &memory);
     if (result == GMM_OK) {
       check_pattern(__LINE__, memory, SMALL, next.seed, GMM_STREAM_DEFAULT);
-      if (gmm_ipc_close(context, memory) != GMM_OK) return 30;
+      if (next.holds)
+        held = memory;
+      else if (gmm_ipc_close(context, memory) != GMM_OK)
+        return 30;
     }
     if (!send_bytes(out, &result, sizeof result)) return 31;
   }
@@ -120,12 +127,17 @@ static void stop(const second_process *second) {
 }
 
 // Has the second process import.
-static gmm_result ask(second_process *second, const gmm_ipc_handle *handle, uint32_t timeout_ms, uint32_t seed) {
-  request asked = {.handle = *handle, .timeout_ms = timeout_ms, .seed = seed};
+static gmm_result ask_to_hold(second_process *second, const gmm_ipc_handle *handle, uint32_t timeout_ms, uint32_t seed,
+                              bool holds) {
+  request asked = {.handle = *handle, .timeout_ms = timeout_ms, .seed = seed, .holds = holds};
   gmm_result result = GMM_ERROR_NOT_READY;
   CHECK(send_bytes(second->to, &asked, sizeof asked));
   CHECK(receive_bytes(second->from, &result, sizeof result));
   return result;
+}
+
+static gmm_result ask(second_process *second, const gmm_ipc_handle *handle, uint32_t timeout_ms, uint32_t seed) {
+  return ask_to_hold(second, handle, timeout_ms, seed, false);
 }
 
 // --- What an import reaches -----------------------------------------------------------------------------------------
@@ -369,6 +381,48 @@ static void an_importer_waits_for_no_other_tags_pause(void) {
   SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
 }
 
+// An import that comes while a pause waits for the device is in the way like an earlier one.
+static void an_import_during_a_pause_is_in_its_way(void) {
+  gmm_tag tag = make_tag("shared", GMM_CONTENTS_HOST), other = make_tag("other", GMM_CONTENTS_DROP);
+  void *block = ALLOC_TAG(SIZE, tag), *elsewhere = ALLOC_TAG(SIZE, other);
+  REQUIRE(block != NULL && elsewhere != NULL);
+  write_pattern(block, SIZE, 2, GMM_STREAM_DEFAULT);
+  write_pattern(elsewhere, SIZE, 3, GMM_STREAM_DEFAULT);
+  gmm_ipc_handle handle, other_handle;
+  MUST(gmm_ipc_export(context, block, &handle));
+  MUST(gmm_ipc_export(context, elsewhere, &other_handle));
+  second_process second = start("import"), third = start("import");
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, device, &stream));
+  static gate held;
+  gate_close(&held, stream, GATE_S);
+  SOON(atomic_load(&held.entered));
+  gmm_pause_desc desc = one_tag(&tag);
+  gmm_ticket *ticket = NULL;
+  MUST(gmm_pause_async(context, &desc, &ticket));
+  sleep_ms(50);  // so that it waits for the gate
+  CHECK_EQUAL(ask_to_hold(&second, &handle, 10000, 2, true), GMM_OK);
+  CHECK_EQUAL(ask(&third, &other_handle, 10000, 3), GMM_OK);
+  CHECK_EQUAL(gmm_ticket_wait(ticket, 0, NULL), GMM_ERROR_NOT_READY);
+  atomic_store(&held.open, 1);
+  RESULT(gmm_ticket_wait(ticket, UINT64_MAX, NULL), GMM_ERROR_BUSY);
+  RESULT(gmm_ticket_destroy(ticket), GMM_OK);
+  CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
+  CHECK_PATTERN(block, SIZE, 2);
+  CHECK_EQUAL(ask(&second, &other_handle, 10000, 3), GMM_OK);  // and closes the other import
+  gmm_result result = GMM_ERROR_BUSY;
+  SOON((result = gmm_pause(context, &desc, NULL)) != GMM_ERROR_BUSY);
+  OK(result);
+  OK(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(block, SIZE, 2);
+  CHECK_EQUAL(second_wait(&second), 0);
+  CHECK_EQUAL(second_wait(&third), 0);
+  OK(gmm_stream_destroy(context, stream));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, elsewhere, GMM_STREAM_DEFAULT));
+  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+}
+
 // --- The socket -----------------------------------------------------------------------------------------------------
 
 static unsigned delete_sockets(const char *folder) {
@@ -436,6 +490,7 @@ int main(int count, char **words) {
   KINDS(an_import_at_home_stays_through_a_pause, 1u << GMM_KIND_VMM);
   KINDS(a_stopped_exporter_holds_up_its_importer_only, SHAREABLE);
   KINDS(an_importer_waits_for_no_other_tags_pause, 1u << GMM_KIND_VMM);
+  KINDS(an_import_during_a_pause_is_in_its_way, 1u << GMM_KIND_VMM);
   KINDS(a_deleted_socket_is_made_anew, (1u << GMM_KIND_VMM) | (1u << GMM_KIND_DEVICE));
   return check_finish();
 }

@@ -6,9 +6,9 @@
 # Usage: tests/gpu/bench.sh
 #   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go;
 #                         default tests/gpu/out
-#   GMM_GPU_SECONDS=N     how long the whole may take; default 520
-#   GMM_BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause
-#   GMM_GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
+#   GPU_SECONDS=N     how long the whole may take; default 520
+#   BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause
+#   GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
 #   BUILD=FOLDER          a build folder to use and keep; default: a new one
 #   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
 #
@@ -25,9 +25,9 @@ log=$out/log.txt
 work=$(mktemp -d) || exit 1
 build=${BUILD:-$work/build}
 peers=$work/peers
-fake=${GMM_GPU_RUN_FAKE:-}
+fake=${GPU_RUN_FAKE:-}
 patience=${fake:+8} # a rehearsal may run on a small machine
-deadline=$((SECONDS + ${GMM_GPU_SECONDS:-520} * ${patience:-1}))
+deadline=$((SECONDS + ${GPU_SECONDS:-520} * ${patience:-1}))
 python=${PYTHON:-python3}
 : >"$log"
 exec > >(tee "$out/summary.txt") 2>&1
@@ -134,13 +134,13 @@ if [ -n "$fake" ]; then
 fi
 echo
 # What is paused with its contents needs 56 GiB of host memory, and a virtual machine may get memory only as it is used.
-if [ -z "$fake" ] && [[ ${GMM_BENCH_ONLY:-pause} == *pause* ]]; then
+if [ -z "$fake" ] && [[ ${BENCH_ONLY:-pause} == *pause* ]]; then
   step 'host memory' 45 "$python" tests/gpu/grow_memory.py 72 40 && cat "$work/step.log"
 fi
 left=$((deadline - SECONDS - 30))
 "$python" tests/bench/figures.py run --backend cuda --bench "$build/tests/bench/gmm-bench" --peers "$peers" \
   -o "$out/cuda.json" \
-  --seconds "$left" --patience "${patience:-1}" ${fake:+--quick} ${GMM_BENCH_ONLY:+--only "$GMM_BENCH_ONLY"} 2>>"$log"
+  --seconds "$left" --patience "${patience:-1}" ${fake:+--quick} ${BENCH_ONLY:+--only "$BENCH_ONLY"} 2>>"$log"
 status=$?
 [ ! -f "$out/cuda.json" ] || "$python" tests/bench/figures.py show "$out/cuda.json" >"$out/figures.md"
 echo

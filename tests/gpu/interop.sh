@@ -6,11 +6,11 @@
 #
 # Usage: tests/gpu/interop.sh
 #   OUT=FOLDER          where summary.txt, log.txt and Numba's own logs go; default tests/gpu/out
-#   GMM_GPU_SECONDS=N   how long the whole may take; default 300
-#   GMM_GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
+#   GPU_SECONDS=N   how long the whole may take; default 300
+#   GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
 #   PYTHON=PATH         the interpreter with the libraries; python3
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
-#   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: a row with "----" ran to its end, and
+#   GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: a row with "----" ran to its end, and
 #                       shows nothing about a GPU
 #
 # Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which
@@ -22,7 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 open_output
 build=${BUILD:-$work/build}
 python=${PYTHON:-python3}
-deadline=$((SECONDS + ${GMM_GPU_SECONDS:-300} * ${patience:-1}))
+deadline=$((SECONDS + ${GPU_SECONDS:-300} * ${patience:-1}))
 most=4 # programs at once
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 
@@ -34,8 +34,8 @@ below() {
 
 wanted() {
   local word
-  [ -n "${GMM_GPU_ONLY:-}" ] || return 0
-  for word in $GMM_GPU_ONLY; do [[ $1 != *"$word"* ]] || return 0; done
+  [ -n "${GPU_ONLY:-}" ] || return 0
+  for word in $GPU_ONLY; do [[ $1 != *"$word"* ]] || return 0; done
   return 1
 }
 
@@ -124,7 +124,7 @@ finish_jobs() {
 finish() {
   # shellcheck disable=SC2016 # the quotes are printed
   write_summary interop.sh "$(nproc) cores; $(c++ --version 2>/dev/null | head -n 1)
-Python:   ${versions:-not asked}" "${GMM_GPU_ONLY:+GMM_GPU_ONLY='$GMM_GPU_ONLY' }" "$failed rows failed"
+Python:   ${versions:-not asked}" "${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }" "$failed rows failed"
   [ $failed = 0 ]
   exit
 }

@@ -7,7 +7,7 @@
 # Usage: tests/gpu/ipc_check.sh BUILD [OUTPUT]
 #   BUILD               a build folder with tests/api/conformance_ipc*, tests/ipc_lifetimes and tests/bench/gmm-bench
 #   OUTPUT              where the benchmark's rows go; default: stdout only
-#   GMM_GPU_RUN_FAKE=1  rehearses on the fake driver of the tests: shows nothing about a GPU
+#   GPU_RUN_FAKE=1  rehearses on the fake driver of the tests: shows nothing about a GPU
 set -uo pipefail
 [ $# -ge 1 ] || { sed -n '3,10s/^# \?//p' "$0"; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
@@ -15,7 +15,7 @@ output=${2:-/dev/null}
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 export GMM_BACKEND=cuda LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-[ -z "${GMM_GPU_RUN_FAKE:-}" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH
+[ -z "${GPU_RUN_FAKE:-}" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH
 failed=0
 
 # check NAME SECONDS COMMAND...: what it printed is shown when it fails.
@@ -38,7 +38,7 @@ check 'events: a stream waits on the device' 30 "$build/tests/api/conformance_ip
 check 'descriptors, the legacy handle, pid namespaces' 40 "$build/tests/api/conformance_ipc_reach"
 check 'either side killed, device memory counted' 40 "$build/tests/ipc_lifetimes"
 if timeout -k 2 120 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 60 --iterations 150 --blocks 4 \
-  --threads "${GMM_IPC_AT_ONCE:-64}" \
+  --threads "${IPC_AT_ONCE:-64}" \
   --kind vmm,device --json >"$work/rows" 2>"$work/log"; then
   echo "ok - gmm-bench ipc"
   cat "$work/rows" >>"$output"

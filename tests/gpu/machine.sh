@@ -11,7 +11,7 @@ open_output() {
   log=$out/log.txt
   summary=$out/summary.txt
   work=$(mktemp -d) || exit 1
-  fake=${GMM_GPU_RUN_FAKE:-}
+  fake=${GPU_RUN_FAKE:-}
   patience=${fake:+8} # a rehearsal may run on a small machine
   rows=()
   failed=0
@@ -103,7 +103,7 @@ write_summary() {
     echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
     echo "system:   $(uname -sr); $2"
     echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
-    echo "command:  ${fake:+GMM_GPU_RUN_FAKE=1 }$3tests/gpu/$1"
+    echo "command:  ${fake:+GPU_RUN_FAKE=1 }$3tests/gpu/$1"
     echo
     printf '%s\n' "${rows[@]}"
     echo

@@ -7,7 +7,7 @@
 #   BUILD               a build folder that has lib/preload/libgmm_preload.so
 #   CUDA_HOME=FOLDER    the toolkit; default: beside nvcc, or /usr/local/cuda
 #   PYTHON=COMMAND      with PyTorch; default: python3
-#   GMM_GPU_RUN_FAKE=1  rehearses on the fake driver and runtime of the tests: shows nothing about a GPU
+#   GPU_RUN_FAKE=1  rehearses on the fake driver and runtime of the tests: shows nothing about a GPU
 set -uo pipefail
 [ $# -eq 1 ] || { sed -n '3,11s/^# \?//p' "$0"; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
@@ -22,7 +22,7 @@ work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-if [ -n "${GMM_GPU_RUN_FAKE:-}" ]; then
+if [ -n "${GPU_RUN_FAKE:-}" ]; then
   export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$build/tests/support/fake_cudart FAKE_CUDA_MEMORY=$((8 << 30))
   shared=$build/tests/support/fake_cudart/libcudart.so.13
   static=$build/tests/support/fake_cudart/libcudart_static.a
@@ -93,7 +93,7 @@ for kind in shared static; do
 done
 
 python=${PYTHON:-python3}
-if [ -z "${GMM_GPU_RUN_FAKE:-}" ] && "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+if [ -z "${GPU_RUN_FAKE:-}" ] && "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   if ! "$python" tests/gpu/preload_torch.py losses >"$work/alone" 2>"$work/out"; then
     echo "FAIL PyTorch without gmm"
     tail -n 5 "$work/out"
@@ -102,6 +102,6 @@ if [ -z "${GMM_GPU_RUN_FAKE:-}" ] && "$python" -c 'import torch; assert torch.cu
   check "PyTorch, gmm on" bash -c 'with_gmm on "$@"' - "$python" tests/gpu/preload_torch.py on "$work/alone"
   check "PyTorch, regions" bash -c 'with_gmm regions "$@"' - "$python" tests/gpu/preload_torch.py regions "$work/alone"
 else
-  echo "SKIP PyTorch: ${GMM_GPU_RUN_FAKE:+a rehearsal }has none, or no GPU"
+  echo "SKIP PyTorch: ${GPU_RUN_FAKE:+a rehearsal }has none, or no GPU"
 fi
 exit $failed

@@ -4,9 +4,9 @@
 #
 # Usage: tests/gpu/run.sh
 #   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
-#   GMM_GPU_SECONDS=N   how long the whole may take; default 540
+#   GPU_SECONDS=N   how long the whole may take; default 540
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
-#   GMM_GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
+#   GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
 # The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja. It needs
 # no network: tests/gpu/pack.sh fills .gpu/ with what such machines lack.
@@ -20,7 +20,7 @@ build=${BUILD:-$work/build}
 python=python3
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
-deadline=$((SECONDS + ${GMM_GPU_SECONDS:-540} * ${patience:-1}))
+deadline=$((SECONDS + ${GPU_SECONDS:-540} * ${patience:-1}))
 
 # step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
 step() {

@@ -17,7 +17,9 @@
 #                              .deps/torch, .deps/interop, .deps/sycl; each is complete when it has a file "ready"
 #   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is
 #                              left out
-#   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date
+#   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date; what was installed since
+#                              is used
+#   setup_targets FOLDER       prints all targets but those of tests/
 #   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
 #   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer; sets TSAN_OPTIONS
 
@@ -32,6 +34,8 @@ declare -A setup_skipped=()
 mkdir -p "$setup_deps"
 # Meson takes ccache where it is there; without these it does not store what is compiled with a precompiled header.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
+# What one clone compiled serves another.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$setup_root} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 
 setup_say() { printf '== %s\n' "$*"; }
 
@@ -255,13 +259,28 @@ setup_cuda_headers() {
   fi
 }
 
+setup_xxhash() {
+  echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash-dev
+}
+
+# Each optional dependency is named, found or not. So Meson never goes by what an earlier configuration remembers: where
+# that contradicts an option, the configuration fails, and setup_configure() makes a new one.
 setup_options() {
-  setup_options=(-Ddebug=true)
-  if setup_cuda_headers; then
-    setup_options+=(-Dcuda=enabled)
+  setup_options=(-Ddebug=true -Dwerror=true)
+  local name
+  for name in cuda_headers xxhash; do
+    if setup_$name; then
+      setup_options+=("-D${name%_headers}=enabled")
+    else
+      setup_skipped[${name%_headers}]=$setup_reason
+      setup_options+=("-D${name%_headers}=disabled")
+    fi
+  done
+  if echo '#include <zlib.h>' | cc -E - >/dev/null 2>&1; then
+    setup_options+=(-Dcli=enabled)
   else
-    setup_skipped[cuda]=$setup_reason
-    setup_options+=(-Dcuda=disabled)
+    setup_skipped[zlib]="zlib.h is missing, so the command and the benchmarks are left out"
+    setup_options+=(-Dcli=disabled)
   fi
   local language
   for language in python java csharp; do
@@ -295,6 +314,17 @@ setup_configure() {
   fi
   tail -n 20 "$log" >&2
   return 1
+}
+
+setup_targets() {
+  meson introspect --targets "$1" | python3 -c '
+import json, os, sys
+root, build = map(os.path.realpath, sys.argv[1:])
+for target in json.load(sys.stdin):
+    folder = os.path.relpath(target["defined_in"], root).split(os.sep)[0]
+    if folder != "tests" and target["build_by_default"]:
+        print(*(os.path.relpath(name, build) for name in target["filename"]), sep="\n")
+' "$setup_root" "$1"
 }
 
 setup_build() {

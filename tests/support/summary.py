@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up test results and ends with one line `N passed, N failed, N skipped`.
 
-Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--failed WORDS]... [--skipped WORDS]... [FILE]...
+Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--passed WORDS]... [--failed WORDS]... [--skipped WORDS]...
+                  [FILE]...
 --phase: a row of the table that says where the time went; the ten tests that took longest follow.
 FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file
 (.xml). Exits with 1 when something failed or nothing passed.
@@ -115,11 +116,13 @@ def print_times(phases, durations):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--phase", action="append", default=[])
+    parser.add_argument("--passed", action="append", default=[])
     parser.add_argument("--failed", action="append", default=[])
     parser.add_argument("--skipped", action="append", default=[])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
     results = Results()
+    results.passed += len(arguments.passed)
     results.failed += arguments.failed
     results.skipped += arguments.skipped
     for path in arguments.files:

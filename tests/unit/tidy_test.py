@@ -2,7 +2,7 @@
 """Runs clang-tidy over lib/, one case a group of files.
 
 Usage: tidy_test.py SOURCE_ROOT BUILD_ROOT
-GMM_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are
+TEST_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are
 taken.
 
 Files of one folder that are compiled alike are read as one translation unit, because most of the time goes into
@@ -124,7 +124,7 @@ def main():
     flags = flags_of(build)
     sources = sorted((root / "lib").rglob("*.cpp"))
     said = f"all {len(sources)} files of lib/"
-    if os.environ.get("GMM_LINT") == "changed":
+    if os.environ.get("TEST_LINT") == "changed":
         changed, base = changed_files(root)
         if changed is not None and not {root / ".clang-tidy", pathlib.Path(__file__).resolve()} & changed:
             sources = touched(root, sources, changed)

@@ -131,7 +131,7 @@ namespace Gmm
         InvalidTag = -7,
         /// <summary>Unknown flags, or flags that exclude each other.</summary>
         InvalidFlags = -8,
-        /// <summary>struct_size is too small, or an unknown or reserved field is not zero.</summary>
+        /// <summary>struct_size is the size of no release, or a reserved field is not zero.</summary>
         InvalidDescriptor = -9,
         /// <summary>Another argument is out of its range.</summary>
         InvalidValue = -10,
@@ -161,7 +161,7 @@ namespace Gmm
         Busy = -24,
         /// <summary>The driver forbids it while a stream is captured into a graph.</summary>
         Capturing = -25,
-        /// <summary>This backend, device or kind cannot do it.</summary>
+        /// <summary>This backend, device, kind or older library cannot do it.</summary>
         NotSupported = -26,
         /// <summary>The requested backend has no driver or no device here.</summary>
         NoBackend = -27,

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
+
+#include "base/environment.h"
 
 namespace gmm::cuda {
 namespace {
@@ -176,8 +177,8 @@ Status Driver::open() {
         "the child by exec or spawn, or create the first CUDA context after the fork.",
         initialiser);
 
-  const char *path = std::getenv("GMM_CUDA_DRIVER");
-  if (path == nullptr || path[0] == '\0') path = kLibrary;
+  const char *path = environment_text(Variable::kCudaDriver);
+  if (path == nullptr) path = kLibrary;
   // The library stays open, because the driver has threads and exit handlers of its own.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
+
+#include "base/environment.h"
 
 namespace gmm::sycl {
 namespace {
@@ -48,8 +49,8 @@ Status Interface::open() {
         "SYCL was started in process %d before this process was forked from it, so it cannot be used here; start "
         "the child by exec or spawn, or create the first SYCL context after the fork.",
         opener);
-  const char *path = std::getenv("GMM_SYCL_LIBRARY");
-  if (path == nullptr || path[0] == '\0') path = kLibrary;
+  const char *path = environment_text(Variable::kSyclLibrary);
+  if (path == nullptr) path = kLibrary;
   // The library stays open, because the runtime has threads and exit handlers of its own.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -6,27 +6,20 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/os_memory.h"
 
 namespace gmm {
 namespace {
 
 // 0 when the variable is not set.
-Status bytes_of_environment(const char *name, uint64_t *out) {
+Status bytes_of_environment(Variable variable, uint64_t *out) {
   *out = 0;
-  const char *text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return Status();
-  char *end = nullptr;
-  errno = 0;
-  const unsigned long long value = std::strtoull(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value == 0)
-    return fail(GMM_ERROR_INVALID_VALUE, "%s=%.64s is not a number of bytes; unset it, or set it to 1 or more.", name,
-                text);
-  *out = value;
-  return Status();
+  if (environment_number(variable, out) != Reading::kBad) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE, "%s=%.64s is not a number of bytes; unset it, or set it to 1 or more.",
+              environment_row(variable).name, environment_text(variable));
 }
 
 }  // namespace
@@ -64,8 +57,8 @@ Status BackupSettings::limits(uint64_t arena_bytes, uint64_t pageable_bytes, Bac
   BackupLimits limits;
   limits.arena = desc_.arena_limit;
   limits.pageable = desc_.pageable_limit;
-  if (limits.arena == 0) GMM_TRY(bytes_of_environment("GMM_BACKUP_ARENA_LIMIT", &limits.arena));
-  if (limits.pageable == 0) GMM_TRY(bytes_of_environment("GMM_BACKUP_PAGEABLE_LIMIT", &limits.pageable));
+  if (limits.arena == 0) GMM_TRY(bytes_of_environment(Variable::kBackupArenaLimit, &limits.arena));
+  if (limits.pageable == 0) GMM_TRY(bytes_of_environment(Variable::kBackupPageableLimit, &limits.pageable));
   if (limits.arena == 0 || limits.pageable == 0) {
     os::MemoryInfo info;
     GMM_TRY(os::memory_info(&info));
@@ -85,8 +78,8 @@ Status BackupSettings::limits(uint64_t arena_bytes, uint64_t pageable_bytes, Bac
 void BackupSettings::directory(char *out) {
   LockGuard guard(mutex_);
   const char *name = directory_;
-  if (*name == '\0') name = std::getenv("GMM_BACKUP_DIR");
-  if (name == nullptr || *name == '\0') name = "/tmp";
+  if (*name == '\0') name = environment_text(Variable::kBackupDir);
+  if (name == nullptr) name = "/tmp";
   std::snprintf(out, kMaxDirectory, "%s", name);
 }
 

@@ -6,9 +6,10 @@
 
 #include <cinttypes>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
+#include "base/environment_check.h"
 #include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
@@ -85,6 +86,7 @@ Status Context::init(const gmm_context_desc &desc) {
   core.gate = make_gate();
   if (core.gate == nullptr || !core.page_map.init())
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
+  check_environment(core.log);
   GMM_TRY(open_backend(desc, core.allocator, core.log, &core.backend));
   device_count = core.backend->device_count();
   if (device_count > kMaxDevices) {
@@ -113,8 +115,8 @@ Status Context::init(const gmm_context_desc &desc) {
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
 void Context::begin_trace() {
-  const char *asked = std::getenv("GMM_TRACE");
-  if (asked == nullptr || *asked == '\0') return;
+  const char *asked = environment_text(Variable::kTrace);
+  if (asked == nullptr) return;
   char path[4096];
   const char *place = std::strstr(asked, "%p");
   const int head = place == nullptr ? static_cast<int>(std::strlen(asked)) : static_cast<int>(place - asked);
@@ -123,9 +125,9 @@ void Context::begin_trace() {
   const int length =
       std::snprintf(path, sizeof path, "%.*s%s%s", head, asked, number, place == nullptr ? "" : place + 2);
   if (length >= static_cast<int>(sizeof path))
-    core.log.write(LogLevel::kWarning, "GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
+    core.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
   else if (!trace.begin(path).ok())
-    core.log.write(LogLevel::kWarning, "GMM_TRACE: %s", last_message());
+    core.log.complain("GMM_TRACE: %s", last_message());
 }
 
 void Context::release() {

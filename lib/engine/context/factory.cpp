@@ -1,31 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
-#include <cstring>
-
 #include "backend/cuda/cuda_backend.h"
 #include "backend/host/host_backend.h"
 #include "backend/sycl/sycl_backend.h"
+#include "base/environment.h"
 #include "engine/context/context.h"
 
 namespace gmm {
 namespace {
 
-struct Name {
-  const char *text;
-  gmm_backend backend;
-};
-constexpr Name kNames[] = {
-    {"auto", GMM_BACKEND_AUTO}, {"host", GMM_BACKEND_HOST}, {"cuda", GMM_BACKEND_CUDA}, {"sycl", GMM_BACKEND_SYCL}};
-
 Status from_environment(gmm_backend *backend) {
-  const char *text = std::getenv("GMM_BACKEND");
-  if (text == nullptr || *text == '\0') return Status();
-  for (const Name &name : kNames)
-    if (std::strcmp(text, name.text) == 0) {
-      *backend = name.backend;
-      return Status();
-    }
-  return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; set it to auto, host, cuda or sycl.", text);
+  // The words of the table stand in the order of these numbers.
+  static_assert(GMM_BACKEND_AUTO == 0 && GMM_BACKEND_HOST == 1 && GMM_BACKEND_CUDA == 2 && GMM_BACKEND_SYCL == 3);
+  if (environment_word(Variable::kBackend, backend) != Reading::kBad) return Status();
+  char advice[96];
+  environment_advice(Variable::kBackend, advice, sizeof advice);
+  return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; %s.", environment_text(Variable::kBackend),
+              advice);
 }
 
 }  // namespace

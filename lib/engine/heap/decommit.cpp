@@ -6,9 +6,9 @@
 #include <sched.h>
 
 #include <cinttypes>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/process.h"
 #include "base/thread.h"
 
@@ -28,16 +28,11 @@ Status thread_failure(int error) {
 }  // namespace
 
 Status Decommit::init() {
-  const char *text = std::getenv("GMM_DECOMMIT_AFTER_MS");
-  if (text == nullptr || *text == '\0' || std::strcmp(text, "never") == 0) return Status();
-  char *end = nullptr;
-  errno = 0;
-  const unsigned long long value = std::strtoull(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value == 0 || value > INT64_MAX)
-    return fail(GMM_ERROR_INVALID_VALUE,
-                "GMM_DECOMMIT_AFTER_MS=%.64s is no time; set it to milliseconds from 1, or to never.", text);
-  default_age_ = value;
-  return Status();
+  static_assert(GMM_DECOMMIT_NEVER == UINT64_MAX);  // as environment_number() says it
+  if (environment_number(Variable::kDecommitAfterMs, &default_age_) != Reading::kBad) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE,
+              "GMM_DECOMMIT_AFTER_MS=%.64s is no time; set it to milliseconds from 1, or to never.",
+              environment_text(Variable::kDecommitAfterMs));
 }
 
 Status Decommit::set(uint64_t age) {

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
+#include "base/environment_check.h"
 #include "base/process.h"
 
 namespace gmm {
@@ -21,18 +23,14 @@ namespace {
 // A directory that somebody filled must not delay the first export.
 constexpr int kMaxEntriesRead = 4096;
 
+static_assert(kMaxSocketFolder == kIpcPathSize);
+
 bool print_path(char path[kIpcPathSize], const char *format, const char *a, unsigned b = 0) {
   const int length = std::snprintf(path, kIpcPathSize, format, a, b);
   if (length <= 0 || static_cast<uint64_t>(length) >= kIpcPathSize) return false;
   // With a slash at the end of the path, open() follows a link in spite of O_NOFOLLOW.
   for (char *last = path + length - 1; last > path && *last == '/'; --last) *last = '\0';
   return true;
-}
-
-// GMM_IPC_DIR, or NULL. The caller of a set-user-id program must not choose where its sockets are (secure_getenv()).
-const char *own_directory() {
-  const char *own = secure_getenv("GMM_IPC_DIR");
-  return own == nullptr || own[0] == '\0' ? nullptr : own;
 }
 
 const char *reason_to_ignore(const char *own) {
@@ -54,17 +52,18 @@ bool nobody_listens(int directory, const char *name) {
 }  // namespace
 
 const char *ipc_directory_ignored_because(const IpcPolicy &policy) {
-  const char *own = policy.directory[0] == '\0' ? own_directory() : nullptr;
+  const char *own = policy.directory[0] == '\0' ? environment_text(Variable::kIpcDir) : nullptr;
   return own == nullptr ? nullptr : reason_to_ignore(own);
 }
 
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && print_path(path, "%s", policy.directory);
   if (n == 0) {
-    const char *own = own_directory();
+    const char *own = environment_text(Variable::kIpcDir);
     return own != nullptr && reason_to_ignore(own) == nullptr && print_path(path, "%s", own);
   }
   if (n == 1) {
+    // secure_getenv(): the caller of a set-user-id program must not choose where its sockets are.
     const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
     if (runtime == nullptr || runtime[0] != '/') return false;
     // su and sudo leave the variable of another user.

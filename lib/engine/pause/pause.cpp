@@ -20,6 +20,10 @@ Status HeapPause::check(uint32_t flags, bool *active) {
     return fail(GMM_ERROR_BUSY,
                 "gmm_pause(): a failure left memory of tag \"%s\" unmapped with its contents; call gmm_resume() first.",
                 tag().name);
+  return check_importers(importers, flags);
+}
+
+Status HeapPause::check_importers(uint32_t importers, uint32_t flags) {
   if (importers == 0 || (flags & GMM_PAUSE_FORCE) != 0) return Status();
   return fail(GMM_ERROR_BUSY,
               "gmm_pause(): %u importers hold memory of tag \"%s\"; let them close it, or pass GMM_PAUSE_FORCE.",
@@ -50,13 +54,17 @@ Status HeapPause::plan(uint32_t flags) {
   if ((flags & GMM_PAUSE_KEEP_FILE) != 0) contents_ = GMM_CONTENTS_FILE;
   const bool drops = contents_ == GMM_CONTENTS_DROP;
   bool planned = true;
+  uint32_t importers = 0;
   for_each_region(heap_, [&](Region &region) {
     if (!is_detached(region)) return;
     for_each_extent(region, [&](Extent &extent) {
+      if (!is_paused(extent)) importers += other_importers(extent);
       planned = planned && (is_paused(extent) || ((drops || ensure_kept(extent)) && HeapTransition::plan(extent)));
     });
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause.");
+  // Some may have come while the pause waited for the device.
+  GMM_TRY(check_importers(importers, flags));
   sort_planned();
   return drops ? Status() : plan_live_ranges();
 }

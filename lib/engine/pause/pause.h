@@ -20,7 +20,7 @@ class HeapPause : public HeapTransition {
   // for is done, and allocations go to new regions. Takes the lock of the heap.
   Status detach();
   // Plans the active extents of detached regions, with places for the contents that the backup keeps. Memory that came
-  // since detach() is in use and stays.
+  // since detach() is in use and stays. BUSY: importers came since check().
   Status plan(uint32_t flags);
   // Copies the contents out and unmaps what is out.
   Status save(TransitionProgress &progress);
@@ -31,6 +31,7 @@ class HeapPause : public HeapTransition {
   void undo();
 
  private:
+  Status check_importers(uint32_t importers, uint32_t flags);
   Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
   [[nodiscard]] bool ensure_kept(Extent &extent);
 

@@ -99,7 +99,7 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
     *out = view + (at - block.base);
     return Status();
   }
-  char *view = static_cast<char *>(core_.allocator.allocate(block.requested, kGranule));
+  char *view = static_cast<char *>(core_.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
   if (view == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
                 block.requested);

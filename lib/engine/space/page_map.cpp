@@ -3,22 +3,34 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
+
 namespace gmm {
 namespace {
 
 __extension__ typedef unsigned __int128 Bits;  // one a granule of a page
 
-// Large sparse arrays come from the system as zero pages that cost nothing until touched; the program's allocator is
-// for objects.
-void *map_zeroed(uint64_t size) {
+// The arrays are large and sparse. The system gives zero pages that cost nothing until touched. A program that counts
+// every byte gets them counted: its allocator gives them, and all of their pages are touched. NULL: there is no memory.
+void *take_zeroed(const HostAllocator &allocator, uint64_t size) {
+  if (allocator.has_callbacks()) {
+    void *memory = allocator.allocate(size, HostAllocator::kMaxAlignment);
+    return memory == nullptr ? nullptr : std::memset(memory, 0, size);
+  }
   void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
+}
+void give_back(const HostAllocator &allocator, void *memory, uint64_t size) {
+  if (allocator.has_callbacks())
+    allocator.deallocate(memory, size);
+  else
+    munmap(memory, size);
 }
 
 }  // namespace
 
 bool PageMap::init() {
-  root_ = static_cast<std::atomic<Leaf *> *>(map_zeroed(sizeof(std::atomic<Leaf *>) << kRootBits));
+  root_ = static_cast<std::atomic<Leaf *> *>(take_zeroed(allocator_, kRootSize));
   return root_ != nullptr;
 }
 
@@ -31,9 +43,9 @@ PageMap::~PageMap() {
       const uintptr_t entry = page.span.load(std::memory_order_relaxed);
       if ((entry & 1) != 0) allocator_.deallocate(reinterpret_cast<void *>(entry - 1), sizeof(Table));
     }
-    munmap(leaf, sizeof(Leaf));
+    give_back(allocator_, leaf, sizeof(Leaf));
   }
-  munmap(root_, sizeof(std::atomic<Leaf *>) << kRootBits);
+  give_back(allocator_, root_, kRootSize);
 }
 
 bool PageMap::prepare(uintptr_t base, uint64_t size) {
@@ -41,10 +53,11 @@ bool PageMap::prepare(uintptr_t base, uint64_t size) {
   if ((base + size - 1) >> 48 != 0) return false;
   for (uintptr_t index = base >> shift; index <= (base + size - 1) >> shift; ++index) {
     if (root_[index].load(std::memory_order_acquire) != nullptr) continue;
-    Leaf *leaf = static_cast<Leaf *>(map_zeroed(sizeof(Leaf)));
+    Leaf *leaf = static_cast<Leaf *>(take_zeroed(allocator_, sizeof(Leaf)));
     if (leaf == nullptr) return false;
     Leaf *expected = nullptr;
-    if (!root_[index].compare_exchange_strong(expected, leaf, std::memory_order_acq_rel)) munmap(leaf, sizeof(Leaf));
+    if (!root_[index].compare_exchange_strong(expected, leaf, std::memory_order_acq_rel))
+      give_back(allocator_, leaf, sizeof(Leaf));
   }
   return true;
 }

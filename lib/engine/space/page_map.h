@@ -111,6 +111,8 @@ class PageMap {
   static void set_in_table(Table *table, uint32_t first, uint32_t past, Span *span, bool starts, bool each);
   void set_pages(uintptr_t base, uint64_t size, Span *span, bool each);
 
+  static constexpr uint64_t kRootSize = sizeof(std::atomic<Leaf *>) << kRootBits;
+
   const HostAllocator allocator_;
   std::atomic<Leaf *> *root_ = nullptr;
 };

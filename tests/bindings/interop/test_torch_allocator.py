@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 
-os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
+os.environ["GMM_BACKEND"] = os.environ.get("TEST_TORCH_BACKEND", "host")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, and a machine that others use
 
 import pytest  # noqa: E402
@@ -380,6 +380,6 @@ def test_the_same_on_the_fake_driver(file, leave_out):
         pytest.skip("no driver, and no fake one")
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not ({leave_out})",
                            str(pathlib.Path(__file__).parent / file)],
-                          env={**os.environ, "GMM_TORCH_TEST_BACKEND": "cuda"}, capture_output=True, text=True,
+                          env={**os.environ, "TEST_TORCH_BACKEND": "cuda"}, capture_output=True, text=True,
                           timeout=200, check=False)
     assert done.returncode == 0 and "passed" in done.stdout, done.stdout[-6000:] + done.stderr[-2000:]

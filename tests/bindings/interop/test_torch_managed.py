@@ -15,7 +15,7 @@ import time
 import traceback
 import weakref
 
-os.environ["GMM_BACKEND"] = os.environ.get("GMM_TORCH_TEST_BACKEND", "host")
+os.environ["GMM_BACKEND"] = os.environ.get("TEST_TORCH_BACKEND", "host")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, and a machine that others use
 
 import pytest  # noqa: E402

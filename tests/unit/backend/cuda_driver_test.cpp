@@ -102,11 +102,11 @@ TEST_F(CudaDriver, VersionIsTold) {
 }
 
 TEST_F(CudaDriver, OldDriverOrNoDeviceIsNoBackend) {
-  const char *role = std::getenv("GMM_TEST_NO_BACKEND");
+  const char *role = std::getenv("TEST_NO_BACKEND");
   if (role == nullptr) {
     const std::string self = "CudaDriver.OldDriverOrNoDeviceIsNoBackend";
-    EXPECT_EQ(run_again({"GMM_TEST_NO_BACKEND=11.8", "FAKE_CUDA_VERSION=11080"}, self), 0);
-    EXPECT_EQ(run_again({"GMM_TEST_NO_BACKEND=CUDA_VISIBLE_DEVICES", "FAKE_CUDA_DEVICES=0"}, self), 0);
+    EXPECT_EQ(run_again({"TEST_NO_BACKEND=11.8", "FAKE_CUDA_VERSION=11080"}, self), 0);
+    EXPECT_EQ(run_again({"TEST_NO_BACKEND=CUDA_VISIBLE_DEVICES", "FAKE_CUDA_DEVICES=0"}, self), 0);
     return;
   }
   Backend *backend = nullptr;

@@ -32,7 +32,7 @@ def adopt_import(context, address, nbytes, source):
         elif nbytes > rest:
             raise ERRORS["InvalidSizeError"](
                 f"{nbytes} bytes of another process's memory were asked for; "
-                f"its allocation has {rest} bytes from the address on",
+                f"its block has {rest} bytes from the address on",
                 code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
         buffer = Buffer()
         buffer._adopt(IMPORTED, address, nbytes, context, None, None, source)

@@ -78,7 +78,7 @@ TEST_F(StoreTest, OthersMeanwhile) {
   });
   for (uint32_t i = 0; i < 10; i += kStride) {
     KeptContents kept{HostAllocator()};
-    ASSERT_TRUE(save({range(0, kSize)}, kept, i % 2 == 0 ? GMM_TAG_CHECKSUM : 0).ok()) << last_message();
+    ASSERT_TRUE(save({range(0, kSize)}, kept, i % 2 == 0 ? checksum_flag() : 0).ok()) << last_message();
     ASSERT_TRUE(restore({range(0, kSize)}, kept).ok()) << last_message();
     ASSERT_EQ(memory, before);
     store.drop_all(kept);

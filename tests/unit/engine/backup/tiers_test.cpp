@@ -64,7 +64,7 @@ TEST_F(TiersTest, WhatCannotBePageLockedGoesElsewhere) {
   for (uint64_t k = 1; k <= 4; ++k) {
     store.trim();
     engine.backend->refuse(k, "pin");
-    ASSERT_TRUE(store.save(Device{0}, GMM_CONTENTS_HOST, GMM_TAG_CHECKSUM, parts, 2, recorder.steps()).ok())
+    ASSERT_TRUE(store.save(Device{0}, GMM_CONTENTS_HOST, checksum_flag(), parts, 2, recorder.steps()).ok())
         << last_message();
     engine.backend->refuse(0);
     const BackupTotals first = BackupStore::totals(kept[0]), second = BackupStore::totals(kept[1]);

@@ -133,10 +133,10 @@ inline void wait_for_end_of_input() {
 }
 
 [[gnu::constructor]] inline void play() {
-  const char *part = ::getenv("GMM_IPC_TEST_PART");
+  const char *part = ::getenv("TEST_IPC_PART");
   if (part == nullptr) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const char *hex = ::getenv("GMM_IPC_TEST_HANDLE");
+  const char *hex = ::getenv("TEST_IPC_HANDLE");
   const std::string name = part;
   if (name == "exporter") play_exporter();
   if (name == "forking exporter") play_forking_exporter();
@@ -157,8 +157,8 @@ class Process {
     posix_spawn_file_actions_adddup2(&actions, out[1], 1);
     std::vector<std::string> environment;
     for (char **one = environ; *one != nullptr; ++one) environment.emplace_back(*one);
-    environment.push_back(std::string("GMM_IPC_TEST_PART=") + part);
-    environment.push_back("GMM_IPC_TEST_HANDLE=" + hex);
+    environment.push_back(std::string("TEST_IPC_PART=") + part);
+    environment.push_back("TEST_IPC_HANDLE=" + hex);
     std::vector<char *> pointers;
     for (std::string &one : environment) pointers.push_back(one.data());
     pointers.push_back(nullptr);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -24,6 +26,45 @@ TEST(PageMap, KnowsNothingAtFirst) {
   EXPECT_EQ(map.find(at(~uintptr_t{0})), nullptr);
   EXPECT_EQ(map.find(at(uintptr_t{1} << 48)), nullptr);
   EXPECT_FALSE(map.prepare(uintptr_t{1} << 48, kPage));
+}
+
+// A program's allocator: the bytes that it gave and has not got back, and how many more calls it serves.
+struct Counted {
+  uint64_t bytes = 0, calls_left = 100;
+};
+HostAllocator counting(Counted *counted) {
+  return HostAllocator(
+      [](void *user, uint64_t size, uint64_t alignment) -> void * {
+        EXPECT_LE(alignment, HostAllocator::kMaxAlignment);
+        Counted *sums = static_cast<Counted *>(user);
+        if (sums->calls_left == 0) return nullptr;
+        --sums->calls_left;
+        sums->bytes += size;
+        return std::memset(std::aligned_alloc(64, (size + 63) & ~uint64_t{63}), 0xa5, size);
+      },
+      [](void *user, void *memory, uint64_t size) {
+        static_cast<Counted *>(user)->bytes -= size;
+        std::free(memory);
+      },
+      counted);
+}
+
+TEST(PageMap, AProgramThatCountsSeesEveryByte) {
+  Counted counted;
+  {
+    PageMap map{counting(&counted)};
+    ASSERT_TRUE(map.init());
+    EXPECT_GE(counted.bytes, uint64_t{1} << 16) << "the root";
+    const uint64_t of_root = counted.bytes;
+    Span span;
+    ASSERT_TRUE(map.prepare(kBase - kPage, 2 * kPage));
+    EXPECT_GE(counted.bytes, of_root + 2 * (uint64_t{1} << 18)) << "two leaves";
+    EXPECT_EQ(map.find(at(kBase)), nullptr);
+    map.set(kBase - kPage, 2 * kPage, &span);
+    EXPECT_EQ(map.find(at(kBase)), &span);
+    EXPECT_EQ(map.find(at(kBase + kPage)), nullptr);
+  }
+  EXPECT_EQ(counted.bytes, 0u);
 }
 
 TEST(PageMap, WholePagesAndGranules) {
@@ -104,15 +145,25 @@ TEST(PageMap, RandomRangesAgainstAModel) {
 
 // Without host memory for a table nothing changes.
 TEST(PageMap, WantOfMemoryIsReported) {
-  const HostAllocator none([](void *, uint64_t, uint64_t) -> void * { return nullptr; },
-                           [](void *, void *, uint64_t) {}, nullptr);
-  PageMap map{none};
-  ASSERT_TRUE(map.init());
-  Span span;
-  ASSERT_TRUE(map.prepare(kBase, kPage));
-  map.set(kBase, kPage, &span);
-  EXPECT_FALSE(map.prepare_granules(kBase + kGranule, kGranule));
-  EXPECT_EQ(map.find(at(kBase + kGranule)), &span);
+  Counted counted{0, 0};
+  {
+    PageMap map{counting(&counted)};
+    EXPECT_FALSE(map.init());
+  }
+  {
+    PageMap map{counting(&counted)};
+    counted.calls_left = 1;
+    ASSERT_TRUE(map.init());
+    EXPECT_FALSE(map.prepare(kBase, kPage));
+    EXPECT_EQ(map.find(at(kBase)), nullptr);
+    counted.calls_left = 1;
+    ASSERT_TRUE(map.prepare(kBase, kPage));
+    Span span;
+    map.set(kBase, kPage, &span);
+    EXPECT_FALSE(map.prepare_granules(kBase + kGranule, kGranule));
+    EXPECT_EQ(map.find(at(kBase + kGranule)), &span);
+  }
+  EXPECT_EQ(counted.bytes, 0u);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ public enum Result {
     INVALID_TAG(-7),
     /** Unknown flags, or flags that exclude each other. */
     INVALID_FLAGS(-8),
-    /** struct_size is too small, or an unknown or reserved field is not zero. */
+    /** struct_size is the size of no release, or a reserved field is not zero. */
     INVALID_DESCRIPTOR(-9),
     /** Another argument is out of its range. */
     INVALID_VALUE(-10),
@@ -53,7 +53,7 @@ public enum Result {
     BUSY(-24),
     /** The driver forbids it while a stream is captured into a graph. */
     CAPTURING(-25),
-    /** This backend, device or kind cannot do it. */
+    /** This backend, device, kind or older library cannot do it. */
     NOT_SUPPORTED(-26),
     /** The requested backend has no driver or no device here. */
     NO_BACKEND(-27),

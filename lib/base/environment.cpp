@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/environment.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace gmm {
+namespace {
+
+constexpr VariableRow kRows[] = {
+#define GMM_VARIABLE(id, name, reader, form, values, fallback, text) \
+  {name, VariableReader::k##reader, VariableForm::k##form, values},
+#include "base/environment.def"
+#undef GMM_VARIABLE
+};
+static_assert(sizeof kRows / sizeof *kRows == kVariableCount);
+
+}  // namespace
+
+const VariableRow &environment_row(Variable variable) { return kRows[static_cast<uint32_t>(variable)]; }
+
+const char *environment_text(Variable variable) {
+  const char *text = secure_getenv(environment_row(variable).name);
+  return text == nullptr || *text == '\0' ? nullptr : text;
+}
+
+Reading environment_word(Variable variable, uint32_t *out) {
+  const char *text = environment_text(variable);
+  if (text == nullptr) return Reading::kUnset;
+  const uint64_t size = std::strlen(text);
+  uint32_t place = 0;
+  for (const char *word = environment_row(variable).values;; ++place) {
+    const uint64_t length = std::strcspn(word, "|");
+    if (length == size && std::strncmp(word, text, size) == 0) {
+      *out = place;
+      return Reading::kGood;
+    }
+    if (word[length] == '\0') return Reading::kBad;
+    word += length + 1;
+  }
+}
+
+Reading environment_number(Variable variable, uint64_t *out) {
+  const char *text = environment_text(variable);
+  if (text == nullptr) return Reading::kUnset;
+  if (environment_row(variable).form == VariableForm::kTime && std::strcmp(text, "never") == 0) {
+    *out = UINT64_MAX;
+    return Reading::kGood;
+  }
+  char *end = nullptr;
+  errno = 0;
+  const unsigned long long value = std::strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value == 0 || value > INT64_MAX) return Reading::kBad;
+  *out = value;
+  return Reading::kGood;
+}
+
+void environment_advice(Variable variable, char *out, uint64_t size) {
+  const VariableRow &row = environment_row(variable);
+  std::snprintf(out, size, "set it to ");
+  const char *word = row.values;
+  for (;;) {
+    const uint64_t at = std::strlen(out), length = std::strcspn(word, "|");
+    const char *rest = word + length;
+    const char *behind = *rest == '\0' ? "" : std::strchr(rest + 1, '|') == nullptr ? " or " : ", ";
+    std::snprintf(out + at, size - at, "%.*s%s", static_cast<int>(length), word, behind);
+    if (*rest == '\0') return;
+    word = rest + 1;
+  }
+}
+
+}  // namespace gmm

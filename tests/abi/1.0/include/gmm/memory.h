@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file memory.h
+ * Allocation, free, query and heaps.
+ *
+ * Functions take plain pointers, interior ones too. gmm_free() takes the start of a block only.
+ */
+#ifndef GMM_MEMORY_H
+#define GMM_MEMORY_H
+
+#include <gmm/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  /**
+   * The block gets a driver allocation of its own and starts where that allocation starts.
+   *
+   * Use it for driver calls that look at the whole allocation: legacy IPC handles that are passed on without an offset,
+   * NCCL registration. Such an allocation is slower, and its size is rounded up to the granularity.
+   */
+  GMM_ALLOC_DEDICATED = 1u << 0,
+  GMM_ALLOC_ZERO = 1u << 1 /**< the bytes read as zero, in the order of the stream */
+};
+
+/** What gmm_alloc() is asked for. */
+typedef struct gmm_alloc_desc {
+  uint32_t struct_size;
+  gmm_kind kind;      /**< UNSPECIFIED: DEVICE */
+  gmm_device device;  /**< for HOST and MANAGED memory: the device whose usage counts it */
+  gmm_tag tag;        /**< CURRENT: the thread's current tag */
+  gmm_stream stream;  /**< the stream that uses the block first */
+  uint64_t alignment; /**< bytes, a power of two up to 2 MiB; 0: 256 */
+  uint32_t flags;     /**< GMM_ALLOC_* */
+  uint32_t reserved;
+} gmm_alloc_desc;
+
+/**
+ * Allocates a block of `size` bytes.
+ *
+ * The same stream may get a freed block again at once. When memory runs out, gmm trims, asks the handler of
+ * gmm_context_set_oom_handler(), and then fails.
+ *
+ * @param size  bytes, at least 1. gmm rounds it up to a size class, which adds at most 12.5%, or to a multiple of 256.
+ * @param desc  NULL: kind DEVICE, device 0, the current tag, the default stream.
+ * @param[out] out  the address, aligned to 256 bytes or to desc->alignment.
+ * Errors: NULL_ARGUMENT, INVALID_SIZE (zero), SIZE_OVERFLOW, INVALID_KIND, INVALID_DEVICE, INVALID_TAG,
+ * INVALID_ALIGNMENT, INVALID_FLAGS, INVALID_DESCRIPTOR, LIMIT_EXCEEDED, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY,
+ * NOT_SUPPORTED, CAPTURING (the stream's capture has failed), DRIVER, SYSTEM, FORKED.
+ * Streams: the block is usable at once in the order of desc->stream. The host and other streams use it after work that
+ * orders them behind that stream. A stream that is captured gets memory of the graph's own (stream.h). The call never
+ * waits for streams, with two exceptions: a VMM heap whose free memory is still in use by queued work waits up to 0.5 s
+ * before it grows past 8/7 of its peak, and an allocation waits for all streams when memory has run out.
+ * Threads: any; the common case takes no lock.
+ * Ownership: the caller frees the block with gmm_free().
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
+                                           void **out) GMM_NOEXCEPT;
+
+/**
+ * Frees a block in the order of a stream.
+ *
+ * A thread keeps the blocks that it freed for its own next allocations: at most 128 MiB for each heap, and no block
+ * above 64 MiB. Blocks that one thread allocated and another freed wait for the first: at most 128 MiB for each heap.
+ * These blocks return to their heap when the thread ends, by gmm_trim(), when memory is short, and after the time of
+ * gmm_context_set_decommit().
+ *
+ * @param memory  exactly an address from gmm_alloc() or gmm_heap_alloc(), paused or not. NULL is allowed and does
+ * nothing.
+ * Errors: UNKNOWN_POINTER, ALREADY_FREED, INTERIOR_POINTER, INVALID_KIND (imported and pinned memory has functions of
+ * its own), INVALID_HANDLE (stream), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the
+ * block stays live), FORKED.
+ * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
+ * for no stream. It waits for a pause or resume of the same memory.
+ * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
+
+/**
+ * Allocates a block only if the calling thread's cache has one.
+ *
+ * The call waits for nothing, and calls neither the driver nor a callback. It is for a thread that must not wait, for
+ * example while it draws a frame or holds an interpreter's lock.
+ *
+ * @param desc  as for gmm_alloc().
+ * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. The causes: the cache has
+ * no such block; an argument is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace
+ * records; the process is a child after fork(). The thread's message is that of gmm_result_text().
+ * Threads: any.
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
+                                               void **out) GMM_NOEXCEPT;
+
+/**
+ * Frees a block only if the calling thread's cache takes it.
+ *
+ * See gmm_try_alloc() for what the call never does.
+ *
+ * @param memory  NULL is allowed and does nothing.
+ * Errors: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
+ * Threads: any.
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
+
+/** The state of a block. */
+typedef uint32_t gmm_state;
+enum {
+  GMM_STATE_UNKNOWN = 0,  /**< not memory of this context */
+  GMM_STATE_ACTIVE = 1,   /**< usable */
+  GMM_STATE_PAUSED = 2,   /**< the address is reserved, and there is no memory behind it until gmm_resume() */
+  GMM_STATE_FREE = 3,     /**< inside memory that gmm holds, in no live block */
+  GMM_STATE_IMPORTED = 4, /**< another process's memory, from gmm_ipc_import() */
+  GMM_STATE_PINNED = 5,   /**< the caller's own memory, from gmm_pin() */
+  /** A part is usable and a part is paused: of a block over several driver allocations, or of a tag. */
+  GMM_STATE_PARTLY_PAUSED = 6,
+  GMM_STATE_REVOKED = 7 /**< imported, and the exporter took it back (::GMM_PAUSE_FORCE); close it */
+};
+
+/** Who can use an address, in SYCL's words. */
+typedef uint32_t gmm_usm;
+enum { GMM_USM_UNKNOWN = 0, GMM_USM_DEVICE = 1, GMM_USM_HOST = 2, GMM_USM_SHARED = 3 };
+
+/** Ways to share a block with another process, as bits. */
+enum {
+  GMM_IPC_ROUTE_LEGACY = 1u << 0, /**< the driver's 64-byte handle: gmm_ipc_export_legacy() */
+  GMM_IPC_ROUTE_FD = 1u << 1,     /**< a file descriptor: gmm_ipc_export_fd() */
+  GMM_IPC_ROUTE_DMA_BUF = 1u << 3 /**< a Linux dma-buf: gmm_ipc_export_fd() with ::GMM_FD_DMA_BUF */
+};
+
+/** What gmm_query() answers. */
+typedef struct gmm_pointer_info {
+  uint32_t struct_size;
+  gmm_kind kind;
+  void *base;             /**< start of the block */
+  uint64_t size;          /**< bytes requested */
+  uint64_t reserved_size; /**< bytes that the block takes, rounding included */
+  gmm_device device;      /**< GMM_DEVICE_HOST for foreign host memory */
+  gmm_tag tag;            /**< 0 for memory that gmm did not allocate */
+  gmm_state state;
+  gmm_usm usm;
+  uint32_t ipc_routes;      /**< GMM_IPC_ROUTE_* bits */
+  uint32_t flags;           /**< GMM_POINTER_* bits */
+  void *allocation_base;    /**< start of the driver's allocation that the block lies in */
+  uint64_t allocation_size; /**< bytes */
+  void *device_pointer;     /**< the address that devices use for `address`; another one for some pinned memory only */
+  uint64_t generation;      /**< counts the pauses of the memory: contents of another generation may be lost */
+} gmm_pointer_info;
+
+enum {
+  GMM_POINTER_HOST_ACCESSIBLE = 1u << 0,   /**< the CPU may read and write through the same address */
+  GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1, /**< a device may read and write */
+  /** The memory is imported, and its exporter ended or released its context: nobody counts the importers any more. */
+  GMM_POINTER_PEER_GONE = 1u << 2
+};
+
+/**
+ * Describes an address: its block, kind, device, state and the ways to share it.
+ *
+ * The call succeeds for every address. For foreign memory the state is UNKNOWN, and kind, device and USM type are what
+ * the driver reports. The call costs O(1) and takes no lock; a foreign address costs a driver call.
+ *
+ * @param address  any address: inside a block, or foreign.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT (out), INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) GMM_NOEXCEPT;
+
+/** What gmm_heap_create() is asked for. */
+typedef struct gmm_heap_desc {
+  uint32_t struct_size;
+  gmm_kind kind;
+  gmm_device device;
+  gmm_tag tag;             /**< CURRENT: the thread's current tag at the creation, for the heap's whole life */
+  uint64_t minimum_extent; /**< bytes of the smallest extent; 0: 2 MiB, growing with the heap */
+  uint64_t limit;          /**< bytes that the heap may hold from the driver; 0: no limit */
+  uint64_t peer_devices;   /**< VMM: bit d lets device d use the memory too */
+  uint32_t flags;          /**< must be 0 */
+  uint32_t reserved;
+} gmm_heap_desc;
+
+/**
+ * Creates a heap, whose blocks share no extent with those of other heaps.
+ *
+ * A heap is the fastest way to allocate, because its kind, device and tag are fixed at the creation.
+ *
+ * @param desc  NULL: kind DEVICE, device 0, the current tag.
+ * @param[out] out  the heap.
+ * Errors: as gmm_alloc().
+ * Ownership: the caller destroys the heap with gmm_heap_destroy().
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc,
+                                                 gmm_heap **out) GMM_NOEXCEPT;
+
+/**
+ * Allocates a block of `size` bytes from a heap.
+ *
+ * Everything that gmm_alloc() says holds here too. The wishes are arguments, because six registers cost less than a
+ * descriptor.
+ *
+ * @param alignment  bytes, a power of two up to 2 MiB; 0: 256.
+ * @param flags  GMM_ALLOC_*
+ * @param stream  the stream that uses the block first.
+ * Errors: as gmm_alloc(), INVALID_HANDLE (not a heap, or a destroyed one).
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
+                                                gmm_stream stream, void **out) GMM_NOEXCEPT;
+
+/**
+ * Allocates a block from a heap only if the calling thread's cache has one.
+ *
+ * See gmm_try_alloc() for what the call never does.
+ *
+ * Errors: NOT_READY, as gmm_try_alloc(); gmm_heap_alloc() allocates or says what is wrong.
+ * Threads: any.
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
+                                                    gmm_stream stream, void **out) GMM_NOEXCEPT;
+
+/**
+ * Destroys a heap and returns its memory to the driver.
+ *
+ * @param heap  NULL is allowed and does nothing.
+ * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live), CAPTURING, DRIVER, FORKED.
+ * Streams: the call waits for the work that may use the heap's memory.
+ * Threads: no other thread may use the heap during the call.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_heap_destroy(gmm_heap *heap) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file pause.h
+ * Tags, pause and resume: a pause frees the physical memory behind blocks and keeps their addresses.
+ */
+#ifndef GMM_PAUSE_H
+#define GMM_PAUSE_H
+
+#include <gmm/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Tags ------------------------------------------------------------------------------------------------- */
+
+/** What a pause does with the contents of a tag's memory. */
+typedef uint32_t gmm_contents;
+enum {
+  GMM_CONTENTS_DROP = 0, /**< drops them: after the resume the bytes are undefined */
+  /**
+   * Backs them up in host memory: page-locked while the arena may grow, else pageable. What finds no room goes to a
+   * file.
+   */
+  GMM_CONTENTS_HOST = 1,
+  GMM_CONTENTS_FILE = 2 /**< backs them up in a file in the backup directory, which ends with the process */
+};
+
+enum {
+  /**
+   * The program does not write the contents after their first pause.
+   *
+   * gmm keeps the backup through the resume, so a later pause does not copy the same contents again. A block never gets
+   * the backup of a freed block that lay at its address before.
+   */
+  GMM_TAG_READ_ONLY = 1u << 0,
+  /**
+   * gmm stores a checksum (XXH3) of each chunk and compares it at the resume, which fails with CORRUPT if they differ.
+   */
+  GMM_TAG_CHECKSUM = 1u << 1
+};
+
+/** The settings of a tag. */
+typedef struct gmm_tag_desc {
+  uint32_t struct_size;
+  gmm_contents contents;
+  int32_t priority; /**< among several tags of one resume the highest resumes first */
+  uint32_t flags;   /**< GMM_TAG_* */
+} gmm_tag_desc;
+
+/**
+ * Creates a tag, or finds the tag of that name.
+ *
+ * @param name  1 to 63 bytes of text in UTF-8.
+ * @param desc  NULL: the defaults for a new tag. For a tag that exists, a desc that is not NULL must equal its
+ * settings.
+ * @param[out] out  the tag.
+ * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty, too long or not UTF-8, contents are unknown, or desc differs
+ * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in a
+ * library without xxhash), FORKED.
+ * Ownership: gmm copies the name. The tag lives until gmm_tag_destroy() or the end of its context.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc,
+                                  gmm_tag *out) GMM_NOEXCEPT;
+
+/**
+ * Changes the settings of a tag from its next pause or resume on.
+ *
+ * Backups of memory that is paused now stay as they are. If the change removes ::GMM_TAG_READ_ONLY, the call waits for
+ * a pause or resume in progress and drops the backups of active memory.
+ *
+ * @param desc  must not be NULL.
+ * Errors: NULL_ARGUMENT (desc), INVALID_TAG, INVALID_VALUE, INVALID_FLAGS, INVALID_DESCRIPTOR, NOT_SUPPORTED, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
+
+/**
+ * Destroys a tag that nobody uses, and returns its free memory to the driver.
+ *
+ * The tag's number is not used again. A tag of the same name that is made later is another tag.
+ *
+ * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, a graph has its memory, a thread has pushed it, or it is
+ * the default), CAPTURING, DRIVER, FORKED.
+ * Streams: the call waits for the work that may use the tag's free memory.
+ * Threads: no other thread may use the tag during the call. A thread that ends takes its pushes back.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
+
+/**
+ * Lists the tags of a context in ascending order.
+ *
+ * @param[out] tags  the first `capacity` tags; may be NULL if `capacity` is 0.
+ * @param[out] count  how many tags there are, which may be more than `capacity`.
+ * Errors: NULL_ARGUMENT, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, uint32_t *count) GMM_NOEXCEPT;
+
+/**
+ * Finds a tag by its name.
+ *
+ * @param[out] out  the tag.
+ * Errors: NULL_ARGUMENT, INVALID_TAG (no tag has that name), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag *out) GMM_NOEXCEPT;
+
+/**
+ * Makes `tag` the current tag of this thread until the matching gmm_tag_pop().
+ *
+ * Errors: INVALID_TAG, UNBALANCED (more than 64 pushes deep), FORKED.
+ * Threads: the call affects the calling thread only.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
+
+/**
+ * Takes back the last gmm_tag_push() of this thread on this context.
+ *
+ * Errors: UNBALANCED, FORKED.
+ * Threads: the call affects the calling thread only.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
+
+/**
+ * Sets the current tag of every thread that has pushed none.
+ *
+ * A program uses it so that allocations of a framework's helper threads get the tag too.
+ *
+ * @param tag  ::GMM_TAG_DEFAULT restores the initial state.
+ * Errors: INVALID_TAG, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
+
+/* --- Pause and resume -------------------------------------------------------------------------------------- */
+
+enum {
+  /**
+   * Pauses memory that importers hold, too, and revokes it.
+   *
+   * The importers' next call with the memory fails with IPC_REVOKED. They keep the old pages until they close the
+   * import. This process gets new pages at the resume.
+   */
+  GMM_PAUSE_FORCE = 1u << 0,
+  /* What this pause does with the contents, instead of what the tags say. At most one of: */
+  GMM_PAUSE_DROP = 1u << 1,
+  GMM_PAUSE_KEEP_HOST = 1u << 2,
+  GMM_PAUSE_KEEP_FILE = 1u << 3
+};
+
+/**
+ * Receives the progress of a copy of contents, at least every 64 MiB: bytes done and bytes in total.
+ *
+ * 0 continues. Any other result cancels the operation, which is undone and fails with CANCELLED. The function runs on
+ * the thread that works and with locks held, so it must not call gmm.
+ */
+typedef int32_t (*gmm_progress_fn)(void *user, uint64_t done, uint64_t total);
+
+/** A function that receives progress, with the pointer that it gets. */
+typedef struct gmm_progress_callback {
+  gmm_progress_fn fn; /**< may be NULL */
+  void *user;
+} gmm_progress_callback;
+
+/** What gmm_pause() and gmm_resume() are asked for. */
+typedef struct gmm_pause_desc {
+  uint32_t struct_size;
+  uint32_t flags; /**< GMM_PAUSE_* */
+  const gmm_tag *tags;
+  uint32_t tag_count; /**< 0: every tag */
+  uint32_t reserved;
+  /** Its `user` must live until the pause or resume has ended. */
+  gmm_progress_callback progress;
+} gmm_pause_desc;
+
+/**
+ * Returns the physical memory of the tags' VMM blocks to the driver and keeps every address.
+ *
+ * The call does all or nothing: a failure leaves every block usable with its contents. Memory of other kinds under the
+ * tags stays as it is. Blocks that are allocated under the tags from now on are active.
+ *
+ * @param desc  NULL: every tag.
+ * @param[out] bytes  bytes that returned to the driver; may be NULL.
+ * Results: UNCHANGED with 0 bytes (nothing was active).
+ * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, or a
+ * block was moved), CAPTURING, CANCELLED, OUT_OF_HOST_MEMORY and IO (no room for the contents), NOT_SUPPORTED, DRIVER,
+ * FORKED.
+ * Streams: the call first waits for the devices that own the memory.
+ * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a
+ * free of paused memory does not.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
+
+/**
+ * Gives paused memory physical memory again, at the same addresses and with the contents that were backed up.
+ *
+ * The tags resume in the order of their priorities. The call does all or nothing: after a failure everything stays
+ * paused with its backups, and a retry works. The exception is memory that gmm_resume_wait() has already reported as
+ * usable: that stays active.
+ *
+ * @param desc  NULL: every tag. Its flags must be 0.
+ * @param[out] bytes  bytes taken from the driver; may be NULL.
+ * Results: UNCHANGED with 0 bytes (nothing was paused).
+ * Errors: as gmm_pause(), OUT_OF_MEMORY, LIMIT_EXCEEDED, CORRUPT (a backup differs from its checksum; the message names
+ * the range).
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
+
+/**
+ * Resumes the memory in [address, address + size) and whatever shares pages of the driver with it.
+ *
+ * The call does all or nothing. The rest of the tag stays paused until a later gmm_resume().
+ *
+ * @param address  an address in memory of this context; the range may span several blocks.
+ * @param size  bytes, at least 1.
+ * @param[out] bytes  bytes taken from the driver; may be NULL.
+ * Results: UNCHANGED with 0 bytes (all of the range was active).
+ * Errors: as gmm_resume(), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (a part of the range is not memory of this
+ * context).
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size,
+                                    uint64_t *bytes) GMM_NOEXCEPT;
+
+/**
+ * Waits until another thread or a ticket has resumed a range, contents included.
+ *
+ * The call starts no resume itself.
+ *
+ * @param size  bytes, at least 1.
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
+ * Results: OK means that all of the range is usable.
+ * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (also if the memory is
+ * freed during the wait), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size,
+                                   uint64_t timeout_ms) GMM_NOEXCEPT;
+
+/** What gmm_tag_query() answers. */
+typedef struct gmm_tag_info {
+  uint32_t struct_size;
+  gmm_tag tag;
+  gmm_contents contents;
+  int32_t priority;
+  uint64_t active_bytes;      /**< VMM memory that has pages now */
+  uint64_t paused_bytes;      /**< VMM memory without pages */
+  uint64_t backup_host_bytes; /**< of paused_bytes: contents in host memory, page-locked or not */
+  uint64_t backup_file_bytes; /**< of paused_bytes: contents in a file */
+  uint64_t pauses;            /**< number of pauses of this tag */
+  char name[64];
+  uint64_t backup_pinned_bytes; /**< of backup_host_bytes: contents in the page-locked arena */
+  uint64_t backup_zero_bytes;   /**< contents that are all zero and take no room */
+  uint64_t backup_active_bytes; /**< backups of active read-only memory, for the next pause */
+  uint32_t flags;               /**< GMM_TAG_* */
+  gmm_state state;              /**< ACTIVE, PAUSED, or PARTLY_PAUSED if the tag has both kinds of memory */
+} gmm_tag_info;
+
+/**
+ * Describes a tag: its settings, its active and paused bytes, and its backups.
+ *
+ * The call waits for a pause or resume in progress.
+ *
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_TAG, INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) GMM_NOEXCEPT;
+
+/* --- Tickets: pause and resume in the background ------------------------------------------------------------ */
+
+/** A pause or resume that a thread of the library carries out. A ticket keeps its context alive. */
+typedef struct gmm_ticket gmm_ticket;
+
+/** What gmm_ticket_query() answers. */
+typedef struct gmm_ticket_info {
+  uint32_t struct_size;
+  uint32_t done;         /**< 1 if the operation has ended, with success or failure */
+  gmm_result result;     /**< the operation's result; GMM_ERROR_NOT_READY while it runs */
+  uint32_t reserved;     /**< 0 */
+  uint64_t bytes;        /**< bytes that changed state */
+  uint64_t copied_bytes; /**< bytes of contents copied so far */
+  uint64_t total_bytes;  /**< bytes of contents to copy; 0 until that is known */
+} gmm_ticket_info;
+
+/**
+ * Starts gmm_pause() on a thread of its own.
+ *
+ * @param desc  as for gmm_pause().
+ * @param[out] out  the ticket.
+ * Errors: NULL_ARGUMENT, SYSTEM (no thread), OUT_OF_HOST_MEMORY, and those of gmm_pause() about its arguments. Later
+ * errors are the result of gmm_ticket_wait().
+ * Ownership: gmm copies desc and its tags. The caller destroys the ticket with gmm_ticket_destroy().
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) GMM_NOEXCEPT;
+
+/**
+ * Starts gmm_resume() on a thread of its own.
+ *
+ * @param desc  as for gmm_resume().
+ * @param[out] out  the ticket.
+ * Errors: as gmm_pause_async().
+ * Ownership: as gmm_pause_async().
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) GMM_NOEXCEPT;
+
+/**
+ * Describes the progress of a ticket's operation without waiting.
+ *
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GMM_NOEXCEPT;
+
+/**
+ * Waits for the end of a ticket's operation and returns its result.
+ *
+ * The operation's message becomes this thread's message.
+ *
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
+ * @param[out] bytes  bytes that changed state; may be NULL.
+ * Results: the operation's.
+ * Errors: NOT_READY (the timeout passed first), INVALID_HANDLE, FORKED, and the operation's.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;
+
+/**
+ * Requests the cancellation of a ticket's operation.
+ *
+ * An operation that has committed completes normally. Any other is undone and ends with CANCELLED. The call does not
+ * wait.
+ *
+ * Errors: INVALID_HANDLE, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
+
+/**
+ * Waits for the end of a ticket's operation and destroys the ticket.
+ *
+ * @param ticket  NULL is allowed and does nothing.
+ * Errors: INVALID_HANDLE, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_ticket_destroy(gmm_ticket *ticket) GMM_NOEXCEPT;
+
+/* --- Backups: where the contents of paused memory lie -------------------------------------------------------- */
+
+enum {
+  /** The arena does not grow, and saves take what it has. gmm page-locks only a small ring for copies. */
+  GMM_BACKUP_NO_ARENA = 1u << 0,
+  GMM_BACKUP_NO_PAGEABLE = 1u << 1 /**< contents that find no room in the arena go to a file */
+};
+
+/** The settings of backups. Zero means the default in every field. */
+typedef struct gmm_backup_desc {
+  uint32_t struct_size;
+  uint32_t flags;          /**< GMM_BACKUP_* */
+  uint64_t arena_limit;    /**< bytes of page-locked memory; 0: GMM_BACKUP_ARENA_LIMIT, or what the host can spare */
+  uint64_t pageable_limit; /**< bytes of other host memory; 0: GMM_BACKUP_PAGEABLE_LIMIT, or what the host can spare */
+  const char *directory;   /**< the directory of the files, copied; NULL: GMM_BACKUP_DIR, or /tmp */
+  uint32_t threads;        /**< threads that copy, touch and scan host memory; 0: one for each core, at most 16 */
+  uint32_t reserved;
+} gmm_backup_desc;
+
+/**
+ * Configures the backups of later pauses.
+ *
+ * Backups that exist stay where they are.
+ *
+ * @param desc  NULL: the defaults.
+ * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (the directory's name is too long), IO (the directory does
+ * not exist or is not writable), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) GMM_NOEXCEPT;
+
+/**
+ * Page-locks host memory for `bytes` of contents of a device ahead of time.
+ *
+ * The first pause is then as fast as later ones.
+ *
+ * Errors: INVALID_DEVICE, OUT_OF_HOST_MEMORY, LIMIT_EXCEEDED (arena_limit), DRIVER, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) GMM_NOEXCEPT;
+
+/** What gmm_backup_query() answers. */
+typedef struct gmm_backup_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t arena_bytes; /**< bytes page-locked now; gmm_trim() returns what holds no contents */
+  uint64_t arena_used;  /**< of arena_bytes: bytes that hold contents */
+  uint64_t arena_limit;
+  uint64_t pageable_bytes; /**< contents in other host memory */
+  uint64_t file_bytes;     /**< contents in files; gmm_trim() deletes a file without contents */
+  uint64_t zero_bytes;     /**< contents that are all zero and take no room */
+  uint64_t copied_bytes;   /**< bytes copied by all pauses and resumes so far */
+  uint64_t skipped_bytes;  /**< bytes not copied: they were zero, or read-only and already backed up */
+} gmm_backup_info;
+
+/**
+ * Describes the backups of a context: bytes in each place, limits and copies.
+ *
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) GMM_NOEXCEPT;
+
+/**
+ * Copies the backed-up contents of paused memory to the host.
+ *
+ * The memory stays paused.
+ *
+ * @param size  bytes, at least 1.
+ * @param[out] out  room for `size` bytes.
+ * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active, or its contents were
+ * dropped), IO, CORRUPT, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, uint64_t size, void *out) GMM_NOEXCEPT;
+
+/**
+ * Returns the backed-up contents of paused memory as one piece of host memory to read.
+ *
+ * The first call copies the contents into one piece if they do not lie in one.
+ *
+ * @param size  bytes, at least 1.
+ * @param[out] out  the contents.
+ * Errors: as gmm_backup_read(), OUT_OF_HOST_MEMORY.
+ * Ownership: the contents belong to gmm. They live until the memory is resumed, freed or discarded.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t size,
+                                  const void **out) GMM_NOEXCEPT;
+
+/**
+ * Drops the backups of the tags' paused memory.
+ *
+ * After a resume the bytes are undefined. The backups' room is free again.
+ *
+ * @param desc  NULL: every tag. Its flags must be 0.
+ * @param[out] bytes  bytes of contents; may be NULL.
+ * Results: UNCHANGED (there were no backups).
+ * Errors: as gmm_resume().
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

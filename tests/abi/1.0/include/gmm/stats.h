@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file stats.h
+ * Limits, counters, snapshots, traces, and the return of free memory to the driver.
+ */
+#ifndef GMM_STATS_H
+#define GMM_STATS_H
+
+#include <gmm/context.h>
+#include <gmm/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * What a limit or a count is about: one device or all, one tag or all, one kind or all.
+ *
+ * NULL in place of a scope means the whole context, as a scope without flags does.
+ */
+typedef struct gmm_scope_desc {
+  uint32_t struct_size;
+  uint32_t flags; /**< GMM_SCOPE_*: which of the fields below apply; the others must be 0; 0: the whole context */
+  gmm_device device;
+  gmm_tag tag;
+  gmm_kind kind;
+  uint32_t reserved;
+} gmm_scope_desc;
+
+enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u << 2 };
+
+#define GMM_NO_LIMIT UINT64_MAX
+
+/**
+ * Limits the bytes that the context, a device, a tag, or a tag on a device may hold from the driver, over all kinds.
+ *
+ * A limit below what is held now only stops growth. An allocation must fit into every limit that it falls under.
+ *
+ * @param scope  NULL: the whole context.
+ * @param bytes  ::GMM_NO_LIMIT removes the limit.
+ * Errors: INVALID_FLAGS (the scope has GMM_SCOPE_KIND), INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG,
+ * OUT_OF_HOST_MEMORY, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) GMM_NOEXCEPT;
+
+/** What an out-of-memory handler learns about the allocation that fails. struct_size is the library's. */
+typedef struct gmm_oom_info {
+  uint32_t struct_size;
+  gmm_device device;
+  gmm_kind kind;
+  gmm_tag tag;
+  uint64_t requested_bytes; /**< bytes of the allocation */
+  uint64_t reserved_bytes;  /**< bytes that the context holds on the device */
+  uint32_t attempt;         /**< 1 at the first call for this allocation */
+  gmm_result cause;         /**< OUT_OF_MEMORY, OUT_OF_HOST_MEMORY or LIMIT_EXCEEDED */
+} gmm_oom_info;
+
+/**
+ * An out-of-memory handler: returns 1 to try again, or 0 to let the allocation fail.
+ *
+ * It runs on the allocating thread without a lock held. It may free, pause and trim through gmm. It must not allocate
+ * from the same context.
+ */
+typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
+
+/**
+ * Sets the handler that an allocation asks if a trim did not make enough memory free.
+ *
+ * gmm asks the handler at most 100 times for one allocation.
+ *
+ * @param fn  NULL: no handler.
+ * Errors: NULL_ARGUMENT (context), BUSY (the call comes from inside the handler), FORKED.
+ * Threads: the call returns when no thread is inside the earlier handler. That handler's `user` may go then.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
+
+/** What gmm_stats_query() answers. */
+typedef struct gmm_stats_info {
+  uint32_t struct_size;
+  uint32_t live_tags;  /**< tags that have memory in the scope */
+  uint64_t live_bytes; /**< bytes requested and not freed */
+  uint64_t live_blocks;
+  uint64_t peak_live_bytes; /**< highest live_bytes at any growth of a heap or call of gmm_stats_query() */
+  uint64_t cached_bytes;    /**< bytes that are free and held for later allocations */
+  uint64_t reserved_bytes;  /**< bytes held from the driver */
+  uint64_t peak_reserved_bytes;
+  uint64_t paused_bytes;   /**< bytes of addresses without memory */
+  uint64_t pinned_bytes;   /**< the caller's own memory; only of the whole context */
+  uint64_t imported_bytes; /**< other processes' memory; only of the whole context */
+  uint64_t allocations;    /**< calls that succeeded */
+  uint64_t frees;
+  uint64_t failures;      /**< allocations that failed because memory or a limit was short */
+  uint64_t extents;       /**< driver allocations held */
+  uint64_t backend_calls; /**< driver and system calls that allocate, map, unmap or free; only of the whole context */
+} gmm_stats_info;
+
+/**
+ * Adds up the counters of a scope.
+ *
+ * Each thread has its own counters, and the call sums them up within microseconds. An allocation that runs at the same
+ * time may be counted or not.
+ *
+ * @param scope  NULL: the whole context.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
+
+/** What gmm_snapshot_query() answers. */
+typedef struct gmm_snapshot_info {
+  uint32_t struct_size;
+  gmm_backend backend;
+  uint64_t heap_count;
+  uint64_t extent_count; /**< driver allocations */
+  uint64_t block_count;  /**< live blocks, which gmm_snapshot_query_block() counts from 0 */
+  uint64_t live_bytes;   /**< bytes requested */
+} gmm_snapshot_info;
+
+/** What gmm_snapshot_query_block() answers. */
+typedef struct gmm_block_info {
+  uint32_t struct_size;
+  gmm_kind kind;
+  gmm_device device;
+  gmm_tag tag;
+  gmm_state state; /**< ACTIVE or PAUSED at the time of the snapshot */
+  uint32_t flags;  /**< 0 */
+  void *address;
+  uint64_t size;          /**< bytes requested */
+  uint64_t reserved_size; /**< bytes that the block takes, rounding included */
+  gmm_heap *heap;         /**< of gmm_heap_create(), which may have been destroyed since; NULL: gmm_alloc() */
+  char name[64];          /**< empty */
+} gmm_block_info;
+
+/**
+ * Copies what lies in the heaps of a scope: every extent and live block.
+ *
+ * Each heap is copied at one moment, and its allocations wait meanwhile. Different heaps are copied one after the
+ * other.
+ *
+ * @param scope  NULL: the whole context.
+ * @param[out] out  the snapshot.
+ * Errors: as gmm_stats_query(), OUT_OF_HOST_MEMORY.
+ * Ownership: the caller destroys the snapshot with gmm_snapshot_destroy(). A snapshot keeps its context alive.
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope,
+                                                     gmm_snapshot **out) GMM_NOEXCEPT;
+
+/**
+ * Tells how much a snapshot holds.
+ *
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE, INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) GMM_NOEXCEPT;
+
+/**
+ * Describes a block of a snapshot.
+ *
+ * @param index  from 0; below gmm_snapshot_info::block_count.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: as gmm_snapshot_query(), INVALID_VALUE (index).
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) GMM_NOEXCEPT;
+
+/** Receives a piece of text: returns 0 to continue, or any other value to stop. It may call gmm. */
+typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
+
+/**
+ * Writes a snapshot as a JSON object that describes every heap, extent and live block.
+ *
+ * The object's "format" is "gmm-snapshot" and its "version" is 1. lib/engine/trace/FORMAT.md describes its fields.
+ *
+ * @param fn  receives the text piece by piece, on the calling thread.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE, IO (`fn` stopped), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) GMM_NOEXCEPT;
+
+/**
+ * Destroys a snapshot.
+ *
+ * @param snapshot  NULL is allowed and does nothing.
+ * Errors: INVALID_HANDLE, FORKED.
+ * Threads: no other thread may use the snapshot during the call.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
+
+/**
+ * Starts a trace: a record of the context's operations in a file.
+ *
+ * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
+ * thread and time. It also records every pause, resume, trim, reset, heap and end of a thread. GMM_TRACE=file in the
+ * environment traces each context from its creation to its end; gmm replaces `%p` in that name by the process id.
+ *
+ * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
+ * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.
+ *
+ * Each thread collects 64 KiB before it writes. A program that is killed loses the last events of each thread; the file
+ * stays readable. A child of fork() writes nothing. gmm counts the events that it could not write, and gmm_trace_end()
+ * reports them. A failed write raises neither SIGXFSZ nor SIGPIPE in the program.
+ *
+ * @param path  the file, which is created or replaced.
+ * Errors: NULL_ARGUMENT, BUSY (the context records already, or another trace writes the file), IO, OUT_OF_HOST_MEMORY,
+ * FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
+
+/**
+ * Ends the trace and writes all recorded events of every thread to its file.
+ *
+ * Errors: UNBALANCED (no trace runs), IO (the file lacks events; the message says how many and why), FORKED.
+ * Threads: the call waits for frees that other threads are inside of.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
+
+/**
+ * Returns free memory to the driver.
+ *
+ * The call empties the thread caches, those of idle threads too, and then returns whole free extents. Without a
+ * scope it also returns the page-locked host memory of backups that holds no contents.
+ *
+ * @param scope  NULL: the whole context.
+ * @param[out] bytes  bytes that returned to the driver; may be NULL.
+ * Results: UNCHANGED (inside gmm_defer_begin(): the trim runs at the matching gmm_defer_end()).
+ * Errors: as gmm_stats_query(), DRIVER.
+ * Streams: the call waits for the work that may still use the free memory.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
+
+/**
+ * Frees every allocation of the context, live blocks included.
+ *
+ * Addresses from before the call are invalid after it. Heaps, tags, limits, pins and imports stay.
+ *
+ * Errors: BUSY (importers hold memory), CAPTURING, DRIVER, FORKED.
+ * Streams: the call waits for the devices.
+ * Threads: no other thread may be inside a call on the context.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
+
+/**
+ * Puts off trims and the return of memory to the driver until the matching gmm_defer_end().
+ *
+ * Pairs nest, and they apply to the whole context. An allocation that would fail otherwise still trims.
+ *
+ * Errors: NULL_ARGUMENT (context), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
+
+/**
+ * Ends one gmm_defer_begin(); the last one does the work that was put off.
+ *
+ * Errors: UNBALANCED, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_defer_end(gmm_context *context) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# examples/embed builds by CMake and runs: with the installed library, shared and static, by FetchContent, and by
+# ExternalProject.
+# Usage: cmake_test.sh SOURCE_ROOT BUILD_ROOT MESON...
+set -eu
+root=$1
+build=$2
+shift 2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "$*" >&2; exit 1; }
+quiet() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }; }
+runs() { GMM_BACKEND=host "$1" | grep -x 'frames: ok' || fail "$1 does not run"; }
+needs() { readelf -d "$1" | grep 'NEEDED.*libgmm'; }
+if command -v ccache >/dev/null; then
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+export CMAKE_BUILD_PARALLEL_LEVEL=2
+
+echo "find_package"
+"$@" install -C "$build" --no-rebuild --destdir "$folder/root" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
+config=$(find "$folder/root" -name gmm-config.cmake)
+[ -n "$config" ] || fail "gmm-config.cmake was not installed"
+mkdir "$folder/found"
+cat >"$folder/found/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.20)
+project(found LANGUAGES C)
+find_package(gmm $(sed -n 's/.*VERSION "\([0-9]*\.[0-9]*\).*/\1/p' "${config%.cmake}-version.cmake" | head -n 1) REQUIRED)
+find_package(gmm REQUIRED)
+add_executable(shared "$root/tests/abi/static_link.c")
+target_link_libraries(shared PRIVATE gmm::gmm)
+add_executable(static "$root/tests/abi/static_link.c")
+target_link_libraries(static PRIVATE gmm::gmm_static)
+END
+quiet cmake -S "$folder/found" -B "$folder/found/build" -Dgmm_DIR="${config%/*}"
+quiet cmake --build "$folder/found/build"
+"$folder/found/build/shared"
+"$folder/found/build/static"
+needs "$folder/found/build/shared" >/dev/null || fail "gmm::gmm is not the shared library"
+if needs "$folder/found/build/static"; then fail "gmm::gmm_static is not the archive"; fi
+sed -i 's/find_package(gmm [0-9.]*/find_package(gmm 99.0/' "$folder/found/CMakeLists.txt"
+if cmake -S "$folder/found" -B "$folder/found/other" -Dgmm_DIR="${config%/*}" >/dev/null 2>&1; then
+  fail "version 99 is found"
+fi
+
+echo "FetchContent"
+quiet cmake -S "$root/examples/embed" -B "$folder/fetched" -DCMAKE_DISABLE_FIND_PACKAGE_gmm=ON
+quiet cmake --build "$folder/fetched"
+runs "$folder/fetched/frames"
+quiet cmake --build "$folder/fetched" --target gmm # the shared library too
+nm -D --defined-only "$(find "$folder/fetched" -name 'libgmm.so.[0-9]')" | grep ' gmm_[a-z_]*' | wc -l >"$folder/count"
+[ "$(cat "$folder/count")" -gt 50 ] || fail "the shared library has $(cat "$folder/count") functions"
+
+echo "ExternalProject"
+quiet cmake -S "$root/examples/embed/external" -B "$folder/external" -DGMM_OPTIONS=-Doptimization=0
+quiet cmake --build "$folder/external"
+runs "$folder/external/frames"
