@@ -74,7 +74,7 @@ static void traces_hold_every_event(void) {
   MUST(gmm_trace_begin(context, path));
   RESULT(gmm_trace_begin(context, path), GMM_ERROR_BUSY);
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   void *blocks[200];
   uint64_t bytes = 0;
   for (unsigned i = 0; i < 200; ++i) {
@@ -121,7 +121,7 @@ static void traces_hold_every_event(void) {
   gmm_heap *heap = NULL;
   MUST(gmm_heap_create(context, &desc, &heap));
   void *one = NULL;
-  OK(gmm_heap_alloc(heap, 64, GMM_STREAM_DEFAULT, &one));
+  OK(gmm_heap_alloc(heap, 64, 0, 0, GMM_STREAM_DEFAULT, &one));
   OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
   OK(gmm_heap_destroy(heap));
   one = ALLOC(4096);

@@ -11,7 +11,7 @@
 namespace gmm {
 
 // Fills what the heaps of the scope tell; the rest of *out stays.
-Status collect_statistics(HeapSet &heaps, const gmm_scope_desc &scope, gmm_stats_info *out);
+Status collect_statistics(HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out);
 
 }  // namespace gmm
 #endif

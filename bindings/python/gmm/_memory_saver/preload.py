@@ -30,9 +30,13 @@ class _Struct(ctypes.Structure):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
 
 
+class ProgressCallback(ctypes.Structure):
+    _fields_ = [("fn", _pointer), ("user", _pointer)]
+
+
 class PauseDesc(_Struct):
     _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32),
-                ("reserved", _u32), ("progress", _pointer), ("progress_user", _pointer)]
+                ("reserved", _u32), ("progress", ProgressCallback)]
 
 
 class TagInfo(_Struct):
