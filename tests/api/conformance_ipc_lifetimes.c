@@ -393,7 +393,8 @@ static void an_import_during_a_pause_is_in_its_way(void) {
   MUST(gmm_ipc_export(context, elsewhere, &other_handle));
   second_process second = start("import"), third = start("import");
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, &(gmm_stream_desc){.struct_size = sizeof(gmm_stream_desc), .device = device},
+                         &stream));
   static gate held;
   gate_close(&held, stream, GATE_S);
   SOON(atomic_load(&held.entered));

@@ -221,8 +221,7 @@ static void tags_and_pauses(void) {
   STRUCT(gmm_pause_desc, pause);
   pause.of.tags = &tag;
   pause.of.tag_count = 1;
-  pause.of.progress = go_on;
-  pause.of.progress_user = &calls;
+  pause.of.progress = (gmm_progress_callback){go_on, &calls};
   OK(gmm_pause(context, &pause.of, &bytes));
   CHECK(bytes >= BLOCK && calls > 0);
   RESULT(gmm_pause(context, &pause.of, &bytes), GMM_UNCHANGED);
