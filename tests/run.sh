@@ -159,7 +159,7 @@ fi
 if [ -n "$sanitize" ]; then
   phase "configuring build-sanitize/"
   # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
-  if setup_configure build-sanitize -Dbench=false -Ddebug=true -Doptimization=1 -Db_ndebug=false \
+  if setup_configure build-sanitize -Dbench=false "${setup_lines[@]}" -Doptimization=1 -Db_ndebug=false \
     -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
     -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
