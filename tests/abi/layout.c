@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The layout of every public struct on 64-bit machines, as programs in the world were compiled with. A struct with
- * struct_size may grow at its end: then its size changes in lib/api/structs.h, and an OFFSET is added here. Nothing else
- * here ever changes.
+ * struct_size may grow at its end: then its size changes in lib/api/structs.h, and an OFFSET is added here. Nothing
+ * else here ever changes.
  */
 #include <gmm/gmm.h>
 #include <stddef.h>

@@ -30,7 +30,7 @@ setup_log=$setup_deps/install.log
 setup_reason=
 setup_updated=
 setup_options=()
-# The reports of sanitizers need lines and no variables. These compile in two thirds of the time of full information.
+# The reports of sanitizers need lines and no variables. These compile in four fifths of the time of full information.
 setup_lines=(-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1)
 declare -A setup_skipped=()
 mkdir -p "$setup_deps"
