@@ -34,7 +34,7 @@ def expect(name, arguments, code, out="", err=""):
 
 
 def test_words():
-    expect("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+\n$")
+    expect("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+(-rc)?\n$")
     expect("the help", ["--help"], 0, "gmm replay")
     expect("no command", [], 2, err="gmm info")
     expect("an unknown command", ["frobnicate"], 2, err="gmm info")
