@@ -2,8 +2,8 @@
 // Every struct of the interface that may grow, which is every one with struct_size. The tests in C read this table too.
 //
 //   X(type, direction, minimum, size)
-//     direction  IN: a descriptor. OUT: the library fills it. DRIVER: it does so on a driver only. LENT: a callback gets
-//                it, with the library's size.
+//     direction  IN: a descriptor. OUT: the library fills it. DRIVER: it does so on a driver only. LENT: a callback
+//                gets it, with the library's size.
 //     minimum    its bytes in the release that brought it. The library refuses smaller structs. The number stays.
 //     size       its bytes in this release. A further field at the end raises it.
 #ifndef GMM_API_STRUCTS_H
