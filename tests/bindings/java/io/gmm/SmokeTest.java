@@ -122,7 +122,7 @@ final class SmokeTest {
 
     private void version() {
         same(Context.interfaceVersion(), Context.version().split("-")[0], "the version");
-        check(Context.version().matches("\\d+\\.\\d+\\.\\d+"), "the form of " + Context.version());
+        check(Context.version().matches("\\d+\\.\\d+\\.\\d+(-rc)?"), "the form of " + Context.version());
     }
 
     private void context() {
