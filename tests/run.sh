@@ -4,9 +4,8 @@
 #
 # Usage: tests/run.sh [--sanitize] [TEST...]
 #   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer,
-#               and the stress test for five minutes under the thread sanitizer; a build without each optional
-#               dependency; examples/run.sh before all tests, and in a clone of its own after a few; clang-tidy reads
-#               all files, and not only changed ones
+#               the stress test under the thread sanitizer, builds without the optional dependencies, and
+#               examples/run.sh before and after the tests; clang-tidy reads all files, and not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
 # Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
@@ -194,24 +193,7 @@ if [ -n "$sanitize" ]; then
     'stress on host, random seed'
   test_without gtest -Dgtest=disabled 'conformance_context on host' 'conformance_memory on host'
 
-  # The second order of the two commands: four tests, for which build/ is made, and then all examples.
-  clone=$setup_deps/clone
-  phase "tests/run.sh in a clone"
-  rm -rf "$clone"
-  if git clone -q . "$clone"; then
-    mkdir "$clone/.deps"
-    for folder in "$setup_deps"/*/; do
-      [ "$folder" = "$clone/" ] || ln -s "${folder%/}" "$clone/.deps/"
-    done
-    if (cd "$clone" && ./tests/run.sh backup_store_test 'conformance_pause on host' command style); then
-      summary+=(--passed "tests/run.sh in a clone")
-    else
-      summary+=(--failed "tests/run.sh in a clone")
-    fi
-    run_examples "after the tests" "$clone"
-  else
-    summary+=(--skipped "examples/run.sh after the tests: git cannot clone this folder")
-  fi
-  rm -rf "$clone"
+  # The other order of the two commands: build/ is now what tests/run.sh configured.
+  run_examples "after the tests" .
 fi
 finish
