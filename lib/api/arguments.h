@@ -112,6 +112,14 @@ inline Status check_not_null(const void *pointer, const char *function, const ch
   if (__builtin_expect(pointer != nullptr, 1)) return Status();
   return fail(GMM_ERROR_NULL_ARGUMENT, "%s: %s is NULL; pass a valid pointer.", function, argument);
 }
+// A live handle of the library; its context is another question.
+template <typename T>
+Status check_handle(const T *handle, const char *type, const char *name) {
+  GMM_TRY(check_not_null(handle, type, name));
+  if (__builtin_expect(handle->magic == T::kMagic, 1)) return Status();
+  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no %s, or was destroyed; pass a live one.",
+              static_cast<const void *>(handle), name);
+}
 inline Status check_device(const Context &context, gmm_device device) {
   if (__builtin_expect(context.valid_device(device), 1)) return Status();
   return fail(GMM_ERROR_INVALID_DEVICE, "Device %d does not exist: the %s backend has %u devices; ordinals start at 0.",

@@ -9,10 +9,7 @@ using namespace gmm;
 namespace {
 
 Status check_event(const gmm_event *event) {
-  GMM_TRY(check_not_null(event, "gmm_event", "event"));
-  if (event->magic != gmm_event::kMagic)
-    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event, or was destroyed; pass a live one.",
-                static_cast<const void *>(event));
+  GMM_TRY(check_handle(event, "gmm_event", "event"));
   return Context::check(event->context);
 }
 

@@ -6,10 +6,7 @@ using namespace gmm;
 namespace {
 
 Status check_snapshot(const gmm_snapshot *snapshot) {
-  GMM_TRY(check_not_null(snapshot, "gmm_snapshot", "snapshot"));
-  if (snapshot->magic != gmm_snapshot::kMagic)
-    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no snapshot, or was destroyed; pass a live one.",
-                static_cast<const void *>(snapshot));
+  GMM_TRY(check_handle(snapshot, "gmm_snapshot", "snapshot"));
   return Context::check(&snapshot->context);
 }
 
