@@ -47,7 +47,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
   }
 %}
 
-/* Results. */
+/* Results. "Not yet" is asked for in loops, and is no exception. */
 %typemap(ctype) gmm_result "int"
 %typemap(imtype) gmm_result "int"
 %typemap(cstype) gmm_result "int"
@@ -55,7 +55,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 %typemap(in) gmm_result "$1 = (gmm_result)$input;"
 %typemap(out, canthrow=1) gmm_result %{
   $result = $1;
-  if ($1 < 0) gmm_csharp_throw($1);
+  if ($1 < 0 && $1 != GMM_ERROR_NOT_READY) gmm_csharp_throw($1);
 %}
 %typemap(csout, excode=SWIGEXCODE) gmm_result {
     int ret = $imcall;$excode
@@ -92,7 +92,6 @@ GMM_CSHARP_OUT(void **GMM_OUT_ADDRESS, void *, global::System.IntPtr)
 GMM_CSHARP_OUT(SWIGTYPE **GMM_OUT_HANDLE, void *, global::System.IntPtr)
 GMM_CSHARP_OUT(uint64_t *GMM_OUT_UINT64, void *, ulong)
 GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, void *, uint)
-GMM_CSHARP_OUT(int32_t *GMM_OUT_INT32, void *, int)
 
 /* Bytes. */
 %define GMM_CSHARP_BYTES(Pattern, Check)
@@ -104,7 +103,6 @@ GMM_CSHARP_OUT(int32_t *GMM_OUT_INT32, void *, int)
 %enddef
 GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES, "Callbacks.CheckIpcHandle($csinput)")
 GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES, "Callbacks.CheckIpcHandle($csinput)")
-GMM_CSHARP_BYTES(gmm_ipc_legacy_handle *GMM_OUT_BYTES, "Callbacks.CheckLegacyHandle($csinput)")
 %typemap(ctype) uint8_t GMM_BYTES[ANY] "void *"
 %typemap(imtype) uint8_t GMM_BYTES[ANY] "global::System.IntPtr"
 %typemap(cstype) uint8_t GMM_BYTES[ANY] "byte[]"
@@ -115,7 +113,6 @@ GMM_CSHARP_BYTES(gmm_ipc_legacy_handle *GMM_OUT_BYTES, "Callbacks.CheckLegacyHan
       global::System.Runtime.InteropServices.Marshal.Copy($imcall, made, 0, $1_dim0);
       return made;
     } %}
-%immutable gmm_device_info::uuid;
 
 /* Callbacks: the user pointer is a GCHandle of Callbacks.cs; C calls one static delegate each. */
 %define GMM_CSHARP_CALLBACK(Pattern, Trampoline)

@@ -51,14 +51,15 @@
     }
   }
 
-/* Results. The exception stays pending while the wrapper finishes, which then leaves the outputs alone. */
+/* Results. The exception stays pending while the wrapper finishes, which then leaves the outputs alone. "Not yet" is
+ * asked for in loops, and is no exception. */
 %typemap(jni) gmm_result "jint"
 %typemap(jtype) gmm_result "int"
 %typemap(jstype) gmm_result "int"
 %typemap(javaout) gmm_result { return $jnicall; }
 %typemap(out) gmm_result %{
   $result = $1;
-  if ($1 < 0) gmm_java_throw(jenv, $1);
+  if ($1 < 0 && $1 != GMM_ERROR_NOT_READY) gmm_java_throw(jenv, $1);
 %}
 %typemap(jni) gmm_result result "jint"
 %typemap(jtype) gmm_result result "int"
@@ -102,7 +103,6 @@ GMM_JAVA_OUT(void **GMM_OUT_ADDRESS, void *, jlongArray, long[], jlong, SetLongA
 GMM_JAVA_OUT(SWIGTYPE **GMM_OUT_HANDLE, void *, jlongArray, long[], jlong, SetLongArrayRegion)
 GMM_JAVA_OUT(uint64_t *GMM_OUT_UINT64, uint64_t, jlongArray, long[], jlong, SetLongArrayRegion)
 GMM_JAVA_OUT(uint32_t *GMM_OUT_UINT32, uint32_t, jintArray, int[], jint, SetIntArrayRegion)
-GMM_JAVA_OUT(int32_t *GMM_OUT_INT32, int32_t, jintArray, int[], jint, SetIntArrayRegion)
 
 /* Bytes. */
 %define GMM_JAVA_OUT_BYTES(Type)
@@ -119,7 +119,6 @@ GMM_JAVA_OUT(int32_t *GMM_OUT_INT32, int32_t, jintArray, int[], jint, SetIntArra
 %}
 %enddef
 GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
-GMM_JAVA_OUT_BYTES(gmm_ipc_legacy_handle)
 %typemap(jni) const gmm_ipc_handle *GMM_IN_BYTES "jbyteArray"
 %typemap(jtype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
 %typemap(jstype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
@@ -134,8 +133,6 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_legacy_handle)
 %typemap(jstype) uint8_t GMM_BYTES[ANY] "byte[]"
 %typemap(javaout) uint8_t GMM_BYTES[ANY] { return $jnicall; }
 %typemap(out) uint8_t GMM_BYTES[ANY] %{ $result = gmm_java_bytes(jenv, $1, $1_dim0); %}
-
-%immutable gmm_device_info::uuid;
 
 /* Text: UTF-8, where JNI's own strings are modified UTF-8. */
 %typemap(jni) const char *, char [ANY] "jbyteArray"

@@ -88,7 +88,7 @@ void gmm_java_throw(JNIEnv *jenv, gmm_result result) {
 
 int gmm_java_check_length(JNIEnv *jenv, jbyteArray array, size_t length) {
   if (array && (size_t)(*jenv)->GetArrayLength(jenv, array) == length) return 1;
-  throw_by_name(jenv, "java/lang/IllegalArgumentException", "an IPC handle is exactly 192 bytes");
+  throw_by_name(jenv, "java/lang/IllegalArgumentException", "an IPC handle is exactly 256 bytes");
   return 0;
 }
 

@@ -7,14 +7,11 @@
 %apply void *GMM_ADDRESS { void *, const void *, gmm_stream }
 
 %apply void **GMM_OUT_ADDRESS { void **out, const void **out, void **device_pointer, gmm_stream *out }
-%apply uint64_t *GMM_OUT_UINT64 { uint64_t *bytes, uint64_t *offset, uint64_t *size }
+%apply uint64_t *GMM_OUT_UINT64 { uint64_t *out, uint64_t *bytes }
 %apply uint32_t *GMM_OUT_UINT32 { uint32_t *out, gmm_tag *out }
-%apply int32_t *GMM_OUT_INT32 { int32_t *fd }
-%apply uint8_t GMM_BYTES[ANY] { uint8_t uuid[16] }
+%apply uint8_t GMM_BYTES[ANY] { uint8_t uuid[16], uint8_t luid[8], uint8_t bytes[64] }
 
 /* An IPC handle is bytes that a program sends somewhere, so languages see bytes and no class. */
 %ignore gmm_ipc_handle;
-%ignore gmm_ipc_legacy_handle;
 %apply gmm_ipc_handle *GMM_OUT_BYTES { gmm_ipc_handle *out }
-%apply gmm_ipc_legacy_handle *GMM_OUT_BYTES { gmm_ipc_legacy_handle *out }
 %apply const gmm_ipc_handle *GMM_IN_BYTES { const gmm_ipc_handle *handle }

@@ -5,7 +5,6 @@
  */
 %immutable struct_size;
 %ignore reserved;
-%ignore reserved1;
 
 %define GMM_STRUCT(Type)
 %nodefaultctor Type;
@@ -23,6 +22,8 @@
 GMM_STRUCT(gmm_context_desc)
 GMM_STRUCT(gmm_alloc_desc)
 GMM_STRUCT(gmm_heap_desc)
+GMM_STRUCT(gmm_stream_desc)
+GMM_STRUCT(gmm_event_desc)
 GMM_STRUCT(gmm_pin_desc)
 GMM_STRUCT(gmm_move_desc)
 GMM_STRUCT(gmm_tag_desc)
@@ -37,11 +38,17 @@ GMM_STRUCT(gmm_pointer_info)
 GMM_STRUCT(gmm_tag_info)
 GMM_STRUCT(gmm_stats_info)
 GMM_STRUCT(gmm_ticket_info)
+GMM_STRUCT(gmm_ipc_fd_info)
+GMM_STRUCT(gmm_ipc_legacy_info)
 GMM_STRUCT(gmm_backup_info)
 
 /* The library lends one to the out-of-memory handler for the time of its call. */
 %nodefaultctor gmm_oom_info;
 %nodefaultdtor gmm_oom_info;
+
+%immutable gmm_device_info::uuid;
+%immutable gmm_device_info::luid;
+%immutable gmm_ipc_legacy_info::bytes;
 
 /* A field that holds a result is a number: reading it fails for no result. */
 %apply int32_t { gmm_result gmm_ticket_info::result };

@@ -109,7 +109,7 @@ bool replay_trace(const char *path, char *message, size_t room_for_message) {
   gmm_context *own = NULL;
   TRY(gmm_context_create(&desc, &own));
   gmm_stream streams[64] = {0};
-  for (unsigned i = 1; i < stream_count; ++i) TRY(gmm_stream_create(own, 0, &streams[i]));
+  for (unsigned i = 1; i < stream_count; ++i) TRY(gmm_stream_create(own, NULL, &streams[i]));
   double start = now();
   TRY(run_trace(own, operations, count, live, ids, streams));
   double first = now() - start;

@@ -326,7 +326,7 @@ static bool open_all(void) {
   gmm_result result = gmm_context_create(NULL, &context);
   device.struct_size = sizeof device;
   if (result == GMM_OK) result = gmm_device_query(context, 0, &device);
-  if (result == GMM_OK) result = gmm_stream_create(context, 0, &stream);
+  if (result == GMM_OK) result = gmm_stream_create(context, NULL, &stream);
   // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
   gmm_tag_desc desc = {.struct_size = sizeof desc,
                        .contents = device.capabilities & GMM_DEVICE_IS_CPU ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST};

@@ -92,7 +92,7 @@ void replay(const std::string &path) {
   const Context context = open_context(desc);
   std::vector<gmm_stream> streams(trace.streams.size());
   for (size_t i = 1; i < streams.size(); ++i)
-    check("gmm_stream_create", gmm_stream_create(context.get(), 0, &streams[i]));
+    check("gmm_stream_create", gmm_stream_create(context.get(), nullptr, &streams[i]));
   const double first = run(context.get(), trace, streams);
   gmm_scope_desc scope = {};
   scope.struct_size = sizeof scope;

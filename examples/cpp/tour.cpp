@@ -46,7 +46,7 @@ int64_t system_memory(gmm_context *context, bool host) {
 class Tour {
  public:
   Tour() : context_(open_context({})), device_(device_info(context_.get())), buffer_(kBlock) {
-    check("gmm_stream_create", gmm_stream_create(context_.get(), 0, &stream_));
+    check("gmm_stream_create", gmm_stream_create(context_.get(), nullptr, &stream_));
     gmm_tag_desc desc = {};
     desc.struct_size = sizeof desc;
     // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.

@@ -43,8 +43,8 @@ bool failed(gmm_result result, const char *what) {
 bool draw(gmm_heap *frame_heap, gmm_context *context, gmm_stream stream) {
   for (int frame = 0; frame < 3; ++frame) {
     void *vertices = nullptr, *indices = nullptr;
-    if (failed(gmm_heap_alloc(frame_heap, 4 * kMiB, stream, &vertices), "vertices")) return false;
-    if (failed(gmm_heap_alloc(frame_heap, kMiB, stream, &indices), "indices")) return false;
+    if (failed(gmm_heap_alloc(frame_heap, 4 * kMiB, 0, 0, stream, &vertices), "vertices")) return false;
+    if (failed(gmm_heap_alloc(frame_heap, kMiB, 0, 0, stream, &indices), "indices")) return false;
     if (failed(gmm_fill(context, vertices, 0x3f, 4 * kMiB, stream), "fill")) return false;
     std::printf("frame %d: vertices %p, indices %p\n", frame, vertices, indices);
     if (failed(gmm_free(context, indices, stream), "free") || failed(gmm_free(context, vertices, stream), "free"))
@@ -93,7 +93,7 @@ bool run(gmm_context *context) {
   desc.kind = GMM_KIND_DEVICE;
   gmm_heap *frame_heap = nullptr;
   gmm_stream stream = nullptr;
-  if (failed(gmm_stream_create(context, 0, &stream), "stream")) return false;
+  if (failed(gmm_stream_create(context, nullptr, &stream), "stream")) return false;
   if (failed(gmm_heap_create(context, &desc, &frame_heap), "heap")) return false;
   const bool good = draw(frame_heap, context, stream) && level(context, stream);
   return !failed(gmm_heap_destroy(frame_heap), "heap") && !failed(gmm_stream_destroy(context, stream), "stream") &&

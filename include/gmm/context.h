@@ -91,13 +91,11 @@ enum {
 typedef struct gmm_context_desc {
   uint32_t struct_size;
   gmm_backend backend;
-  uint32_t flags; /**< GMM_CONTEXT_* */
-  uint32_t reserved;
+  uint32_t flags;                    /**< GMM_CONTEXT_* */
+  uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
   gmm_log_callback log;              /**< none: messages go to stderr as GMM_LOG says */
   gmm_host_allocator host_allocator; /**< none: malloc */
   uint64_t host_memory;              /**< host backend: bytes that each device shows; 0: the machine's memory */
-  uint32_t host_devices;             /**< host backend: devices that it shows, at most 16; 0: one */
-  uint32_t reserved1;
   /** Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER: see gmm_context_set_decommit(). */
   uint64_t decommit_after_ms;
 } gmm_context_desc;
@@ -111,7 +109,7 @@ typedef struct gmm_context_desc {
  * GMM_BACKEND; GMM_DECOMMIT_AFTER_MS holds no time; too many host devices; one function of the host allocator without
  * the other), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms).
  * Ownership: the caller has one reference and gives it back with gmm_context_release().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) GMM_NOEXCEPT;
 
@@ -120,7 +118,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc
  *
  * Errors: NULL_ARGUMENT, FORKED.
  * Ownership: each reference needs its own gmm_context_release().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
 
@@ -134,7 +132,7 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  * Errors: FORKED (in a child after fork(), where the call touches nothing).
  * Streams: the last release waits for the context's streams.
  * Threads: during the last release no other thread may be inside a call on the context.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
 
@@ -143,7 +141,7 @@ typedef struct gmm_context_info {
   uint32_t struct_size;
   gmm_backend backend;
   uint32_t device_count;
-  uint32_t reserved;
+  uint32_t flags;             /**< GMM_CONTEXT_*, as gmm_context_create() got them */
   char backend_name[16];      /**< "host", "cuda" or "sycl" */
   char driver_version[48];    /**< the driver's own text, for example "13.0"; on the host the kernel's release */
   uint64_t decommit_after_ms; /**< the value in force: milliseconds or GMM_DECOMMIT_NEVER */
@@ -154,7 +152,7 @@ typedef struct gmm_context_info {
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
 
@@ -183,7 +181,7 @@ GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out
  * gmm_context_desc.
  * Errors: NULL_ARGUMENT, INVALID_VALUE, SYSTEM (the thread could not be started; the earlier setting stays), FORKED.
  * Threads: any, but not from the log callback.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
@@ -195,7 +193,6 @@ enum {
   GMM_DEVICE_CAN_CONCURRENT_MANAGED = 1u << 3, /**< host and device may use managed memory at once; prefetch works */
   GMM_DEVICE_CAN_PIN = 1u << 4,                /**< gmm_pin() */
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
-  GMM_DEVICE_CAN_FABRIC = 1u << 6,             /**< fabric handles between nodes */
   GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
   GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
 };
@@ -211,6 +208,11 @@ typedef struct gmm_device_info {
   uint64_t granularity;  /**< bytes; a VMM allocation of the driver is a multiple of this */
   char name[128];
   uint8_t uuid[16];
+  uint64_t held_bytes;   /**< bytes that this context holds from the driver */
+  uint64_t budget_bytes; /**< the least of the limits and of what is held and free: growth ends there */
+  uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero: not known */
+  uint32_t node_mask;    /**< the device's node of a linked group, as a bit; 0: not known */
+  int32_t numa_node;     /**< the host's NUMA node that is nearest to the device; -1: not known */
 } gmm_device_info;
 
 /**
@@ -218,7 +220,7 @@ typedef struct gmm_device_info {
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
 

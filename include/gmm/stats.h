@@ -6,16 +6,21 @@
 #ifndef GMM_STATS_H
 #define GMM_STATS_H
 
-#include <gmm/types.h>
+#include <gmm/context.h>
+#include <gmm/memory.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** What a limit or a count is about: one device or all, one tag or all, one kind or all. */
+/**
+ * What a limit or a count is about: one device or all, one tag or all, one kind or all.
+ *
+ * NULL in place of a scope means the whole context, as a scope without flags does.
+ */
 typedef struct gmm_scope_desc {
   uint32_t struct_size;
-  uint32_t flags; /**< GMM_SCOPE_*: which of the fields below apply; 0: everything */
+  uint32_t flags; /**< GMM_SCOPE_*: which of the fields below apply; the others must be 0; 0: the whole context */
   gmm_device device;
   gmm_tag tag;
   gmm_kind kind;
@@ -27,19 +32,19 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
 #define GMM_NO_LIMIT UINT64_MAX
 
 /**
- * Limits the bytes that a device, a tag, or a tag on a device may hold from the driver, over all kinds.
+ * Limits the bytes that the context, a device, a tag, or a tag on a device may hold from the driver, over all kinds.
  *
- * A limit below what is held now only stops growth.
+ * A limit below what is held now only stops growth. An allocation must fit into every limit that it falls under.
  *
- * @param scope  with GMM_SCOPE_DEVICE, GMM_SCOPE_TAG or both.
+ * @param scope  NULL: the whole context.
  * @param bytes  ::GMM_NO_LIMIT removes the limit.
- * Errors: INVALID_FLAGS (the scope is NULL or has GMM_SCOPE_KIND), INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG,
+ * Errors: INVALID_FLAGS (the scope has GMM_SCOPE_KIND), INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG,
  * OUT_OF_HOST_MEMORY, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) GMM_NOEXCEPT;
 
-/** What an out-of-memory handler learns about the allocation that fails. */
+/** What an out-of-memory handler learns about the allocation that fails. struct_size is the library's. */
 typedef struct gmm_oom_info {
   uint32_t struct_size;
   gmm_device device;
@@ -65,8 +70,9 @@ typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
  * gmm asks the handler at most 100 times for one allocation.
  *
  * @param fn  NULL: no handler.
- * Errors: NULL_ARGUMENT (context), FORKED.
- * Since: 0.1
+ * Errors: NULL_ARGUMENT (context), BUSY (the call comes from inside the handler), FORKED.
+ * Threads: the call returns when no thread is inside the earlier handler. That handler's `user` may go then.
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
 
@@ -81,13 +87,13 @@ typedef struct gmm_stats_info {
   uint64_t reserved_bytes;  /**< bytes held from the driver */
   uint64_t peak_reserved_bytes;
   uint64_t paused_bytes;   /**< bytes of addresses without memory */
-  uint64_t pinned_bytes;   /**< the caller's own memory; only in the scope of everything */
-  uint64_t imported_bytes; /**< other processes' memory; only in the scope of everything */
+  uint64_t pinned_bytes;   /**< the caller's own memory; only of the whole context */
+  uint64_t imported_bytes; /**< other processes' memory; only of the whole context */
   uint64_t allocations;    /**< calls that succeeded */
   uint64_t frees;
   uint64_t failures;      /**< allocations that failed because memory or a limit was short */
   uint64_t extents;       /**< driver allocations held */
-  uint64_t backend_calls; /**< driver and system calls that allocate, map, unmap or free; only for everything */
+  uint64_t backend_calls; /**< driver and system calls that allocate, map, unmap or free; only of the whole context */
 } gmm_stats_info;
 
 /**
@@ -96,30 +102,95 @@ typedef struct gmm_stats_info {
  * Each thread has its own counters, and the call sums them up within microseconds. An allocation that runs at the same
  * time may be counted or not.
  *
- * @param scope  NULL: everything.
+ * @param scope  NULL: the whole context.
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
 
+/** What gmm_snapshot_query() answers. */
+typedef struct gmm_snapshot_info {
+  uint32_t struct_size;
+  gmm_backend backend;
+  uint64_t heap_count;
+  uint64_t extent_count; /**< driver allocations */
+  uint64_t block_count;  /**< live blocks, which gmm_snapshot_query_block() counts from 0 */
+  uint64_t live_bytes;   /**< bytes requested */
+} gmm_snapshot_info;
+
+/** What gmm_snapshot_query_block() answers. */
+typedef struct gmm_block_info {
+  uint32_t struct_size;
+  gmm_kind kind;
+  gmm_device device;
+  gmm_tag tag;
+  gmm_state state; /**< ACTIVE or PAUSED at the time of the snapshot */
+  uint32_t flags;  /**< 0 */
+  void *address;
+  uint64_t size;          /**< bytes requested */
+  uint64_t reserved_size; /**< bytes that the block takes, rounding included */
+  gmm_heap *heap;         /**< of gmm_heap_create(), which may have been destroyed since; NULL: gmm_alloc() */
+  char name[64];          /**< empty */
+} gmm_block_info;
+
 /**
- * Receives a piece of text: returns 0 to continue, or any other value to stop.
+ * Copies what lies in the heaps of a scope: every extent and live block.
  *
- * It must not call gmm on the same context.
+ * Each heap is copied at one moment, and its allocations wait meanwhile. Different heaps are copied one after the
+ * other.
+ *
+ * @param scope  NULL: the whole context.
+ * @param[out] out  the snapshot.
+ * Errors: as gmm_stats_query(), OUT_OF_HOST_MEMORY.
+ * Ownership: the caller destroys the snapshot with gmm_snapshot_destroy(). A snapshot keeps its context alive.
+ * Since: 1.0
  */
+GMM_NODISCARD GMM_API gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope,
+                                                     gmm_snapshot **out) GMM_NOEXCEPT;
+
+/**
+ * Tells how much a snapshot holds.
+ *
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE, INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) GMM_NOEXCEPT;
+
+/**
+ * Describes a block of a snapshot.
+ *
+ * @param index  from 0; below gmm_snapshot_info::block_count.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: as gmm_snapshot_query(), INVALID_VALUE (index).
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) GMM_NOEXCEPT;
+
+/** Receives a piece of text: returns 0 to continue, or any other value to stop. It may call gmm. */
 typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
 
 /**
- * Writes a JSON object that describes every heap, extent and live block.
+ * Writes a snapshot as a JSON object that describes every heap, extent and live block.
  *
  * The object's "format" is "gmm-snapshot" and its "version" is 1. lib/engine/trace/FORMAT.md describes its fields.
  *
- * @param write  receives the text piece by piece.
- * Errors: NULL_ARGUMENT, IO (`write` stopped), FORKED.
- * Since: 0.1
+ * @param fn  receives the text piece by piece, on the calling thread.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE, IO (`fn` stopped), FORKED.
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) GMM_NOEXCEPT;
+
+/**
+ * Destroys a snapshot.
+ *
+ * @param snapshot  NULL is allowed and does nothing.
+ * Errors: INVALID_HANDLE, FORKED.
+ * Threads: no other thread may use the snapshot during the call.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
 
 /**
  * Starts a trace: a record of the context's operations in a file.
@@ -138,7 +209,7 @@ GMM_API gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *
  * @param path  the file, which is created or replaced.
  * Errors: NULL_ARGUMENT, BUSY (the context records already, or another trace writes the file), IO, OUT_OF_HOST_MEMORY,
  * FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
 
@@ -147,22 +218,22 @@ GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_N
  *
  * Errors: UNBALANCED (no trace runs), IO (the file lacks events; the message says how many and why), FORKED.
  * Threads: the call waits for frees that other threads are inside of.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 
 /**
  * Returns free memory to the driver.
  *
- * The call empties the thread caches, those of idle threads too, and then returns whole free extents. In the scope of
- * everything it also returns the page-locked host memory of backups that holds no contents.
+ * The call empties the thread caches, those of idle threads too, and then returns whole free extents. Without a
+ * scope it also returns the page-locked host memory of backups that holds no contents.
  *
- * @param scope  NULL: everything.
+ * @param scope  NULL: the whole context.
  * @param[out] bytes  bytes that returned to the driver; may be NULL.
  * Results: UNCHANGED (inside gmm_defer_begin(): the trim runs at the matching gmm_defer_end()).
  * Errors: as gmm_stats_query(), DRIVER.
  * Streams: the call waits for the work that may still use the free memory.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -174,7 +245,7 @@ GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, u
  * Errors: BUSY (importers hold memory), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the devices.
  * Threads: no other thread may be inside a call on the context.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
 
@@ -184,7 +255,7 @@ GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
  * Pairs nest, and they apply to the whole context. An allocation that would fail otherwise still trims.
  *
  * Errors: NULL_ARGUMENT (context), FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
 
@@ -192,7 +263,7 @@ GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
  * Ends one gmm_defer_begin(); the last one does the work that was put off.
  *
  * Errors: UNBALANCED, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_defer_end(gmm_context *context) GMM_NOEXCEPT;
 

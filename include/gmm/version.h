@@ -8,9 +8,11 @@
 
 #include <gmm/types.h>
 
-#define GMM_VERSION_MAJOR 0
-#define GMM_VERSION_MINOR 1
+#define GMM_VERSION_MAJOR 1
+#define GMM_VERSION_MINOR 0
 #define GMM_VERSION_PATCH 0
+/** What follows the numbers in text: of a candidate "-rc", else "". */
+#define GMM_VERSION_SUFFIX "-rc"
 
 /** The version of this header in one number, which compares in order: 1.2.3 is 0x010203. */
 #define GMM_VERSION ((GMM_VERSION_MAJOR << 16) | (GMM_VERSION_MINOR << 8) | GMM_VERSION_PATCH)
@@ -25,16 +27,16 @@ extern "C" {
  * The result may differ from the header's version: an older program runs on a newer library.
  *
  * Errors: none. Threads: any, also in a child after fork().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API uint32_t gmm_version(void) GMM_NOEXCEPT;
 
 /**
- * Returns the version of the loaded library as text, for example "0.1.0".
+ * Returns the version of the loaded library as text, for example "1.0.0", or "1.0.0-rc" for a candidate.
  *
  * Errors: none. Threads: any, also in a child after fork().
  * Ownership: the text is static; the caller must not free it.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_version_string(void) GMM_NOEXCEPT;
 

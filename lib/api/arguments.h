@@ -16,6 +16,12 @@
 namespace gmm {
 
 inline gmm_result result_of(Status status) { return status.code(); }
+// The same for a call that returns an address or a handle: that is NULL after a failure.
+template <typename T>
+gmm_result result_of(Status status, T **out) {
+  if (!status.ok() && out != nullptr) *out = nullptr;
+  return status.code();
+}
 
 // --- Structs that grow ----------------------------------------------------------------------------------------------
 // A struct of another release begins like this release's. An older one lacks fields at the end, which have their
@@ -106,6 +112,14 @@ inline Status check_not_null(const void *pointer, const char *function, const ch
   if (__builtin_expect(pointer != nullptr, 1)) return Status();
   return fail(GMM_ERROR_NULL_ARGUMENT, "%s: %s is NULL; pass a valid pointer.", function, argument);
 }
+// A live handle of the library; its context is another question.
+template <typename T>
+Status check_handle(const T *handle, const char *type, const char *name) {
+  GMM_TRY(check_not_null(handle, type, name));
+  if (__builtin_expect(handle->magic == T::kMagic, 1)) return Status();
+  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no %s, or was destroyed; pass a live one.",
+              static_cast<const void *>(handle), name);
+}
 inline Status check_device(const Context &context, gmm_device device) {
   if (__builtin_expect(context.valid_device(device), 1)) return Status();
   return fail(GMM_ERROR_INVALID_DEVICE, "Device %d does not exist: the %s backend has %u devices; ordinals start at 0.",
@@ -121,19 +135,13 @@ inline Status check_tag(const Context &context, gmm_tag tag) {
 
 // Reads the descriptor of an import and fills in the default timeout.
 inline Status read_import(const Context &context, const gmm_ipc_import_desc *desc, gmm_ipc_import_desc *out) {
-  constexpr uint32_t kDefaultTimeout = 5000;
+  constexpr uint64_t kDefaultTimeout = 5000;
   GMM_TRY(read_descriptor(desc, out));
   GMM_TRY(check_flags(out->flags, 0, "gmm_ipc_import_desc.flags"));
+  GMM_TRY(check_zero(out->reserved, "gmm_ipc_import_desc.reserved"));
   GMM_TRY(check_device(context, out->device));
   if (out->timeout_ms == 0) out->timeout_ms = kDefaultTimeout;
   return Status();
-}
-
-inline Status check_event(const gmm_context *context, const gmm_event *event) {
-  GMM_TRY(check_not_null(event, "gmm_event", "event"));
-  if (event->magic == gmm_event::kMagic && event->context == static_cast<const Context *>(context)) return Status();
-  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no event of this context, or was destroyed; pass a live one.",
-              static_cast<const void *>(event));
 }
 
 // The device whose default stream is meant for work on an address, and a weight. The memory of a larger weight may be

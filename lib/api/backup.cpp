@@ -44,7 +44,7 @@ gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t si
   Status status = check_range_of(context, address, size, "gmm_backup_map");
   if (status.ok()) status = check_not_null(out, "gmm_backup_map", "out");
   if (status.ok()) status = context->pauser.map(address, size, out);
-  return result_of(status);
+  return result_of(status, out);
 }
 
 gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {

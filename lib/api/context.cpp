@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 
 #include "api/arguments.h"
@@ -11,8 +12,6 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
     GMM_TRY(check_not_null(out, "gmm_context_create", "out"));
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, GMM_CONTEXT_NO_CAPTURE, "gmm_context_desc.flags"));
-    GMM_TRY(check_zero(copy.reserved, "gmm_context_desc.reserved"));
-    GMM_TRY(check_zero(copy.reserved1, "gmm_context_desc.reserved1"));
     if (copy.host_devices > kMaxDevices)
       return fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_context_desc.host_devices = %u: the host backend shows at most %u; request fewer.",
@@ -24,7 +23,7 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
     *out = static_cast<gmm_context *>(made);
     return Status();
   };
-  return result_of(create());
+  return result_of(create(), out);
 }
 
 gmm_result gmm_context_retain(gmm_context *context) noexcept {
@@ -48,6 +47,7 @@ gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexce
   gmm_context_info info = {};
   info.backend = context->core.backend->id();
   info.device_count = context->device_count;
+  info.flags = context->flags;
   std::snprintf(info.backend_name, sizeof info.backend_name, "%s", context->core.backend->name());
   context->core.backend->driver_version(info.driver_version, sizeof info.driver_version);
   info.decommit_after_ms = context->decommit.age();
@@ -69,7 +69,11 @@ gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_
   gmm_device_info info = {};
   if (status.ok()) status = context->core.backend->device_info(Device{device}, &info);
   if (!status.ok()) return result_of(status);
+  const Quota &quota = context->held_on[device];
   info.device = device;
+  info.numa_node = context->core.backend->host_numa_node(Device{device});
+  info.held_bytes = quota.held();
+  info.budget_bytes = std::min({context->held.limit(), quota.limit(), info.held_bytes + info.free_memory});
   fill_output(info, size, out);
   return GMM_OK;
 }

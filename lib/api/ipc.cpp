@@ -22,7 +22,7 @@ gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, co
   if (status.ok()) status = check_not_null(out, "gmm_ipc_import", "out");
   if (status.ok()) status = read_import(*context, desc, &copy);
   if (status.ok()) status = context->ipc.import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
-  return result_of(status);
+  return result_of(status, out);
 }
 
 gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
@@ -32,12 +32,12 @@ gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *config) noexcept {
+gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noexcept {
   const auto configure = [&]() -> Status {
     gmm_ipc_desc copy;
     IpcPolicy policy;
     GMM_TRY(Context::check(context));
-    GMM_TRY(read_descriptor(config, &copy));
+    GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_ipc_desc.reserved"));
     if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_desc", "users"));
@@ -65,15 +65,18 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *config) n
   return result_of(configure());
 }
 
-gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type, int32_t *fd, uint64_t *offset,
-                             uint64_t *size) noexcept {
+gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
+                             gmm_ipc_fd_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_ipc_fd_info info = {};
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
-  if (status.ok()) status = check_not_null(fd, "gmm_ipc_export_fd", "fd");
+  if (status.ok()) status = check_output(out, &size);
   if (status.ok() && type > GMM_FD_DMA_BUF)
     status = fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_ipc_export_fd: type = %u; pass GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF.", type);
-  if (status.ok()) status = export_descriptor(context->core, memory, type, fd, offset, size);
+  if (status.ok()) status = export_descriptor(context->core, memory, type, &info);
+  if (status.ok()) fill_output(info, size, out);
   return result_of(status);
 }
 
@@ -90,15 +93,16 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);
     return context->ipc.imports.import_descriptor(fd, copy.type, copy.size, Device{copy.device}, out);
   };
-  return result_of(import());
+  return result_of(import(), out);
 }
 
-gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_handle *out, uint64_t *offset,
-                                 uint64_t *size) noexcept {
+gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_ipc_legacy_info info = {};
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_legacy", "memory");
-  if (status.ok()) status = check_not_null(out, "gmm_ipc_export_legacy", "out");
-  if (status.ok()) status = check_not_null(offset, "gmm_ipc_export_legacy", "offset");
-  if (status.ok()) status = context->ipc.exports.export_legacy(memory, out, offset, size);
+  if (status.ok()) status = check_output(out, &size);
+  if (status.ok()) status = context->ipc.exports.export_legacy(memory, &info);
+  if (status.ok()) fill_output(info, size, out);
   return result_of(status);
 }

@@ -21,13 +21,27 @@ gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_de
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(desc, "gmm_tag_configure", "desc");
   if (status.ok()) status = read_tag_desc(desc, &copy);
-  if (status.ok()) status = check_tag(*context, tag);
+  const Tag *known = status.ok() ? context->tags.get(tag) : nullptr;
   const bool was_read_only =
-      status.ok() && (context->tags.get(tag)->flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
+      known != nullptr && (known->flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
   if (status.ok()) status = context->tags.update(tag, copy);
   // From now on the program may write the memory. If the tag becomes read-only again, backups from before are out of
   // date.
   if (status.ok() && was_read_only && (copy.flags & GMM_TAG_READ_ONLY) == 0) context->pauser.forget_retained(tag);
+  return result_of(status);
+}
+
+gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) noexcept {
+  Status status = Context::check(context);
+  if (status.ok()) status = context->destroy_tag(tag);
+  return result_of(status);
+}
+
+gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, uint32_t *count) noexcept {
+  Status status = Context::check(context);
+  if (status.ok() && capacity != 0) status = check_not_null(tags, "gmm_tag_list", "tags");
+  if (status.ok()) status = check_not_null(count, "gmm_tag_list", "count");
+  if (status.ok()) context->tags.list(tags, capacity, count);
   return result_of(status);
 }
 
@@ -53,7 +67,7 @@ gmm_result gmm_tag_pop(gmm_context *context) noexcept {
 
 gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->tags.set_process_default(tag);
+  if (status.ok()) status = context->tags.set_default(tag);
   return result_of(status);
 }
 
@@ -93,9 +107,10 @@ gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) n
   uint32_t size = 0;
   Status status = Context::check(context);
   if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = check_tag(*context, tag);
+  const Tag *found = status.ok() ? context->tags.get(tag) : nullptr;
+  if (status.ok() && found == nullptr) status = TagTable::unknown(tag);
   if (!status.ok()) return result_of(status);
-  const Tag &known = *context->tags.get(tag);
+  const Tag &known = *found;
   gmm_tag_info info = {};
   info.tag = tag;
   info.contents = known.contents.load(std::memory_order_relaxed);

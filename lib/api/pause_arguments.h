@@ -35,7 +35,7 @@ inline Status read_pause(gmm_context *context, const gmm_pause_desc *desc, uint3
   GMM_TRY(check_zero(copy.reserved, "gmm_pause_desc.reserved"));
   if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
   for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(*context, copy.tags[i]));
-  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, copy.progress_user, nullptr};
+  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, nullptr};
   return Status();
 }
 

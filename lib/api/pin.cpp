@@ -16,7 +16,7 @@ gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_
     GMM_TRY(check_device(*context, copy.device));
     return context->pins.pin(memory, size, copy.flags, Device{copy.device}, device_pointer);
   };
-  return result_of(pin());
+  return result_of(pin(), device_pointer);
 }
 
 gmm_result gmm_unpin(gmm_context *context, void *memory) noexcept {

@@ -15,7 +15,6 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {GMM_OK, "GMM_OK", "Success."},
     {GMM_UNCHANGED, "GMM_UNCHANGED", "Success: the state was already as requested, so the call changed nothing."},
-    {GMM_NOT_READY, "GMM_NOT_READY", "Success: the operation has not finished."},
     {GMM_ERROR_NULL_ARGUMENT, "GMM_ERROR_NULL_ARGUMENT", "A required argument is NULL."},
     {GMM_ERROR_INVALID_SIZE, "GMM_ERROR_INVALID_SIZE",
      "A size is zero where bytes are needed, or reaches past the memory."},
@@ -61,6 +60,8 @@ constexpr Entry kEntries[] = {
      "The exporter refused: a user that it did not name, or a wrong token."},
     {GMM_ERROR_IPC_TIMEOUT, "GMM_ERROR_IPC_TIMEOUT", "The exporter did not answer in time."},
     {GMM_ERROR_IPC_REVOKED, "GMM_ERROR_IPC_REVOKED", "The exporter revoked the memory."},
+    {GMM_ERROR_NOT_READY, "GMM_ERROR_NOT_READY",
+     "The operation has not finished, or the call would have to wait for its result."},
 };
 
 const Entry *find(gmm_result result) {
@@ -76,7 +77,7 @@ const Entry *find(gmm_result result) {
 
 uint32_t gmm_version(void) noexcept { return GMM_VERSION; }
 const char *gmm_version_string(void) noexcept {
-  return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH);
+  return GMM_VERSION_TEXT(GMM_VERSION_MAJOR, GMM_VERSION_MINOR, GMM_VERSION_PATCH) GMM_VERSION_SUFFIX;
 }
 
 const char *gmm_result_name(gmm_result result) noexcept {

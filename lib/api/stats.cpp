@@ -3,12 +3,31 @@
 
 using namespace gmm;
 
+// The quota of a checked scope without a kind.
+static Quota &quota_of(Context &context, const gmm_scope_desc &scope) {
+  const bool device = (scope.flags & GMM_SCOPE_DEVICE) != 0;
+  if ((scope.flags & GMM_SCOPE_TAG) == 0) return device ? context.held_on[scope.device] : context.held;
+  Tag &tag = *context.tags.get(scope.tag);
+  return device ? tag.held_on[scope.device] : tag.held;
+}
+
+// A field without its flag is a flag that was forgotten.
+static Status check_unused(uint32_t flag, uint32_t value, const char *field, const char *name) {
+  if (flag != 0 || value == 0) return Status();
+  return fail(GMM_ERROR_INVALID_DESCRIPTOR,
+              "gmm_scope_desc.%s = %d, but flags lack GMM_SCOPE_%s; set the flag, or clear the field.", field,
+              static_cast<int32_t>(value), name);
+}
+
 namespace gmm {
 
 Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out) {
   GMM_TRY(read_descriptor(in, out));
   GMM_TRY(check_flags(out->flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags"));
   GMM_TRY(check_zero(out->reserved, "gmm_scope_desc.reserved"));
+  GMM_TRY(check_unused(out->flags & GMM_SCOPE_DEVICE, static_cast<uint32_t>(out->device), "device", "DEVICE"));
+  GMM_TRY(check_unused(out->flags & GMM_SCOPE_TAG, out->tag, "tag", "TAG"));
+  GMM_TRY(check_unused(out->flags & GMM_SCOPE_KIND, out->kind, "kind", "KIND"));
   if ((out->flags & GMM_SCOPE_DEVICE) != 0) GMM_TRY(check_device(context, out->device));
   if ((out->flags & GMM_SCOPE_TAG) != 0) {
     if (out->tag == GMM_TAG_CURRENT) out->tag = context.tags.current();
@@ -25,24 +44,19 @@ Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_d
 gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) noexcept {
   gmm_scope_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = read_descriptor(scope, &copy);
-  if (status.ok())
-    status = check_flags(copy.flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags");
-  if (status.ok() && ((copy.flags & GMM_SCOPE_KIND) != 0 || copy.flags == 0))
-    status = fail(GMM_ERROR_INVALID_FLAGS,
-                  "gmm_limit_set: scope.flags = 0x%x: a limit applies to a device, a tag, or a tag on a device, not to "
-                  "a kind; set those flags only.",
-                  copy.flags);
   if (status.ok()) status = check_scope(*context, scope, &copy);
-  if (status.ok())
-    Limits::set((copy.flags & GMM_SCOPE_TAG) != 0 ? context->tags.get(copy.tag) : nullptr,
-                (copy.flags & GMM_SCOPE_DEVICE) != 0 ? &context->held_on[copy.device] : nullptr, copy, bytes);
+  if (status.ok() && (copy.flags & GMM_SCOPE_KIND) != 0)
+    status = fail(GMM_ERROR_INVALID_FLAGS,
+                  "gmm_limit_set: scope.flags = 0x%x: a limit applies to the context, a device, a tag, or a tag on a "
+                  "device, not to a kind; clear GMM_SCOPE_KIND.",
+                  copy.flags);
+  if (status.ok()) quota_of(*context, copy).set_limit(bytes);
   return result_of(status);
 }
 
 gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) noexcept {
-  const Status status = Context::check(context);
-  if (status.ok()) context->limits.set_handler(fn, user);
+  Status status = Context::check(context);
+  if (status.ok()) status = context->limits.set_handler(fn, user);
   return result_of(status);
 }
 
@@ -54,17 +68,10 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
   if (status.ok()) status = check_scope(*context, scope, &copy);
   gmm_stats_info statistics = {};
   if (status.ok()) context->collect_ended_captures(false);
-  if (status.ok()) status = collect_statistics(context->heaps, copy, &statistics);
+  if (status.ok()) status = collect_statistics(context->heaps, context->tags, copy, &statistics);
   if (!status.ok()) return result_of(status);
   // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.
-  const bool kind = (copy.flags & GMM_SCOPE_KIND) != 0, device = (copy.flags & GMM_SCOPE_DEVICE) != 0,
-             tag = (copy.flags & GMM_SCOPE_TAG) != 0;
-  if (!kind)
-    statistics.peak_reserved_bytes =
-        (tag      ? device ? context->tags.get(copy.tag)->held_on[copy.device] : context->tags.get(copy.tag)->held
-         : device ? context->held_on[copy.device]
-                  : context->held)
-            .peak();
+  if ((copy.flags & GMM_SCOPE_KIND) == 0) statistics.peak_reserved_bytes = quota_of(*context, copy).peak();
   if (copy.flags == 0) {
     statistics.pinned_bytes = context->pins.bytes();
     statistics.imported_bytes = context->ipc.imports.bytes();
@@ -72,15 +79,6 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
   }
   fill_output(statistics, size, out);
   return GMM_OK;
-}
-
-gmm_result gmm_snapshot(gmm_context *context, gmm_write_fn write, void *user) noexcept {
-  Status status = Context::check(context);
-  if (status.ok() && write == nullptr)
-    status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot: write is NULL; pass a function.");
-  if (status.ok()) context->collect_ended_captures(false);
-  if (status.ok()) status = write_snapshot(context->core, context->heaps, context->tags, write, user);
-  return result_of(status);
 }
 
 gmm_result gmm_trace_begin(gmm_context *context, const char *path) noexcept {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ctime>
-
 #include "api/arguments.h"
 
 using namespace gmm;
@@ -49,18 +47,6 @@ Status copy_device(const Context &context, const void *destination, const void *
               destination, source, to.device.ordinal, from.device.ordinal);
 }
 
-// Polls, because nobody would end a blocking wait if the maker dies.
-Status wait_for_import(Context &context, const gmm_event &event) {
-  constexpr long kLongestNs = 1000000;
-  for (timespec pause = {0, 5000};; pause.tv_nsec = pause.tv_nsec * 2 < kLongestNs ? pause.tv_nsec * 2 : kLongestNs) {
-    bool passed = false;
-    GMM_TRY(event.import->check("gmm_event_synchronize"));
-    GMM_TRY(context.core.backend->event_query(event.native, &passed));
-    if (passed) return Status();
-    nanosleep(&pause, nullptr);
-  }
-}
-
 // Waits for a stream. Every device has default streams of its own, and a special value does not tell the device, so it
 // means all of them.
 Status synchronize(Context &context, gmm_stream stream) {
@@ -74,12 +60,17 @@ Status synchronize(Context &context, gmm_stream stream) {
 
 }  // namespace
 
-gmm_result gmm_stream_create(gmm_context *context, gmm_device device, gmm_stream *out) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(out, "gmm_stream_create", "out");
-  if (status.ok()) status = check_device(*context, device);
-  if (status.ok()) status = context->core.backend->stream_create(Device{device}, out);
-  return result_of(status);
+gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc, gmm_stream *out) noexcept {
+  const auto create = [&]() -> Status {
+    gmm_stream_desc copy;
+    GMM_TRY(Context::check(context));
+    GMM_TRY(check_not_null(out, "gmm_stream_create", "out"));
+    GMM_TRY(read_descriptor(desc, &copy));
+    GMM_TRY(check_flags(copy.flags, 0, "gmm_stream_desc.flags"));
+    GMM_TRY(check_device(*context, copy.device));
+    return context->core.backend->stream_create(Device{copy.device}, copy.priority, out);
+  };
+  return result_of(create(), out);
 }
 
 gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) noexcept {
@@ -156,80 +147,5 @@ gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream s
   if (status.ok())
     status = block.heap->record_use(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, stream);
   if (status.ok() && context->trace.running()) context->trace.used(reinterpret_cast<const void *>(block.base), stream);
-  return result_of(status);
-}
-
-gmm_result gmm_event_create(gmm_context *context, gmm_device device, gmm_event **out) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(out, "gmm_event_create", "out");
-  if (status.ok()) status = check_device(*context, device);
-  if (!status.ok()) return result_of(status);
-  gmm_event *event = context->core.allocator.create<gmm_event>();
-  if (event == nullptr)
-    return result_of(
-        fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_event_create: the host has no memory for an event; free memory."));
-  event->context = context;
-  event->device = Device{device};
-  status = context->core.backend->event_create(event->device, &event->native);
-  if (status.ok())
-    *out = event;
-  else
-    context->core.allocator.destroy(event);
-  return result_of(status);
-}
-
-gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) noexcept {
-  Status status = Context::check(context);
-  if (!status.ok() || event == nullptr) return result_of(status);
-  status = check_event(context, event);
-  if (status.ok())
-    status = event->shared != nullptr   ? context->ipc.events.destroy(event->shared)
-             : event->import != nullptr ? context->ipc.events.close_import(event->import)
-                                        : context->core.backend->event_destroy(event->native);
-  if (!status.ok()) return result_of(status);
-  event->magic = 0;
-  context->core.allocator.destroy(event);
-  return GMM_OK;
-}
-
-gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream stream) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_event(context, event);
-  if (status.ok() && event->import != nullptr)
-    status = fail(GMM_ERROR_INVALID_HANDLE,
-                  "gmm_event_record: the event was imported, and only its maker records it; create another one for the "
-                  "way back.");
-  if (status.ok()) status = context->core.backend->event_record(event->native, event->device, stream);
-  return result_of(status);
-}
-
-gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_event(context, event);
-  if (status.ok() && event->import != nullptr) status = event->import->check("gmm_stream_wait_event");
-  if (status.ok())
-    status = event->shared != nullptr || event->import != nullptr
-                 ? context->core.backend->shared_event_wait(event->device, stream, event->native)
-                 : context->core.backend->stream_wait(event->device, stream, event->native);
-  return result_of(status);
-}
-
-gmm_result gmm_event_synchronize(gmm_context *context, gmm_event *event) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_event(context, event);
-  if (status.ok())
-    status = event->import != nullptr ? wait_for_import(*context, *event)
-                                      : context->core.backend->event_synchronize(event->native);
-  return result_of(status);
-}
-
-gmm_result gmm_event_query(gmm_context *context, gmm_event *event, uint32_t *out) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(out, "gmm_event_query", "out");
-  if (status.ok()) status = check_event(context, event);
-  if (status.ok() && event->import != nullptr) status = event->import->check("gmm_event_query");
-  bool passed = false;
-  if (status.ok()) status = context->core.backend->event_query(event->native, &passed);
-  if (status.ok()) *out = passed ? 1 : 0;
   return result_of(status);
 }

@@ -16,11 +16,11 @@ Status start(gmm_context *context, const gmm_pause_desc *desc, bool is_pause, gm
 }  // namespace
 
 gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) noexcept {
-  return result_of(start(context, desc, true, out));
+  return result_of(start(context, desc, true, out), out);
 }
 
 gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) noexcept {
-  return result_of(start(context, desc, false, out));
+  return result_of(start(context, desc, false, out), out);
 }
 
 gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
@@ -30,7 +30,7 @@ gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
   if (!status.ok()) return result_of(status);
   gmm_ticket_info info = {};
   info.done = ticket->done.load(std::memory_order_acquire);
-  info.result = info.done != 0 ? ticket->code : GMM_NOT_READY;
+  info.result = info.done != 0 ? ticket->code : GMM_ERROR_NOT_READY;
   info.bytes = info.done != 0 ? ticket->bytes : 0;
   info.copied_bytes = ticket->state.copied.load(std::memory_order_relaxed);
   info.total_bytes = ticket->state.total.load(std::memory_order_relaxed);
@@ -42,9 +42,9 @@ gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *by
   Status status = gmm_ticket::check(ticket);
   if (!status.ok()) return result_of(status);
   if (!ticket->wait(timeout_ms))
-    return result_of(remark(GMM_NOT_READY,
-                            "gmm_ticket_wait(): the operation has not finished in %llu ms; wait again or cancel it.",
-                            static_cast<unsigned long long>(timeout_ms)));
+    return result_of(fail(GMM_ERROR_NOT_READY,
+                          "gmm_ticket_wait(): the operation has not finished in %llu ms; wait again or cancel it.",
+                          static_cast<unsigned long long>(timeout_ms)));
   status = ticket->result();
   if (status.ok() && bytes != nullptr) *bytes = ticket->bytes;
   return result_of(status);

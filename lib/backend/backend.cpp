@@ -48,7 +48,7 @@ Status Backend::unpin(void *, uint64_t) { return lacks("pinning"); }
 Status Backend::advise(void *, uint64_t, gmm_advice, Device) { return lacks("advice for managed memory"); }
 Status Backend::prefetch(void *, uint64_t, Device, Device, gmm_stream) { return lacks("prefetch of managed memory"); }
 
-Status Backend::stream_create(Device, gmm_stream *) { return lacks("streams"); }
+Status Backend::stream_create(Device, int32_t, gmm_stream *) { return lacks("streams"); }
 Status Backend::stream_destroy(gmm_stream) { return lacks("streams"); }
 Status Backend::stream_synchronize(Device, gmm_stream) { return lacks("streams"); }
 Status Backend::stream_is_capturing(Device, gmm_stream, bool *out) {

@@ -156,7 +156,8 @@ class Backend {
   virtual Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream);
 
   // --- Streams. `device` says whose default stream is meant by the three special values. ------------------
-  virtual Status stream_create(Device device, gmm_stream *out);
+  // priority: as in CUDA; a backend without priorities takes any.
+  virtual Status stream_create(Device device, int32_t priority, gmm_stream *out);
   virtual Status stream_destroy(gmm_stream stream);  // waits for its work
   virtual Status stream_synchronize(Device device, gmm_stream stream);
   virtual Status stream_is_capturing(Device device, gmm_stream stream, bool *out);

@@ -11,6 +11,8 @@
 #include <execinfo.h>
 #define GMM_HAS_BACKTRACE 1
 #endif
+
+#include "base/process_mutex.h"
 #endif
 
 namespace gmm {
@@ -37,6 +39,7 @@ struct Held {
   const void *lock;
   LockRank rank;
   bool over_waits;
+  uint32_t generation;  // of the process
   int frame_count;
   void *frames[kFrames];
 };
@@ -49,6 +52,10 @@ struct HeldLocks {
   Held each[kMaxHeld];
 };
 constinit thread_local HeldLocks t_held = {};
+
+// A forked child gives up what its thread held in the parent, but need not respect it: a lock of the process is free,
+// and those of a context say FORKED.
+bool is_of_parent(const Held &held) { return held.generation != process_generation(); }
 
 int take_stack(void **frames) {
 #if defined(GMM_HAS_BACKTRACE)
@@ -96,6 +103,7 @@ bool is_operation(LockRank rank) { return info(rank).kind == LockKind::kOperatio
 void check_lock_order(const void *lock, LockRank rank, bool may_wait) {
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const Held &held = t_held.each[i];
+    if (is_of_parent(held)) continue;
     if (held.lock == lock)
       abort_with_stacks("The thread takes the lock \"%s\" (rank %u) that it holds.", info(rank).name, number(rank));
     // A transition locks its heaps in the order of their addresses.
@@ -120,6 +128,7 @@ void note_locked(const void *lock, LockRank rank, bool over_waits) {
   held.lock = lock;
   held.rank = rank;
   held.over_waits = over_waits;
+  held.generation = process_generation();
   held.frame_count = take_stack(held.frames);
 }
 
@@ -137,7 +146,7 @@ void note_unlocked(const void *lock) {
 void check_may_wait(const char *what, const void *except) {
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const Held &held = t_held.each[i];
-    if (held.lock == except || held.over_waits) continue;
+    if (held.lock == except || held.over_waits || is_of_parent(held)) continue;
     abort_with_stacks("The thread waits for %s while it holds \"%s\" (rank %u), which others need.", what,
                       info(held.rank).name, number(held.rank));
   }
@@ -147,7 +156,7 @@ void check_may_call_program(ProgramCall call) {
   constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write"};
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const Held &held = t_held.each[i];
-    if (call == ProgramCall::kProgress && held.over_waits) continue;
+    if ((call == ProgramCall::kProgress && held.over_waits) || is_of_parent(held)) continue;
     abort_with_stacks("The thread calls the program's %s function while it holds \"%s\" (rank %u).",
                       kNames[static_cast<uint32_t>(call)], info(held.rank).name, number(held.rank));
   }

@@ -26,6 +26,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kDecommitRound, "Decommit round", kOperation) \
   LOCK(kHeapCaches, "HeapCaches", kOperation)        \
   LOCK(kIpcEvents, "IpcEvents", kBrief)              \
+  LOCK(kTagCount, "Tag count", kBrief)               \
   LOCK(kHeap, "Heap", kOperation)                    \
   LOCK(kBackupWork, "BackupStore work", kOperation)  \
   LOCK(kTraceLanes, "Trace lanes", kOperation)       \

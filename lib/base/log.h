@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set. Faults of the environment go there
-// if it is not set, too.
+// Messages to the program's callback. Without one they go to stderr if GMM_LOG is set. Faults of the environment go
+// there if it is not set, too.
 //
 // The callback may take the program's own locks, run a garbage collector, or call gmm. So it never runs while its
 // thread holds a lock of the library: a message is queued then, and Mutex::unlock() delivers the queue of the thread

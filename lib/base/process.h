@@ -22,6 +22,11 @@ Status random_bytes(void *out, uint64_t size);
 
 // The monotonic clock in milliseconds.
 uint64_t monotonic_ms();
+// The monotonic_ms() at which a time has passed; UINT64_MAX: never.
+inline uint64_t deadline_after(uint64_t timeout_ms) {
+  const uint64_t now = monotonic_ms();
+  return timeout_ms < UINT64_MAX - now ? now + timeout_ms : UINT64_MAX;
+}
 
 // Sets the name of the calling thread, cut to 15 bytes.
 void name_thread(const char *name);

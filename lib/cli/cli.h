@@ -25,7 +25,7 @@ int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
 int command_trace(const struct options *options);
 /* Runs the program that the words after `run` name. It does not return if the program starts. */
-int command_run(int count, char **words);
+int command_run(int count, char **words, const char *usage);
 
 const char *kind_name(gmm_kind kind);
 

@@ -5,26 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-
-static const char usage[] =
-    "gmm: GPU memory from the command line\n"
-    "\n"
-    "  gmm info                        the backend, its devices and what they can do\n"
-    "  gmm info --env                  the variables of the environment: values, defaults and what is set\n"
-    "  gmm replay TRACE...             runs traces of allocations (of gmm or text, gzip too) and prints what they "
-    "took\n"
-    "  gmm trace TRACE...              prints traces as text\n"
-    "  gmm run -- PROGRAM [ARGUMENT...]   starts a program whose CUDA allocations go to gmm; gmm run --help\n"
-    "  gmm snapshot [TRACE]            prints the state of all memory as JSON, after the operations of a trace\n"
-    "  gmm --version\n"
-    "\n"
-    "  --backend auto|host|cuda        default: GMM_BACKEND, else cuda where a device answers, else host\n"
-    "  --device N                      default: 0\n"
-    "  --kind device|vmm|host|managed  the memory that a trace is given; default: vmm\n"
-    "  --host-memory GIB               host backend: memory that each device shows; default: the machine's\n"
-    "  --threads                       replay: on the recorded threads; default: on one thread, in the order of "
-    "time\n"
-    "  --operations N                  snapshot: runs only the first N operations of the trace\n";
+#include "help.h"
 
 const char *kind_name(gmm_kind kind) {
   static const char *const names[] = {"unspecified", "device", "vmm", "host", "managed"};
@@ -86,8 +67,18 @@ static int is_option(const char *text) {
   return parse_name(text, names, 5, &index);
 }
 
+static const char *help_of(const char *command) {
+  static const struct {
+    const char *command, *text;
+  } texts[] = {{"info", help_info}, {"replay", help_replay}, {"snapshot", help_snapshot}, {"trace", help_trace}};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i)
+    if (strcmp(command, texts[i].command) == 0) return texts[i].text;
+  return help_gmm;
+}
+
 int main(int argc, char **argv) {
-  if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2); /* run parses its own options */
+  /* run parses its own options */
+  if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2, help_run);
   struct options options = {
       .context = {.struct_size = sizeof options.context}, .kind = GMM_KIND_VMM, .operations = UINT64_MAX};
   char **rest = calloc((size_t)argc + 1, sizeof *rest);
@@ -95,7 +86,7 @@ int main(int argc, char **argv) {
   int count = 0;
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-      return fputs(usage, stdout), free(rest), EXIT_GOOD;
+      return fputs(help_of(count > 0 ? rest[0] : ""), stdout), free(rest), EXIT_GOOD;
     if (strcmp(argv[i], "--version") == 0) return printf("gmm %s\n", gmm_version_string()), free(rest), EXIT_GOOD;
     if (strcmp(argv[i], "--threads") == 0) {
       options.threads = 1;
@@ -127,7 +118,7 @@ int main(int argc, char **argv) {
   } else if (strcmp(command, "snapshot") == 0 && count <= 2) {
     code = command_snapshot(&options);
   } else {
-    fputs(usage, stderr);
+    fputs(help_gmm, stderr);
   }
   free(rest);
   return code;

@@ -20,10 +20,11 @@ int player_open(const gmm_context_desc *desc, gmm_device device, gmm_kind kind, 
   if (result < 0) return report("context", result);
   player.blocks = calloc(trace->block_count, sizeof *player.blocks);
   player.streams = calloc(trace->stream_count, sizeof *player.streams);
+  const gmm_stream_desc stream = {.struct_size = sizeof stream, .device = device};
   int good = player.blocks != NULL && player.streams != NULL;
   if (!good) fprintf(stderr, "gmm: there is no memory for the table of %u blocks\n", trace->block_count);
   for (uint32_t i = 1; i < trace->stream_count && good; ++i) {
-    result = gmm_stream_create(player.context, device, &player.streams[i]);
+    result = gmm_stream_create(player.context, &stream, &player.streams[i]);
     if (result < 0) good = report("stream", result);
   }
   *out = player;

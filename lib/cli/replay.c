@@ -89,8 +89,11 @@ int command_snapshot(const struct options *options) {
   int good = player_open(&options->context, options->device, options->kind, &trace, &player);
   if (good) {
     good = player_run(&player, &trace, options->operations, &nanoseconds);
-    const gmm_result result = good ? gmm_snapshot(player.context, write_text, stdout) : GMM_OK;
+    gmm_snapshot *snapshot = NULL;
+    gmm_result result = good ? gmm_snapshot_create(player.context, NULL, &snapshot) : GMM_OK;
+    if (snapshot != NULL) result = gmm_snapshot_write(snapshot, write_text, stdout);
     if (result < 0) good = report("snapshot", result);
+    if (gmm_snapshot_destroy(snapshot) < 0) good = report("snapshot", GMM_ERROR_INVALID_HANDLE);
     putchar('\n');
     good = player_close(&player, &trace) && good;
   }

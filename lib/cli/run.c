@@ -8,31 +8,10 @@
 
 #include "cli/cli.h"
 
-#define LIBRARY "libgmm_preload.so"
+#define LIBRARY GMM_PRELOAD_LIBRARY
 
 /* The exit codes of a shell that cannot start a program. */
 enum { EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
-
-static const char usage[] =
-    "gmm run: starts a program whose CUDA allocations go to gmm, so they can be paused\n"
-    "\n"
-    "  gmm run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
-    "\n"
-    "  --tag NAME                     the tag that allocations go under; default: preload\n"
-    "  --contents drop|host|file      what a pause does with their contents; default: host\n"
-    "  --kind vmm|device              what device memory becomes; device cannot be paused; default: vmm\n"
-    "  --no-device, --no-async,       leaves cudaMalloc, cudaMallocAsync, cudaMallocManaged, or\n"
-    "  --no-managed, --no-host        cudaMallocHost and their kin to CUDA\n"
-    "  --regions                      takes only allocations in regions (torch_memory_saver)\n"
-    "  --no-peers                     makes device memory invisible to other GPUs\n"
-    "  --off                          starts the program without any change\n"
-    "  --library FILE                 the " LIBRARY
-    " to use; default: the one beside this command\n"
-    "  --print                        prints the variables to set, and starts nothing\n"
-    "\n"
-    "The options set LD_PRELOAD and the GMM_PRELOAD variables, which the program's children inherit. The program takes "
-    "the place of\n"
-    "this command. The exit code is the program's; 127: there is no such program; 126: it cannot be started.\n";
 
 struct run {
   const char *library;
@@ -159,7 +138,7 @@ static int set_up(const struct run *run) {
   return code;
 }
 
-int command_run(int count, char **words) {
+int command_run(int count, char **words, const char *usage) {
   struct run run = {0};
   int at = 0;
   while (at < count && words[at][0] == '-') {

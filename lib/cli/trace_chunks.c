@@ -111,7 +111,7 @@ int chunks_read(const char *name, const unsigned char *bytes, size_t size, struc
 static int open_chunk(const struct chunks *chunks, struct cursor *cursor, int *end) {
   *end = 0;
   while (cursor->chunk < cursor->last && cursor->position == cursor->chunk->size) {
-    if (cursor->records != cursor->chunk->records)
+    if (cursor->chunk->records != 0 && cursor->records != cursor->chunk->records)
       return chunks_bad(chunks, cursor->chunk->offset - 8, "the number of records differs from the chunk's header");
     ++cursor->chunk;
     cursor->position = 0;
@@ -181,6 +181,10 @@ int cursor_next(const struct chunks *chunks, struct cursor *cursor) {
     const uint64_t offset = cursor->chunk->offset + cursor->position;
     const unsigned char *record = chunks->bytes + offset;
     const uint32_t size = (record[0] & 7u) * 8;
+    if (cursor->chunk->records == 0 && record[0] == 0) { /* the program ended here, in a chunk not finished */
+      cursor->position = cursor->chunk->size;
+      continue;
+    }
     if (size == 0 || size > cursor->chunk->size - cursor->position)
       return chunks_bad(chunks, offset, "the record has no size, or is longer than its chunk");
     cursor->position += size;

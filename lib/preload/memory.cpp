@@ -192,7 +192,8 @@ Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream st
   gmm_heap *heap = nullptr;
   if (gmm_result result = heap_of(label, device, kind, ordered, &heap); result < 0) return fail(result, "allocation");
   void *memory = nullptr;
-  if (gmm_result result = gmm_heap_alloc(heap, size, static_cast<gmm_stream>(ordered ? stream : nullptr), &memory);
+  if (gmm_result result =
+          gmm_heap_alloc(heap, size, 0, 0, static_cast<gmm_stream>(ordered ? stream : nullptr), &memory);
       result < 0)
     return fail(result, "allocation");
   mark(memory, ordered);

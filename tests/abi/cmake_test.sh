@@ -22,11 +22,12 @@ echo "find_package"
 "$@" install -C "$build" --no-rebuild --destdir "$folder/root" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
 config=$(find "$folder/root" -name gmm-config.cmake)
 [ -n "$config" ] || fail "gmm-config.cmake was not installed"
+version=$(sed -n 's/^set(PACKAGE_VERSION "\([0-9]*\.[0-9]*\).*/\1/p' "${config%.cmake}-version.cmake")
 mkdir "$folder/found"
 cat >"$folder/found/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.20)
 project(found LANGUAGES C)
-find_package(gmm $(sed -n 's/.*VERSION "\([0-9]*\.[0-9]*\).*/\1/p' "${config%.cmake}-version.cmake" | head -n 1) REQUIRED)
+find_package(gmm $version REQUIRED)
 find_package(gmm REQUIRED)
 add_executable(shared "$root/tests/abi/static_link.c")
 target_link_libraries(shared PRIVATE gmm::gmm)

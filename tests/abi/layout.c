@@ -1,45 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The layout of every public struct on 64-bit machines, as programs in the world were compiled with. A descriptor may
- * grow at its end: then its SIZE changes here and an OFFSET is added. Nothing else here ever changes.
+ * The layout of every public struct on 64-bit machines, as programs in the world were compiled with. A struct with
+ * struct_size may grow at its end: then its size changes in lib/api/structs.h, and an OFFSET is added here. Nothing
+ * else here ever changes.
  */
 #include <gmm/gmm.h>
 #include <stddef.h>
 
+#include "../../lib/api/structs.h"
+
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "the size of " #type " changed")
 #define OFFSET(type, field, bytes) _Static_assert(offsetof(type, field) == (bytes), #type "." #field " moved")
+
+#define SIZE_OF_ROW(type, direction, minimum, size) SIZE(type, size);
+GMM_GROWING_STRUCTS(SIZE_OF_ROW)
 
 SIZE(gmm_log_callback, 16);
 OFFSET(gmm_log_callback, fn, 0);
 OFFSET(gmm_log_callback, user, 8);
+
+SIZE(gmm_progress_callback, 16);
+OFFSET(gmm_progress_callback, fn, 0);
+OFFSET(gmm_progress_callback, user, 8);
 
 SIZE(gmm_host_allocator, 24);
 OFFSET(gmm_host_allocator, allocate, 0);
 OFFSET(gmm_host_allocator, deallocate, 8);
 OFFSET(gmm_host_allocator, user, 16);
 
-SIZE(gmm_context_desc, 80);
 OFFSET(gmm_context_desc, struct_size, 0);
 OFFSET(gmm_context_desc, backend, 4);
 OFFSET(gmm_context_desc, flags, 8);
-OFFSET(gmm_context_desc, reserved, 12);
+OFFSET(gmm_context_desc, host_devices, 12);
 OFFSET(gmm_context_desc, log, 16);
 OFFSET(gmm_context_desc, host_allocator, 32);
 OFFSET(gmm_context_desc, host_memory, 56);
-OFFSET(gmm_context_desc, host_devices, 64);
-OFFSET(gmm_context_desc, reserved1, 68);
-OFFSET(gmm_context_desc, decommit_after_ms, 72);
+OFFSET(gmm_context_desc, decommit_after_ms, 64);
 
-SIZE(gmm_context_info, 88);
 OFFSET(gmm_context_info, struct_size, 0);
 OFFSET(gmm_context_info, backend, 4);
 OFFSET(gmm_context_info, device_count, 8);
-OFFSET(gmm_context_info, reserved, 12);
+OFFSET(gmm_context_info, flags, 12);
 OFFSET(gmm_context_info, backend_name, 16);
 OFFSET(gmm_context_info, driver_version, 32);
 OFFSET(gmm_context_info, decommit_after_ms, 80);
 
-SIZE(gmm_device_info, 184);
 OFFSET(gmm_device_info, struct_size, 0);
 OFFSET(gmm_device_info, device, 4);
 OFFSET(gmm_device_info, capabilities, 8);
@@ -49,8 +54,12 @@ OFFSET(gmm_device_info, free_memory, 24);
 OFFSET(gmm_device_info, granularity, 32);
 OFFSET(gmm_device_info, name, 40);
 OFFSET(gmm_device_info, uuid, 168);
+OFFSET(gmm_device_info, held_bytes, 184);
+OFFSET(gmm_device_info, budget_bytes, 192);
+OFFSET(gmm_device_info, luid, 200);
+OFFSET(gmm_device_info, node_mask, 208);
+OFFSET(gmm_device_info, numa_node, 212);
 
-SIZE(gmm_alloc_desc, 40);
 OFFSET(gmm_alloc_desc, struct_size, 0);
 OFFSET(gmm_alloc_desc, kind, 4);
 OFFSET(gmm_alloc_desc, device, 8);
@@ -60,7 +69,6 @@ OFFSET(gmm_alloc_desc, alignment, 24);
 OFFSET(gmm_alloc_desc, flags, 32);
 OFFSET(gmm_alloc_desc, reserved, 36);
 
-SIZE(gmm_pointer_info, 88);
 OFFSET(gmm_pointer_info, struct_size, 0);
 OFFSET(gmm_pointer_info, kind, 4);
 OFFSET(gmm_pointer_info, base, 8);
@@ -77,7 +85,6 @@ OFFSET(gmm_pointer_info, allocation_size, 64);
 OFFSET(gmm_pointer_info, device_pointer, 72);
 OFFSET(gmm_pointer_info, generation, 80);
 
-SIZE(gmm_heap_desc, 40);
 OFFSET(gmm_heap_desc, struct_size, 0);
 OFFSET(gmm_heap_desc, kind, 4);
 OFFSET(gmm_heap_desc, device, 8);
@@ -85,35 +92,40 @@ OFFSET(gmm_heap_desc, tag, 12);
 OFFSET(gmm_heap_desc, minimum_extent, 16);
 OFFSET(gmm_heap_desc, limit, 24);
 OFFSET(gmm_heap_desc, peer_devices, 32);
-OFFSET(gmm_heap_desc, flags, 36);
+OFFSET(gmm_heap_desc, flags, 40);
+OFFSET(gmm_heap_desc, reserved, 44);
 
-SIZE(gmm_pin_desc, 16);
+OFFSET(gmm_stream_desc, struct_size, 0);
+OFFSET(gmm_stream_desc, flags, 4);
+OFFSET(gmm_stream_desc, device, 8);
+OFFSET(gmm_stream_desc, priority, 12);
+
+OFFSET(gmm_event_desc, struct_size, 0);
+OFFSET(gmm_event_desc, flags, 4);
+OFFSET(gmm_event_desc, device, 8);
+OFFSET(gmm_event_desc, reserved, 12);
+
 OFFSET(gmm_pin_desc, struct_size, 0);
 OFFSET(gmm_pin_desc, flags, 4);
 OFFSET(gmm_pin_desc, device, 8);
 OFFSET(gmm_pin_desc, reserved, 12);
 
-SIZE(gmm_move_desc, 16);
 OFFSET(gmm_move_desc, struct_size, 0);
 OFFSET(gmm_move_desc, flags, 4);
 OFFSET(gmm_move_desc, stream, 8);
 
-SIZE(gmm_tag_desc, 16);
 OFFSET(gmm_tag_desc, struct_size, 0);
 OFFSET(gmm_tag_desc, contents, 4);
 OFFSET(gmm_tag_desc, priority, 8);
 OFFSET(gmm_tag_desc, flags, 12);
 
-SIZE(gmm_pause_desc, 40);
 OFFSET(gmm_pause_desc, struct_size, 0);
 OFFSET(gmm_pause_desc, flags, 4);
 OFFSET(gmm_pause_desc, tags, 8);
 OFFSET(gmm_pause_desc, tag_count, 16);
 OFFSET(gmm_pause_desc, reserved, 20);
 OFFSET(gmm_pause_desc, progress, 24);
-OFFSET(gmm_pause_desc, progress_user, 32);
 
-SIZE(gmm_tag_info, 152);
 OFFSET(gmm_tag_info, struct_size, 0);
 OFFSET(gmm_tag_info, tag, 4);
 OFFSET(gmm_tag_info, contents, 8);
@@ -130,7 +142,6 @@ OFFSET(gmm_tag_info, backup_active_bytes, 136);
 OFFSET(gmm_tag_info, flags, 144);
 OFFSET(gmm_tag_info, state, 148);
 
-SIZE(gmm_backup_info, 72);
 OFFSET(gmm_backup_info, struct_size, 0);
 OFFSET(gmm_backup_info, reserved, 4);
 OFFSET(gmm_backup_info, arena_bytes, 8);
@@ -142,7 +153,6 @@ OFFSET(gmm_backup_info, zero_bytes, 48);
 OFFSET(gmm_backup_info, copied_bytes, 56);
 OFFSET(gmm_backup_info, skipped_bytes, 64);
 
-SIZE(gmm_backup_desc, 40);
 OFFSET(gmm_backup_desc, struct_size, 0);
 OFFSET(gmm_backup_desc, flags, 4);
 OFFSET(gmm_backup_desc, arena_limit, 8);
@@ -151,7 +161,6 @@ OFFSET(gmm_backup_desc, directory, 24);
 OFFSET(gmm_backup_desc, threads, 32);
 OFFSET(gmm_backup_desc, reserved, 36);
 
-SIZE(gmm_ticket_info, 40);
 OFFSET(gmm_ticket_info, struct_size, 0);
 OFFSET(gmm_ticket_info, done, 4);
 OFFSET(gmm_ticket_info, result, 8);
@@ -160,34 +169,41 @@ OFFSET(gmm_ticket_info, bytes, 16);
 OFFSET(gmm_ticket_info, copied_bytes, 24);
 OFFSET(gmm_ticket_info, total_bytes, 32);
 
-SIZE(gmm_ipc_handle, 192);
+SIZE(gmm_ipc_handle, 256);
 OFFSET(gmm_ipc_handle, bytes, 0);
 
-SIZE(gmm_ipc_import_desc, 16);
 OFFSET(gmm_ipc_import_desc, struct_size, 0);
 OFFSET(gmm_ipc_import_desc, flags, 4);
 OFFSET(gmm_ipc_import_desc, device, 8);
-OFFSET(gmm_ipc_import_desc, timeout_ms, 12);
+OFFSET(gmm_ipc_import_desc, reserved, 12);
+OFFSET(gmm_ipc_import_desc, timeout_ms, 16);
 
-SIZE(gmm_ipc_desc, 32);
 OFFSET(gmm_ipc_desc, struct_size, 0);
-OFFSET(gmm_ipc_desc, user_count, 4);
+OFFSET(gmm_ipc_desc, flags, 4);
 OFFSET(gmm_ipc_desc, directory, 8);
 OFFSET(gmm_ipc_desc, users, 16);
-OFFSET(gmm_ipc_desc, flags, 24);
+OFFSET(gmm_ipc_desc, user_count, 24);
 OFFSET(gmm_ipc_desc, reserved, 28);
 
-SIZE(gmm_ipc_fd_desc, 24);
 OFFSET(gmm_ipc_fd_desc, struct_size, 0);
-OFFSET(gmm_ipc_fd_desc, type, 4);
-OFFSET(gmm_ipc_fd_desc, size, 8);
-OFFSET(gmm_ipc_fd_desc, device, 16);
-OFFSET(gmm_ipc_fd_desc, flags, 20);
+OFFSET(gmm_ipc_fd_desc, flags, 4);
+OFFSET(gmm_ipc_fd_desc, type, 8);
+OFFSET(gmm_ipc_fd_desc, device, 12);
+OFFSET(gmm_ipc_fd_desc, size, 16);
 
-SIZE(gmm_ipc_legacy_handle, 64);
-OFFSET(gmm_ipc_legacy_handle, bytes, 0);
+OFFSET(gmm_ipc_fd_info, struct_size, 0);
+OFFSET(gmm_ipc_fd_info, type, 4);
+OFFSET(gmm_ipc_fd_info, fd, 8);
+OFFSET(gmm_ipc_fd_info, device, 12);
+OFFSET(gmm_ipc_fd_info, offset, 16);
+OFFSET(gmm_ipc_fd_info, size, 24);
 
-SIZE(gmm_scope_desc, 24);
+OFFSET(gmm_ipc_legacy_info, struct_size, 0);
+OFFSET(gmm_ipc_legacy_info, device, 4);
+OFFSET(gmm_ipc_legacy_info, offset, 8);
+OFFSET(gmm_ipc_legacy_info, size, 16);
+OFFSET(gmm_ipc_legacy_info, bytes, 24);
+
 OFFSET(gmm_scope_desc, struct_size, 0);
 OFFSET(gmm_scope_desc, flags, 4);
 OFFSET(gmm_scope_desc, device, 8);
@@ -195,7 +211,6 @@ OFFSET(gmm_scope_desc, tag, 12);
 OFFSET(gmm_scope_desc, kind, 16);
 OFFSET(gmm_scope_desc, reserved, 20);
 
-SIZE(gmm_oom_info, 40);
 OFFSET(gmm_oom_info, struct_size, 0);
 OFFSET(gmm_oom_info, device, 4);
 OFFSET(gmm_oom_info, kind, 8);
@@ -205,7 +220,6 @@ OFFSET(gmm_oom_info, reserved_bytes, 24);
 OFFSET(gmm_oom_info, attempt, 32);
 OFFSET(gmm_oom_info, cause, 36);
 
-SIZE(gmm_stats_info, 120);
 OFFSET(gmm_stats_info, struct_size, 0);
 OFFSET(gmm_stats_info, live_tags, 4);
 OFFSET(gmm_stats_info, live_bytes, 8);
@@ -222,6 +236,25 @@ OFFSET(gmm_stats_info, frees, 88);
 OFFSET(gmm_stats_info, failures, 96);
 OFFSET(gmm_stats_info, extents, 104);
 OFFSET(gmm_stats_info, backend_calls, 112);
+
+OFFSET(gmm_snapshot_info, struct_size, 0);
+OFFSET(gmm_snapshot_info, backend, 4);
+OFFSET(gmm_snapshot_info, heap_count, 8);
+OFFSET(gmm_snapshot_info, extent_count, 16);
+OFFSET(gmm_snapshot_info, block_count, 24);
+OFFSET(gmm_snapshot_info, live_bytes, 32);
+
+OFFSET(gmm_block_info, struct_size, 0);
+OFFSET(gmm_block_info, kind, 4);
+OFFSET(gmm_block_info, device, 8);
+OFFSET(gmm_block_info, tag, 12);
+OFFSET(gmm_block_info, state, 16);
+OFFSET(gmm_block_info, flags, 20);
+OFFSET(gmm_block_info, address, 24);
+OFFSET(gmm_block_info, size, 32);
+OFFSET(gmm_block_info, reserved_size, 40);
+OFFSET(gmm_block_info, heap, 48);
+OFFSET(gmm_block_info, name, 56);
 
 SIZE(gmm_result, 4);
 SIZE(gmm_device, 4);

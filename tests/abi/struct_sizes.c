@@ -9,6 +9,7 @@
 #include <gmm/gmm.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "../../lib/api/structs.h"
 #include "../support/check.h"
@@ -39,6 +40,7 @@ static gmm_context *sharing;  // exports and imports
 static void *block, *managed, *own;
 static gmm_tag tag;
 static gmm_ticket *ticket;
+static gmm_snapshot *snapshot;
 static gmm_ipc_handle handle;
 static int file = -1;
 
@@ -88,7 +90,7 @@ static gmm_result pass_gmm_alloc_desc(void *bytes) {
   while (later < ((gmm_alloc_desc *)bytes)->struct_size && ((unsigned char *)bytes)[later] == 0) ++later;
   const bool uses_later = later < ((gmm_alloc_desc *)bytes)->struct_size;
   const gmm_result cached = gmm_try_alloc(context, BLOCK, bytes, &made);
-  CHECK_MESSAGE(cached == (uses_later ? GMM_NOT_READY : GMM_OK), "the cache answers %s", gmm_result_name(cached));
+  CHECK_MESSAGE(cached == (uses_later ? GMM_ERROR_NOT_READY : GMM_OK), "the cache answers %s", gmm_result_name(cached));
   if (cached == GMM_OK) OK(gmm_free(context, made, GMM_STREAM_DEFAULT));
   return result;
 }
@@ -97,6 +99,21 @@ static gmm_result pass_gmm_heap_desc(void *bytes) {
   gmm_heap *made = NULL;
   const gmm_result result = gmm_heap_create(context, bytes, &made);
   if (made != NULL) OK(gmm_heap_destroy(made));
+  return result;
+}
+
+static gmm_result pass_gmm_stream_desc(void *bytes) {
+  gmm_stream made = NULL;
+  const gmm_result result = gmm_stream_create(context, bytes, &made);
+  if (made != NULL) OK(gmm_stream_destroy(context, made));
+  return result;
+}
+
+static gmm_result pass_gmm_event_desc(void *bytes) {
+  gmm_event *made = NULL;
+  const gmm_result result = gmm_event_create(context, bytes, &made);
+  CHECK((result == GMM_OK) == (made != NULL));
+  if (made != NULL) OK(gmm_event_destroy(made));
   return result;
 }
 
@@ -172,6 +189,14 @@ static gmm_result fill_gmm_pointer_info(void *bytes) { return gmm_query(context,
 static gmm_result fill_gmm_tag_info(void *bytes) { return gmm_tag_query(context, tag, bytes); }
 static gmm_result fill_gmm_ticket_info(void *bytes) { return gmm_ticket_query(ticket, bytes); }
 static gmm_result fill_gmm_backup_info(void *bytes) { return gmm_backup_query(context, bytes); }
+static gmm_result fill_gmm_snapshot_info(void *bytes) { return gmm_snapshot_query(snapshot, bytes); }
+static gmm_result fill_gmm_block_info(void *bytes) { return gmm_snapshot_query_block(snapshot, 0, bytes); }
+static gmm_result fill_gmm_ipc_fd_info(void *bytes) {
+  const gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, bytes);
+  if (result == GMM_OK) close(((gmm_ipc_fd_info *)bytes)->fd);
+  return result;
+}
+static gmm_result fill_gmm_ipc_legacy_info(void *bytes) { return gmm_ipc_export_legacy(context, block, bytes); }
 static gmm_result fill_gmm_stats_info(void *bytes) { return gmm_stats_query(context, NULL, bytes); }
 
 // --- Every size ---------------------------------------------------------------------------------------------------
@@ -263,6 +288,20 @@ static void check_output(const row *r) {
   }
 }
 
+// A struct that the library fills on a driver only: here each right size gets past the check, and nothing is written.
+static void check_refused(const row *r) {
+  for (uint32_t size = 0; size <= r->size + PAST; ++size) {
+    memset(bytes, GARBAGE, sizeof bytes);
+    memcpy(bytes, &size, sizeof size);
+    const gmm_result expected = is_size(r, size) ? GMM_ERROR_NOT_SUPPORTED : GMM_ERROR_INVALID_DESCRIPTOR;
+    const gmm_result result = r->call(bytes);
+    CHECK_MESSAGE(result == expected, "%s of %u bytes: %s: %s", r->name, size, gmm_result_name(result),
+                  gmm_last_error_message());
+    CHECK_MESSAGE(is_all(bytes + 4, bytes + sizeof bytes, GARBAGE), "%s of %u bytes: a refused struct was written",
+                  r->name, size);
+  }
+}
+
 // --- A struct that the library lends ------------------------------------------------------------------------------
 
 static uint32_t lent_size;
@@ -299,6 +338,7 @@ static void a_field_of_a_later_release_can_be_asked_for(void) {
 static void run_input(void) { check_input(current); }
 static void run_strays(void) { check_strays(current); }
 static void run_output(void) { check_output(current); }
+static void run_refused(void) { check_refused(current); }
 
 #define RUN_IN(type)                            \
   row_.call = pass_##type;                      \
@@ -307,6 +347,9 @@ static void run_output(void) { check_output(current); }
 #define RUN_OUT(type)      \
   row_.call = fill_##type; \
   check_run(#type " of every size", run_output);
+#define RUN_DRIVER(type)   \
+  row_.call = fill_##type; \
+  check_run(#type " of every size", run_refused);
 #define RUN_LENT(type) check_run(#type " has the library's size", lend_##type);
 #define ROW(type, direction, minimum, size)                                                           \
   {                                                                                                   \
@@ -326,6 +369,7 @@ static void open_all(void) {
   file = memfd_create("struct_sizes", MFD_ALLOW_SEALING);
   REQUIRE(file >= 0 && ftruncate(file, BLOCK) == 0);
   OK(gmm_tag_create(context, "sizes", NULL, &tag));
+  OK(gmm_snapshot_create(context, NULL, &snapshot));
   OK(gmm_pause_async(context, NULL, &ticket));
   CHECK(gmm_ticket_wait(ticket, UINT64_MAX, NULL) >= 0);
   CHECK(gmm_resume(context, NULL, NULL) >= 0);
@@ -334,6 +378,7 @@ static void open_all(void) {
 
 static void close_all(void) {
   OK(gmm_ticket_destroy(ticket));
+  OK(gmm_snapshot_destroy(snapshot));
   gmm_stats_info sums = {.struct_size = sizeof sums};
   OK(gmm_stats_query(context, NULL, &sums));
   CHECK_EQUAL(sums.live_blocks, 2);

@@ -13,8 +13,8 @@ static uint64_t held_before;  // reserved bytes before the capture
 static void begin(void) {
   if (backend_id() != GMM_BACKEND_CUDA) SKIP("only the CUDA backend has graphs");
   enter_device();
-  MUST(gmm_stream_create(context, device, &a));
-  MUST(gmm_stream_create(context, device, &b));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &a));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &b));
   held_before = stats().reserved_bytes;
 }
 static void end(void) {

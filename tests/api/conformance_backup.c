@@ -103,7 +103,7 @@ static void the_backup_file_has_no_name(void) {
 static void queued_work_is_in_the_backup(void) {
   gmm_tag tag = make_tag("queued", GMM_CONTENTS_HOST);
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   gmm_alloc_desc alloc = alloc_desc();
   alloc.tag = tag;
   alloc.stream = stream;

@@ -18,7 +18,7 @@ static void what_was_freed_comes_back(void) {
     void *block = ALLOC(sizes[i]), *again = NULL;
     RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_OK);
     CHECK_EQUAL(stats().live_blocks, 0);
-    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);  // free() says what is wrong
+    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);  // free() says what is wrong
     RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     RESULT(gmm_try_alloc(context, sizes[i], &desc, &again), GMM_OK);
     CHECK(again == block);
@@ -27,7 +27,7 @@ static void what_was_freed_comes_back(void) {
     CHECK_EQUAL(stats().live_bytes, sizes[i]);
     write_pattern(again, sizes[i], i, GMM_STREAM_DEFAULT);
     CHECK_PATTERN(again, sizes[i], i);
-    RESULT(gmm_try_free(context, (char *)again + 1, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+    RESULT(gmm_try_free(context, (char *)again + 1, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
     OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
   }
   const gmm_stats_info s = stats();
@@ -42,8 +42,11 @@ static void *free_elsewhere(void *block) {
 static void what_would_wait_does_nothing(void) {
   gmm_alloc_desc desc = plain();
   void *block = (void *)0x1;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);  // there is no memory yet
-  CHECK(block == (void *)0x1);
+  RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);  // a message of its own
+  block = (void *)0x1;
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);  // there is no memory yet
+  CHECK(block == NULL);
+  CHECK(strcmp(gmm_last_error_message(), gmm_result_text(GMM_ERROR_NOT_READY)) == 0);
   CHECK_EQUAL(stats().reserved_bytes, 0);
   CHECK_EQUAL(stats().failures, 0);
 
@@ -53,32 +56,62 @@ static void what_would_wait_does_nothing(void) {
   void *answer = NULL;
   MUST(pthread_create(&thread, NULL, free_elsewhere, kept));
   pthread_join(thread, &answer);
-  CHECK_EQUAL((intptr_t)answer, GMM_NOT_READY);
+  CHECK_EQUAL((intptr_t)answer, GMM_ERROR_NOT_READY);
   CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
 
   // Another stream, and what asks for more than the cache knows.
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
-  RESULT(gmm_try_free(context, kept, stream), GMM_NOT_READY);
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  RESULT(gmm_try_free(context, kept, stream), GMM_ERROR_NOT_READY);
   OK(gmm_record_use(context, kept, stream));
-  RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   desc.stream = stream;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
   desc.stream = GMM_STREAM_DEFAULT;
   desc.flags = GMM_ALLOC_ZERO;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
   desc.flags = 0;
   desc.alignment = 4096;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
   desc.alignment = 0;
-  CHECK(block == (void *)0x1);
+  CHECK(block == NULL);
   OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
   OK(gmm_stream_destroy(context, stream));
 
   // While a trace is recorded, in which no call may be missing.
   OK(gmm_trace_begin(context, "/dev/null"));
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
   OK(gmm_trace_end(context));
+}
+
+static void defaults_are_served(void) {
+  void *block = NULL, *again = NULL;
+  MUST(gmm_alloc(context, 5000, NULL, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  RESULT(gmm_try_alloc(context, 5000, NULL, &again), GMM_OK);
+  CHECK(again == block);
+  OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
+}
+
+static void a_heap_serves_too(void) {
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
+  gmm_heap *heap = NULL;
+  void *block = NULL, *again = (void *)0x1;
+  MUST(gmm_heap_create(context, &desc, &heap));
+  RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
+  CHECK(again == NULL);
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  MUST(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  RESULT(gmm_heap_try_alloc(heap, 5000, 4096, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
+  RESULT(gmm_heap_try_alloc(heap, 5000, 0, GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
+  RESULT(gmm_heap_try_alloc(heap, 0, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
+  RESULT(gmm_heap_try_alloc(NULL, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
+  RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, NULL), GMM_ERROR_NOT_READY);
+  RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_OK);
+  CHECK(again == block);
+  OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
 }
 
 // A program of a newer release passes a larger struct. Where it uses nothing new, it has the fast path too.
@@ -93,7 +126,7 @@ static void a_larger_descriptor_is_served(void) {
   OK(gmm_try_alloc(context, 100, &newer.desc, &block));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   newer.tail[23] = 1;
-  RESULT(gmm_try_alloc(context, 100, &newer.desc, &block), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &newer.desc, &block), GMM_ERROR_NOT_READY);
   RESULT(gmm_alloc(context, 100, &newer.desc, &block), GMM_ERROR_NOT_SUPPORTED);
 }
 
@@ -101,27 +134,27 @@ static void bad_arguments_are_for_the_other_calls(void) {
   gmm_alloc_desc desc = plain();
   void *block = ALLOC(100), *out = (void *)0x1;
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
-  RESULT(gmm_try_alloc(NULL, 100, &desc, &out), GMM_NOT_READY);
-  RESULT(gmm_try_alloc(context, 100, NULL, &out), GMM_NOT_READY);
-  RESULT(gmm_try_alloc(context, 100, &desc, NULL), GMM_NOT_READY);
-  RESULT(gmm_try_alloc(context, 0, &desc, &out), GMM_NOT_READY);
-  RESULT(gmm_try_alloc(context, UINT64_MAX, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(NULL, 100, &desc, &out), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, NULL), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 0, &desc, &out), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, UINT64_MAX, &desc, &out), GMM_ERROR_NOT_READY);
   desc.kind = 99;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
   desc = plain();
   desc.device = 99;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
   desc = plain();
   desc.tag = 3993;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
   desc = plain();
   desc.struct_size = 4;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_NOT_READY);
-  CHECK(out == (void *)0x1);
+  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
+  CHECK(out == NULL);
   int foreign = 0;
-  RESULT(gmm_try_free(NULL, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
-  RESULT(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT), GMM_NOT_READY);
-  RESULT(gmm_try_free(context, &foreign, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_free(NULL, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_free(NULL, NULL, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
+  OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
+  RESULT(gmm_try_free(context, &foreign, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
@@ -131,8 +164,8 @@ static void a_child_gets_nothing(void) {
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
   const pid_t child = fork();
   if (child == 0)
-    _exit(gmm_try_alloc(context, 100, &desc, &out) == GMM_NOT_READY &&
-                  gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_NOT_READY
+    _exit(gmm_try_alloc(context, 100, &desc, &out) == GMM_ERROR_NOT_READY &&
+                  gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_ERROR_NOT_READY
               ? 0
               : 1);
   int status = -1;
@@ -150,8 +183,8 @@ static void paused_memory_is_not_given_out(void) {
   gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
   uint64_t bytes = 0;
   OK(gmm_pause(context, &pause, &bytes));
-  RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_NOT_READY);
-  RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   OK(gmm_resume(context, &pause, &bytes));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -159,9 +192,11 @@ static void paused_memory_is_not_given_out(void) {
 int main(void) {
   KINDS(what_was_freed_comes_back, ALL_KINDS);
   KINDS(what_would_wait_does_nothing, ALL_KINDS);
+  KINDS(a_heap_serves_too, ALL_KINDS);
   KINDS(a_larger_descriptor_is_served, ALL_KINDS);
   KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS);
   KINDS(a_child_gets_nothing, ALL_KINDS);
+  KINDS(defaults_are_served, 1u << GMM_KIND_DEVICE);
   KINDS(paused_memory_is_not_given_out, 1u << GMM_KIND_VMM);
   return check_finish();
 }

@@ -338,12 +338,12 @@ static void a_heap_of_its_own(void) {
   gmm_heap *heap = NULL;
   MUST(gmm_heap_create(context, &desc, &heap));
   void *outside = NULL, *inside = NULL, *refused = NULL;
-  OK(gmm_heap_alloc(heap, SIZE, a, &outside));
+  OK(gmm_heap_alloc(heap, SIZE, 0, 0, a, &outside));
   OK(gmm_free(context, outside, a));
   begin_capture(a, CAPTURE_GLOBAL);
-  OK(gmm_heap_alloc(heap, SIZE, a, &inside));
+  OK(gmm_heap_alloc(heap, SIZE, 0, 0, a, &inside));
   CHECK_MESSAGE(inside != outside, "a capture was given memory from outside");
-  RESULT(gmm_heap_alloc(heap, 7 * MIB, a, &refused), GMM_ERROR_LIMIT_EXCEEDED);
+  RESULT(gmm_heap_alloc(heap, 7 * MIB, 0, 0, a, &refused), GMM_ERROR_LIMIT_EXCEEDED);
   captured graph = end_capture(a);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
   OK(gmm_free(context, inside, a));
@@ -381,7 +381,7 @@ static void statistics_and_snapshot_know_it(void) {
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_bytes, 3 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND | GMM_SCOPE_DEVICE, device, tag, kind).reserved_bytes >= 3 * MIB);
   uint64_t used = 0;
-  OK(gmm_snapshot(context, keep_snapshot, &used));
+  OK(write_snapshot(context, keep_snapshot, &used));
   const char *at = strstr(snapshot_text, "\"tag\":\"captured\",\"capture\":");
   bool shown = false;
   for (; at != NULL && !shown; at = strstr(at + 1, "\"tag\":\"captured\",\"capture\":"))
@@ -403,7 +403,7 @@ static void a_graph_outlives_its_context(void) {
   gmm_context *mine = context, *other = open_context(2);
   context = other;
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   begin_capture(stream, CAPTURE_GLOBAL);
   void *block = ALLOC_STREAM(SIZE, stream), *freed = ALLOC_STREAM(2 * SIZE, stream);
   CHECK(block != NULL);

@@ -16,7 +16,7 @@ typedef struct worker {
 static void *capture_in_thread(void *argument) {
   worker *self = argument;
   enter_device();
-  OK(gmm_stream_create(context, device, &self->stream));
+  OK(gmm_stream_create(context, STREAM_ON(device), &self->stream));
   atomic_fetch_sub(self->start, 1);
   while (atomic_load(self->start) > 0) sched_yield();
   for (int round = 0; round < 10; ++round) {

@@ -146,7 +146,7 @@ static void idle_memory_goes_by_itself(void) {
 
 static void a_busy_stream_keeps_its_memory(void) {
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   void *block = ALLOC_STREAM(100 * MIB, stream);  // not kept by a thread's cache
   gate g;
   gate_close(&g, stream, 100);

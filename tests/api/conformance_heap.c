@@ -19,8 +19,8 @@ static void heaps_share_no_extent(void) {
   CHECK(one != two);
   void *a[20], *b[20], *plain[20];
   for (unsigned i = 0; i < 20; ++i) {
-    OK(gmm_heap_alloc(one, 1000 + i * 5000, GMM_STREAM_DEFAULT, &a[i]));
-    OK(gmm_heap_alloc(two, 1000 + i * 5000, GMM_STREAM_DEFAULT, &b[i]));
+    OK(gmm_heap_alloc(one, 1000 + i * 5000, 0, 0, GMM_STREAM_DEFAULT, &a[i]));
+    OK(gmm_heap_alloc(two, 1000 + i * 5000, 0, 0, GMM_STREAM_DEFAULT, &b[i]));
     plain[i] = ALLOC(1000 + i * 5000);
     CHECK_EQUAL((uintptr_t)a[i] % 256, 0);
     gmm_pointer_info info = query((char *)a[i] + 900);
@@ -51,12 +51,12 @@ static void heaps_share_no_extent(void) {
 static void a_heap_with_live_blocks_is_not_destroyed(void) {
   gmm_heap *heap = make_heap(0, 0, 0);
   void *block = NULL;
-  OK(gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &block));
   write_pattern(block, 5000, 1, GMM_STREAM_DEFAULT);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
   CHECK_PATTERN(block, 5000, 1);
   void *more = NULL;
-  OK(gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &more));
+  OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &more));
   OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_heap_destroy(heap));
@@ -67,9 +67,9 @@ static void a_heap_with_live_blocks_is_not_destroyed(void) {
 static void destroying_waits_for_the_work(void) {
   gmm_heap *heap = make_heap(0, 0, 0);
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   void *block = NULL;
-  OK(gmm_heap_alloc(heap, MIB, stream, &block));
+  OK(gmm_heap_alloc(heap, MIB, 0, 0, stream, &block));
   gate hold;
   gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, block, 1, MIB, stream));
@@ -79,19 +79,43 @@ static void destroying_waits_for_the_work(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
+static void wishes_are_arguments(void) {
+  gmm_heap *heap = make_heap(0, 0, 0);
+  for (uint64_t alignment = 512; alignment <= 2 * MIB; alignment *= 8) {
+    void *block = NULL;
+    OK(gmm_heap_alloc(heap, 5000, alignment, 0, GMM_STREAM_DEFAULT, &block));
+    CHECK_EQUAL((uintptr_t)block % alignment, 0);
+    write_pattern(block, 5000, 7, GMM_STREAM_DEFAULT);
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  }
+  char *clean = NULL, *alone = NULL;
+  static const char zero[5000];
+  char bytes[5000];
+  OK(gmm_heap_alloc(heap, 5000, 0, GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, (void **)&clean));
+  OK(gmm_copy(context, bytes, clean, 5000, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  CHECK(memcmp(bytes, zero, 5000) == 0);
+  OK(gmm_heap_alloc(heap, 5000, 0, GMM_ALLOC_DEDICATED, GMM_STREAM_DEFAULT, (void **)&alone));
+  CHECK(query(alone).allocation_base == alone);
+  OK(gmm_free(context, clean, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, alone, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
 static void heap_limits_hold(void) {
   gmm_heap *heap = make_heap(0, 8 * MIB, 0);
   void *blocks[40];
   unsigned count = 0;
   gmm_result result = GMM_OK;
-  while (count < 40 && (result = gmm_heap_alloc(heap, 900000, GMM_STREAM_DEFAULT, &blocks[count])) == GMM_OK) ++count;
+  while (count < 40 && (result = gmm_heap_alloc(heap, 900000, 0, 0, GMM_STREAM_DEFAULT, &blocks[count])) == GMM_OK)
+    ++count;
   CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(count >= 4 && count <= 9, "%u blocks of 900,000 bytes fit into 8 MiB", count);
   CHECK(stats().reserved_bytes <= 8 * MIB);
   void *plain = ALLOC(20 * MIB);  // not of the heap
   OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
   for (unsigned i = 0; i < count; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  OK(gmm_heap_alloc(heap, 6 * MIB, GMM_STREAM_DEFAULT, &blocks[0]));  // what was cut up fits together again
+  OK(gmm_heap_alloc(heap, 6 * MIB, 0, 0, GMM_STREAM_DEFAULT, &blocks[0]));  // what was cut up fits together again
   OK(gmm_free(context, blocks[0], GMM_STREAM_DEFAULT));
   OK(gmm_heap_destroy(heap));
 }
@@ -99,11 +123,11 @@ static void heap_limits_hold(void) {
 static void the_minimum_extent_is_asked_for_at_once(void) {
   gmm_heap *heap = make_heap(32 * MIB, 0, 0);
   void *block = NULL;
-  OK(gmm_heap_alloc(heap, 1000, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_heap_alloc(heap, 1000, 0, 0, GMM_STREAM_DEFAULT, &block));
   CHECK(query(block).allocation_size >= 32 * MIB || stats().reserved_bytes >= 32 * MIB);
   uint64_t calls = stats().backend_calls;
   void *more[20];
-  for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, MIB, GMM_STREAM_DEFAULT, &more[i]));
+  for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &more[i]));
   CHECK_EQUAL(stats().backend_calls, calls);
   for (unsigned i = 0; i < 20; ++i) OK(gmm_free(context, more[i], GMM_STREAM_DEFAULT));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
@@ -117,7 +141,7 @@ static void a_heap_keeps_its_tag(void) {
   OK(gmm_tag_pop(context));
   OK(gmm_tag_push(context, other));
   void *block = NULL;
-  OK(gmm_heap_alloc(heap, 100000, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_heap_alloc(heap, 100000, 0, 0, GMM_STREAM_DEFAULT, &block));
   OK(gmm_tag_pop(context));
   CHECK_EQUAL(query(block).tag, tag);
   if (kind == GMM_KIND_VMM) {
@@ -127,7 +151,7 @@ static void a_heap_keeps_its_tag(void) {
     CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
     RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
     void *fresh = NULL;
-    OK(gmm_heap_alloc(heap, 100000, GMM_STREAM_DEFAULT, &fresh));
+    OK(gmm_heap_alloc(heap, 100000, 0, 0, GMM_STREAM_DEFAULT, &fresh));
     CHECK_EQUAL(query(fresh).state, GMM_STATE_ACTIVE);
     OK(gmm_free(context, fresh, GMM_STREAM_DEFAULT));
     OK(gmm_resume(context, &desc, NULL));
@@ -152,7 +176,7 @@ static void peers_may_be_asked_for(void) {
   if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
   MUST(result);
   void *block = NULL;
-  OK(gmm_heap_alloc(heap, 100000, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_heap_alloc(heap, 100000, 0, 0, GMM_STREAM_DEFAULT, &block));
   write_pattern(block, 100000, 2, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 100000, 2);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
@@ -182,14 +206,14 @@ static void bad_heaps_are_refused(void) {
   desc.minimum_extent = 0;
   desc.struct_size = 3;
   RESULT(gmm_heap_create(context, &desc, &heap), GMM_ERROR_INVALID_DESCRIPTOR);
-  CHECK(heap == (gmm_heap *)0x1);
+  CHECK(heap == NULL);
   heap = make_heap(0, 0, 0);
   void *block = (void *)0x1;
-  RESULT(gmm_heap_alloc(heap, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_INVALID_SIZE);
-  RESULT(gmm_heap_alloc(heap, UINT64_MAX, GMM_STREAM_DEFAULT, &block), GMM_ERROR_SIZE_OVERFLOW);
-  RESULT(gmm_heap_alloc(heap, 100, GMM_STREAM_DEFAULT, NULL), GMM_ERROR_NULL_ARGUMENT);
-  RESULT(gmm_heap_alloc(NULL, 100, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NULL_ARGUMENT);
-  CHECK(block == (void *)0x1);
+  RESULT(gmm_heap_alloc(heap, 0, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_INVALID_SIZE);
+  RESULT(gmm_heap_alloc(heap, UINT64_MAX, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_SIZE_OVERFLOW);
+  RESULT(gmm_heap_alloc(heap, 100, 0, 0, GMM_STREAM_DEFAULT, NULL), GMM_ERROR_NULL_ARGUMENT);
+  RESULT(gmm_heap_alloc(NULL, 100, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NULL_ARGUMENT);
+  CHECK(block == NULL);
   OK(gmm_heap_destroy(heap));
 }
 
@@ -197,7 +221,7 @@ static void many_heaps_come_and_go(void) {
   for (unsigned round = 0; round < 40; ++round) {
     gmm_heap *heap = make_heap(0, 0, 0);
     void *blocks[20];
-    for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, 100 + i * 1000, GMM_STREAM_DEFAULT, &blocks[i]));
+    for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, 100 + i * 1000, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
     for (unsigned i = 0; i < 20; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
     OK(gmm_heap_destroy(heap));
   }
@@ -209,6 +233,7 @@ int main(void) {
   KINDS(heaps_share_no_extent, ALL_KINDS);
   KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS);
   KINDS(destroying_waits_for_the_work, ALL_KINDS);
+  KINDS(wishes_are_arguments, ALL_KINDS);
   KINDS(heap_limits_hold, ALL_KINDS);
   KINDS(the_minimum_extent_is_asked_for_at_once, ALL_KINDS);
   KINDS(a_heap_keeps_its_tag, ALL_KINDS);

@@ -102,8 +102,8 @@ static void allocates_and_frees(gmm_context *c, gmm_stream stream) {
   gmm_heap *heap = NULL;
   void *block = NULL;
   OK(gmm_heap_create(c, &desc, &heap));
-  OK(gmm_heap_alloc(heap, 5000, stream, &block));
-  CHECK(gmm_heap_alloc(heap, 128 * MIB, stream, &(void *){NULL}) < 0);
+  OK(gmm_heap_alloc(heap, 5000, 0, 0, stream, &block));
+  CHECK(gmm_heap_alloc(heap, 128 * MIB, 0, 0, stream, &(void *){NULL}) < 0);
   OK(gmm_free(c, block, stream));
   OK(gmm_heap_destroy(heap));
 }
@@ -111,21 +111,21 @@ static void allocates_and_frees(gmm_context *c, gmm_stream stream) {
 static void uses_streams(gmm_context *c) {
   gmm_stream first = 0, second = 0;
   gmm_event *event = NULL;
-  OK(gmm_stream_create(c, 0, &first));
-  OK(gmm_stream_create(c, 0, &second));
-  OK(gmm_event_create(c, 0, &event));
+  OK(gmm_stream_create(c, NULL, &first));
+  OK(gmm_stream_create(c, NULL, &second));
+  OK(gmm_event_create(c, NULL, &event));
   allocates_and_frees(c, first);
   void *block = NULL;
   OK(gmm_alloc(c, MIB, NULL, &block));
   OK(gmm_fill(c, block, 1, MIB, first));
   OK(gmm_copy(c, block, (char *)block + MIB / 2, MIB / 2, first));
   OK(gmm_stream_call(c, first, nothing, NULL));
-  OK(gmm_event_record(c, event, first));
-  OK(gmm_stream_wait_event(c, second, event));
+  OK(gmm_event_record(event, 0, first));
+  OK(gmm_stream_wait_event(c, second, event, 0));
   OK(gmm_record_use(c, block, second));
   OK(gmm_free(c, block, first));
-  OK(gmm_event_synchronize(c, event));
-  OK(gmm_event_destroy(c, event));
+  OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
+  OK(gmm_event_destroy(event));
   OK(gmm_stream_forget(c, second));
   OK(gmm_stream_destroy(c, second));
   OK(gmm_stream_destroy(c, first));
@@ -157,8 +157,7 @@ static void pauses(gmm_context *c, gmm_contents contents, uint32_t flags, const 
   OK(gmm_tag_pop(c));
   REQUIRE(block != NULL);
   OK(gmm_fill(c, block, 7, 5 * MIB, GMM_STREAM_DEFAULT));
-  gmm_pause_desc pause = {
-      .struct_size = sizeof pause, .tags = &tag, .tag_count = 1, .progress = go_on, .progress_user = NULL};
+  gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1, .progress = {go_on, NULL}};
   OK(gmm_pause(c, &pause, NULL));
   unsigned char read = 0;
   const void *view = NULL;
@@ -200,7 +199,10 @@ static void counts_and_traces(gmm_context *c) {
   OK(gmm_stats_query(c, &scope, &sums));
   OK(gmm_trace_begin(c, "/dev/null"));
   OK(gmm_alloc(c, MIB, NULL, &block));
-  OK(gmm_snapshot(c, swallow, NULL));
+  gmm_snapshot *snapshot = NULL;
+  OK(gmm_snapshot_create(c, NULL, &snapshot));
+  OK(gmm_snapshot_write(snapshot, swallow, NULL));
+  OK(gmm_snapshot_destroy(snapshot));
   OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
   OK(gmm_trace_end(c));
   OK(gmm_defer_begin(c));
@@ -227,11 +229,12 @@ static void exports(void) {
   gmm_ipc_handle handles[2];
   char done = 0;
   MUST(gmm_alloc(c, MIB, &alloc, &block));
-  MUST(gmm_ipc_event_create(c, 0, &event));
+  MUST(
+      gmm_event_create(c, &(gmm_event_desc){.struct_size = sizeof(gmm_event_desc), .flags = GMM_EVENT_SHARED}, &event));
   MUST(gmm_ipc_export(c, block, &handles[0]));
-  MUST(gmm_event_export(c, event, &handles[1]));
+  MUST(gmm_event_export(event, &handles[1]));
   REQUIRE(send_bytes(3, handles, sizeof handles) && receive_bytes(0, &done, 1));
-  OK(gmm_event_destroy(c, event));
+  OK(gmm_event_destroy(event));
   OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
   OK(gmm_context_release(c));
   CHECK_EQUAL(counted.bytes, 0);
@@ -248,7 +251,7 @@ static void imports(gmm_context *c) {
     gmm_event *event = NULL;
     OK(gmm_ipc_import(c, &handles[0], NULL, &block));
     OK(gmm_event_import(c, &handles[1], NULL, &event));
-    OK(gmm_event_destroy(c, event));
+    OK(gmm_event_destroy(event));
     OK(gmm_ipc_close(c, block));
     send_bytes(other.to, "d", 1);
   } else {

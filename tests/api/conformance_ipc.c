@@ -138,7 +138,7 @@ static void a_handle_of_freed_memory_is_gone(void) {
   gmm_ipc_import_desc desc = import_desc();
   void *memory = (void *)0x1;
   RESULT(gmm_ipc_import(context, &handle, &desc, &memory), GMM_ERROR_IPC_PEER_GONE);
-  CHECK(memory == (void *)0x1);
+  CHECK(memory == NULL);
   CHECK(send_bytes(second.to, "e", 1));
   CHECK_EQUAL(second_wait(&second), 0);
 }
@@ -286,19 +286,19 @@ static void bad_exports_are_refused(void) {
   char *block = ALLOC(SIZE);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_ALREADY_FREED);
-  int32_t fd = -7;
-  RESULT(gmm_ipc_export_fd(context, &foreign, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_UNKNOWN_POINTER);
-  CHECK_EQUAL(fd, -7);
+  gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -7};
+  RESULT(gmm_ipc_export_fd(context, &foreign, GMM_FD_DEFAULT, &file), GMM_ERROR_UNKNOWN_POINTER);
+  CHECK_EQUAL(file.fd, -7);
   CHECK(memcmp(&handle, &before, sizeof handle) == 0);
 }
 
 static void managed_memory_is_refused(void) {
   void *block = ALLOC(SIZE);
   gmm_ipc_handle handle;
-  int32_t fd = -7;
+  gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -7};
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_INVALID_KIND);
-  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_INVALID_KIND);
-  CHECK_EQUAL(fd, -7);
+  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file), GMM_ERROR_INVALID_KIND);
+  CHECK_EQUAL(file.fd, -7);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
@@ -354,10 +354,13 @@ static void descriptors_carry_the_memory(void) {
   char *before = ALLOC(5000), *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
   REQUIRE(before != NULL && block != NULL);
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
-  int32_t fd = -1;
-  uint64_t offset = 0, size = 0;
-  MUST(gmm_ipc_export_fd(context, block + 1000, GMM_FD_DEFAULT, &fd, &offset, &size));
+  gmm_ipc_fd_info file = {.struct_size = sizeof file};
+  MUST(gmm_ipc_export_fd(context, block + 1000, GMM_FD_DEFAULT, &file));
+  const int32_t fd = file.fd;
+  const uint64_t offset = file.offset, size = file.size;
   CHECK(fd >= 0);
+  CHECK_EQUAL(file.type, kind == GMM_KIND_VMM && !on_host_backend() ? GMM_FD_OPAQUE : GMM_FD_FILE);
+  CHECK_EQUAL(file.device, device);
   CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
   gmm_pointer_info info = query(block);
   CHECK_EQUAL(size, info.allocation_size);
@@ -379,13 +382,13 @@ static void descriptors_carry_the_memory(void) {
     munmap(seen, size);
   }
   close(fd);
-  int32_t other = -1;
-  OK(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &other, NULL, NULL));
-  CHECK(other >= 0);
+  gmm_ipc_fd_info other = {.struct_size = sizeof other};
+  OK(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &other));
+  CHECK(other.fd >= 0);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   OK(gmm_trim(context, NULL, NULL));
-  CHECK(close(other) == 0);  // still ours
+  CHECK(close(other.fd) == 0);  // still ours
   OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
 }
 
@@ -393,12 +396,12 @@ static void descriptors_carry_the_memory(void) {
 static void device_memory_has_a_descriptor_when_the_query_says_so(void) {
   void *block = ALLOC(SIZE);
   bool has = (query(block).ipc_routes & GMM_IPC_ROUTE_FD) != 0;
-  int32_t fd = -7;
-  gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL);
+  gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -7};
+  gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file);
   if (has)
-    CHECK(result == GMM_OK && close(fd) == 0);
+    CHECK(result == GMM_OK && close(file.fd) == 0);
   else
-    CHECK_MESSAGE((result == GMM_ERROR_INVALID_KIND || result == GMM_ERROR_NOT_SUPPORTED) && fd == -7, "%s",
+    CHECK_MESSAGE((result == GMM_ERROR_INVALID_KIND || result == GMM_ERROR_NOT_SUPPORTED) && file.fd == -7, "%s",
                   gmm_result_name(result));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }

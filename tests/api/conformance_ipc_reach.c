@@ -158,9 +158,10 @@ static void a_descriptor_comes_back_as_memory(void) {
   if (!shares_descriptors()) SKIP("the device exports no descriptors");
   void *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
-  int32_t fd = -1;
-  uint64_t offset = 0, size = 0;
-  MUST(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, &offset, &size));
+  gmm_ipc_fd_info file = {.struct_size = sizeof file};
+  MUST(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file));
+  const int32_t fd = file.fd;
+  const uint64_t offset = file.offset, size = file.size;
   gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .size = size, .device = device};
   desc.type = kind == GMM_KIND_VMM && !on_host_backend() ? GMM_FD_OPAQUE : GMM_FD_FILE;
   void *first = NULL, *second = NULL;
@@ -204,15 +205,16 @@ static void a_foreign_file_is_imported(void) {
 
 static void the_drivers_own_handle(void) {
   char *block = ALLOC(SIZE);
-  gmm_ipc_legacy_handle handle;
-  uint64_t offset = 0, size = 0;
-  gmm_result result = gmm_ipc_export_legacy(context, block + 100, &handle, &offset, &size);
+  gmm_ipc_legacy_info handle = {.struct_size = sizeof handle};
+  gmm_result result = gmm_ipc_export_legacy(context, block + 100, &handle);
+  const uint64_t offset = handle.offset, size = handle.size;
   if ((query(block).ipc_routes & GMM_IPC_ROUTE_LEGACY) == 0) {
     CHECK_EQUAL(result, GMM_ERROR_NOT_SUPPORTED);
   } else {
     CHECK_EQUAL(result, GMM_OK);
     CHECK(offset >= 100 && offset + SIZE - 100 <= size);
     CHECK(block + 100 - offset <= (char *)query(block).allocation_base);
+    CHECK_EQUAL(handle.device, device);
   }
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -220,12 +222,11 @@ static void the_drivers_own_handle(void) {
 static void a_dma_buf_where_the_query_says_so(void) {
   void *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
   bool has = (query(block).ipc_routes & GMM_IPC_ROUTE_DMA_BUF) != 0;
-  int32_t fd = -1;
-  uint64_t size = 0;
-  gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DMA_BUF, &fd, NULL, &size);
+  gmm_ipc_fd_info file = {.struct_size = sizeof file};
+  gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DMA_BUF, &file);
   if (has) {
     CHECK_MESSAGE(result == GMM_OK, "%s", gmm_last_error_message());
-    CHECK(fd >= 0 && close(fd) == 0 && size >= SIZE);
+    CHECK(file.fd >= 0 && close(file.fd) == 0 && file.size >= SIZE && file.type == GMM_FD_DMA_BUF);
   } else {
     CHECK(result == GMM_ERROR_NOT_SUPPORTED || result == GMM_ERROR_INVALID_KIND);
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits and the out-of-memory handler of stats.h.
 #include <dirent.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 
 #include "../support/gmm_test.h"
@@ -12,7 +14,7 @@ static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
   return gmm_alloc(context, size, &desc, out);
 }
 static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  const gmm_scope_desc scope = scope_of(flags, device, tag, 0);
   OK(gmm_limit_set(context, &scope, bytes));
 }
 
@@ -69,14 +71,13 @@ static void cached_memory_goes_before_a_limit_fails(void) {
 }
 
 static void bad_limits_are_refused(void) {
-  RESULT(gmm_limit_set(context, NULL, MIB), GMM_ERROR_INVALID_FLAGS);
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = 0};
+  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND, .kind = kind};
   RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
-  scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
-  RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_FLAGS);
+  scope.kind = 0;
   scope.flags = GMM_SCOPE_DEVICE;
   scope.device = 99;
   RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_DEVICE);
+  scope.device = 0;
   scope.flags = GMM_SCOPE_TAG;
   scope.tag = 3996;
   RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_TAG);
@@ -84,6 +85,21 @@ static void bad_limits_are_refused(void) {
   RESULT(gmm_limit_set(context, &scope, MIB), GMM_ERROR_INVALID_DESCRIPTOR);
   void *block = ALLOC(10 * MIB);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// NULL and a scope without flags are the whole context, over all devices, kinds and tags.
+static void the_context_has_a_limit(void) {
+  const gmm_scope_desc empty = {.struct_size = sizeof empty};
+  const gmm_tag tag = make_tag("limited", GMM_CONTENTS_DROP);
+  void *block = NULL, *more = (void *)0x1;
+  OK(gmm_limit_set(context, NULL, 32 * MIB));
+  OK(try_alloc(20 * MIB, GMM_TAG_CURRENT, &block));
+  RESULT(try_alloc(20 * MIB, tag, &more), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK(more == NULL);
+  OK(gmm_limit_set(context, &empty, GMM_NO_LIMIT));
+  OK(try_alloc(20 * MIB, tag, &more));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
 }
 
 static void a_limit_of_zero_stops_everything(void) {
@@ -142,6 +158,43 @@ static void the_handler_may_free_and_try_again(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
+static struct { atomic_int inside, replacing, replaced; } slow;
+static int32_t wait_in_handler(void *user, const gmm_oom_info *info) {
+  (void)user, (void)info;
+  // From inside, a replacement would wait for itself.
+  RESULT(gmm_context_set_oom_handler(context, NULL, NULL), GMM_ERROR_BUSY);
+  atomic_store(&slow.inside, 1);
+  SOON(atomic_load(&slow.replacing) != 0);
+  sleep_ms(20);
+  CHECK_EQUAL(atomic_load(&slow.replaced), 0);  // the replacement still waits for this call
+  return 0;
+}
+static void *ask_for_too_much(void *unused) {
+  (void)unused;
+  void *block = NULL;
+  RESULT(try_alloc(18 * MIB, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
+  return NULL;
+}
+static void *take_the_handler_away(void *unused) {
+  (void)unused;
+  atomic_store(&slow.replacing, 1);
+  OK(gmm_context_set_oom_handler(context, NULL, NULL));
+  atomic_store(&slow.replaced, 1);
+  return NULL;
+}
+static void a_replacement_waits_for_the_handler(void) {
+  pthread_t asks, replaces;
+  memset(&slow, 0, sizeof slow);
+  set_limit(GMM_SCOPE_DEVICE, 0, 4 * MIB);
+  OK(gmm_context_set_oom_handler(context, wait_in_handler, &slow));
+  MUST(pthread_create(&asks, NULL, ask_for_too_much, NULL));
+  SOON(atomic_load(&slow.inside) != 0);
+  MUST(pthread_create(&replaces, NULL, take_the_handler_away, NULL));
+  pthread_join(asks, NULL);
+  pthread_join(replaces, NULL);
+  CHECK_EQUAL(atomic_load(&slow.replaced), 1);
+}
+
 static void the_handler_is_asked_at_most_100_times(void) {
   memset(&handler, 0, sizeof handler);
   handler.answer_for = 1000000;
@@ -186,7 +239,7 @@ static void each_way_out_comes_in_its_turn(void) {
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   gmm_alloc_desc desc = alloc_desc();
   desc.tag = other;
   desc.stream = stream;
@@ -314,7 +367,7 @@ static void the_limit_of_a_files_size_is_an_error(void) {
       CHECK_MESSAGE(result == GMM_ERROR_OUT_OF_MEMORY, "limit %u: %s: %s", (unsigned)limits[i], gmm_result_name(result),
                     gmm_last_error_message());
       CHECK_MESSAGE(strstr(gmm_last_error_message(), "RLIMIT_FSIZE") != NULL, "%s", gmm_last_error_message());
-      CHECK(block == (void *)0x77);
+      CHECK(block == NULL);
       sigset_t pending;
       CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 0);
       CHECK_EQUAL(stats().reserved_bytes, 0);
@@ -337,8 +390,10 @@ int main(void) {
   KINDS(limits_of_a_tag_on_a_device_hold, ALL_KINDS);
   KINDS(cached_memory_goes_before_a_limit_fails, ALL_KINDS);
   KINDS(a_limit_of_zero_stops_everything, ALL_KINDS);
+  KINDS(the_context_has_a_limit, ALL_KINDS);
   PLAIN(bad_limits_are_refused);
   KINDS(the_handler_may_free_and_try_again, ALL_KINDS);
+  KINDS(a_replacement_waits_for_the_handler, 1u << GMM_KIND_DEVICE);
   KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
   KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
   KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);

@@ -184,13 +184,13 @@ static void paused_memory_is_refused_everywhere(void) {
   OK(gmm_pause(context, NULL, NULL));
   char bytes[100];
   gmm_ipc_handle handle;
-  int32_t fd = -1;
+  gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -1};
   RESULT(gmm_copy(context, block, bytes, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   RESULT(gmm_copy(context, bytes, block + 5000, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   RESULT(gmm_fill(context, block, 0, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_PAUSED);
-  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd, NULL, NULL), GMM_ERROR_PAUSED);
-  CHECK_EQUAL(fd, -1);
+  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file), GMM_ERROR_PAUSED);
+  CHECK_EQUAL(file.fd, -1);
   CHECK(strstr(gmm_last_error_message(), "resume") != NULL);
   CHECK((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0 || !"paused memory is not accessible");
   OK(gmm_resume(context, NULL, NULL));
@@ -317,7 +317,7 @@ static void let_the_other_allocate(void *unused) {
 // What a thread has at hand is given out until the pause has taken the heap's memory out of use.
 static bool is_out_of_use(const gmm_alloc_desc *desc) {
   void *block = NULL;
-  if (gmm_try_alloc(context, 1000, desc, &block) == GMM_NOT_READY) return true;
+  if (gmm_try_alloc(context, 1000, desc, &block) == GMM_ERROR_NOT_READY) return true;
   if (gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_OK) return false;
   meanwhile.at_hand = block;  // the pause came in between
   return true;
@@ -341,7 +341,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
   void *before = ALLOC_TAG(100000, meanwhile.tag);
   REQUIRE(before != NULL);
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   pthread_t other;
   REQUIRE(pthread_create(&other, NULL, allocate_meanwhile, NULL) == 0);
   MUST(gmm_stream_call(context, stream, let_the_other_allocate, NULL));

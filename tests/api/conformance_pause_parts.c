@@ -178,8 +178,8 @@ static void a_program_may_end_it_at_any_call(void) {
   allocate_blocks(tag, 400);
   gmm_pause_desc desc = one_tag(&tag);
   uint64_t k = 0;
-  desc.progress = stop_at;
-  desc.progress_user = &k;
+  desc.progress.fn = stop_at;
+  desc.progress.user = &k;
   for (int pausing = 1; pausing >= 0; --pausing) {
     gmm_result result = GMM_ERROR_CANCELLED;
     for (k = 1; result != GMM_OK && k < 1000; ++k) {
@@ -217,8 +217,8 @@ static void a_thread_waits_for_its_block(void) {
   allocate_blocks(tag, 500);
   OK(gmm_resume_wait(context, blocks[0], 100, 0));
   MUST(gmm_pause(context, NULL, NULL));
-  RESULT(gmm_resume_wait(context, blocks[0], 100, 0), GMM_NOT_READY);
-  RESULT(gmm_resume_wait(context, blocks[0], 100, 20), GMM_NOT_READY);
+  RESULT(gmm_resume_wait(context, blocks[0], 100, 0), GMM_ERROR_NOT_READY);
+  RESULT(gmm_resume_wait(context, blocks[0], 100, 20), GMM_ERROR_NOT_READY);
   waiter waiters[3];
   for (int i = 0; i < 3; ++i) {
     waiters[i].block = blocks[i * 19];

@@ -33,7 +33,7 @@ static void every_advice_is_taken(void) {
 static void prefetch_keeps_contents(void) {
   if (!moves_pages()) SKIP("the device has no concurrent managed access");
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   char *block = ALLOC_STREAM(SIZE, stream);
   REQUIRE(block != NULL);
   write_pattern(block, SIZE, 2, stream);
@@ -100,7 +100,7 @@ static void moved_memory_keeps_address_and_contents(void) {
 
 static void moves_are_in_the_order_of_the_stream(void) {
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   gmm_alloc_desc desc = alloc_desc();
   desc.stream = stream;
   desc.flags = GMM_ALLOC_DEDICATED;

@@ -179,7 +179,7 @@ static void snapshots_are_json(void) {
   }
   RESULT(gmm_pause(context, NULL, NULL), has_kind(GMM_KIND_VMM) ? GMM_OK : GMM_UNCHANGED);
   memset(&written, 0, sizeof written);
-  OK(gmm_snapshot(context, write_text, NULL));
+  OK(write_snapshot(context, write_text, NULL));
   REQUIRE(written.text != NULL);
   json_at = written.text;
   bool valid = json_value(0);
@@ -203,16 +203,83 @@ static void snapshots_are_json(void) {
   }
   written.stop = true;
   written.pieces = 2;
-  RESULT(gmm_snapshot(context, write_text, NULL), GMM_ERROR_IO);
-  RESULT(gmm_snapshot(context, NULL, NULL), GMM_ERROR_NULL_ARGUMENT);
+  RESULT(write_snapshot(context, write_text, NULL), GMM_ERROR_IO);
+  RESULT(write_snapshot(context, NULL, NULL), GMM_ERROR_NULL_ARGUMENT);
   free(written.text);
   RESULT(gmm_resume(context, NULL, NULL), has_kind(GMM_KIND_VMM) ? GMM_OK : GMM_UNCHANGED);
   for (unsigned i = 0; i < 50; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
 
+// A copy: it stays as it was, is read by index, and asks nothing of the heaps.
+static void snapshots_are_read_by_index(void) {
+  gmm_heap_desc of = {.struct_size = sizeof of, .kind = GMM_KIND_DEVICE};
+  const gmm_tag tag = make_tag("in a snapshot", GMM_CONTENTS_DROP);
+  gmm_heap *heap = NULL;
+  gmm_snapshot *all = NULL, *of_tag = NULL;
+  void *blocks[20], *own = NULL;
+  MUST(gmm_heap_create(context, &of, &heap));
+  MUST(gmm_heap_alloc(heap, 700, 0, 0, GMM_STREAM_DEFAULT, &own));
+  for (unsigned i = 0; i < 20; ++i) REQUIRE((blocks[i] = ALLOC_TAG(1000 + i, tag)) != NULL);
+  MUST(gmm_snapshot_create(context, NULL, &all));
+  const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, 0);
+  MUST(gmm_snapshot_create(context, &scope, &of_tag));
+  const gmm_stats_info s = stats();
+  for (unsigned i = 0; i < 20; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  gmm_snapshot_info info = {.struct_size = sizeof info};
+  OK(gmm_snapshot_query(all, &info));
+  CHECK_EQUAL(info.backend, backend_id());
+  CHECK_EQUAL(info.block_count, 21);
+  CHECK_EQUAL(info.live_bytes, s.live_bytes);
+  CHECK_EQUAL(info.extent_count, s.extents);
+  CHECK(info.heap_count >= 2);
+  OK(gmm_snapshot_query(of_tag, &info));
+  CHECK_EQUAL(info.block_count, 20);
+  unsigned seen = 0;
+  for (uint64_t i = 0; i < 20; ++i) {
+    gmm_block_info block = {.struct_size = sizeof block};
+    OK(gmm_snapshot_query_block(of_tag, i, &block));
+    for (unsigned k = 0; k < 20; ++k)
+      if (block.address == blocks[k]) {
+        seen |= 1u << k;
+        CHECK_EQUAL(block.size, 1000 + k);
+        CHECK(block.reserved_size >= block.size);
+      }
+    CHECK(block.kind == kind && block.tag == tag && block.state == GMM_STATE_ACTIVE && block.heap == NULL);
+    CHECK_EQUAL(block.name[0], 0);
+  }
+  CHECK_EQUAL(seen, 0xfffff);
+  bool found = false;
+  for (uint64_t i = 0; i < 21; ++i) {
+    gmm_block_info block = {.struct_size = sizeof block};
+    OK(gmm_snapshot_query_block(all, i, &block));
+    if (block.address == own) found = block.heap == heap && block.size == 700;
+  }
+  CHECK(found);
+  OK(gmm_snapshot_destroy(all));
+  OK(gmm_snapshot_destroy(of_tag));
+  OK(gmm_free(context, own, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+// The writer may call gmm: no lock is held.
+static int32_t allocate_while_written(void *user, const char *text, uint64_t size) {
+  (void)text, (void)size;
+  ++*(unsigned *)user;
+  OK(gmm_free(context, ALLOC(5000), GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  return 0;
+}
+static void the_writer_may_call_gmm(void) {
+  unsigned pieces = 0;
+  OK(write_snapshot(context, allocate_while_written, &pieces));
+  CHECK(pieces >= 1);
+}
+
 int main(void) {
   PLAIN(counters_add_up);
   PLAIN(bad_scopes_are_refused);
+  PLAIN(snapshots_are_read_by_index);
+  PLAIN(the_writer_may_call_gmm);
   PLAIN(snapshots_are_json);
   return check_finish();
 }

@@ -9,8 +9,8 @@
 static gmm_stream a, b;
 
 static void open_streams(void) {
-  MUST(gmm_stream_create(context, device, &a));
-  MUST(gmm_stream_create(context, device, &b));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &a));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &b));
   CHECK(a != b);
 }
 static void close_streams(void) {
@@ -197,7 +197,7 @@ static void destroyed_streams_leave_good_memory(void) {
   OK(gmm_stream_destroy(context, a));
   CHECK(atomic_load(&hold.passed) == 1);  // it waited
   gmm_stream next = 0;
-  MUST(gmm_stream_create(context, device, &next));  // may get the old one's handle
+  MUST(gmm_stream_create(context, STREAM_ON(device), &next));  // may get the old one's handle
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) {
     REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, i % 2 ? b : next)) != NULL);
@@ -236,7 +236,7 @@ static void forgotten_streams_leave_good_memory(void) {
 static void streams_come_and_go(void) {
   for (unsigned i = 0; i < 60; ++i) {
     gmm_stream stream = 0;
-    MUST(gmm_stream_create(context, device, &stream));
+    MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
     void *block = ALLOC_STREAM(SIZE, stream);
     OK(gmm_fill(context, block, i, SIZE, stream));
     OK(gmm_free(context, block, stream));
@@ -274,11 +274,11 @@ static void streams_run_side_by_side(void) {
   gate_close(&hold, a, GATE_S);
   // Not a call: CUDA runs the calls of all streams on one thread.
   gmm_event *behind = NULL;
-  MUST(gmm_event_create(context, device, &behind));
-  OK(gmm_event_record(context, behind, b));
-  OK(gmm_event_synchronize(context, behind));  // does not wait for a
+  MUST(gmm_event_create(context, EVENT_ON(device), &behind));
+  OK(gmm_event_record(behind, 0, b));
+  OK(gmm_event_synchronize(behind, 0, GMM_FOREVER));  // does not wait for a
   CHECK_EQUAL(atomic_load(&hold.passed), 0);
-  OK(gmm_event_destroy(context, behind));
+  OK(gmm_event_destroy(behind));
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, a));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
@@ -288,11 +288,11 @@ static void streams_run_side_by_side(void) {
 static void events_order_streams(void) {
   open_streams();
   gmm_event *event = NULL;
-  MUST(gmm_event_create(context, device, &event));
-  uint32_t passed = 7;
-  OK(gmm_event_query(context, event, &passed));
+  MUST(gmm_event_create(context, EVENT_ON(device), &event));
+  uint64_t passed = 7;
+  OK(gmm_event_query(event, &passed));
   CHECK_EQUAL(passed, 1);  // never recorded
-  OK(gmm_event_synchronize(context, event));
+  OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
   void *x = ALLOC(SIZE), *y = ALLOC(SIZE);
   OK(gmm_fill(context, x, 1, SIZE, a));
   OK(gmm_fill(context, y, 2, SIZE, a));
@@ -300,30 +300,33 @@ static void events_order_streams(void) {
   gate hold;
   gate_close(&hold, a, GATE_S);
   OK(gmm_fill(context, x, 9, SIZE, a));
-  OK(gmm_event_record(context, event, a));
-  OK(gmm_event_query(context, event, &passed));
+  OK(gmm_event_record(event, 0, a));
+  OK(gmm_event_query(event, &passed));
   CHECK_EQUAL(passed, 0);
-  OK(gmm_stream_wait_event(context, b, event));
+  OK(gmm_stream_wait_event(context, b, event, 0));
   OK(gmm_copy(context, y, x, SIZE, b));
+  RESULT(gmm_event_synchronize(event, 0, 0), GMM_ERROR_NOT_READY);
+  RESULT(gmm_event_synchronize(event, 0, 3), GMM_ERROR_NOT_READY);
   CHECK_EQUAL(atomic_load(&hold.passed), 0);  // neither waited
   atomic_store(&hold.open, 1);
-  OK(gmm_event_synchronize(context, event));
+  OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  OK(gmm_event_query(context, event, &passed));
+  OK(gmm_event_query(event, &passed));
   CHECK_EQUAL(passed, 1);
+  OK(gmm_event_synchronize(event, 0, 0));
   OK(gmm_stream_synchronize(context, b));
   CHECK(holds(y, SIZE, 9));
 
   gate_close(&hold, a, GATE_S);  // an event may be recorded again, and destroyed while a stream waits for it
   OK(gmm_fill(context, x, 11, SIZE, a));
-  OK(gmm_event_record(context, event, a));
-  OK(gmm_stream_wait_event(context, b, event));
+  OK(gmm_event_record(event, 0, a));
+  OK(gmm_stream_wait_event(context, b, event, 0));
   OK(gmm_copy(context, y, x, SIZE, b));
-  OK(gmm_event_destroy(context, event));
+  OK(gmm_event_destroy(event));
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, b));
   CHECK(holds(y, SIZE, 11));
-  OK(gmm_event_destroy(context, NULL));
+  OK(gmm_event_destroy(NULL));
   OK(gmm_free(context, x, a));
   OK(gmm_free(context, y, b));
   close_streams();
@@ -372,7 +375,7 @@ static void copies_go_between_all_kinds_and_devices(void) {
         gmm_heap_desc open = {
             .struct_size = sizeof open, .kind = k, .device = (gmm_device)d, .peer_devices = 1u << device};
         MUST(gmm_heap_create(context, &open, &heap));
-        MUST(gmm_heap_alloc(heap, 70000, GMM_STREAM_DEFAULT, &to));
+        MUST(gmm_heap_alloc(heap, 70000, 0, 0, GMM_STREAM_DEFAULT, &to));
       }
       OK(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT));
       OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));

@@ -202,7 +202,7 @@ static void readers_run_beside_writers(void) {
     gmm_stats_info s = stats();
     CHECK(s.live_blocks <= 65 && s.live_bytes <= 20 * MIB);
     uint64_t size = 0;
-    OK(gmm_snapshot(context, count_text, &size));
+    OK(write_snapshot(context, count_text, &size));
     CHECK(size > 20);
     OK(gmm_trim(context, NULL, NULL));
     for (unsigned i = 0; i < 100; ++i) query((char *)own + (next_random(&state) % 10000000) - 5000000);

@@ -68,16 +68,16 @@ static void a_ticket_can_be_cancelled(void) {
   for (int pausing = 1; pausing >= 0; --pausing) {
     blocker hold = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
     gmm_pause_desc desc = one_tag(&tag);
-    desc.progress = block_progress;
-    desc.progress_user = &hold;
+    desc.progress.fn = block_progress;
+    desc.progress.user = &hold;
     gmm_ticket *ticket = NULL;
     MUST(pausing ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
     pthread_mutex_lock(&hold.mutex);
     while (!hold.inside) pthread_cond_wait(&hold.changed, &hold.mutex);
     pthread_mutex_unlock(&hold.mutex);
     CHECK_EQUAL(ticket_info(ticket).done, 0);
-    CHECK_EQUAL(ticket_info(ticket).result, GMM_NOT_READY);
-    RESULT(gmm_ticket_wait(ticket, 5, NULL), GMM_NOT_READY);
+    CHECK_EQUAL(ticket_info(ticket).result, GMM_ERROR_NOT_READY);
+    RESULT(gmm_ticket_wait(ticket, 5, NULL), GMM_ERROR_NOT_READY);
     OK(gmm_ticket_cancel(ticket));
     pthread_mutex_lock(&hold.mutex);
     hold.go = 1;

@@ -10,7 +10,7 @@ static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
   return gmm_alloc(context, size, &desc, out);
 }
 static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = tag};
+  const gmm_scope_desc scope = scope_of(flags, device, tag, 0);
   OK(gmm_limit_set(context, &scope, bytes));
 }
 
@@ -72,9 +72,9 @@ static void reset_ends_all_blocks(void) {
   for (unsigned i = 0; i < 60; ++i)
     REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, i % 2 ? tag : GMM_TAG_DEFAULT)) != NULL);
   for (unsigned i = 0; i < 20; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  OK(gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &from_heap));
+  OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &from_heap));
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   gate hold;
   gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, blocks[59], 1, 500, stream));
@@ -97,7 +97,7 @@ static void reset_ends_all_blocks(void) {
   gmm_tag found = 0;
   OK(gmm_tag_find(context, "stays", &found));
   CHECK_EQUAL(found, tag);
-  OK(gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &from_heap));  // heaps stay
+  OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &from_heap));  // heaps stay
   for (unsigned i = 0; i < 60; ++i) REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, tag)) != NULL);
   for (unsigned i = 0; i < 60; ++i) write_pattern(blocks[i], 500, i, GMM_STREAM_DEFAULT);
   for (unsigned i = 0; i < 60; ++i) CHECK_PATTERN(blocks[i], 500, i);
@@ -159,7 +159,7 @@ static void *open_later(void *user) {
 // taken again.
 static void what_queued_work_still_uses_is_waited_for(void) {
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   void *first = ALLOC_STREAM(160 * MIB, stream), *between = ALLOC_STREAM(32 * MIB, stream);
   gate hold;
   gate_close(&hold, stream, GATE_S);
@@ -180,7 +180,7 @@ static void what_queued_work_still_uses_is_waited_for(void) {
 // Not for ever: the work may itself wait for who allocates here.
 static void that_wait_ends(void) {
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   void *first = ALLOC_STREAM(160 * MIB, stream);
   gate hold;
   gate_close(&hold, stream, 200);  // each of the few thousand looks may take a busy machine some milliseconds

@@ -1,50 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pause, a resume, a trim, a snapshot and an import are each held up by a stopped stream, a callback or a stopped
-// process. Another thread then calls every function that need not wait for the one that is held up. All calls return.
+// process. Another thread then calls every function of the interface: in the same context with other memory, and in
+// another context. All calls return, but for those that kWaits names.
 //
 // The case counts steps and measures no time: it lets go after the last step has returned. A step that waits for what
-// is held up never returns. The case then gives up after SOON_S, names the step and fails.
+// is held up never returns. The case then gives up after SOON_S, names the step and fails. A function that no step
+// calls fails the case too. The list of functions is made from the headers.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "fault_support.h"
 #include "ipc_second_process.h"
 
-// What a step has to wait for, when that is what is held up.
 enum {
-  TRANSITION = 1,  // a pause or resume: one runs at a time
-  EVERY_HEAP = 2,  // the heap of a pause or resume
-  DEVICE_WORK = 4,
-  IMPORT = 8,  // an import or a close: one runs at a time
+#define FUNCTION(name) FN_##name,
+#include "functions.def"
+#undef FUNCTION
+  FUNCTIONS
+};
+static const char *const kNames[] = {
+#define FUNCTION(name) #name,
+#include "functions.def"
+#undef FUNCTION
+};
+
+// What a call has to wait for, when that is what is held up.
+enum {
+  TRANSITION = 1,   // a pause or resume: a context runs one at a time
+  EVERY_HEAP = 2,   // the heap of a pause or resume
+  DEVICE_WORK = 4,  // a stream
+};
+// With other memory of the same context.
+static const struct {
+  int function, waits_for;
+} kWaits[] = {
+    {FN_gmm_pause, TRANSITION | DEVICE_WORK}, {FN_gmm_resume, TRANSITION},
+    {FN_gmm_resume_range, TRANSITION},        {FN_gmm_backup_discard, TRANSITION},
+    {FN_gmm_backup_reserve, TRANSITION},      {FN_gmm_ticket_destroy, TRANSITION | DEVICE_WORK},  // of a pause
+    {FN_gmm_stream_destroy, EVERY_HEAP},      {FN_gmm_stream_forget, EVERY_HEAP},
+    {FN_gmm_heap_destroy, DEVICE_WORK},       {FN_gmm_reset, TRANSITION | EVERY_HEAP | DEVICE_WORK},
 };
 
 static struct {
   int held;           // of these
   gmm_tag held_tag;   // what is held up
   gmm_tag tag;        // another one
-  void *block;        // of it, VMM, dedicated
+  void *block;        // of it: VMM, dedicated
+  gmm_tag kept_tag;   // a paused one
+  void *kept;         // its block
   gmm_stream stream;  // not the one that is held up
-  gmm_ticket *ticket;
+  gmm_ticket *ticket, *waiting;
+  gmm_context *unreleased;
+  void *imported[2];      // other mappings than the exporter's own; the last close of one waits for the device
   gmm_ipc_handle handle;  // of the block, when others can import it
   bool is_exported;
+  second_process exporter;         // a living one
+  gmm_ipc_handle exporter_handle;  // of its memory
+  bool is_elsewhere;               // the step calls another context
+  bool was_called[FUNCTIONS];
   atomic_int steps, failures;
   const char *_Atomic step;
+  atomic_int function;  // that the step called last
   unsigned round;
 } world;
 
-#define STEP_OK(call)                                                                              \
-  do {                                                                                             \
-    gmm_result step_result = (call);                                                               \
-    if (step_result < 0) {                                                                         \
-      printf("# %s gave %s: %s\n", #call, gmm_result_name(step_result), gmm_last_error_message()); \
-      atomic_fetch_add(&world.failures, 1);                                                        \
-    }                                                                                              \
-  } while (0)
-
-static gmm_alloc_desc desc_of(gmm_kind k, gmm_tag tag) {
-  return (gmm_alloc_desc){
-      .struct_size = sizeof(gmm_alloc_desc), .kind = k, .device = device, .tag = tag, .stream = world.stream};
+static int waits_for(int function) {
+  for (unsigned i = 0; i < sizeof kWaits / sizeof *kWaits; ++i)
+    if (kWaits[i].function == function) return kWaits[i].waits_for;
+  return 0;
 }
+static bool may_call(int function) { return (waits_for(function) & world.held) == 0; }
+// The contexts of a GPU share its streams.
+static bool shares_held_work(void) { return !on_host_backend() && (world.held & DEVICE_WORK) != 0; }
+
+static void step_failed(const char *what, const char *why) {
+  printf("# \"%s\": %s: %s\n", atomic_load(&world.step), what, why);
+  atomic_fetch_add(&world.failures, 1);
+}
+static void note(int function) {
+  if (!world.is_elsewhere && !may_call(function)) step_failed(kNames[function], "kWaits says that it waits");
+  world.was_called[function] = true;
+  atomic_store(&world.function, function);
+}
+static void check_result(int function, gmm_result result) {
+  char why[512];
+  if (result >= 0 || result == GMM_ERROR_NOT_SUPPORTED) return;
+  snprintf(why, sizeof why, "%s: %s", gmm_result_name(result), gmm_last_error_message());
+  step_failed(kNames[function], why);
+}
+#define CALL(function, ...) (note(FN_##function), function(__VA_ARGS__))
+#define STEP(function, ...) check_result(FN_##function, CALL(function, __VA_ARGS__))
+
+static gmm_alloc_desc desc_of(gmm_kind k, gmm_tag tag, gmm_stream stream) {
+  return (gmm_alloc_desc){
+      .struct_size = sizeof(gmm_alloc_desc), .kind = k, .device = device, .tag = tag, .stream = stream};
+}
+static gmm_scope_desc of_tag(gmm_tag tag) { return scope_of(GMM_SCOPE_TAG, 0, tag, 0); }
 
 static int32_t drop_text(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
@@ -56,213 +107,337 @@ static int32_t no_more_memory(void *user, const gmm_oom_info *info) {
 }
 static void do_nothing(void *user) { (void)user; }
 
+static gmm_tag new_tag(gmm_context *c, const char *name) {
+  gmm_tag tag = 0;
+  char numbered[32];
+  snprintf(numbered, sizeof numbered, "%s %u", name, ++world.round);
+  STEP(gmm_tag_create, c, numbered, NULL, &tag);
+  return tag;
+}
+
 // --- The steps: each is named by what it calls -----------------------------------------------------------------------
 
 static void first_allocations_under_another_tag(void) {
-  gmm_tag tag = 0;
-  char name[32];
-  snprintf(name, sizeof name, "first %u", ++world.round);
-  STEP_OK(gmm_tag_create(context, name, NULL, &tag));
+  const gmm_tag tag = new_tag(context, "first");
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
     if (!has_kind(k)) continue;
     // A heap that grows again may first give memory back. cuMemFree() waits for the device then; VMM has no such call.
-    const bool may_grow_twice = on_host_backend() || k == GMM_KIND_VMM || (world.held & DEVICE_WORK) == 0;
+    const bool may_grow_twice = k == GMM_KIND_VMM || !shares_held_work();
     for (uint64_t size = 100; size <= (may_grow_twice ? 4 * MIB : 100); size *= 200) {
-      gmm_alloc_desc desc = desc_of(k, tag);
+      gmm_alloc_desc desc = desc_of(k, tag, world.stream);
       void *block = NULL;
-      STEP_OK(gmm_alloc(context, size, &desc, &block));
-      STEP_OK(gmm_fill(context, block, 1, size, world.stream));
-      STEP_OK(gmm_free(context, block, world.stream));
-      if (gmm_try_alloc(context, size, &desc, &block) == GMM_OK && gmm_try_free(context, block, world.stream) != GMM_OK)
-        STEP_OK(gmm_free(context, block, world.stream));
+      STEP(gmm_alloc, context, size, &desc, &block);
+      STEP(gmm_fill, context, block, 1, size, world.stream);
+      STEP(gmm_free, context, block, world.stream);
+      // They would have to wait now and then, and say so.
+      if (CALL(gmm_try_alloc, context, size, &desc, &block) != GMM_OK) STEP(gmm_alloc, context, size, &desc, &block);
+      if (CALL(gmm_try_free, context, block, world.stream) != GMM_OK) STEP(gmm_free, context, block, world.stream);
     }
   }
 }
 static void statistics(void) {
   gmm_stats_info out = {.struct_size = sizeof out};
-  STEP_OK(gmm_stats_query(context, NULL, &out));
+  STEP(gmm_stats_query, context, NULL, &out);
   for (uint32_t flags = 0; flags < 8; ++flags) {
-    gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = device, .tag = world.held_tag};
-    scope.kind = GMM_KIND_VMM;
-    STEP_OK(gmm_stats_query(context, &scope, &out));
+    gmm_scope_desc scope = scope_of(flags, device, world.held_tag, GMM_KIND_VMM);
+    STEP(gmm_stats_query, context, &scope, &out);
   }
+}
+static void texts(void) {
+  note(FN_gmm_version);
+  note(FN_gmm_version_string);
+  note(FN_gmm_last_error_message);
+  note(FN_gmm_last_native_code);
+  if (gmm_version() == 0 || gmm_version_string() == NULL) step_failed("gmm_version", "no answer");
+  if (gmm_free(context, &world, GMM_STREAM_DEFAULT) >= 0 || gmm_last_error_message()[0] == '\0')
+    step_failed("gmm_last_error_message", "no message");
+  (void)gmm_last_native_code();
+  if (CALL(gmm_result_name, GMM_ERROR_BUSY) == NULL) step_failed("gmm_result_name", "NULL");
+  if (CALL(gmm_result_text, GMM_ERROR_BUSY) == NULL) step_failed("gmm_result_text", "NULL");
 }
 static void queries(void) {
   gmm_pointer_info info = {.struct_size = sizeof info};
-  STEP_OK(gmm_query(context, world.block, &info));
-  STEP_OK(gmm_query(context, &info, &info));
+  STEP(gmm_query, context, world.block, &info);
+  STEP(gmm_query, context, world.kept, &info);
+  STEP(gmm_query, context, &info, &info);
   gmm_context_info about = {.struct_size = sizeof about};
-  STEP_OK(gmm_context_query(context, &about));
+  STEP(gmm_context_query, context, &about);
   gmm_device_info one = {.struct_size = sizeof one};
-  STEP_OK(gmm_device_query(context, device, &one));
+  STEP(gmm_device_query, context, device, &one);
   gmm_backup_info backups = {.struct_size = sizeof backups};
-  STEP_OK(gmm_backup_query(context, &backups));
-}
-static void pause_query(void) {
-  gmm_tag_info info = {.struct_size = sizeof info};
-  STEP_OK(gmm_tag_query(context, world.tag, &info));
+  STEP(gmm_backup_query, context, &backups);
+  gmm_tag_info tag = {.struct_size = sizeof tag};
+  STEP(gmm_tag_query, context, world.tag, &tag);
+  STEP(gmm_tag_query, context, world.kept_tag, &tag);
 }
 static void tags(void) {
-  gmm_tag found = 0;
+  const gmm_tag tag = new_tag(context, "tag");
   char name[32];
-  snprintf(name, sizeof name, "tag %u", ++world.round);
-  STEP_OK(gmm_tag_create(context, name, NULL, &found));
-  STEP_OK(gmm_tag_find(context, name, &found));
+  snprintf(name, sizeof name, "tag %u", world.round);
+  gmm_tag found = 0, all[64];
+  uint32_t count = 0;
+  STEP(gmm_tag_find, context, name, &found);
+  if (found != tag) step_failed("gmm_tag_find", "another tag");
+  STEP(gmm_tag_list, context, all, 64, &count);
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_DROP};
-  STEP_OK(gmm_tag_configure(context, found, &desc));
-  STEP_OK(gmm_tag_push(context, found));
-  STEP_OK(gmm_tag_pop(context));
-  STEP_OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
+  STEP(gmm_tag_configure, context, tag, &desc);
+  STEP(gmm_tag_push, context, tag);
+  STEP(gmm_tag_pop, context);
+  STEP(gmm_tag_set_default, context, GMM_TAG_DEFAULT);
+  STEP(gmm_tag_destroy, context, tag);
 }
 static void limits(void) {
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.tag};
-  STEP_OK(gmm_limit_set(context, &scope, 1024 * MIB));
-  STEP_OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
-  STEP_OK(gmm_context_set_oom_handler(context, no_more_memory, NULL));
-  STEP_OK(gmm_context_set_oom_handler(context, NULL, NULL));
+  gmm_scope_desc scope = of_tag(world.tag);
+  STEP(gmm_limit_set, context, &scope, 1024 * MIB);
+  STEP(gmm_limit_set, context, &scope, GMM_NO_LIMIT);
+  STEP(gmm_context_set_oom_handler, context, no_more_memory, NULL);
+  STEP(gmm_context_set_oom_handler, context, NULL, NULL);
 }
-static void trim_of_another_tag(void) {
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.tag};
-  STEP_OK(gmm_trim(context, &scope, NULL));
+static void trims(void) {
+  gmm_scope_desc scope = of_tag(world.tag);
+  STEP(gmm_trim, context, &scope, NULL);
+  if ((world.held & (EVERY_HEAP | DEVICE_WORK)) == 0) STEP(gmm_trim, context, NULL, NULL);
 }
 static void deferral(void) {
-  STEP_OK(gmm_defer_begin(context));
-  STEP_OK(gmm_defer_end(context));
-  STEP_OK(gmm_context_set_decommit(context, 1000));
-  STEP_OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  STEP(gmm_defer_begin, context);
+  STEP(gmm_defer_end, context);
+  STEP(gmm_context_set_decommit, context, 1000);
+  STEP(gmm_context_set_decommit, context, GMM_DECOMMIT_NEVER);
 }
 static void streams(void) {
   gmm_stream stream = NULL;
-  STEP_OK(gmm_stream_create(context, device, &stream));
-  STEP_OK(gmm_stream_call(context, stream, do_nothing, NULL));
-  STEP_OK(gmm_stream_synchronize(context, stream));
+  STEP(gmm_stream_create, context, STREAM_ON(device), &stream);
+  STEP(gmm_stream_call, context, stream, do_nothing, NULL);
+  STEP(gmm_stream_synchronize, context, stream);
   gmm_event *event = NULL;
-  uint32_t passed = 0;
-  STEP_OK(gmm_event_create(context, device, &event));
-  STEP_OK(gmm_event_record(context, event, stream));
-  STEP_OK(gmm_stream_wait_event(context, world.stream, event));
-  STEP_OK(gmm_event_synchronize(context, event));
-  STEP_OK(gmm_event_query(context, event, &passed));
-  STEP_OK(gmm_event_destroy(context, event));
+  uint64_t passed = 0;
+  STEP(gmm_event_create, context, EVENT_ON(device), &event);
+  STEP(gmm_event_record, event, 0, stream);
+  STEP(gmm_stream_wait_event, context, world.stream, event, 0);
+  STEP(gmm_event_synchronize, event, 0, GMM_FOREVER);
+  STEP(gmm_event_query, event, &passed);
+  STEP(gmm_event_destroy, event);
   uint8_t bytes[64];
-  STEP_OK(gmm_copy(context, bytes, world.block, sizeof bytes, stream));
-  STEP_OK(gmm_stream_synchronize(context, stream));
-  // The stream stays: gmm_stream_destroy() and gmm_stream_forget() are steps of their own.
-}
-static void streams_end(void) {
-  gmm_stream stream = NULL;
-  STEP_OK(gmm_stream_create(context, device, &stream));
-  STEP_OK(gmm_stream_forget(context, stream));
-  STEP_OK(gmm_stream_destroy(context, stream));
+  STEP(gmm_copy, context, bytes, world.block, sizeof bytes, stream);
+  STEP(gmm_stream_synchronize, context, stream);
+  if (may_call(FN_gmm_stream_forget)) STEP(gmm_stream_forget, context, stream);
+  if (may_call(FN_gmm_stream_destroy)) STEP(gmm_stream_destroy, context, stream);
 }
 static void recorded_uses(void) {
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag);
+  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
   void *block = NULL;
-  STEP_OK(gmm_alloc(context, 5000, &desc, &block));
-  STEP_OK(gmm_record_use(context, block, GMM_STREAM_DEFAULT));
-  STEP_OK(gmm_free(context, block, world.stream));
+  STEP(gmm_alloc, context, 5000, &desc, &block);
+  STEP(gmm_record_use, context, block, GMM_STREAM_DEFAULT);
+  STEP(gmm_free, context, block, world.stream);
 }
 static void heaps(void) {
   gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = world.tag};
   gmm_heap *heap = NULL;
-  STEP_OK(gmm_heap_create(context, &desc, &heap));
+  STEP(gmm_heap_create, context, &desc, &heap);
   void *block = NULL;
-  STEP_OK(gmm_heap_alloc(heap, 5000, world.stream, &block));
-  STEP_OK(gmm_free(context, block, world.stream));
-  if ((world.held & DEVICE_WORK) == 0) STEP_OK(gmm_heap_destroy(heap));
+  STEP(gmm_heap_alloc, heap, 5000, 0, 0, world.stream, &block);
+  STEP(gmm_free, context, block, world.stream);
+  if (CALL(gmm_heap_try_alloc, heap, 5000, 0, 0, world.stream, &block) == GMM_OK)
+    STEP(gmm_free, context, block, world.stream);
+  if (may_call(FN_gmm_heap_destroy)) STEP(gmm_heap_destroy, heap);
 }
 static void pins(void) {
   static uint8_t bytes[16384];
-  gmm_result result = gmm_pin(context, bytes, sizeof bytes, NULL, NULL);
-  if (result == GMM_OK) STEP_OK(gmm_unpin(context, bytes));
+  const gmm_result result = CALL(gmm_pin, context, bytes, sizeof bytes, NULL, NULL);
+  note(FN_gmm_unpin);
+  if (result == GMM_OK) STEP(gmm_unpin, context, bytes);
 }
 static void residency(void) {
   if (has_kind(GMM_KIND_MANAGED)) {
-    gmm_alloc_desc desc = desc_of(GMM_KIND_MANAGED, world.tag);
+    gmm_alloc_desc desc = desc_of(GMM_KIND_MANAGED, world.tag, world.stream);
     void *block = NULL;
-    STEP_OK(gmm_alloc(context, 65536, &desc, &block));
-    STEP_OK(gmm_advise(context, block, 65536, GMM_ADVISE_SET_PREFERRED_LOCATION, device));
-    STEP_OK(gmm_prefetch(context, block, 65536, device, world.stream));
-    STEP_OK(gmm_free(context, block, world.stream));
+    STEP(gmm_alloc, context, 65536, &desc, &block);
+    STEP(gmm_advise, context, block, 65536, GMM_ADVISE_SET_PREFERRED_LOCATION, device);
+    STEP(gmm_prefetch, context, block, 65536, device, world.stream);
+    STEP(gmm_free, context, block, world.stream);
   }
   gmm_move_desc to = {.struct_size = sizeof to, .stream = world.stream};
-  gmm_result result = gmm_move(context, world.block, device, &to);
-  if (result != GMM_ERROR_BUSY) STEP_OK(result);  // an importer holds it
+  const gmm_result result = CALL(gmm_move, context, world.block, device, &to);
+  if (result != GMM_ERROR_BUSY) check_result(FN_gmm_move, result);  // BUSY: an importer holds it
+}
+static void close_unless_work_is_held(void **memory) {
+  if (*memory == NULL || (world.held & DEVICE_WORK) != 0) return;
+  STEP(gmm_ipc_close, context, *memory);
+  *memory = NULL;
 }
 static void exports(void) {
   if (!world.is_exported) return;
   gmm_ipc_handle handle;
-  STEP_OK(gmm_ipc_export(context, world.block, &handle));
+  STEP(gmm_ipc_export, context, world.block, &handle);
   void *own = NULL;
   gmm_ipc_import_desc desc = import_desc();
-  STEP_OK(gmm_ipc_import(context, &handle, &desc, &own));
-  if ((world.held & IMPORT) == 0) STEP_OK(gmm_ipc_close(context, own));
-  int32_t fd = -1;
-  uint64_t offset = 0, size = 0;
-  STEP_OK(gmm_ipc_export_fd(context, world.block, GMM_FD_DEFAULT, &fd, &offset, &size));
-  if (fd >= 0) close(fd);
-  gmm_event *event = NULL;
-  gmm_result result = gmm_ipc_event_create(context, device, &event);
+  STEP(gmm_ipc_import, context, &handle, &desc, &own);
+  STEP(gmm_ipc_close, context, own);
+  gmm_ipc_fd_info info = {.struct_size = sizeof info};
+  STEP(gmm_ipc_export_fd, context, world.block, GMM_FD_DEFAULT, &info);
+  gmm_ipc_fd_desc fd = {.struct_size = sizeof fd, .type = info.type, .device = device, .size = info.size};
+  STEP(gmm_ipc_import_fd, context, info.fd, &fd, &world.imported[0]);
+  close_unless_work_is_held(&world.imported[0]);
+  close(info.fd);
+  gmm_ipc_legacy_info legacy = {.struct_size = sizeof legacy};
+  gmm_alloc_desc of_device = desc_of(GMM_KIND_DEVICE, world.tag, world.stream);
+  void *block = NULL;
+  STEP(gmm_alloc, context, 5000, &of_device, &block);
+  STEP(gmm_ipc_export_legacy, context, block, &legacy);
+  STEP(gmm_free, context, block, world.stream);
+}
+static void shared_events(void) {
+  gmm_event *event = NULL, *same = NULL;
+  gmm_ipc_handle handle;
+  gmm_ipc_import_desc desc = import_desc();
+  note(FN_gmm_event_export);
+  note(FN_gmm_event_import);
+  const gmm_result result = CALL(gmm_event_create, context, SHARED_EVENT_ON(device), &event);
+  check_result(FN_gmm_event_create, result);
   if (result != GMM_OK) return;
-  STEP_OK(gmm_event_export(context, event, &handle));
-  STEP_OK(gmm_event_destroy(context, event));
+  STEP(gmm_event_export, event, &handle);
+  STEP(gmm_event_import, context, &handle, &desc, &same);
+  STEP(gmm_event_destroy, event);
+  STEP(gmm_event_destroy, same);
+}
+static void an_import_from_another_process(void) {
+  if (!world.is_exported) return;
+  gmm_ipc_import_desc desc = import_desc();
+  STEP(gmm_ipc_import, context, &world.exporter_handle, &desc, &world.imported[1]);
+  close_unless_work_is_held(&world.imported[1]);
 }
 // Another process asks this one for memory of the other tag.
 static void an_importer(void) {
   if (!world.is_exported) return;
   second_process process = start("read", MIB, 3);
-  if (!send_bytes(process.to, &world.handle, sizeof world.handle)) atomic_fetch_add(&world.failures, 1);
+  if (!send_bytes(process.to, &world.handle, sizeof world.handle)) step_failed("an importer", "it ended");
   const int code = second_wait(&process);
-  if (code == 0) return;
-  printf("# the importer ended with %d\n", code);
-  atomic_fetch_add(&world.failures, 1);
+  char why[32];
+  snprintf(why, sizeof why, "it ended with %d", code);
+  if (code != 0) step_failed("an importer", why);
 }
 static void traces(void) {
   char path[64];
   snprintf(path, sizeof path, "/tmp/gmm-waits-%d.trace", (int)getpid());
-  STEP_OK(gmm_trace_begin(context, path));
-  STEP_OK(gmm_trace_end(context));
+  STEP(gmm_trace_begin, context, path);
+  STEP(gmm_trace_end, context);
   unlink(path);
 }
-static void tickets(void) {
-  if (world.ticket == NULL) return;
-  gmm_ticket_info info = {.struct_size = sizeof info};
-  STEP_OK(gmm_ticket_query(world.ticket, &info));
-  gmm_result result = gmm_ticket_wait(world.ticket, 0, NULL);
-  if (result != GMM_NOT_READY) STEP_OK(result);
+static void snapshots_of(const gmm_scope_desc *scope) {
+  gmm_snapshot *snapshot = NULL;
+  gmm_snapshot_info info = {.struct_size = sizeof info};
+  gmm_block_info block = {.struct_size = sizeof block};
+  STEP(gmm_snapshot_create, context, scope, &snapshot);
+  STEP(gmm_snapshot_query, snapshot, &info);
+  STEP(gmm_snapshot_query_block, snapshot, 0, &block);
+  STEP(gmm_snapshot_write, snapshot, drop_text, NULL);
+  STEP(gmm_snapshot_destroy, snapshot);
 }
-static void active_memory_is_ready(void) { STEP_OK(gmm_resume_wait(context, world.block, 64, 0)); }
-static void snapshot(void) { STEP_OK(gmm_snapshot(context, drop_text, NULL)); }
+static void snapshots(void) {
+  gmm_scope_desc scope = of_tag(world.tag);
+  snapshots_of(&scope);
+  if ((world.held & EVERY_HEAP) == 0) snapshots_of(NULL);
+}
 static void backups(void) {
   gmm_backup_desc desc = {.struct_size = sizeof desc};
-  STEP_OK(gmm_backup_configure(context, &desc));
-}
-static void pause_of_another_tag(void) {
-  gmm_pause_desc desc = one_tag(&world.tag);
-  desc.flags = GMM_PAUSE_FORCE;
-  STEP_OK(gmm_pause(context, &desc, NULL));
+  STEP(gmm_backup_configure, context, &desc);
+  if (may_call(FN_gmm_backup_reserve)) STEP(gmm_backup_reserve, context, device, MIB);
   uint8_t bytes[64];
-  STEP_OK(gmm_backup_read(context, world.block, sizeof bytes, bytes));
+  const void *mapped = NULL;
+  STEP(gmm_backup_read, context, world.kept, sizeof bytes, bytes);
+  STEP(gmm_backup_map, context, world.kept, sizeof bytes, &mapped);
+  STEP(gmm_resume_wait, context, world.block, 64, 0);
+}
+static void transitions(void) {
+  gmm_pause_desc desc = one_tag(&world.kept_tag);
+  if (may_call(FN_gmm_resume_range)) STEP(gmm_resume_range, context, world.kept, MIB, NULL);
+  if (may_call(FN_gmm_pause)) STEP(gmm_pause, context, &desc, NULL);
+  if (may_call(FN_gmm_backup_discard)) STEP(gmm_backup_discard, context, &desc, NULL);
+  if (may_call(FN_gmm_resume)) STEP(gmm_resume, context, &desc, NULL);
+}
+static void tickets(void) {
+  gmm_ticket_info info = {.struct_size = sizeof info};
+  if (world.ticket != NULL) {
+    STEP(gmm_ticket_query, world.ticket, &info);
+    if (CALL(gmm_ticket_wait, world.ticket, 0, NULL) != GMM_ERROR_NOT_READY)
+      step_failed("gmm_ticket_wait", "what is held up has ended");
+  }
+  gmm_pause_desc desc = one_tag(&world.kept_tag);
+  STEP(gmm_resume_async, context, &desc, &world.waiting);
+  STEP(gmm_ticket_query, world.waiting, &info);
+  STEP(gmm_ticket_cancel, world.waiting);
+  CALL(gmm_ticket_wait, world.waiting, 0, NULL);
+  if (!may_call(FN_gmm_ticket_destroy)) return;
+  STEP(gmm_ticket_destroy, world.waiting);
+  STEP(gmm_pause_async, context, &desc, &world.waiting);
+  CALL(gmm_ticket_wait, world.waiting, GMM_FOREVER, NULL);
+  STEP(gmm_ticket_destroy, world.waiting);
+  world.waiting = NULL;
+}
+static void references(void) {
+  STEP(gmm_context_retain, context);
+  STEP(gmm_context_release, context);
+}
+
+// A transition of another context, from the pause on.
+static void transitions_of(gmm_context *other, gmm_tag tag, void *block) {
+  gmm_pause_desc desc = one_tag(&tag);
+  gmm_ticket *ticket = NULL;
+  uint8_t bytes[64];
+  const void *mapped = NULL;
+  desc.flags = GMM_PAUSE_KEEP_HOST;
+  STEP(gmm_backup_reserve, other, device, MIB);
+  STEP(gmm_pause, other, &desc, NULL);
+  STEP(gmm_backup_read, other, block, sizeof bytes, bytes);
+  STEP(gmm_backup_map, other, block, sizeof bytes, &mapped);
+  STEP(gmm_resume_range, other, block, 64, NULL);
+  STEP(gmm_pause_async, other, &desc, &ticket);
+  STEP(gmm_ticket_wait, ticket, GMM_FOREVER, NULL);
+  STEP(gmm_ticket_destroy, ticket);
   desc.flags = 0;
-  STEP_OK(gmm_backup_discard(context, &desc, NULL));
-  STEP_OK(gmm_resume(context, &desc, NULL));
+  STEP(gmm_backup_discard, other, &desc, NULL);
+  STEP(gmm_resume_async, other, &desc, &ticket);
+  STEP(gmm_ticket_query, ticket, &(gmm_ticket_info){.struct_size = sizeof(gmm_ticket_info)});
+  STEP(gmm_ticket_destroy, ticket);
+  STEP(gmm_resume, other, &desc, NULL);
 }
 static void another_context(void) {
   gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = 2};
   gmm_context *other = NULL;
-  STEP_OK(gmm_context_create(&desc, &other));
+  world.is_elsewhere = true;
+  STEP(gmm_context_create, &desc, &other);
+  STEP(gmm_ipc_configure, other, NULL);
+  const gmm_tag tag = new_tag(other, "other");
+  gmm_alloc_desc wanted = desc_of(GMM_KIND_VMM, tag, GMM_STREAM_DEFAULT);
   void *block = NULL;
-  STEP_OK(gmm_alloc(other, 100, NULL, &block));
-  STEP_OK(gmm_free(other, block, GMM_STREAM_DEFAULT));
-  // Its release waits for the devices, which contexts of a GPU share.
-  if (on_host_backend() || (world.held & DEVICE_WORK) == 0) STEP_OK(gmm_context_release(other));
+  STEP(gmm_alloc, other, 100, NULL, &block);
+  STEP(gmm_free, other, block, GMM_STREAM_DEFAULT);
+  STEP(gmm_alloc, other, 5000, &wanted, &block);
+  gmm_stream stream = NULL;
+  STEP(gmm_stream_create, other, STREAM_ON(device), &stream);
+  STEP(gmm_stream_forget, other, stream);
+  STEP(gmm_stream_destroy, other, stream);
+  if (shares_held_work()) {
+    world.unreleased = other;
+  } else {
+    STEP(gmm_trim, other, NULL, NULL);
+    transitions_of(other, tag, block);
+    gmm_heap_desc of_heap = {.struct_size = sizeof of_heap, .kind = GMM_KIND_VMM, .device = device, .tag = tag};
+    gmm_heap *heap = NULL;
+    STEP(gmm_heap_create, other, &of_heap, &heap);
+    STEP(gmm_heap_destroy, heap);
+    STEP(gmm_reset, other);
+    STEP(gmm_tag_destroy, other, tag);
+    STEP(gmm_context_release, other);
+  }
+  world.is_elsewhere = false;
 }
 static void *live_and_end(void *unused) {
   (void)unused;
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag);
+  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
   void *block = NULL;
-  STEP_OK(gmm_alloc(context, 3000, &desc, &block));
-  STEP_OK(gmm_free(context, block, world.stream));
+  STEP(gmm_alloc, context, 3000, &desc, &block);
+  STEP(gmm_free, context, block, world.stream);
   return NULL;
 }
 static void a_thread_that_ends(void) {
@@ -273,32 +448,32 @@ static void a_thread_that_ends(void) {
 static const struct {
   const char *name;
   void (*call)(void);
-  int waits_for;
 } kSteps[] = {
-    {"first allocations under another tag", first_allocations_under_another_tag, 0},
-    {"gmm_stats_query", statistics, 0},
-    {"gmm_query", queries, 0},
-    {"gmm_tag_query", pause_query, 0},
-    {"tags", tags, 0},
-    {"limits", limits, 0},
-    {"gmm_trim", trim_of_another_tag, 0},
-    {"gmm_defer_begin", deferral, 0},
-    {"streams", streams, 0},
-    {"gmm_stream_destroy", streams_end, EVERY_HEAP},
-    {"gmm_record_use", recorded_uses, 0},
-    {"heaps", heaps, 0},
-    {"pins", pins, 0},
-    {"residency", residency, 0},
-    {"exports", exports, 0},
-    {"an importer", an_importer, 0},
-    {"traces", traces, 0},
-    {"tickets", tickets, 0},
-    {"gmm_resume_wait", active_memory_is_ready, 0},
-    {"gmm_snapshot", snapshot, EVERY_HEAP},
-    {"gmm_backup_configure", backups, 0},
-    {"pause of another tag", pause_of_another_tag, TRANSITION | EVERY_HEAP | DEVICE_WORK},
-    {"another context", another_context, 0},
-    {"a thread that ends", a_thread_that_ends, 0},
+    {"first allocations under another tag", first_allocations_under_another_tag},
+    {"statistics", statistics},
+    {"texts", texts},
+    {"queries", queries},
+    {"tags", tags},
+    {"limits", limits},
+    {"trims", trims},
+    {"deferral", deferral},
+    {"streams", streams},
+    {"recorded uses", recorded_uses},
+    {"heaps", heaps},
+    {"pins", pins},
+    {"residency", residency},
+    {"exports", exports},
+    {"shared events", shared_events},
+    {"an import from another process", an_import_from_another_process},
+    {"an importer", an_importer},
+    {"traces", traces},
+    {"snapshots", snapshots},
+    {"backups", backups},
+    {"transitions", transitions},
+    {"tickets", tickets},
+    {"references", references},
+    {"another context", another_context},
+    {"a thread that ends", a_thread_that_ends},
 };
 enum { STEPS = sizeof kSteps / sizeof kSteps[0] };
 
@@ -306,7 +481,7 @@ static void *walk(void *unused) {
   (void)unused;
   for (unsigned i = 0; i < STEPS; ++i) {
     atomic_store(&world.step, kSteps[i].name);
-    if ((kSteps[i].waits_for & world.held) == 0) kSteps[i].call();
+    kSteps[i].call();
     atomic_fetch_add(&world.steps, 1);
   }
   return NULL;
@@ -314,45 +489,73 @@ static void *walk(void *unused) {
 
 static pthread_t walker;
 static void set_up(int held) {
+  if (!has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
   memset(&world, 0, sizeof world);
   world.held = held;
   world.held_tag = make_tag("held up", GMM_CONTENTS_HOST);
   world.tag = make_tag("other", GMM_CONTENTS_HOST);
-  MUST(gmm_stream_create(context, device, &world.stream));
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag);
+  world.kept_tag = make_tag("kept", GMM_CONTENTS_HOST);
+  MUST(gmm_stream_create(context, STREAM_ON(device), &world.stream));
+  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
   desc.flags = GMM_ALLOC_DEDICATED;
   MUST(gmm_alloc(context, MIB, &desc, &world.block));
   kind = GMM_KIND_VMM;
   write_pattern(world.block, MIB, 3, world.stream);
+  world.kept = ALLOC_TAG(MIB, world.kept_tag);
+  REQUIRE(world.kept != NULL);
+  write_pattern(world.kept, MIB, 4, world.stream);
   OK(gmm_stream_synchronize(context, world.stream));
+  gmm_pause_desc pause = one_tag(&world.kept_tag);
+  MUST(gmm_pause(context, &pause, NULL));
   world.is_exported = gmm_ipc_export(context, world.block, &world.handle) == GMM_OK;
+  if (!world.is_exported) return;
+  world.exporter = start("export", MIB, 8);
+  REQUIRE(receive_bytes(world.exporter.from, &world.exporter_handle, sizeof world.exporter_handle));
 }
-// All steps return while it is held up.
+// All steps return while it is held up, and call every function.
 static void walk_all(void) {
   REQUIRE(pthread_create(&walker, NULL, walk, NULL) == 0);
   bool all = false;
   for (double end = now_s() + SOON_S; !(all = atomic_load(&world.steps) == STEPS) && now_s() < end;) sleep_ms(1);
-  CHECK_MESSAGE(all, "\"%s\" does not return; %d of %d steps did", atomic_load(&world.step), atomic_load(&world.steps),
-                (int)STEPS);
+  CHECK_MESSAGE(all, "%s in \"%s\" does not return; %d of %d steps did", kNames[atomic_load(&world.function)],
+                atomic_load(&world.step), atomic_load(&world.steps), (int)STEPS);
+  if (!all) return;
+  for (int i = 0; i < FUNCTIONS; ++i) {
+    // The other context has it all, unless it shares what is held up.
+    const bool may_miss = shares_held_work() && !may_call(i);
+    CHECK_MESSAGE(world.was_called[i] || may_miss, "no step calls %s", kNames[i]);
+  }
 }
 // After what was held up goes on.
 static void tear_down(void) {
   pthread_join(walker, NULL);
   CHECK_EQUAL(atomic_load(&world.steps), STEPS);
   CHECK_EQUAL(atomic_load(&world.failures), 0);
+  if (world.waiting != NULL) {
+    gmm_ticket_wait(world.waiting, GMM_FOREVER, NULL);  // CANCELLED, or it was too late for that
+    OK(gmm_ticket_destroy(world.waiting));
+  }
+  for (unsigned i = 0; i < 2; ++i)
+    if (world.imported[i] != NULL) OK(gmm_ipc_close(context, world.imported[i]));
+  if (world.unreleased != NULL) OK(gmm_context_release(world.unreleased));
+  gmm_pause_desc desc = one_tag(&world.kept_tag);
+  CHECK(gmm_resume(context, &desc, NULL) >= 0);
+  OK(gmm_free(context, world.kept, world.stream));
   OK(gmm_free(context, world.block, world.stream));
   OK(gmm_stream_destroy(context, world.stream));
+  if (!world.is_exported) return;
+  CHECK(send_bytes(world.exporter.to, "e", 1));
+  CHECK_EQUAL(second_wait(&world.exporter), 0);
 }
 
 // --- What is held up -------------------------------------------------------------------------------------------------
 
 static void a_pause_that_waits_for_a_stream(void) {
   set_up(TRANSITION | DEVICE_WORK);
-  kind = GMM_KIND_VMM;
   void *block = ALLOC_TAG(MIB, world.held_tag);
   REQUIRE(block != NULL);
   gmm_stream stopped;
-  MUST(gmm_stream_create(context, device, &stopped));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stopped));
   gate hold;
   gate_close(&hold, stopped, 2 * GATE_S);
   SOON(atomic_load(&hold.entered) != 0);
@@ -361,7 +564,7 @@ static void a_pause_that_waits_for_a_stream(void) {
   sleep_ms(20);  // it waits by then, or soon: what follows holds either way
   walk_all();
   atomic_store(&hold.open, 1);
-  OK(gmm_ticket_wait(world.ticket, UINT64_MAX, NULL));
+  OK(gmm_ticket_wait(world.ticket, GMM_FOREVER, NULL));
   tear_down();
   OK(gmm_ticket_destroy(world.ticket));
   OK(gmm_resume(context, &desc, NULL));
@@ -378,7 +581,7 @@ static void hold_in_progress(bool pausing) {
   world.ticket = start_held(pausing, &world.held_tag, &hold);
   walk_all();
   let_go(&hold);
-  OK(gmm_ticket_wait(world.ticket, UINT64_MAX, NULL));
+  OK(gmm_ticket_wait(world.ticket, GMM_FOREVER, NULL));
   tear_down();
   OK(gmm_ticket_destroy(world.ticket));
   if (pausing) OK(gmm_resume(context, &desc, NULL));
@@ -391,7 +594,7 @@ static void a_resume_whose_progress_does_not_return(void) { hold_in_progress(fal
 static atomic_int trim_ended;
 static void *trim_the_held_tag(void *unused) {
   (void)unused;
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = world.held_tag};
+  gmm_scope_desc scope = of_tag(world.held_tag);
   OK(gmm_trim(context, &scope, NULL));
   atomic_store(&trim_ended, 1);
   return NULL;
@@ -399,9 +602,8 @@ static void *trim_the_held_tag(void *unused) {
 static void a_trim_that_waits_for_a_stream(void) {
   set_up(DEVICE_WORK);
   gmm_stream stopped;
-  MUST(gmm_stream_create(context, device, &stopped));
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.held_tag);
-  desc.stream = stopped;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stopped));
+  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.held_tag, stopped);
   void *block = NULL;
   MUST(gmm_alloc(context, 8 * MIB, &desc, &block));
   gate hold;
@@ -424,8 +626,8 @@ static int32_t hold_the_writer(void *user, const char *text, uint64_t size) {
   (void)text, (void)size;
   return block_progress(user, 0, 0);
 }
-static void *write_a_snapshot(void *hold) {
-  OK(gmm_snapshot(context, hold_the_writer, hold));
+static void *write_and_wait(void *hold) {
+  OK(write_snapshot(context, hold_the_writer, hold));
   return NULL;
 }
 static void a_snapshot_whose_writer_does_not_return(void) {
@@ -434,7 +636,7 @@ static void a_snapshot_whose_writer_does_not_return(void) {
   REQUIRE(block != NULL);
   blocker hold = BLOCKER;
   pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, write_a_snapshot, &hold) == 0);
+  REQUIRE(pthread_create(&thread, NULL, write_and_wait, &hold) == 0);
   wait_until_inside(&hold);
   walk_all();
   let_go(&hold);
@@ -456,7 +658,7 @@ static void *import_from_the_stopped(void *unused) {
   return NULL;
 }
 static void an_import_from_a_stopped_process(void) {
-  set_up(IMPORT);
+  set_up(0);
   if (!world.is_exported) SKIP("the backend shares no VMM memory");
   second_process exporter = start("export", MIB, 9);
   REQUIRE(receive_bytes(exporter.from, &foreign.handle, sizeof foreign.handle));

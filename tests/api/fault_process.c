@@ -103,7 +103,7 @@ static int end_like(const char *way) {
   gmm_tag tag = make_tag("ends", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 1);
   gmm_pause_desc desc = one_tag(&tag);
-  desc.progress = slowly;
+  desc.progress.fn = slowly;
   gmm_ticket *ticket = NULL;
   const bool resuming = strstr(way, "resume") != NULL;
   if (strstr(way, "destructor") != NULL) {
@@ -156,7 +156,7 @@ static int lose_the_context(void) {
   gmm_pause_desc pause = one_tag(&other);
   MUST(gmm_pause(context, &pause, NULL));
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, 0, &stream));
+  MUST(gmm_stream_create(context, NULL, &stream));
   void *victim = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
   if (cuDevicePrimaryCtxRetain(&primary, 0) != 0 || cuCtxSetCurrent(primary) != 0) return 21;
   gate hold;
@@ -236,7 +236,7 @@ static int pause_under_limit(const char *way) {
     gmm_context_release(fresh);
     OK(gmm_backup_configure(context, NULL));
     gmm_stream warm = NULL;
-    OK(gmm_stream_create(context, 0, &warm));
+    OK(gmm_stream_create(context, NULL, &warm));
     struct rlimit old = limit_to(RLIMIT_AS, address_space() + 24 * MIB);
     uint64_t bytes = 77;
     gmm_result result = gmm_pause(context, NULL, &bytes);

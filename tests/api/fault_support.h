@@ -65,8 +65,8 @@ __attribute__((unused)) static void let_go(blocker *self) {
 // Starts a pause or resume of the tag in the background and returns when it is held inside.
 __attribute__((unused)) static gmm_ticket *start_held(bool pausing, const gmm_tag *tag, blocker *hold) {
   gmm_pause_desc desc = one_tag(tag);
-  desc.progress = block_progress;
-  desc.progress_user = hold;
+  desc.progress.fn = block_progress;
+  desc.progress.user = hold;
   gmm_ticket *ticket = NULL;
   MUST(pausing ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
   wait_until_inside(hold);

@@ -206,7 +206,7 @@ static void another_thread_and_device(void) {
   allocate_blocks(tag, 500);
   // Work that is still queued on this device when a thread of the other one pauses it.
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   gate hold;
   gate_close(&hold, stream, 0.2);
   OK(gmm_fill(context, blocks[39], 0x5a, block_size(39), stream));
@@ -241,7 +241,7 @@ static void work_in_flight_ends_before_memory_goes(void) {
   gmm_stream streams[3];
   gate gates[3];
   for (int i = 0; i < 3; ++i) {
-    MUST(gmm_stream_create(context, device, &streams[i]));
+    MUST(gmm_stream_create(context, STREAM_ON(device), &streams[i]));
     gate_close(&gates[i], streams[i], 0.05 + 0.05 * i);
     OK(gmm_fill(context, block, i, 8 * MIB, streams[i]));
   }

@@ -138,7 +138,7 @@ static void a_capture_refuses_pause_and_resume(void) {
   if (on_host_backend() || !find_cuda()) SKIP("the host backend has no graphs");
   enter_device();
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, device, &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   gmm_tag tag = make_tag("captured", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 60);
   MUST(gmm_pause(context, NULL, NULL));

@@ -39,8 +39,8 @@ static void *allocated;
 
 static void prepare_stream(void) {
   allocated = NULL;
-  MUST(gmm_stream_create(context, device, &stream));
-  MUST(gmm_stream_create(context, device, &other_stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &other_stream));
 }
 static void prepare_small(void) {
   alloc_size = 3000;
@@ -236,21 +236,21 @@ static void prepare_export_fd(void) {
   exported_fd = -1;
 }
 static gmm_result run_export_fd(void) {
-  return gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &exported_fd, NULL, NULL);
+  gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -1};
+  const gmm_result result = gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &file);
+  exported_fd = file.fd;
+  return result;
 }
 static void no_fd(void) { CHECK_EQUAL(exported_fd, -1); }
 static void has_fd(void) { CHECK(exported_fd >= 0 && close(exported_fd) == 0); }
 
 // The driver's own handle, and a descriptor that comes back in.
-static gmm_ipc_legacy_handle legacy_handle, no_legacy_handle;
-static uint64_t legacy_offset;
+static gmm_ipc_legacy_info legacy_handle, no_legacy_handle;
 static void prepare_legacy(void) {
   prepare_export();
-  memset(&legacy_handle, 0, sizeof legacy_handle);
+  legacy_handle = no_legacy_handle = (gmm_ipc_legacy_info){.struct_size = sizeof legacy_handle};
 }
-static gmm_result run_legacy(void) {
-  return gmm_ipc_export_legacy(context, allocated, &legacy_handle, &legacy_offset, NULL);
-}
+static gmm_result run_legacy(void) { return gmm_ipc_export_legacy(context, allocated, &legacy_handle); }
 static void no_legacy(void) { CHECK(memcmp(&legacy_handle, &no_legacy_handle, sizeof legacy_handle) == 0); }
 static void has_legacy(void) { CHECK(memcmp(&legacy_handle, &no_legacy_handle, sizeof legacy_handle) != 0); }
 static gmm_fd_type fd_type;
@@ -262,7 +262,10 @@ static void prepare_import_of(gmm_fd_type exported_as, gmm_fd_type imported_as) 
   from_fd = NULL;
   allocated = ALLOC_FLAGS(5000, GMM_ALLOC_DEDICATED);
   write_pattern(allocated, 5000, 6, GMM_STREAM_DEFAULT);
-  MUST(gmm_ipc_export_fd(context, allocated, exported_as, &exported_fd, NULL, &fd_size));
+  gmm_ipc_fd_info file = {.struct_size = sizeof file};
+  MUST(gmm_ipc_export_fd(context, allocated, exported_as, &file));
+  exported_fd = file.fd;
+  fd_size = file.size;
 }
 static void prepare_opaque(void) { prepare_import_of(GMM_FD_OPAQUE, GMM_FD_OPAQUE); }
 static void prepare_file(void) { prepare_import_of(GMM_FD_FILE, GMM_FD_FILE); }
@@ -293,24 +296,24 @@ static void free_exported(void) {
 static gmm_event *shared_event;
 static gmm_ipc_handle event_handle;
 static void no_shared_event(void) { shared_event = NULL; }
-static gmm_result run_event_create(void) { return gmm_ipc_event_create(context, device, &shared_event); }
+static gmm_result run_event_create(void) { return gmm_event_create(context, SHARED_EVENT_ON(device), &shared_event); }
 static void not_made(void) { CHECK(shared_event == NULL); }
 static void event_works(void) {
-  OK(gmm_event_record(context, shared_event, GMM_STREAM_DEFAULT));
-  OK(gmm_event_synchronize(context, shared_event));
+  OK(gmm_event_record(shared_event, 0, GMM_STREAM_DEFAULT));
+  OK(gmm_event_synchronize(shared_event, 0, GMM_FOREVER));
 }
-static void end_shared_event(void) { OK(gmm_event_destroy(context, shared_event)); }
-static void make_shared_event(void) { MUST(gmm_ipc_event_create(context, device, &shared_event)); }
-static gmm_result run_event_export(void) { return gmm_event_export(context, shared_event, &event_handle); }
-static gmm_result run_event_destroy(void) { return gmm_event_destroy(context, shared_event); }
+static void end_shared_event(void) { OK(gmm_event_destroy(shared_event)); }
+static void make_shared_event(void) { MUST(gmm_event_create(context, SHARED_EVENT_ON(device), &shared_event)); }
+static gmm_result run_event_export(void) { return gmm_event_export(shared_event, &event_handle); }
+static gmm_result run_event_destroy(void) { return gmm_event_destroy(shared_event); }
 // Of another device, where there is one.
 static gmm_stream far_stream;
 static void prepare_far_wait(void) {
   make_shared_event();
-  OK(gmm_event_record(context, shared_event, GMM_STREAM_DEFAULT));
-  MUST(gmm_stream_create(context, device_count() > 1 ? 1 : 0, &far_stream));
+  OK(gmm_event_record(shared_event, 0, GMM_STREAM_DEFAULT));
+  MUST(gmm_stream_create(context, STREAM_ON(device_count() > 1 ? 1 : 0), &far_stream));
 }
-static gmm_result run_far_wait(void) { return gmm_stream_wait_event(context, far_stream, shared_event); }
+static gmm_result run_far_wait(void) { return gmm_stream_wait_event(context, far_stream, shared_event, 0); }
 static void finish_far_wait(void) {
   OK(gmm_stream_synchronize(context, far_stream));
   OK(gmm_stream_destroy(context, far_stream));
@@ -413,7 +416,7 @@ static void prepare_heap(void) { heap = NULL; }
 static gmm_result run_heap_create(void) {
   gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind};
   gmm_result result = heap == NULL ? gmm_heap_create(context, &desc, &heap) : GMM_OK;
-  return result == GMM_OK ? gmm_heap_alloc(heap, 5000, GMM_STREAM_DEFAULT, &allocated) : result;
+  return result == GMM_OK ? gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &allocated) : result;
 }
 static void heap_works(void) {
   write_pattern(allocated, 5000, 7, GMM_STREAM_DEFAULT);
@@ -429,7 +432,7 @@ static void prepare_heap_destroy(void) {
 static gmm_result run_heap_destroy(void) { return gmm_heap_destroy(heap); }
 static void heap_is_gone(void) { CHECK_EQUAL(stats().reserved_bytes, 0); }
 
-static gmm_result run_stream_create(void) { return gmm_stream_create(context, device, &stream); }
+static gmm_result run_stream_create(void) { return gmm_stream_create(context, STREAM_ON(device), &stream); }
 static void stream_works(void) { OK(gmm_stream_synchronize(context, stream)); }
 static void end_stream(void) { OK(gmm_stream_destroy(context, stream)); }
 static gmm_result run_copy(void) {
@@ -437,17 +440,17 @@ static gmm_result run_copy(void) {
   return result == GMM_OK ? gmm_stream_synchronize(context, stream) : result;
 }
 static gmm_result run_event(void) {
-  gmm_result result = event == NULL ? gmm_event_create(context, device, &event) : GMM_OK;
-  if (result == GMM_OK) result = gmm_event_record(context, event, stream);
-  if (result == GMM_OK) result = gmm_stream_wait_event(context, other_stream, event);
-  return result == GMM_OK ? gmm_event_synchronize(context, event) : result;
+  gmm_result result = event == NULL ? gmm_event_create(context, EVENT_ON(device), &event) : GMM_OK;
+  if (result == GMM_OK) result = gmm_event_record(event, 0, stream);
+  if (result == GMM_OK) result = gmm_stream_wait_event(context, other_stream, event, 0);
+  return result == GMM_OK ? gmm_event_synchronize(event, 0, GMM_FOREVER) : result;
 }
 static void prepare_event(void) {
   event = NULL;
   prepare_stream();
 }
 static void end_event(void) {
-  OK(gmm_event_destroy(context, event));
+  OK(gmm_event_destroy(event));
   end_streams();
 }
 

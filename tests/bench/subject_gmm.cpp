@@ -47,8 +47,11 @@ struct Gmm {
     stream.kind = options.kind;
     stream.device = options.device;
     streams.assign(options.stream_count, stream);
+    gmm_stream_desc made = {};
+    made.struct_size = sizeof made;
+    made.device = options.device;
     for (uint32_t i = 1; i < options.stream_count; ++i) {
-      result = gmm_stream_create(context, options.device, &streams[i].stream);
+      result = gmm_stream_create(context, &made, &streams[i].stream);
       if (result < 0) return fail(result);
     }
     return true;
@@ -111,7 +114,7 @@ struct GmmHeap : Gmm {
   }
   void *allocate(uint64_t size, Stream stream) {
     void *block = nullptr;
-    return gmm_heap_alloc(heap, size, stream->stream, &block) == GMM_OK ? block : nullptr;
+    return gmm_heap_alloc(heap, size, 0, 0, stream->stream, &block) == GMM_OK ? block : nullptr;
   }
 };
 

@@ -58,7 +58,8 @@ class Cost {
     gmm_result worst = GMM_OK;
     const uint64_t start = now();
     for (uint64_t done = 0; done < kPairs; done += shape.live) {
-      for (uint64_t i = 0; i < shape.live; ++i) worst = std::min(worst, gmm_heap_alloc(heap_, size, 0, &blocks[i]));
+      for (uint64_t i = 0; i < shape.live; ++i)
+        worst = std::min(worst, gmm_heap_alloc(heap_, size, 0, 0, 0, &blocks[i]));
       for (uint64_t i = 0; i < shape.live; ++i) worst = std::min(worst, gmm_free(context_, blocks[i], 0));
     }
     *out = static_cast<double>(now() - start) / kPairs;

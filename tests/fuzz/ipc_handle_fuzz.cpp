@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any 192 bytes: refused, or decoded to fields that are sound and encode to the same bytes.
+// Any 256 bytes: refused, or decoded to fields that are sound and encode to the same bytes.
 // The first input byte says whether the checksum is made to fit, so that the fuzzer gets behind it.
 #include <cstdlib>
 #include <cstring>
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
   gmm_ipc_handle bytes = {}, again;
   std::memcpy(bytes.bytes, data + 1, size - 1 < sizeof bytes.bytes ? size - 1 : sizeof bytes.bytes);
-  if ((data[0] & 1) != 0) store_little(bytes.bytes + 188, crc32c(bytes.bytes, 188));
+  if ((data[0] & 1) != 0) store_little(bytes.bytes + 252, crc32c(bytes.bytes, 252));
   IpcHandle handle;
   const Status status = ipc_handle_decode(bytes, &handle);
   if (!status.ok()) {

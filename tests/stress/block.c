@@ -63,7 +63,7 @@ static bool look_at(const block *b, gmm_pointer_info *info) {
   if (b->kind != GMM_KIND_VMM) return true;
   // A resume under way may still fail: from here on it leaves this block as it is.
   gmm_result ready = gmm_resume_wait(context, b->memory, b->size, 0);
-  if (ready != GMM_NOT_READY) DO(ready);
+  if (ready != GMM_ERROR_NOT_READY) DO(ready);
   return ready == GMM_OK;
 }
 

@@ -59,8 +59,8 @@ static void judge(const char *what, gmm_result result, bool may_be_cancelled) {
 static gmm_result transition(bool pausing, gmm_pause_desc *desc, uint64_t *bytes, bool *may_be_cancelled) {
   stopper at = {.stop_at = one_in(5) ? 1 + (unsigned)below(6) : 0};
   if (at.stop_at != 0 || one_in(4)) {
-    desc->progress = stop_at_call;
-    desc->progress_user = &at;
+    desc->progress.fn = stop_at_call;
+    desc->progress.user = &at;
   }
   *may_be_cancelled = at.stop_at != 0;
   if (one_in(2)) return pausing ? gmm_pause(context, desc, bytes) : gmm_resume(context, desc, bytes);
@@ -74,7 +74,7 @@ static gmm_result transition(bool pausing, gmm_pause_desc *desc, uint64_t *bytes
   }
   gmm_ticket_info info = {.struct_size = sizeof info};
   DO(gmm_ticket_query(ticket, &info));
-  while ((result = gmm_ticket_wait(ticket, one_in(2) ? 1 : UINT64_MAX, bytes)) == GMM_NOT_READY) {
+  while ((result = gmm_ticket_wait(ticket, one_in(2) ? 1 : UINT64_MAX, bytes)) == GMM_ERROR_NOT_READY) {
   }
   DO(gmm_ticket_query(ticket, &info));
   if (info.done != 1 || info.result != result)

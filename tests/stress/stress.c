@@ -334,7 +334,7 @@ int main(int count, char **words) {
   }
   read_device(0);
   for (unsigned i = 0; i < STREAMS; ++i)
-    if (gmm_stream_create(context, 0, &streams[i]) != GMM_OK) return 1;
+    if (gmm_stream_create(context, NULL, &streams[i]) != GMM_OK) return 1;
   tags[TAG_DEFAULT] = GMM_TAG_DEFAULT;
   tags[TAG_HOST] = make_tag("host", GMM_CONTENTS_HOST);
   tags[TAG_FILE] = make_tag("file", GMM_CONTENTS_FILE);

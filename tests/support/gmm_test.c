@@ -106,8 +106,25 @@ gmm_pointer_info query(const void *address) {
   return info;
 }
 
+gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user) {
+  gmm_snapshot *snapshot = NULL;
+  gmm_result result = gmm_snapshot_create(of, NULL, &snapshot);
+  if (result != GMM_OK) return result;
+  result = gmm_snapshot_write(snapshot, fn, user);
+  OK(gmm_snapshot_destroy(snapshot));
+  return result;
+}
+
+gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {
+  return (gmm_scope_desc){.struct_size = sizeof(gmm_scope_desc),
+                          .flags = flags,
+                          .device = (flags & GMM_SCOPE_DEVICE) != 0 ? d : 0,
+                          .tag = (flags & GMM_SCOPE_TAG) != 0 ? tag : 0,
+                          .kind = (flags & GMM_SCOPE_KIND) != 0 ? k : 0};
+}
+
 gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = flags, .device = d, .tag = tag, .kind = k};
+  const gmm_scope_desc scope = scope_of(flags, d, tag, k);
   gmm_stats_info statistics = {.struct_size = sizeof statistics};
   OK(gmm_stats_query(context, &scope, &statistics));
   return statistics;

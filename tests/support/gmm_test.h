@@ -53,6 +53,15 @@ void run_plain(const char *name, void (*function)(void));
 // skip. The host backend's devices differ in nothing but their number: the second one runs VMM, whose blocks name a
 // device.
 void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds);
+// Makes a snapshot of the whole context, writes it and destroys it.
+gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user);
+// A scope of those fields that the flags name.
+gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
+// Descriptors of streams and events of one device.
+#define STREAM_ON(d) (&(gmm_stream_desc){.struct_size = sizeof(gmm_stream_desc), .device = (d)})
+#define EVENT_ON(d) (&(gmm_event_desc){.struct_size = sizeof(gmm_event_desc), .device = (d)})
+#define SHARED_EVENT_ON(d) \
+  (&(gmm_event_desc){.struct_size = sizeof(gmm_event_desc), .flags = GMM_EVENT_SHARED, .device = (d)})
 #define ALL_KINDS 0x1eu
 #define PLAIN(function) run_plain(#function, function)
 #define KINDS(function, kinds) run_kinds(#function, function, kinds)

@@ -20,7 +20,8 @@ enum {
   TRACE_HEAP_CREATED = 11,
   TRACE_HEAP_DESTROYED = 12,
   TRACE_THREAD_ENDED = 13,
-  TRACE_END = 14
+  TRACE_END = 14,
+  TRACE_UNUSED = 15
 };
 
 typedef struct trace_event {
@@ -34,7 +35,8 @@ typedef struct trace_event {
 typedef struct trace_file {
   trace_event *events;  // by time, then by thread and its order
   size_t count, chunks;
-  int ended;  // with the record of its end
+  size_t unfinished;  // chunks that the program was filling when it ended
+  int ended;          // with the record of its end
   uint64_t lost;
   uint64_t cut;  // bytes behind the last whole chunk
   uint32_t process;
@@ -68,6 +70,10 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
   for (; record < end; ++records) {
     const uint64_t words = record[0] & 7, value = trace_number(record + 2, 6), offset = (uint64_t)(record - bytes);
     const uint32_t number = record[0] >> 3, place = record[1];
+    if (record[0] == 0 && trace_number(header + 24, 4) == 0) {
+      ++file->unfinished;
+      return 1;
+    }
     if (words == 0 || words * 8 > (uint64_t)(end - record)) return trace_wrong(file, "size of a record", offset);
     if (place > 31) return trace_wrong(file, "place", offset);
     const uint64_t first = words > 1 ? trace_number(record + 8, 8) : 0;
@@ -81,6 +87,8 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
     } else if (number == 3) {
       heaps[place] = first;
       heap_kinds[place] = second;
+    } else if (number == TRACE_UNUSED) {
+      if (words != 1) return trace_wrong(file, "size of unused words", offset);
     } else if (number == TRACE_END) {
       file->ended = 1;
       file->lost = first;
@@ -111,7 +119,9 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
       }
     }
   }
-  if (records != trace_number(header + 24, 4)) return trace_wrong(file, "number of records", at);
+  const uint64_t stated = trace_number(header + 24, 4);
+  file->unfinished += stated == 0;
+  if (stated != 0 && records != stated) return trace_wrong(file, "number of records", at);
   return 1;
 }
 

@@ -34,7 +34,7 @@ def expect(name, arguments, code, out="", err=""):
 
 
 def test_words():
-    expect("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+\n$")
+    expect("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+(-rc)?\n$")
     expect("the help", ["--help"], 0, "gmm replay")
     expect("no command", [], 2, err="gmm info")
     expect("an unknown command", ["frobnicate"], 2, err="gmm info")
@@ -137,13 +137,27 @@ def test_binary_traces(folder):
     (folder / "cut.trace").write_bytes(whole[:-40])
     expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "cut.trace"], 0,
            err="incomplete: its end is missing.* 8 bytes")
+    first = int.from_bytes(whole[12:16], "little")  # where the first chunk begins
+    # As a program leaves it that ends while it fills its first chunk: 100 records, and zeros.
+    at, size = first + 32, int.from_bytes(whole[first + 4:first + 8], "little")
+    for _ in range(100):
+        at += 8 * (whole[at] & 7)
+    (folder / "killed.trace").write_bytes(whole[:first + 24] + bytes(4) + whole[first + 28:at] +
+                                          bytes(first + 32 + size - at))
+    killed = expect("a trace of a program that was killed", ["trace", folder / "killed.trace"], 0).splitlines()
+    tap.check(len(killed) > 20 and numbered(killed) == numbered(original)[:len(killed)],
+              "it has what was recorded until then", [f"{len(killed)} lines"])
+
+    def damaged(offset, data):
+        return whole[:first + offset] + data + whole[first + offset + len(data):]
+
     for name, data, message in [
-            ("only a header", whole[:64], "trace is empty"),
+            ("only a header", whole[:first], "trace is empty"),
             ("a cut header", whole[:63], "byte 63: the file ends in its header"),
             ("another version", whole[:8] + b"\x07" + whole[9:], "byte 8: version 7 .* reads version 1"),
-            ("a damaged chunk", whole[:64] + b"x" + whole[65:], "byte 64: no chunk begins here"),
-            ("a chunk without bounds", whole[:68] + b"\xf8\xff\xff\xff" + whole[72:], "byte 68: the size of the chunk"),
-            ("a record of no size", whole[:96] + b"\0" + whole[97:], "byte 96: the record has no size"),
+            ("a damaged chunk", damaged(0, b"x"), f"byte {first}: no chunk begins here"),
+            ("a chunk without bounds", damaged(4, b"\xf8\xff\xff\xff"), f"byte {first + 4}: the size of the chunk"),
+            ("a record of no size", damaged(32, b"\0"), f"byte {first + 32}: the record has no size"),
             ("something behind the end", whole + b"more", "behind the end")]:
         (folder / "bad.trace").write_bytes(data)
         expect(f"a bad binary trace: {name}", ["trace", folder / "bad.trace"], 1, err=message)

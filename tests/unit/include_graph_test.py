@@ -30,6 +30,8 @@ ROOMS = {
 }
 # What the command prints, and what the preload library has a copy of inside.
 TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
+# Made by the build, in the build folder.
+GENERATED = ("help.h",)
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 
@@ -87,6 +89,8 @@ def edges(root):
         source = str(path.relative_to(root))
         source = source[len("lib/"):] if source.startswith("lib/") else source
         for quote, name in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            if name in GENERATED:
+                continue
             if quote == "<":
                 if name.startswith("gmm/"):
                     yield source, f"include/{name}" if (root / "include" / name).is_file() else None, name

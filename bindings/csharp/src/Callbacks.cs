@@ -127,15 +127,6 @@ namespace Gmm
                 state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);
         }
 
-        internal static byte[] CheckLegacyHandle(byte[] handle)
-        {
-            if (handle == null || handle.Length != 64)
-            {
-                throw new ArgumentException("a legacy IPC handle of the driver is exactly 64 bytes");
-            }
-            return handle;
-        }
-
         internal static byte[] CheckIpcHandle(byte[] handle)
         {
             if (handle == null || handle.Length != GmmContext.IpcHandleSize)

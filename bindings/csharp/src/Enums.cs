@@ -115,8 +115,6 @@ namespace Gmm
         Ok = 0,
         /// <summary>Success: the state was already as requested, so the call changed nothing.</summary>
         Unchanged = 1,
-        /// <summary>Success: the operation has not ended, or the wait reached its timeout first.</summary>
-        NotReady = 2,
         /// <summary>A required argument is NULL.</summary>
         NullArgument = -1,
         /// <summary>A size is zero where bytes are needed, or reaches past the memory.</summary>
@@ -189,6 +187,8 @@ namespace Gmm
         IpcTimeout = -43,
         /// <summary>The exporter revoked the memory by a forced pause.</summary>
         IpcRevoked = -44,
+        /// <summary>The operation has not ended, or the wait reached its timeout first.</summary>
+        NotReady = -50,
         /// <summary>A code of a newer library.</summary>
         Unknown = -2147483648
     }

@@ -405,13 +405,10 @@ namespace Gmm
         public GmmExportedFd ExportFd(GmmFdType type)
         {
             using (Use buffer = Using())
+            using (gmm_ipc_fd_info info = new gmm_ipc_fd_info())
             {
-                int fd;
-                ulong offset;
-                ulong size;
-                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, out fd, out offset,
-                    out size);
-                return new GmmExportedFd(fd, (long)offset, (long)size);
+                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, info);
+                return new GmmExportedFd(info.fd, (long)info.offset, (long)info.size);
             }
         }
 
@@ -420,14 +417,11 @@ namespace Gmm
         /// </summary>
         public GmmLegacyHandle ExportLegacy()
         {
-            byte[] result = new byte[GmmLegacyHandle.HandleSize];
             using (Use buffer = Using())
+            using (gmm_ipc_legacy_info info = new gmm_ipc_legacy_info())
             {
-                ulong offset;
-                ulong size;
-                Native.gmm_ipc_export_legacy(context.DangerousGetHandle(), buffer.Address, result, out offset,
-                    out size);
-                return new GmmLegacyHandle(result, (long)offset, (long)size);
+                Native.gmm_ipc_export_legacy(context.DangerousGetHandle(), buffer.Address, info);
+                return new GmmLegacyHandle(info.bytes, (long)info.offset, (long)info.size);
             }
         }
 

@@ -36,8 +36,7 @@ namespace Gmm
         /// </summary>
         public GmmEvent IpcEvent(int device)
         {
-            return new GmmEvent(handle, (IntPtr native, out IntPtr address) =>
-                Native.gmm_ipc_event_create(native, device, out address));
+            return new GmmEvent(handle, device, true);
         }
 
         /// <summary>Opens another process's event for device 0.</summary>

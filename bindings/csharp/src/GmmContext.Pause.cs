@@ -263,6 +263,14 @@ namespace Gmm
             }
         }
 
+        internal void DestroyTag(int tag)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_tag_destroy(context.Address, (uint)tag);
+            }
+        }
+
         internal void UpdateTag(int tag, GmmTagOptions options)
         {
             using (Use context = new Use(handle))

@@ -21,7 +21,7 @@ namespace Gmm
         /// <summary>Free memory stays until a request or a trim takes it.</summary>
         public const long DecommitNever = -1;
         /// <summary>Bytes of an IPC handle.</summary>
-        public const int IpcHandleSize = 192;
+        public const int IpcHandleSize = 256;
 
         private readonly GmmContextHandle handle;
         private readonly Callbacks callbacks;
@@ -72,13 +72,13 @@ namespace Gmm
             }
         }
 
-        /// <summary>The version of the library that is loaded, for example "0.1.0".</summary>
+        /// <summary>The version of the library that is loaded, for example "1.0.0".</summary>
         public static string Version
         {
             get { return Native.gmm_version_string(); }
         }
 
-        /// <summary>The version of the interface that this assembly was made for, for example "0.1.0".</summary>
+        /// <summary>The version of the interface that this assembly was made for, for example "1.0.0".</summary>
         public static string InterfaceVersion
         {
             get { return Native.GMM_VERSION_MAJOR + "." + Native.GMM_VERSION_MINOR + "." + Native.GMM_VERSION_PATCH; }
@@ -198,7 +198,7 @@ namespace Gmm
         /// <summary>Makes an event on a device.</summary>
         public GmmEvent Event(int device)
         {
-            return new GmmEvent(handle, device);
+            return new GmmEvent(handle, device, false);
         }
 
         /// <summary>Blocks until everything queued on the stream so far is done.</summary>
@@ -292,8 +292,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. <see cref="NoLimit"/>
-        /// removes the limit.
+        /// Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. A null scope is the
+        /// whole context. <see cref="NoLimit"/> removes the limit.
         /// </summary>
         public void SetLimit(GmmScope scope, long bytes)
         {
@@ -360,7 +360,7 @@ namespace Gmm
             {
                 using (Use context = new Use(handle))
                 {
-                    Native.gmm_snapshot(context.Address, GCHandle.ToIntPtr(user));
+                    Native.gmm_snapshot_json(context.Address, GCHandle.ToIntPtr(user));
                 }
             }
             finally

@@ -8,14 +8,22 @@ namespace Gmm
     /// </summary>
     public sealed class GmmEvent : IDisposable
     {
-        private readonly GmmContextHandle context;
-
         /// <summary>A call that makes an event.</summary>
         internal delegate void Maker(IntPtr context, out IntPtr address);
 
-        internal GmmEvent(GmmContextHandle context, int device)
-            : this(context, (IntPtr native, out IntPtr address) => Native.gmm_event_create(native, device, out address))
+        internal GmmEvent(GmmContextHandle context, int device, bool shared)
+            : this(context, (IntPtr native, out IntPtr address) => Create(native, device, shared, out address))
         {
+        }
+
+        private static void Create(IntPtr context, int device, bool shared, out IntPtr address)
+        {
+            using (gmm_event_desc desc = new gmm_event_desc())
+            {
+                desc.device = device;
+                desc.flags = shared ? (uint)Native.GMM_EVENT_SHARED : 0;
+                Native.gmm_event_create(context, desc, out address);
+            }
         }
 
         internal GmmEvent(GmmContextHandle context, Maker maker)
@@ -27,7 +35,6 @@ namespace Gmm
                 IntPtr address;
                 maker(context.DangerousGetHandle(), out address);
                 Handle = new GmmEventHandle(address, context);
-                this.context = context;
                 made = true;
             }
             finally
@@ -47,7 +54,7 @@ namespace Gmm
             using (Use point = new Use(Handle))
             using (Use on = new Use(stream))
             {
-                Native.gmm_event_record(context.DangerousGetHandle(), point.Address, on.Address);
+                Native.gmm_event_record(point.Address, 0, on.Address);
             }
         }
 
@@ -56,7 +63,7 @@ namespace Gmm
         {
             using (Use point = new Use(Handle))
             {
-                Native.gmm_event_synchronize(context.DangerousGetHandle(), point.Address);
+                Native.gmm_event_synchronize(point.Address, 0, ulong.MaxValue);
             }
         }
 
@@ -65,8 +72,8 @@ namespace Gmm
         {
             using (Use point = new Use(Handle))
             {
-                uint passed;
-                Native.gmm_event_query(context.DangerousGetHandle(), point.Address, out passed);
+                ulong passed;
+                Native.gmm_event_query(point.Address, out passed);
                 return passed != 0;
             }
         }
@@ -80,7 +87,7 @@ namespace Gmm
             byte[] result = new byte[GmmContext.IpcHandleSize];
             using (Use point = new Use(Handle))
             {
-                Native.gmm_event_export(context.DangerousGetHandle(), point.Address, result);
+                Native.gmm_event_export(point.Address, result);
             }
             return result;
         }

@@ -17,7 +17,7 @@ namespace Gmm
         /// <summary>The most bytes that the heap may hold from the driver; 0 means no limit.</summary>
         public long Limit { get; set; }
         /// <summary>VMM: bit d lets device d use the memory too.</summary>
-        public int PeerDevices { get; set; }
+        public long PeerDevices { get; set; }
     }
 
     /// <summary>A heap whose blocks share no extent with those of others. It is the fastest way to allocate.</summary>
@@ -40,7 +40,7 @@ namespace Gmm
                     desc.tag = options.Tag == null ? 0 : (uint)options.Tag.Number;
                     desc.minimum_extent = (ulong)options.MinimumExtent;
                     desc.limit = (ulong)options.Limit;
-                    desc.peer_devices = (uint)options.PeerDevices;
+                    desc.peer_devices = (ulong)options.PeerDevices;
                     IntPtr address;
                     Native.gmm_heap_create(context.DangerousGetHandle(), desc, out address);
                     handle = new GmmHeapHandle(address, context);
@@ -70,7 +70,7 @@ namespace Gmm
             return GmmBuffer.Allocated(context, handle, stream, size, kind, on =>
             {
                 IntPtr address;
-                Native.gmm_heap_alloc(handle.DangerousGetHandle(), (ulong)size, on, out address);
+                Native.gmm_heap_alloc(handle.DangerousGetHandle(), (ulong)size, 0, 0, on, out address);
                 return address;
             });
         }
@@ -82,7 +82,7 @@ namespace Gmm
             using (Use on = new Use(stream))
             {
                 IntPtr address;
-                Native.gmm_heap_alloc(heap.Address, (ulong)size, on.Address, out address);
+                Native.gmm_heap_alloc(heap.Address, (ulong)size, 0, 0, on.Address, out address);
                 return address;
             }
         }

@@ -28,9 +28,13 @@ namespace Gmm
             bool made = false;
             try
             {
-                IntPtr address;
-                Native.gmm_stream_create(context.DangerousGetHandle(), device, out address);
-                Handle = new GmmStreamHandle(address, context);
+                using (gmm_stream_desc desc = new gmm_stream_desc())
+                {
+                    desc.device = device;
+                    IntPtr address;
+                    Native.gmm_stream_create(context.DangerousGetHandle(), desc, out address);
+                    Handle = new GmmStreamHandle(address, context);
+                }
                 this.context = context;
                 made = true;
             }
@@ -95,7 +99,7 @@ namespace Gmm
             using (Use stream = Owned())
             using (Use point = new Use(target.Handle))
             {
-                Native.gmm_stream_wait_event(context.DangerousGetHandle(), stream.Address, point.Address);
+                Native.gmm_stream_wait_event(context.DangerousGetHandle(), stream.Address, point.Address, 0);
             }
         }
 

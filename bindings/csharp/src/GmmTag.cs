@@ -5,7 +5,8 @@ using System.Threading;
 namespace Gmm
 {
     /// <summary>
-    /// A tag groups allocations to be paused, limited and counted together. It lives as long as its context.
+    /// A tag groups allocations to be paused, limited and counted together. It lives until Destroy() or the end
+    /// of its context.
     /// </summary>
     public sealed class GmmTag
     {
@@ -99,6 +100,14 @@ namespace Gmm
         public void Update(GmmTagOptions options)
         {
             context.UpdateTag(Number, options);
+        }
+
+        /// <summary>
+        /// Destroys the tag and returns its free memory. Busy while it has memory or heaps, or a thread has pushed it.
+        /// </summary>
+        public void Destroy()
+        {
+            context.DestroyTag(Number);
         }
 
         /// <summary>

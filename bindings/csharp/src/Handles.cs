@@ -197,16 +197,13 @@ namespace Gmm
     /// <summary>An event.</summary>
     public sealed class GmmEventHandle : GmmSafeHandle
     {
-        private readonly GmmContextHandle context;
-
         internal GmmEventHandle(IntPtr value, GmmContextHandle context) : base(value, context)
         {
-            this.context = context;
         }
 
         internal override void Free(IntPtr value)
         {
-            Native.gmm_event_destroy(context.DangerousGetHandle(), value);
+            Native.gmm_event_destroy(value);
         }
     }
 

@@ -51,7 +51,6 @@ namespace Gmm
             CanConcurrentManaged = (from.capabilities & Native.GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0;
             CanPin = (from.capabilities & Native.GMM_DEVICE_CAN_PIN) != 0;
             CanPageable = (from.capabilities & Native.GMM_DEVICE_CAN_PAGEABLE) != 0;
-            CanFabric = (from.capabilities & Native.GMM_DEVICE_CAN_FABRIC) != 0;
             IsCpu = (from.capabilities & Native.GMM_DEVICE_IS_CPU) != 0;
         }
 
@@ -97,8 +96,6 @@ namespace Gmm
         /// <summary>The device reads ordinary host memory.</summary>
         public bool CanPageable { get; }
 
-        /// <summary>Memory can have fabric handles between nodes.</summary>
-        public bool CanFabric { get; }
 
         /// <summary>The device is no GPU but the host backend's.</summary>
         public bool IsCpu { get; }
@@ -132,7 +129,6 @@ namespace Gmm
             DeviceAccessible = (from.flags & Native.GMM_POINTER_DEVICE_ACCESSIBLE) != 0;
             LegacyIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_LEGACY) != 0;
             FdIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FD) != 0;
-            FabricIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FABRIC) != 0;
             DmaBufIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_DMA_BUF) != 0;
             PeerGone = (from.flags & Native.GMM_POINTER_PEER_GONE) != 0;
         }
@@ -188,8 +184,6 @@ namespace Gmm
         /// <summary>A file descriptor can share it.</summary>
         public bool FdIpc { get; }
 
-        /// <summary>A fabric handle can share it.</summary>
-        public bool FabricIpc { get; }
 
         /// <summary>Whether it can be shared as a Linux dma-buf.</summary>
         public bool DmaBufIpc { get; }

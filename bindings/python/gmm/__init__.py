@@ -18,7 +18,7 @@ from gmm._core.buffer import Buffer, Pin
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
     Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
-from gmm._core.errors import ClosedError, Error, NotReadyError
+from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
 from gmm._core.heap import Heap
 from gmm._core.info import (
@@ -37,7 +37,7 @@ __all__ = sorted(name for name in globals() if not name.startswith("_"))
 from gmm import multiprocessing  # noqa: E402, F401
 
 for _public in (alloc, empty, zeros, BackupInfo, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event, Heap,
-                NotReadyError, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket, TicketInfo):
+                OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket, TicketInfo):
     _public.__module__ = "gmm"
 del _public
 

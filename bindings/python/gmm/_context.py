@@ -10,6 +10,7 @@ from gmm._arrays.imports import asarray, copied_array, from_dlpack
 from gmm._core import sycl
 from gmm._core.buffer import PINNED, Buffer, Pin
 from gmm._core.enums import Backend, FdType, Kind, LogLevel
+from gmm._core.errors import Error
 from gmm._core.heap import Heap
 from gmm._core.info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
 from gmm._core.ipc import adopt_import, import_block, import_desc
@@ -280,7 +281,7 @@ class Context(native.Handle):
         The call starts no resume.
         """
         def look(milliseconds):
-            return native.gmm_resume_wait(self, address, size, milliseconds) != native.GMM_NOT_READY
+            return native.gmm_resume_wait(self, address, size, milliseconds) != native.GMM_ERROR_NOT_READY
 
         return wait_in_slices(look, timeout)
 
@@ -375,7 +376,10 @@ class Context(native.Handle):
     # Quotas and counters.
 
     def set_limit(self, limit, *, device=None, tag=None):
-        """Sets the quota, in bytes from the driver, of a device, of a tag, or of a tag on a device. None removes it."""
+        """Sets the quota, in bytes from the driver, of the context, a device, a tag, or a tag on a device.
+
+        None removes it.
+        """
         native.gmm_limit_set(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
 
     def set_oom_handler(self, handler):
@@ -392,8 +396,12 @@ class Context(native.Handle):
         def call(device, kind, tag, requested, reserved, attempt, cause):
             return handler(OutOfMemoryInfo(device, Kind(kind), tag, requested, reserved, attempt, cause))
 
-        self._oom_handler = call
-        native.gmm_context_set_oom_handler(self, self)
+        before, self._oom_handler = self._oom_handler, call
+        try:
+            native.gmm_context_set_oom_handler(self, self)
+        except Error:
+            self._oom_handler = before
+            raise
 
     def stats(self, *, device=None, tag=None, kind=None):
         """The counters of a scope, which is everything unless arguments narrow it: Statistics."""
@@ -407,10 +415,10 @@ class Context(native.Handle):
         write(bytes) receives the JSON piece by piece instead.
         """
         if write is not None:
-            native.gmm_snapshot(self, write)
+            native.gmm_snapshot_json(self, write)
             return None
         pieces = []
-        native.gmm_snapshot(self, pieces.append)
+        native.gmm_snapshot_json(self, pieces.append)
         return json.loads(b"".join(pieces))
 
     @property

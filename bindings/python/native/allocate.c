@@ -133,11 +133,12 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
   void *address = NULL;
   /* A block of the thread's cache comes without a wait, so that this call holds the GIL. Releasing it would let another
    * thread run for a whole switch interval, which is 100,000 times as long. */
-  gmm_result result = heap ? GMM_NOT_READY : gmm_try_alloc((gmm_context *)context->pointer, size, desc, &address);
-  if (result == GMM_NOT_READY) {
+  gmm_result result = heap ? gmm_heap_try_alloc((gmm_heap *)heap->pointer, size, 0, 0, desc->stream, &address)
+                           : gmm_try_alloc((gmm_context *)context->pointer, size, desc, &address);
+  if (result == GMM_ERROR_NOT_READY) {
     PyThreadState *state = gmm_python_leave_gil();
     if (heap)
-      result = gmm_heap_alloc((gmm_heap *)heap->pointer, size, desc->stream, &address);
+      result = gmm_heap_alloc((gmm_heap *)heap->pointer, size, 0, 0, desc->stream, &address);
     else
       result = gmm_alloc((gmm_context *)context->pointer, size, desc, &address);
     gmm_python_take_gil(state);

@@ -3,9 +3,9 @@
  * Python's typemaps for the catalogue in bindings/README.md.
  */
 
-/* Results: failures become exceptions. */
+/* Results: failures become exceptions. "Not yet" is asked for in loops, and is no exception. */
 %typemap(out) gmm_result {
-  if ($1 < 0 || PyErr_Occurred()) {
+  if (($1 < 0 && $1 != GMM_ERROR_NOT_READY) || PyErr_Occurred()) {
     gmm_python_raise($1);
     SWIG_fail;
   }
@@ -49,14 +49,11 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 %typemap(argout) uint64_t *GMM_OUT_UINT64 { $result = gmm_python_append($result, PyLong_FromUnsignedLongLong(*$1)); }
 %typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }
 %typemap(argout) uint32_t *GMM_OUT_UINT32 { $result = gmm_python_append($result, PyLong_FromUnsignedLong(*$1)); }
-%typemap(in, numinputs=0) int32_t *GMM_OUT_INT32 (int32_t temp = 0) { $1 = &temp; }
-%typemap(argout) int32_t *GMM_OUT_INT32 { $result = gmm_python_append($result, PyLong_FromLong(*$1)); }
 
 /* Bytes. */
 %typemap(out) uint8_t GMM_BYTES[ANY] { $result = PyBytes_FromStringAndSize((const char *)$1, $1_dim0); }
 %typemap(in, numinputs=0) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle temp) { $1 = &temp; }
-%typemap(in, numinputs=0) gmm_ipc_legacy_handle *GMM_OUT_BYTES (gmm_ipc_legacy_handle temp) { $1 = &temp; }
-%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES, gmm_ipc_legacy_handle *GMM_OUT_BYTES {
+%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES {
   $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
 }
 %typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle temp) {

@@ -89,7 +89,7 @@ static gmm_result give_back(Handle *handle, void *pointer) {
       result = gmm_stream_destroy((gmm_context *)context, (gmm_stream)pointer);
       break;
     case HANDLE_EVENT:
-      result = gmm_event_destroy((gmm_context *)context, (gmm_event *)pointer);
+      result = gmm_event_destroy((gmm_event *)pointer);
       break;
     case HANDLE_TICKET: /* waits for the end of its operation */
       result = gmm_ticket_destroy((gmm_ticket *)pointer);

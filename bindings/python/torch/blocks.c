@@ -49,7 +49,7 @@ gmm_result torch_block_note_stream(void *memory, uint64_t size, gmm_device devic
   } else {
     while (at < note->stream_count && (note->streams[at] != stream || note->devices[at] != device)) ++at;
     if (at == TORCH_BLOCK_STREAMS) {
-      result = GMM_NOT_READY; /* the caller waits for the stream instead */
+      result = GMM_ERROR_NOT_READY; /* the caller waits for the stream instead */
     } else if (at == note->stream_count) {
       note->streams[at] = stream;
       note->devices[at] = device;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file gmm_torch.h
- * libgmm_torch.so.0: the functions that PyTorch calls. gmm/_torch/library.py opens it, attaches it to gmm.context(),
+ * libgmm_torch.so.1: the functions that PyTorch calls. gmm/_torch/library.py opens it, attaches it to gmm.context(),
  * and passes addresses of its functions to PyTorch. So statistics, tags and pauses of Python see the tensors.
  *
  * No other program may use these functions: they change with the package.

@@ -57,10 +57,10 @@ void *gmm_torch_host_alloc(uint64_t size) {
   if (context == NULL || from == NULL) return NULL;
   if (atomic_load_explicit(&waiting_count, memory_order_relaxed) != 0) gmm_torch_host_collect(0);
   void *memory = NULL;
-  gmm_result result = gmm_heap_alloc(from, size, GMM_STREAM_DEFAULT, &memory);
+  gmm_result result = gmm_heap_alloc(from, size, 0, 0, GMM_STREAM_DEFAULT, &memory);
   if (result < 0 && result != GMM_ERROR_FORKED && atomic_load_explicit(&waiting_count, memory_order_relaxed) != 0) {
     gmm_torch_host_collect(1);
-    result = gmm_heap_alloc(from, size, GMM_STREAM_DEFAULT, &memory);
+    result = gmm_heap_alloc(from, size, 0, 0, GMM_STREAM_DEFAULT, &memory);
   }
   if (result < 0) return NULL;
   torch_advise_new(context, memory, atomic_load_explicit(&accessed_by, memory_order_relaxed), 1);
@@ -84,8 +84,9 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
     if ((entry->recorded >> i & 1) == 0) {
       const gmm_stream stream = entry->block->streams[i];
       gmm_result result = GMM_OK;
-      if (entry->events[i] == NULL) result = gmm_event_create(context, device, &entry->events[i]);
-      if (result >= 0) result = gmm_event_record(context, entry->events[i], stream);
+      const gmm_event_desc desc = {.struct_size = sizeof desc, .device = device};
+      if (entry->events[i] == NULL) result = gmm_event_create(context, &desc, &entry->events[i]);
+      if (result >= 0) result = gmm_event_record(entry->events[i], 0, stream);
       /* Where the event fails, for a stream of another device say, only a wait helps. A stream in capture refuses that
        * too. */
       if (result < 0 && gmm_stream_synchronize(context, stream) < 0) {
@@ -93,15 +94,15 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
         continue;
       }
       if (result < 0) {
-        torch_complain(gmm_event_destroy(context, entry->events[i]), "event", entry->block->memory);
+        torch_complain(gmm_event_destroy(entry->events[i]), "event", entry->block->memory);
         entry->events[i] = NULL;
       }
       entry->recorded |= 1u << i;
     }
     if (entry->events[i] == NULL) continue; /* passed */
-    uint32_t passed = 0;
-    gmm_result result = wait ? gmm_event_synchronize(context, entry->events[i]) : GMM_OK;
-    if (result >= 0) result = gmm_event_query(context, entry->events[i], &passed);
+    uint64_t passed = 0;
+    gmm_result result = wait ? gmm_event_synchronize(entry->events[i], 0, GMM_FOREVER) : GMM_OK;
+    if (result >= 0) result = gmm_event_query(entry->events[i], &passed);
     if (result >= 0 && !passed) {
       idle = 0;
       continue;
@@ -111,7 +112,7 @@ static int is_idle(gmm_context *context, Waiting *entry, int32_t wait) {
       idle = 0;
       continue;
     }
-    torch_complain(gmm_event_destroy(context, entry->events[i]), "event", entry->block->memory);
+    torch_complain(gmm_event_destroy(entry->events[i]), "event", entry->block->memory);
     entry->events[i] = NULL;
   }
   return idle;
@@ -183,5 +184,5 @@ gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream stream) 
   if (info.state == GMM_STATE_UNKNOWN) return GMM_UNCHANGED;
   if (torch_host_tag() == 0 || info.tag != torch_host_tag()) return gmm_record_use(context, memory, stream);
   result = torch_block_note_stream(info.base, info.size, device, stream);
-  return result == GMM_NOT_READY ? gmm_stream_synchronize(context, stream) : result;
+  return result == GMM_ERROR_NOT_READY ? gmm_stream_synchronize(context, stream) : result;
 }

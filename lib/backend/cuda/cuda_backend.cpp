@@ -59,7 +59,7 @@ class CudaBackend final : public Backend {
   Status advise(void *base, uint64_t size, gmm_advice advice, Device location) override;
   Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override;
 
-  Status stream_create(Device device, gmm_stream *out) override;
+  Status stream_create(Device device, int32_t priority, gmm_stream *out) override;
   Status stream_destroy(gmm_stream stream) override;
   Status stream_synchronize(Device device, gmm_stream stream) override;
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override;
@@ -154,7 +154,6 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
       {state->managed && state->concurrent_managed, GMM_DEVICE_CAN_CONCURRENT_MANAGED},
       {state->pin, GMM_DEVICE_CAN_PIN},
       {state->pageable, GMM_DEVICE_CAN_PAGEABLE},
-      {state->fabric, GMM_DEVICE_CAN_FABRIC},
       {state->dma_buf && driver_.cuMemGetHandleForAddressRange != nullptr, GMM_DEVICE_CAN_DMA_BUF},
   };
   for (const auto &ability : abilities)
@@ -838,7 +837,8 @@ Status CudaBackend::shared_event_wait(Device device, gmm_stream stream, NativeEv
   CaptureGuard capture(driver_);
   CUstream between = nullptr;
   CUevent passed = nullptr;
-  Status status = driver_.check(driver_.cuStreamCreate(&between, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  Status status = driver_.check(driver_.cuStreamCreateWithPriority(&between, CU_STREAM_NON_BLOCKING, 0),
+                                "cuStreamCreateWithPriority");
   if (status.ok()) status = driver_.check(driver_.cuEventCreate(&passed, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   if (status.ok())
     status =
@@ -1041,12 +1041,13 @@ struct HostCopy {
 
 }  // namespace
 
-Status CudaBackend::stream_create(Device device, gmm_stream *out) {
+Status CudaBackend::stream_create(Device device, int32_t priority, gmm_stream *out) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter(guard, device));
   CaptureGuard capture(driver_);
   CUstream stream = nullptr;
-  Status status = driver_.check(driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  Status status = driver_.check(driver_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
+                                "cuStreamCreateWithPriority");
   if (!status.ok()) return prefix(status, "Creating a stream on CUDA device %d: ", device.ordinal);
   *out = reinterpret_cast<gmm_stream>(stream);
   return Status();

@@ -50,7 +50,6 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   } wanted[] = {
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
       {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
-      {kAttributeFabric, &state->fabric, nullptr},
       {kAttributeHostNumaId, nullptr, &state->host_numa_node},
       {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
       {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},

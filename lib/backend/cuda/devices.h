@@ -28,7 +28,6 @@ struct DeviceState {
   uint64_t granularity = 0;  // 0: the device has no VMM
   bool vmm = false;
   bool vmm_fd = false;
-  bool fabric = false;
   int32_t host_numa_node = -1;
   bool managed = false;
   bool concurrent_managed = false;

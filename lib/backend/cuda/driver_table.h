@@ -37,7 +37,7 @@
   X(cuMemcpyAsync, 4000)              \
   X(cuMemsetD8Async, 3020)            \
   X(cuPointerGetAttributes, 7000)     \
-  X(cuStreamCreate, 2000)             \
+  X(cuStreamCreateWithPriority, 5050) \
   X(cuStreamDestroy, 4000)            \
   X(cuStreamSynchronize, 2000)        \
   X(cuStreamGetCtx, 9020)             \
@@ -107,7 +107,6 @@ inline constexpr int kOldAdviceVersion = 8000;
 inline constexpr int kErrorNewerDriver = 36;  // 13.0: CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
 inline constexpr CUmemLocationType kLocationHost = static_cast<CUmemLocationType>(2);                      // 12.2
 inline constexpr CUmemLocationType kLocationHostNuma = static_cast<CUmemLocationType>(3);                  // 12.2
-inline constexpr CUdevice_attribute kAttributeFabric = static_cast<CUdevice_attribute>(128);               // 12.4
 inline constexpr CUdevice_attribute kAttributeHostNumaId = static_cast<CUdevice_attribute>(134);           // 12.2
 inline constexpr CUdevice_attribute kAttributeDmaBuf = static_cast<CUdevice_attribute>(124);               // 11.7
 inline constexpr CUexternalMemoryHandleType kExternalDmaBuf = static_cast<CUexternalMemoryHandleType>(9);  // 13.0

@@ -52,7 +52,7 @@ class HostBackend final : public Backend {
   Status advise(void *base, uint64_t size, gmm_advice advice, Device location) override;
   Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override;
 
-  Status stream_create(Device device, gmm_stream *out) override;
+  Status stream_create(Device device, int32_t priority, gmm_stream *out) override;
   Status stream_destroy(gmm_stream stream) override;
   Status stream_synchronize(Device device, gmm_stream stream) override;
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override;
@@ -579,7 +579,7 @@ Status HostBackend::stream_of(Device device, gmm_stream stream, HostStream **out
   return streams_.acquire(device, stream, out);
 }
 
-Status HostBackend::stream_create(Device device, gmm_stream *out) {
+Status HostBackend::stream_create(Device device, int32_t, gmm_stream *out) {
   GMM_TRY(check_device(device));
   return streams_.create(device, out);
 }

@@ -34,7 +34,7 @@ class SyclBackend final : public Backend {
   Status advise(void *base, uint64_t size, gmm_advice advice, Device location) override;
   Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override;
 
-  Status stream_create(Device device, gmm_stream *out) override;
+  Status stream_create(Device device, int32_t priority, gmm_stream *out) override;
   Status stream_destroy(gmm_stream stream) override;
   Status stream_synchronize(Device device, gmm_stream stream) override;
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override;
@@ -385,7 +385,7 @@ Status SyclBackend::stream_of(Device device, gmm_stream stream, SyclStream **out
   return streams_.acquire(device, stream, out);
 }
 
-Status SyclBackend::stream_create(Device device, gmm_stream *out) {
+Status SyclBackend::stream_create(Device device, int32_t, gmm_stream *out) {
   GMM_TRY(check_device(device));
   return streams_.create(device, out);
 }

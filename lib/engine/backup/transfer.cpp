@@ -191,7 +191,7 @@ Status Transfer::open_stream() {
     batch.transfer = this;
     batch.run = direction_ == Direction::kSave ? &Transfer::run_save_task : &Transfer::run_restore_task;
   }
-  return tiers_.core.backend->stream_create(device_, &stream_);
+  return tiers_.core.backend->stream_create(device_, 0, &stream_);
 }
 
 Status Transfer::open_slots() {

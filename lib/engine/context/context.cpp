@@ -82,6 +82,7 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
 }
 
 Status Context::init(const gmm_context_desc &desc) {
+  flags = desc.flags;
   core.gate = make_gate();
   if (core.gate == nullptr || !core.page_map.init())
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
@@ -169,6 +170,7 @@ void Context::end() {
 
 Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
   Tag *tag = tags.get(tag_number);
+  if (tag == nullptr || tag->ending.load(std::memory_order_seq_cst) != 0) return TagTable::unknown(tag_number);
   const int32_t device = heap.options().device.ordinal;
   Quotas &quotas = heap.quotas();
   quotas.each[0] = &held;
@@ -181,8 +183,7 @@ Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
 
 Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **out) {
   Tag *tag = tags.get(tag_number);
-  if (tag == nullptr)
-    return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag_number);
+  if (tag == nullptr) return TagTable::unknown(tag_number);
   std::atomic<Heap *> &place = tag->heaps[static_cast<uint32_t>(kind)][device.ordinal];
   *out = place.load(std::memory_order_acquire);
   if (*out != nullptr) return Status();
@@ -220,15 +221,68 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->heap.options().device));
-  LockGuard captures_guard(captures.mutex);
-  GMM_TRY(check_captures_of(heap->heap));
   heaps.begin_end(heap->heap);  // nobody pauses, trims or counts the heap meanwhile
-  const Status closed = heap->heap.close(false);
-  heaps.finish_end(heap->heap, closed.ok());
-  GMM_TRY(closed);
+  LockGuard captures_guard(captures.mutex);
+  Status status = check_captures_of(heap->heap);
+  if (status.ok()) status = heap->heap.close(false);
+  heaps.finish_end(heap->heap, status.ok());
+  GMM_TRY(status);
   orphan_captures_of(heap->heap);
   if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
   retire(heap);
+  return Status();
+}
+
+// Nobody has memory of the tag: no live block, no user's heap, no graph.
+Status Context::check_unused(Tag &tag) {
+  gmm_scope_desc scope = {};
+  scope.flags = GMM_SCOPE_TAG;
+  scope.tag = tag.number;
+  return heaps.for_each(scope, [&](Heap &heap) -> Status {
+    const HeapOptions &options = heap.options();
+    const Heap *shared = tag.heaps[static_cast<uint32_t>(options.kind)][options.device.ordinal].load();
+    if (&heap != shared)
+      return fail(GMM_ERROR_BUSY, "gmm_tag_destroy: %s has the tag \"%s\"; destroy it first.",
+                  options.capture != 0 ? "a graph" : "a heap of gmm_heap_create()", tag.name);
+    const uint64_t blocks = heap.totals().live_blocks;
+    if (blocks == 0) return Status();
+    return fail(GMM_ERROR_BUSY,
+                "gmm_tag_destroy: the tag \"%s\" has %" PRIu64
+                " live blocks of %s memory on device %d; free them "
+                "first.",
+                tag.name, blocks, kind_name(options.kind), options.device.ordinal);
+  });
+}
+
+Status Context::end_shared_heaps(Tag &tag) {
+  for (auto &of_kind : tag.heaps)
+    for (std::atomic<Heap *> &place : of_kind) {
+      Heap *heap = place.load(std::memory_order_acquire);
+      if (heap == nullptr) continue;
+      place.store(nullptr, std::memory_order_release);
+      const Status status = end_heap(gmm_heap::of(heap));
+      if (status.ok()) continue;
+      place.store(heap, std::memory_order_release);
+      return status;
+    }
+  return Status();
+}
+
+Status Context::destroy_tag(gmm_tag number) {
+  Tag *tag = tags.get(number);
+  if (tag == nullptr) return TagTable::unknown(number);
+  GMM_TRY(check_unused(*tag));
+  GMM_TRY(tags.begin_end(*tag));
+  // A thread that makes a heap of the tag has made it, or sees that the tag ends.
+  make_heap_mutex_.lock();
+  make_heap_mutex_.unlock();
+  Status status = check_unused(*tag);
+  if (status.ok()) status = end_shared_heaps(*tag);
+  if (!status.ok()) {
+    tags.undo_end(*tag);
+    return status;
+  }
+  tags.end(*tag);
   return Status();
 }
 

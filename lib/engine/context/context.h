@@ -47,9 +47,17 @@ struct gmm_event {
   gmm::Context *context = nullptr;
   gmm::NativeEvent native = nullptr;
   gmm::Device device;
-  // Of gmm_ipc_event_create(), or imported: then these own what `native` is.
+  // Made with GMM_EVENT_SHARED, or imported: then these own what `native` is.
   gmm::SharedEvent *shared = nullptr;
   gmm::EventImport *import = nullptr;
+};
+
+struct gmm_snapshot {
+  static constexpr uint64_t kMagic = 0x676d6d2d736e6170;
+  explicit gmm_snapshot(gmm::Context &of, const gmm::HostAllocator &allocator) : context(of), copy(allocator) {}
+  uint64_t magic = kMagic;
+  gmm::Context &context;
+  gmm::Snapshot copy;
 };
 
 namespace gmm {
@@ -80,6 +88,8 @@ class Context {
   // NOT_SUPPORTED for a kind that the device does not have.
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
+  // Ends a tag with its shared heaps. BUSY: something uses the tag; then the tag is as before.
+  Status destroy_tag(gmm_tag tag);
   Status reset();
   Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
   // gmm_trim(): page-locked host memory too that holds no contents.
@@ -96,6 +106,7 @@ class Context {
   uint64_t magic = kMagic;
   Core core;
   uint32_t device_count = 0;
+  uint32_t flags = 0;  // GMM_CONTEXT_*
   BackupStore backups;
   TagTable tags;
   HeapSet heaps;
@@ -114,6 +125,8 @@ class Context {
   void begin_trace();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
+  Status check_unused(Tag &tag);
+  Status end_shared_heaps(Tag &tag);
   // Trims and asks the handler until the allocation succeeds or neither helps. `status` is the first failure.
   Status trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                         void **out);

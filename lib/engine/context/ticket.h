@@ -24,7 +24,7 @@ struct gmm_ticket {
   gmm::Context &context;
   gmm::TicketState state;
   std::atomic<uint32_t> done{0};
-  gmm_result code = GMM_NOT_READY;  // this and the next three: written before `done`
+  gmm_result code = GMM_ERROR_NOT_READY;  // this and the next three: written before `done`
   int32_t native = 0;
   uint64_t bytes = 0;
   char message[512] = {};

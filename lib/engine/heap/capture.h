@@ -48,10 +48,14 @@ class GraphLife {
   std::atomic<bool> over_{false};
 };
 
-// Whether an allocation must be asked about: one comparison where no stream of the heap's backend can be captured, and
-// for the default stream, which never is. A driver call otherwise.
+// Whether only the driver can say that no graph captures the stream: one comparison. False where no stream of the
+// heap's backend can be captured, and for the default stream, which never is.
+inline bool needs_driver(const Heap &heap, gmm_stream stream) {
+  return reinterpret_cast<uintptr_t>(stream) > heap.fast.last_uncaptured;
+}
+// Whether an allocation on the stream must be asked about. Asks the driver where it must.
 inline bool may_be_captured(const Heap &heap, gmm_stream stream) {
-  return __builtin_expect(reinterpret_cast<uintptr_t>(stream) > heap.fast.last_uncaptured, 0) &&
+  return __builtin_expect(needs_driver(heap, stream), 0) &&
          heap.backend().may_be_capturing(heap.options().device, stream);
 }
 

@@ -118,12 +118,12 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
   return refill_and_alloc(*cache->heap, size, 0, same_stream, out);
 }
 
-// kTry: everything that is not the fast path returns GMM_NOT_READY.
+// kTry: everything that is not the fast path returns GMM_ERROR_NOT_READY.
 template <bool kTry>
 static inline __attribute__((always_inline)) Status free_block(Core &core, void *block, gmm_stream stream) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Span *span = core.page_map.find(block);
-  if (__builtin_expect(span == nullptr, 0)) return kTry ? Status(GMM_NOT_READY) : free_error(core, span, block);
+  if (__builtin_expect(span == nullptr, 0)) return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
   const uint64_t offset = address - span->begin();
   uint64_t bytes = span->block_size.load(std::memory_order_relaxed);
   uint32_t index = 0;
@@ -131,21 +131,21 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
     // A block of a slab starts where its number says. No number says so of an address outside of the slab.
     index = static_cast<uint32_t>((offset / kUnit * span->reciprocal.load(std::memory_order_relaxed)) >> 24);
     if (__builtin_expect(index * bytes != offset || index >= span->block_count.load(std::memory_order_relaxed), 0))
-      return kTry ? Status(GMM_NOT_READY) : free_error(core, span, block);
+      return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
   } else {
     bytes = span->bytes();
     if (__builtin_expect(offset != 0 || !span->is(SpanState::kLarge), 0))
-      return kTry ? Status(GMM_NOT_READY) : free_error(core, span, block);
+      return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
   }
   std::atomic<uint64_t> &slot = span->slot(index);
   const uint64_t requested = slot.load(std::memory_order_relaxed);
-  if (__builtin_expect(requested == 0, 0)) return kTry ? Status(GMM_NOT_READY) : free_error(core, span, block);
+  if (__builtin_expect(requested == 0, 0)) return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
   Heap &heap = *span->heap.load(std::memory_order_relaxed);
   HeapCache *cache;
   if (kTry) {
-    if ((requested & kUsedElsewhere) != 0) return Status(GMM_NOT_READY);
+    if ((requested & kUsedElsewhere) != 0) return Status(GMM_ERROR_NOT_READY);
     cache = find_last_or(heap);
-    if (cache == nullptr) return Status(GMM_NOT_READY);
+    if (cache == nullptr) return Status(GMM_ERROR_NOT_READY);
   } else {
     const OwnMemo last;
     if (__builtin_expect(last.serial() != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0))
@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
     return Status();
   }
   cache->leave();
-  return kTry ? Status(GMM_NOT_READY) : order_uses_and_free(heap, span, block, &slot, requested, stream);
+  return kTry ? Status(GMM_ERROR_NOT_READY) : order_uses_and_free(heap, span, block, &slot, requested, stream);
 }
 
 Status cached_free(Core &core, void *block, gmm_stream stream) { return free_block<false>(core, block, stream); }

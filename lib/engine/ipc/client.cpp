@@ -356,7 +356,7 @@ class Attempt {
 };
 
 // Attempts over new connections until the deadline, while the exporter has no place for another importer.
-Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint32_t timeout_ms, IpcImport *out,
+Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint64_t timeout_ms, IpcImport *out,
                      const IpcPolicy &policy, bool watch, IpcMeanwhile *meanwhile) {
   bool busy = false;
   for (;;) {
@@ -369,7 +369,7 @@ Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, u
     const uint64_t now = monotonic_ms();
     if (now >= deadline)
       return fail(GMM_ERROR_IPC_TIMEOUT,
-                  "import from process %" PRIu32 ": the exporter was busy for %" PRIu32
+                  "import from process %" PRIu32 ": the exporter was busy for %" PRIu64
                   " ms: it pauses or resumes the memory, or it serves as many importers as it can (%u)",
                   handle.exporter.pid, timeout_ms, kIpcMaxImporters);
     const uint64_t left = deadline - now;
@@ -417,16 +417,16 @@ PeerState IpcConnection::state() const {
   return state;
 }
 
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
                    bool watch, IpcMeanwhile meanwhile) {
   check_may_wait("another process");
-  return connect_until(handle, want, monotonic_ms() + timeout_ms, timeout_ms, out, policy, watch, &meanwhile);
+  return connect_until(handle, want, deadline_after(timeout_ms), timeout_ms, out, policy, watch, &meanwhile);
 }
 
-Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, bool watch,
+Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, bool watch,
                           IpcMeanwhile meanwhile) {
   check_may_wait("another process");
-  const uint64_t deadline = monotonic_ms() + timeout_ms;
+  const uint64_t deadline = deadline_after(timeout_ms);
   IpcConnection idle;
   while (take_idle(handle.exporter, &idle)) {
     Attempt attempt(handle, want, deadline, policy_, watch, &meanwhile);
@@ -444,7 +444,7 @@ void IpcClient::release(IpcConnection &&connection) {
   if (idle.release()) keep(static_cast<IpcConnection &&>(idle));
 }
 
-Status IpcClient::check(const IpcHandle &handle, uint32_t timeout_ms) {
+Status IpcClient::check(const IpcHandle &handle, uint64_t timeout_ms) {
   IpcImport answer;
   GMM_TRY(connect(handle, IpcWant::kCheck, timeout_ms, &answer, false));
   keep(static_cast<IpcConnection &&>(answer.connection));

@@ -73,7 +73,7 @@ struct IpcImport {
 // socket. Further connections to the same exporter do without.
 // Errors: IPC_PEER_GONE (no such process or socket, the exporter ended, or the memory was freed or replaced),
 // IPC_REFUSED, IPC_TIMEOUT, SYSTEM (this process is out of descriptors).
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out,
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out,
                    const IpcPolicy &policy = kIpcDefaultPolicy, bool watch = true,
                    IpcMeanwhile meanwhile = IpcMeanwhile());
 
@@ -89,10 +89,10 @@ class IpcClient {
   IpcClient &operator=(const IpcClient &) = delete;
 
   // As ipc_connect(), over an idle connection to the same exporter where there is one.
-  Status connect(const IpcHandle &handle, IpcWant want, uint32_t timeout_ms, IpcImport *out, bool watch = true,
+  Status connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, bool watch = true,
                  IpcMeanwhile meanwhile = IpcMeanwhile());
   // Asks the exporter whether the handle's block lives. Errors: as ipc_connect().
-  Status check(const IpcHandle &handle, uint32_t timeout_ms);
+  Status check(const IpcHandle &handle, uint64_t timeout_ms);
   // Releases what the connection was granted and caches the connection. The oldest idle connection is closed when there
   // are more than kMaxIdle. A connection that cannot be released is closed.
   void release(IpcConnection &&connection);

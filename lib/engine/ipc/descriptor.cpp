@@ -28,8 +28,7 @@ uint32_t ipc_routes(const Core &core, const Block &block) {
   }
 }
 
-Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, int32_t *fd, uint64_t *offset,
-                         uint64_t *size) {
+Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, gmm_ipc_fd_info *out) {
   Block block;
   GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
   const Kind kind = block.heap->options().kind;
@@ -63,11 +62,13 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
         "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
         memory);
   if (type == GMM_FD_DMA_BUF)
-    GMM_TRY(core.backend->export_dma_buf(reinterpret_cast<void *>(begin), bytes, fd));
+    GMM_TRY(core.backend->export_dma_buf(reinterpret_cast<void *>(begin), bytes, &out->fd));
   else
-    GMM_TRY(open_extent(core, *block.heap, *block.extent, fd));
-  if (offset != nullptr) *offset = reinterpret_cast<uintptr_t>(memory) - begin;
-  if (size != nullptr) *size = bytes;
+    GMM_TRY(open_extent(core, *block.heap, *block.extent, &out->fd));
+  out->type = type;
+  out->device = device.ordinal;
+  out->offset = reinterpret_cast<uintptr_t>(memory) - begin;
+  out->size = bytes;
   return Status();
 }
 

@@ -17,8 +17,7 @@ namespace gmm {
 uint32_t ipc_routes(const Core &core, const Block &block);
 
 // gmm_ipc_export_fd().
-Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, int32_t *fd, uint64_t *offset,
-                         uint64_t *size);
+Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, gmm_ipc_fd_info *out);
 
 // Opens the descriptor of one extent, which the caller closes. With the heap's lock held; the extent is not paused.
 Status open_extent(const Core &core, const Heap &heap, const Extent &extent, int32_t *fd);

@@ -110,7 +110,7 @@ Status IpcEvents::reference_own(const IpcHandle &handle, SharedEvent **out) {
   return Status();
 }
 
-Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, EventImport **import,
+Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, EventImport **import,
                                SharedEvent **event) {
   *import = nullptr;
   *event = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events that several processes use (gmm_ipc_event_create).
+// Events that several processes use (GMM_EVENT_SHARED).
 //
 // Only the process that made an event records it; importers wait for it. On CUDA the driver shares the event; on the
 // host backend it is a page that the maker writes and importers map read-only.
@@ -52,7 +52,7 @@ class IpcEvents {
   Status destroy(SharedEvent *event);
 
   // Returns another process's event in *import, or one more reference to an event of this context in *event.
-  Status import_event(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, EventImport **import,
+  Status import_event(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, EventImport **import,
                       SharedEvent **event);
   Status close_import(EventImport *import);
 

@@ -237,7 +237,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   return Status();
 }
 
-Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_handle *out, uint64_t *offset, uint64_t *size) {
+Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_legacy", &block));
   if ((ipc_routes(core_, block) & GMM_IPC_ROUTE_LEGACY) == 0)
@@ -251,8 +251,9 @@ Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_handle *out,
   uint8_t bytes[kLegacyHandleSize];
   GMM_TRY(core_.backend->legacy_export(allocation.driver_base, bytes));
   std::memcpy(out->bytes, bytes, sizeof out->bytes);
-  *offset = reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(allocation.driver_base);
-  if (size != nullptr) *size = allocation.driver_size;
+  out->device = block.heap->options().device.ordinal;
+  out->offset = reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(allocation.driver_base);
+  out->size = allocation.driver_size;
   return Status();
 }
 

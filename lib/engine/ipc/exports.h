@@ -45,7 +45,7 @@ class IpcExports {
 
   Status export_block(const void *memory, gmm_ipc_handle *out);
   // The driver's handle of the block's allocation. Not counted.
-  Status export_legacy(const void *memory, gmm_ipc_legacy_handle *out, uint64_t *offset, uint64_t *size);
+  Status export_legacy(const void *memory, gmm_ipc_legacy_info *out);
 
   // Import and close of a handle that this context made: the original memory.
   Status import_own(const IpcHandle &handle, void **out);

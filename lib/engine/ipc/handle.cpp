@@ -15,7 +15,7 @@ constexpr uint16_t kVersion = 1;
 constexpr unsigned kAtMagic = 0, kAtVersion = 4, kAtRoute = 6, kAtKind = 7, kAtDevice = 8, kAtSerial = 12, kAtUuid = 16,
                    kAtPid = 32, kAtReserved1 = 36, kAtStartTime = 40, kAtToken = 48, kAtAllocation = 64,
                    kAtAllocationSize = 72, kAtOffset = 80, kAtBlockSize = 88, kAtGeneration = 96, kAtLegacy = 104,
-                   kAtBlockOffset = 168, kAtNamespace = 176, kAtReserved2 = 184, kAtChecksum = 188;
+                   kAtBlockOffset = 168, kAtNamespace = 176, kAtReserved2 = 184, kAtChecksum = 252;
 
 constexpr uint8_t kEventKind = 5;
 static_assert(kAtChecksum + 4 == sizeof(gmm_ipc_handle));

@@ -23,8 +23,8 @@
 //      104   64  the driver's legacy IPC handle; zero for kBroker
 //      168    8  offset of the block in the allocation
 //      176    8  number of the exporter's pid namespace; 0: unknown
-//      184    4  reserved, zero
-//      188    4  CRC-32C of bytes 0 to 187; finds damage, proves no origin
+//      184   68  reserved, zero
+//      252    4  CRC-32C of bytes 0 to 251; finds damage, proves no origin
 //
 // The allocation is what the importer maps: all extents of the block, or the driver's allocation on the legacy route.
 #ifndef GMM_ENGINE_IPC_HANDLE_H

@@ -42,9 +42,9 @@ class Unlocked {
   Mutex &mutex_;
 };
 
-uint32_t milliseconds_until(uint64_t deadline) {
+uint64_t milliseconds_until(uint64_t deadline) {
   const uint64_t now = monotonic_ms();
-  return now < deadline ? static_cast<uint32_t>(deadline - now) : 0;
+  return now < deadline ? deadline - now : 0;
 }
 
 }  // namespace
@@ -101,19 +101,19 @@ bool IpcImports::has_blocks(const IpcMapping &mapping) const {
                      [&](const ImportedBlock &block) { return block.mapping == &mapping; });
 }
 
-Status IpcImports::import_block(const IpcHandle &handle, Device device, uint32_t timeout_ms, void **out) {
-  const uint64_t deadline = monotonic_ms() + timeout_ms;
+Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out) {
+  const uint64_t deadline = deadline_after(timeout_ms);
   LockGuard guard(mutex_);
   IpcMapping *known = nullptr;
   while ((known = find_mapping(handle, device)) != nullptr && known->phase != IpcMapping::Phase::kMapped) {
-    const uint32_t left = milliseconds_until(deadline);
+    const uint64_t left = milliseconds_until(deadline);
     if (left == 0)
       return fail(GMM_ERROR_IPC_TIMEOUT,
                   "import from process %" PRIu32
                   ": another thread maps or unmaps the same memory, and was not done in time; the exporter may be "
                   "stopped or busy",
                   handle.exporter.pid);
-    changed_.wait_for(mutex_, left);
+    changed_.wait_for(mutex_, std::min<uint64_t>(left, 60'000));
   }
   if (known != nullptr) return add_to_mapping(*known, handle, deadline, out);
   IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, client_, device, handle);

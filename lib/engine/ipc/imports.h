@@ -41,7 +41,7 @@ class IpcImports {
         ranges_(core.allocator) {}
 
   // The handle is another context's.
-  Status import_block(const IpcHandle &handle, Device device, uint32_t timeout_ms, void **out);
+  Status import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out);
   Status import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size, Device device, void **out);
   // Closes one import of the block around the address. *found: the address lies in a mapping.
   Status close(void *memory, bool *found);

@@ -10,7 +10,7 @@ Ipc::Ipc(Core &core, HeapSet &heaps)
       imports(core, settings_),
       events(core, settings_, broker_, next_id_) {}
 
-Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out) {
+Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, void **out) {
   IpcHandle handle;
   GMM_TRY(ipc_handle_decode(bytes, &handle));
   if (handle.event)

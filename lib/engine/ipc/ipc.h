@@ -48,7 +48,7 @@
 // - MANAGED memory has no IPC.
 // - The driver opens no legacy handle in the process that made it, not even for another context.
 // - A block has at most 16 pieces.
-// - gmm makes no fabric handles, although a query says which devices have them.
+// - gmm makes no fabric handles.
 // - CUDA does not define what happens to a queued wait for an event whose maker is killed.
 #ifndef GMM_ENGINE_IPC_IPC_H
 #define GMM_ENGINE_IPC_IPC_H
@@ -82,7 +82,7 @@ class Ipc {
   // BUSY after the first export or import.
   Status configure(const IpcPolicy &policy) { return settings_.configure(policy); }
   // Maps another process's memory, or returns the original memory for a handle of this context.
-  Status import_block(const gmm_ipc_handle &bytes, Device device, uint32_t timeout_ms, void **out);
+  Status import_block(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, void **out);
   // Closes one import.
   Status close(void *memory);
   // Stops the broker, and ends all events and imports.

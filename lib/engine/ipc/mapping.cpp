@@ -17,7 +17,7 @@ bool IpcMapping::is_of(const IpcHandle &handle, Device device) const {
          std::memcmp(handle_.token, handle.token, kIpcExtentsTokenSize) == 0;
 }
 
-Status IpcMapping::map_handle(uint32_t timeout_ms) {
+Status IpcMapping::map_handle(uint64_t timeout_ms) {
   kind_ = handle_.kind;
   const uint64_t size = handle_.allocation_size;
   int32_t fd = -1;
@@ -56,7 +56,7 @@ Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
 }
 
 // Requests one piece from the exporter. *fd is -1 when the importer is only counted.
-Status IpcMapping::connect(uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd, IpcMeanwhile meanwhile) {
+Status IpcMapping::connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, int32_t *fd, IpcMeanwhile meanwhile) {
   IpcHandle handle = handle_;
   handle.allocation = ipc_piece_id(handle.allocation, piece);
   IpcImport granted;
@@ -76,7 +76,7 @@ Status IpcMapping::reserve(uint64_t size) {
 }
 
 // Reserves the addresses while the exporter prepares its first answer.
-Status IpcMapping::map_pieces(uint32_t timeout_ms) {
+Status IpcMapping::map_pieces(uint64_t timeout_ms) {
   struct Reservation {
     IpcMapping &mapping;
     Status status;

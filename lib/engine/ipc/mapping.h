@@ -28,7 +28,7 @@ class IpcMapping {
 
   // Each maps once. unmap() removes what a failure left.
   // Connects to the exporter, once for each piece of the memory, and waits for its answers.
-  Status map_handle(uint32_t timeout_ms);
+  Status map_handle(uint64_t timeout_ms);
   // `fd` stays the caller's. `type` is not GMM_FD_DEFAULT.
   Status map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size);
   // Unmaps everything, then releases the connections. When the driver refuses a step, a later call goes on with it.
@@ -67,9 +67,9 @@ class IpcMapping {
     IpcConnection connection;
   };
 
-  Status connect(uint32_t piece, IpcWant want, uint32_t timeout_ms, int32_t *fd,
+  Status connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, int32_t *fd,
                  IpcMeanwhile meanwhile = IpcMeanwhile());
-  Status map_pieces(uint32_t timeout_ms);
+  Status map_pieces(uint64_t timeout_ms);
   Status map_opaque(int32_t fd, uint64_t size);
   Status map_file(int32_t own_fd, uint64_t size);
   Status reserve(uint64_t size);

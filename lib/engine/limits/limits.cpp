@@ -6,57 +6,72 @@
 
 namespace gmm {
 
-void Limits::set(Tag *tag, Quota *device_quota, const gmm_scope_desc &scope, uint64_t bytes) {
-  if ((scope.flags & GMM_SCOPE_TAG) == 0)
-    device_quota->set_limit(bytes);
-  else if ((scope.flags & GMM_SCOPE_DEVICE) == 0)
-    tag->held.set_limit(bytes);
-  else
-    tag->held_on[scope.device].set_limit(bytes);
+bool Limits::has_call_before(uint64_t handler) const {
+  for (const Call *call = calls_; call != nullptr; call = call->next)
+    if (call->handler < handler) return true;
+  return false;
 }
 
-void Limits::set_handler(gmm_oom_fn fn, void *user) {
+Status Limits::set_handler(gmm_oom_fn fn, void *user) {
   LockGuard guard(mutex_);
+  for (const Call *call = calls_; call != nullptr; call = call->next)
+    if (pthread_equal(call->thread, pthread_self()) != 0)
+      return fail(GMM_ERROR_BUSY,
+                  "gmm_context_set_oom_handler: this thread is inside the context's handler, whose end the call would "
+                  "wait for; call it after the handler has returned.");
   fn_ = fn;
   user_ = user;
+  const uint64_t mine = ++handler_;
+  while (has_call_before(mine)) returned_.wait(mutex_);
+  return Status();
 }
 
 bool Limits::ask(const gmm_oom_info &info) {
   gmm_oom_fn fn = nullptr;
   void *user = nullptr;
+  Call call = {pthread_self(), 0, nullptr, nullptr};
   {
     LockGuard guard(mutex_);
     fn = fn_;
     user = user_;
+    if (fn == nullptr) return false;
+    call.handler = handler_;
+    call.next = calls_;
+    if (calls_ != nullptr) calls_->previous = &call;
+    calls_ = &call;
   }
-  if (fn == nullptr) return false;
   check_may_call_program(ProgramCall::kOutOfMemory);
-  return fn(user, &info) == 1;
+  const bool again = fn(user, &info) == 1;
+  LockGuard guard(mutex_);
+  (call.previous != nullptr ? call.previous->next : calls_) = call.next;
+  if (call.next != nullptr) call.next->previous = call.previous;
+  returned_.notify_all();
+  return again;
 }
 
 Status Limits::explain(Status status, const Heap &heap, uint64_t size, const TagTable &tags) {
   constexpr uint32_t kShown = 3;
   const int32_t device = heap.options().device.ordinal;
-  gmm_tag largest[kShown] = {};
+  const Tag *largest[kShown] = {};
   uint64_t held[kShown] = {};
-  for (gmm_tag tag = 1; tag <= tags.count(); ++tag) {
-    uint64_t bytes = tags.get(tag)->held_on[device].held();
-    gmm_tag name = tag;
+  for (gmm_tag tag = 1; tag <= tags.last(); ++tag) {
+    const Tag *holder = tags.get(tag);
+    uint64_t bytes = holder == nullptr ? 0 : holder->held_on[device].held();
     for (uint32_t i = 0; i < kShown && bytes != 0; ++i)
       if (bytes > held[i]) {
         const uint64_t other_bytes = held[i];
-        const gmm_tag other = largest[i];
+        const Tag *other = largest[i];
         held[i] = bytes;
-        largest[i] = name;
+        largest[i] = holder;
         bytes = other_bytes;
-        name = other;
+        holder = other;
       }
   }
   char text[320];
   int used = std::snprintf(text, sizeof text, "Device %d, largest holders:", device);
   for (uint32_t i = 0; i < kShown && held[i] != 0 && used > 0 && static_cast<size_t>(used) < sizeof text; ++i)
     used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "%s tag \"%s\" %" PRIu64 " bytes",
-                          i == 0 ? "" : ",", tags.get(largest[i])->name, held[i]);
+                          i == 0 ? "" : ",", largest[i]->name, held[i]);
   return prefix(status, "gmm_alloc of %" PRIu64 " bytes failed. %s%s. ", size, text, held[0] == 0 ? " none" : "");
 }
 

@@ -4,6 +4,7 @@
 #define GMM_ENGINE_LIMITS_LIMITS_H
 
 #include <gmm/stats.h>
+#include <pthread.h>
 
 #include "base/lock.h"
 #include "engine/heap/heap_set.h"
@@ -13,17 +14,26 @@ namespace gmm {
 
 class Limits {
  public:
-  // The scope is checked. device_quota: of the scope's device.
-  static void set(Tag *tag, Quota *device_quota, const gmm_scope_desc &scope, uint64_t bytes);
-
-  void set_handler(gmm_oom_fn fn, void *user);
+  // Returns when no thread is inside the handler from before. BUSY from inside of it, as that would wait for itself.
+  Status set_handler(gmm_oom_fn fn, void *user);
   // Asks the handler, without a lock held. True: try again.
   bool ask(const gmm_oom_info &info);
   // Adds to the thread's message who holds the most memory on the device.
   static Status explain(Status status, const Heap &heap, uint64_t size, const TagTable &tags);
 
  private:
+  // A thread that is inside a handler. It lies on that thread's stack.
+  struct Call {
+    pthread_t thread;
+    uint64_t handler;
+    Call *next, *previous;  // of all threads inside handlers of this context; with mutex_ held
+  };
+  bool has_call_before(uint64_t handler) const;
+
   Mutex mutex_{LockRank::kLimits};
+  Condition returned_;
+  Call *calls_ = nullptr;
+  uint64_t handler_ = 0;  // counts the handlers
   gmm_oom_fn fn_ = nullptr;
   void *user_ = nullptr;
 };

@@ -3,8 +3,9 @@
 
 namespace gmm {
 
-Status collect_statistics(HeapSet &heaps, const gmm_scope_desc &scope, gmm_stats_info *out) {
-  uint8_t seen[TagTable::kMaxTags / 8] = {};
+Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out) {
+  LockGuard guard(tags.count_mutex);
+  const uint64_t count = ++tags.counts;
   const auto add = [&](Heap &heap) -> Status {
     const HeapTotals totals = heap.totals();
     out->live_bytes += totals.live_bytes;
@@ -18,9 +19,9 @@ Status collect_statistics(HeapSet &heaps, const gmm_scope_desc &scope, gmm_stats
     out->frees += totals.frees;
     out->failures += totals.failures;
     out->extents += totals.extents;
-    const gmm_tag tag = heap.options().tag;
-    if (totals.held + totals.paused != 0 && (seen[tag / 8] >> tag % 8 & 1) == 0) {
-      seen[tag / 8] = static_cast<uint8_t>(seen[tag / 8] | 1 << tag % 8);
+    Tag &tag = *tags.get(heap.options().tag);
+    if (totals.held + totals.paused != 0 && tag.counted != count) {
+      tag.counted = count;
       ++out->live_tags;
     }
     return Status();

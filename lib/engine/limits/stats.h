@@ -10,8 +10,8 @@
 
 namespace gmm {
 
-// Fills what the heaps of the scope tell; the rest of *out stays.
-Status collect_statistics(HeapSet &heaps, const gmm_scope_desc &scope, gmm_stats_info *out);
+// Fills what the heaps of the scope tell; the rest of *out stays. Waits for no operation.
+Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out);
 
 }  // namespace gmm
 #endif

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/limits/tag.h"
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "base/thread_record.h"
 #include "base/utf8.h"
@@ -30,6 +32,18 @@ struct TagStack {
     while (place != 0 && entries[place - 1].table.serial != table.serial) --place;
     return place;
   }
+  // Each push is given back to the table that still lives: with the thread's end, or that of the last context.
+  static void end(void *state) {
+    TagStack *stack = static_cast<TagStack *>(state);
+    for (uint32_t i = 0; i < stack->depth; ++i) {
+      const Entry &entry = stack->entries[i];
+      TagTable *table = static_cast<TagTable *>(g_tables.visit(entry.table));
+      if (table == nullptr) continue;
+      table->get(entry.tag)->pushes.fetch_sub(1, std::memory_order_release);
+      g_tables.leave(entry.table);
+    }
+    std::free(stack);
+  }
   void drop_ended() {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < depth; ++i)
@@ -46,12 +60,8 @@ TagStack *make_stack() {
   TagStack *stack = static_cast<TagStack *>(std::malloc(sizeof(TagStack)));
   if (stack == nullptr) return nullptr;
   stack->depth = 0;
-  record->set_part(ThreadPart::kTags, stack, std::free);
+  record->set_part(ThreadPart::kTags, stack, TagStack::end);
   return stack;
-}
-
-Status unknown_tag(gmm_tag tag) {
-  return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag);
 }
 
 Status check_desc(const gmm_tag_desc &desc) {
@@ -81,11 +91,78 @@ void set(Tag &tag, const gmm_tag_desc &desc) {
 
 }  // namespace
 
-TagTable::TagTable(const HostAllocator &allocator) : allocator_(allocator) {}
+// --- Names -----------------------------------------------------------------------------------------------------------
+
+// FNV-1a.
+uint32_t TagNames::hash_of(const char *name) {
+  uint32_t hash = 2166136261u;
+  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 16777619u;
+  return hash;
+}
+
+Tag *TagNames::find(const char *name, uint32_t hash) const {
+  const uint64_t mask = slots_.size() - 1;
+  if (used_ == 0) return nullptr;
+  for (uint64_t i = hash & mask; slots_[i] != nullptr; i = (i + 1) & mask)
+    if (slots_[i]->hash == hash && std::strcmp(slots_[i]->name, name) == 0) return slots_[i];
+  return nullptr;
+}
+
+void TagNames::put(Tag *tag) {
+  const uint64_t mask = slots_.size() - 1;
+  uint64_t i = tag->hash & mask;
+  while (slots_[i] != nullptr) i = (i + 1) & mask;
+  slots_[i] = tag;
+}
+
+bool TagNames::reserve() {
+  if ((used_ + 1) * 2 <= slots_.size()) return true;
+  const uint64_t size = slots_.empty() ? 16 : slots_.size() * 2;
+  Vector<Tag *> grown(allocator_);
+  if (!grown.reserve(size)) return false;
+  for (uint64_t i = 0; i < size; ++i) grown.push_back_reserved(nullptr);
+  grown.swap(slots_);
+  for (Tag *tag : grown)
+    if (tag != nullptr) put(tag);
+  return true;
+}
+
+void TagNames::add(Tag *tag) {
+  put(tag);
+  ++used_;
+}
+
+uint64_t TagNames::place_of(const Tag *tag) const {
+  const uint64_t mask = slots_.size() - 1;
+  uint64_t i = tag->hash & mask;
+  while (slots_[i] != tag) i = (i + 1) & mask;
+  return i;
+}
+
+// The names behind the gap move up where a search would stop at it otherwise.
+void TagNames::remove(const Tag *tag) {
+  const uint64_t mask = slots_.size() - 1;
+  uint64_t gap = place_of(tag);
+  for (uint64_t i = (gap + 1) & mask; slots_[i] != nullptr; i = (i + 1) & mask) {
+    const uint64_t home = slots_[i]->hash & mask;
+    if (((i - home) & mask) < ((i - gap) & mask)) continue;
+    slots_[gap] = slots_[i];
+    gap = i;
+  }
+  slots_[gap] = nullptr;
+  --used_;
+}
+
+// --- Numbers ---------------------------------------------------------------------------------------------------------
+
+TagTable::TagTable(const HostAllocator &allocator)
+    : allocator_(allocator), names_(allocator), memory_(allocator, sizeof(Tag), alignof(Tag)) {}
 
 TagTable::~TagTable() {
   g_tables.remove(key_);
-  for (auto &tag : tags_) allocator_.destroy(tag.load(std::memory_order_relaxed));
+  for (gmm_tag tag = 1; tag <= last(); ++tag) allocator_.destroy(get(tag));
+  for (uint32_t i = 0; i < kFarSegments; ++i)
+    allocator_.deallocate(far_[i].load(std::memory_order_relaxed), (uint64_t{kNear} << i) * sizeof(Slot));
 }
 
 Status TagTable::init() {
@@ -96,13 +173,38 @@ Status TagTable::init() {
   return create("default", nullptr, &tag);
 }
 
+Status TagTable::unknown(gmm_tag tag) {
+  return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag);
+}
+
+Tag *TagTable::get_far(gmm_tag tag) const {
+  const uint32_t segment = static_cast<uint32_t>(std::bit_width(tag / kNear)) - 1;
+  const Slot *slots = far_[segment].load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : slots[tag - (kNear << segment)].load(std::memory_order_acquire);
+}
+
+TagTable::Slot *TagTable::make_slot(gmm_tag tag) {
+  if (tag < kNear) return &near_[tag];
+  const uint32_t segment = static_cast<uint32_t>(std::bit_width(tag / kNear)) - 1;
+  Slot *slots = far_[segment].load(std::memory_order_relaxed);
+  if (slots == nullptr) {
+    const uint64_t size = (uint64_t{kNear} << segment) * sizeof(Slot);
+    void *memory = allocator_.allocate(size, alignof(Slot));
+    if (memory == nullptr) return nullptr;
+    std::memset(memory, 0, size);
+    slots = static_cast<Slot *>(memory);
+    far_[segment].store(slots, std::memory_order_release);
+  }
+  return &slots[tag - (kNear << segment)];
+}
+
 Status TagTable::find(const char *name, gmm_tag *out) {
-  const uint32_t tags = count();
-  for (gmm_tag tag = 1; tag <= tags; ++tag)
-    if (std::strcmp(get(tag)->name, name) == 0) {
-      *out = tag;
-      return Status();
-    }
+  LockGuard guard(mutex_);
+  const Tag *known = names_.find(name, TagNames::hash_of(name));
+  if (known != nullptr) {
+    *out = known->number;
+    return Status();
+  }
   const uint64_t length = strnlen(name, sizeof(Tag::name) - 1);
   return fail(GMM_ERROR_INVALID_TAG, "There is no tag named \"%.*s\"; make it with gmm_tag_create().",
               static_cast<int>(utf8_prefix(name, length)), name);
@@ -115,11 +217,9 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
                 length == 0 ? "none" : "more");
   GMM_TRY(check_text(name, length));
   if (desc != nullptr) GMM_TRY(check_desc(*desc));
+  const uint32_t hash = TagNames::hash_of(name);
   LockGuard guard(mutex_);
-  const uint32_t tags = count();
-  for (gmm_tag tag = 1; tag <= tags; ++tag) {
-    Tag *known = get(tag);
-    if (std::strcmp(known->name, name) != 0) continue;
+  if (const Tag *known = names_.find(name, hash)) {
     if (desc != nullptr &&
         (desc->contents != known->contents || desc->priority != known->priority || desc->flags != known->flags))
       return fail(GMM_ERROR_INVALID_VALUE,
@@ -127,43 +227,88 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
                   "same, another name, or gmm_tag_configure().",
                   name, known->contents.load(), known->priority.load(), known->flags.load(), desc->contents,
                   desc->priority, desc->flags);
-    *out = tag;
+    *out = known->number;
     return Status();
   }
-  if (tags + 1 >= kMaxTags)
-    return fail(GMM_ERROR_NOT_SUPPORTED, "All %u tags of this context are in use.", kMaxTags - 1);
-  Tag *made = allocator_.create<Tag>();
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the tag \"%s\".", name);
+  const uint32_t number = last() + 1;
+  if (number == UINT32_MAX) return fail(GMM_ERROR_NOT_SUPPORTED, "A context numbers at most 4,294,967,294 tags.");
+  Slot *slot = names_.reserve() ? make_slot(number) : nullptr;
+  void *memory = slot == nullptr ? nullptr : memory_.take();
+  if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the tag \"%s\".", name);
+  Tag *made = ::new (memory) Tag();
   std::memcpy(made->name, name, length);
+  made->number = number;
+  made->hash = hash;
   if (desc != nullptr) set(*made, *desc);
-  tags_[tags + 1].store(made, std::memory_order_release);
-  count_.store(tags + 1, std::memory_order_release);
-  *out = tags + 1;
+  names_.add(made);
+  ++count_;
+  slot->store(made, std::memory_order_release);
+  last_.store(number, std::memory_order_release);
+  *out = number;
   return Status();
 }
 
 Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
-  Tag *known = get(tag);
-  if (known == nullptr) return unknown_tag(tag);
   GMM_TRY(check_desc(desc));
   LockGuard guard(mutex_);
+  Tag *known = get(tag);
+  if (known == nullptr) return unknown(tag);
   set(*known, desc);
   return Status();
 }
 
+void TagTable::list(gmm_tag *tags, uint32_t capacity, uint32_t *count) {
+  LockGuard guard(mutex_);
+  uint32_t written = 0;
+  for (gmm_tag tag = 1; written < capacity && tag <= last(); ++tag)
+    if (get(tag) != nullptr) tags[written++] = tag;
+  *count = count_;
+}
+
+Status TagTable::begin_end(Tag &tag) {
+  LockGuard guard(mutex_);
+  if (tag.number == GMM_TAG_DEFAULT || tag.number == default_.load(std::memory_order_relaxed))
+    return fail(GMM_ERROR_BUSY,
+                "gmm_tag_destroy: the tag \"%s\" is the default; set another default, and keep GMM_TAG_DEFAULT.",
+                tag.name);
+  // push() counts first and looks then, so one of the two sees the other.
+  tag.ending.store(1, std::memory_order_seq_cst);
+  const uint32_t pushes = tag.pushes.load(std::memory_order_seq_cst);
+  if (pushes == 0) return Status();
+  tag.ending.store(0, std::memory_order_seq_cst);
+  return fail(GMM_ERROR_BUSY, "gmm_tag_destroy: the tag \"%s\" was pushed %u times and not popped; pop it.", tag.name,
+              pushes);
+}
+
+void TagTable::end(Tag &tag) {
+  LockGuard guard(mutex_);
+  names_.remove(&tag);
+  --count_;
+  make_slot(tag.number)->store(nullptr, std::memory_order_release);
+  memory_.retire(&tag);
+}
+
+// --- The current tag ------------------------------------------------------------------------------------------------
+
 gmm_tag TagTable::current_of_thread() const {
   if (const TagStack *stack = TagStack::of(own_thread_record()))
     if (const uint32_t place = stack->find(key_); place != 0) return stack->entries[place - 1].tag;
-  return process_default_.load(std::memory_order_relaxed);
+  return default_.load(std::memory_order_relaxed);
 }
 
 Status TagTable::push(gmm_tag tag) {
-  if (get(tag) == nullptr) return unknown_tag(tag);
+  Tag *known = get(tag);
+  if (known == nullptr) return unknown(tag);
   TagStack *stack = make_stack();
   if (stack == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for this thread's tags.");
   if (stack->depth == kMaxDepth) stack->drop_ended();
   if (stack->depth == kMaxDepth)
     return fail(GMM_ERROR_UNBALANCED, "This thread has pushed %u tags; pop some.", kMaxDepth);
+  known->pushes.fetch_add(1, std::memory_order_seq_cst);
+  if (known->ending.load(std::memory_order_seq_cst) != 0) {
+    known->pushes.fetch_sub(1, std::memory_order_relaxed);
+    return unknown(tag);
+  }
   stack->entries[stack->depth++] = TagStack::Entry{key_, tag};
   if (common_.load(std::memory_order_relaxed) != 0) {
     LockGuard guard(mutex_);
@@ -176,15 +321,17 @@ Status TagTable::pop() {
   TagStack *stack = TagStack::of(own_thread_record());
   const uint32_t place = stack == nullptr ? 0 : stack->find(key_);
   if (place == 0) return fail(GMM_ERROR_UNBALANCED, "This thread has pushed no tag on this context.");
+  get(stack->entries[place - 1].tag)->pushes.fetch_sub(1, std::memory_order_release);
   for (uint32_t i = place; i < stack->depth; ++i) stack->entries[i - 1] = stack->entries[i];
   --stack->depth;
   return Status();
 }
 
-Status TagTable::set_process_default(gmm_tag tag) {
-  if (get(tag) == nullptr) return unknown_tag(tag);
+Status TagTable::set_default(gmm_tag tag) {
   LockGuard guard(mutex_);
-  process_default_.store(tag, std::memory_order_relaxed);
+  const Tag *known = get(tag);
+  if (known == nullptr || known->ending.load(std::memory_order_relaxed) != 0) return unknown(tag);
+  default_.store(tag, std::memory_order_relaxed);
   if (common_.load(std::memory_order_relaxed) != 0) common_.store(tag, std::memory_order_relaxed);
   return Status();
 }

@@ -62,8 +62,6 @@ template <typename Fn>
 Status Pauser::for_kept(const char *operation, const void *address, uint64_t size, Fn fn) {
   Block block;
   GMM_TRY(find_block(core_, address, operation, &block));
-  const OperationGuard guard(*block.heap);  // a file may be read
-  GMM_TRY(find_block(core_, address, operation, &block));
   GMM_TRY(check_range(block, address, operation, &size));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
   for (uintptr_t at = begin; at < end;) {
@@ -82,7 +80,9 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
 }
 
 Status Pauser::read(const void *address, uint64_t size, void *out) {
-  LockGuard guard(mutex_);
+  Block block;
+  GMM_TRY(find_block(core_, address, "gmm_backup_read", &block));
+  const OperationGuard guard(*block.heap);  // a file may be read
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
   return for_kept("gmm_backup_read", address, size, [&](Extent &extent, ByteRange range) {
     return backups_.read(*extent.kept, range, static_cast<char *>(out) + (range.base - begin));
@@ -90,8 +90,9 @@ Status Pauser::read(const void *address, uint64_t size, void *out) {
 }
 
 Status Pauser::map(const void *address, uint64_t size, const void **out) {
-  LockGuard guard(mutex_);
   Block block;
+  GMM_TRY(find_block(core_, address, "gmm_backup_map", &block));
+  const OperationGuard guard(*block.heap);  // a file may be read, and one thread makes the view of a block
   GMM_TRY(find_block(core_, address, "gmm_backup_map", &block));
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
   GMM_TRY(check_range(block, address, "gmm_backup_map", &size));

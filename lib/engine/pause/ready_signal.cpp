@@ -40,7 +40,8 @@ Status ReadySignal::wait(PageMap &page_map, const void *address, uint64_t size, 
       return Status();
     }
     const uint64_t past = monotonic_ms() - start;
-    if (past >= timeout_ms) return remark(GMM_NOT_READY, "gmm_resume_wait(%p): the memory is still paused.", address);
+    if (past >= timeout_ms)
+      return fail(GMM_ERROR_NOT_READY, "gmm_resume_wait(%p): the memory is still paused.", address);
     restored_.wait_for(mutex, timeout_ms - past < kPollMs ? timeout_ms - past : kPollMs);
   }
 }

@@ -16,9 +16,10 @@ Status TransitionProgress::report(uint64_t bytes) {
     request_.ticket->copied.store(copied, std::memory_order_relaxed);
     stop = request_.ticket->cancelled.load(std::memory_order_relaxed) != 0;
   }
-  if (request_.progress != nullptr) {
+  const gmm_progress_callback &progress = request_.progress;
+  if (progress.fn != nullptr) {
     check_may_call_program(ProgramCall::kProgress);
-    stop = request_.progress(request_.progress_user, copied, total_) != 0 || stop;
+    stop = progress.fn(progress.user, copied, total_) != 0 || stop;
   }
   return stop ? fail(GMM_ERROR_CANCELLED, "The program ended it after %llu of %llu bytes; everything is as before.",
                      static_cast<unsigned long long>(copied), static_cast<unsigned long long>(total_))

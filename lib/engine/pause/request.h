@@ -21,8 +21,7 @@ struct PauseRequest {
   const gmm_tag *tags = nullptr;  // checked
   uint32_t count = 0;             // 0: every tag
   uint32_t flags = 0;             // GMM_PAUSE_*
-  gmm_progress_fn progress = nullptr;
-  void *progress_user = nullptr;
+  gmm_progress_callback progress = {};
   TicketState *ticket = nullptr;
 
   bool names(const Heap &heap) const {

@@ -28,15 +28,15 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) == 64);
 
-// The header of a chunk: records of one thread that one write(2) wrote. Everything that a chunk's records refer to is
-// in the chunk.
+// The header of a chunk of one thread. Everything that a chunk's records refer to is in the chunk. A chunk that is
+// being filled has its final size, and zeros where no record is yet.
 struct ChunkHeader {
   uint32_t magic;
   uint32_t size;      // bytes of the records, a multiple of 8
   uint32_t thread;    // from 1; 0: the last chunk of the file
   uint32_t sequence;  // number of the chunk among its thread's, from 0
   uint64_t time;      // the base of the records' times
-  uint32_t records;
+  uint32_t records;   // 0: the chunk was not finished
   uint32_t reserved;
 };
 static_assert(sizeof(ChunkHeader) == 32);
@@ -58,6 +58,7 @@ inline constexpr uint8_t kHeapCreated = type(11, 3);    // number; heap_word()
 inline constexpr uint8_t kHeapDestroyed = type(12, 2);  // number
 inline constexpr uint8_t kThreadEnded = type(13, 1);
 inline constexpr uint8_t kEnd = type(14, 2);  // number of events that the file lacks
+inline constexpr uint8_t kUnused = type(15, 1);
 
 inline constexpr uint32_t kPlaces = 32;  // places for streams, and as many for heaps
 inline constexpr uint64_t kEveryTag = UINT64_MAX;

@@ -4,29 +4,22 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 namespace gmm {
 namespace {
 
-// Collects the text of one heap, under its lock, and passes it on in large pieces without a lock. It remembers that the
-// writer stopped, or that host memory was short.
+// Collects text and passes it on in large pieces. It remembers that the writer stopped.
 class Writer {
  public:
-  Writer(const HostAllocator &allocator, gmm_write_fn write, void *user)
-      : text_(allocator), write_(write), user_(user) {}
+  Writer(gmm_write_fn write, void *user) : write_(write), user_(user) {}
   [[gnu::format(printf, 2, 3)]] void print(const char *format, ...) {
-    char line[kLine];
+    if (sizeof text_ - used_ < kLine) flush();
     va_list arguments;
     va_start(arguments, format);
-    const int written = std::vsnprintf(line, kLine, format, arguments);
+    const int written = std::vsnprintf(text_ + used_, kLine, format, arguments);
     va_end(arguments);
-    if (written <= 0 || is_short_) return;
-    const uint64_t size = static_cast<uint64_t>(written) < kLine ? static_cast<uint64_t>(written) : kLine - 1;
-    if (!text_.reserve(text_.size() + size)) {
-      is_short_ = true;
-      return;
-    }
-    for (uint64_t i = 0; i < size; ++i) text_.push_back_reserved(line[i]);
+    if (written > 0) used_ += static_cast<uint64_t>(written) < kLine ? static_cast<uint64_t>(written) : kLine - 1;
   }
   // Writes a JSON string, escaped.
   void quote(const char *text) {
@@ -40,95 +33,123 @@ class Writer {
     }
     print("\"");
   }
-  // Without a lock of a heap.
   void flush() {
     check_may_call_program(ProgramCall::kWrite);
-    for (uint64_t at = 0; at < text_.size() && !stopped_;) {
-      const uint64_t size = text_.size() - at < kPiece ? text_.size() - at : kPiece;
-      stopped_ = write_(user_, text_.data() + at, size) != 0;
-      at += size;
-    }
-    text_.clear();
+    if (used_ != 0 && !stopped_) stopped_ = write_(user_, text_, used_) != 0;
+    used_ = 0;
   }
-  Status status() const {
-    if (is_short_) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot: no host memory for the text of a heap.");
-    return stopped_ ? fail(GMM_ERROR_IO,
-                           "gmm_snapshot(): the write function stopped before the end, so the snapshot "
-                           "is incomplete.")
-                    : Status();
-  }
+  bool stopped() const { return stopped_; }
 
  private:
   static constexpr uint64_t kLine = 512;
-  static constexpr uint64_t kPiece = uint64_t{64} << 10;
-  Vector<char> text_;
   gmm_write_fn write_;
   void *user_;
   bool stopped_ = false;
-  bool is_short_ = false;
+  uint64_t used_ = 0;
+  char text_[8192];
 };
 
 constexpr const char *kKinds[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
 
-void write_span(Writer &writer, Span &span, bool paused, bool *first) {
-  if (!span.live()) return;
-  const uint32_t count = span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t requested = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
-    if (requested == 0) continue;
-    writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"}",
-                 *first ? "" : ",", span.block(i), requested, span.block_bytes(), paused ? "paused" : "active");
-    *first = false;
-  }
-}
-
-void write_heap(Writer &writer, Heap &heap, const TagTable &tags) {
-  const HeapTotals totals = heap.totals();
-  const HeapOptions &options = heap.options();
-  writer.print("{\"kind\":\"%s\",\"device\":%d,\"tag\":", kKinds[static_cast<uint32_t>(options.kind)],
-               options.device.ordinal);
-  writer.quote(tags.get(options.tag)->name);
-  writer.print(",\"capture\":%" PRIu64 ",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64
-               ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
-               options.capture, totals.live_bytes, totals.live_blocks, totals.held, totals.paused);
-  LockGuard guard(heap.mutex);
-  bool first = true;
-  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
-    for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent)) {
-      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"mapped\":%s,\"importers\":%u}",
-                   first ? "" : ",", extent->base.load(std::memory_order_relaxed),
-                   extent->size.load(std::memory_order_relaxed), extent->mapped ? "true" : "false",
-                   extent->importers.load(std::memory_order_relaxed));
-      first = false;
-    }
-  writer.print("],\"blocks\":[");
-  first = true;
-  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
-    for_each_span(*region, [&](Span &span) {
-      const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
-      write_span(writer, span, extent != nullptr && is_paused(*extent), &first);
-    });
-  }
-  writer.print("]}");
-}
-
 }  // namespace
 
-Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn write, void *user) {
-  Writer writer(core.allocator, write, user);
-  writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"heaps\":[", core.backend->name());
-  bool first = true;
-  gmm_scope_desc everything = {};
-  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
-    if (!first) writer.print(",");
-    first = false;
-    write_heap(writer, heap, tags);
-    writer.flush();
-    return writer.status();
-  }));
+bool Snapshot::copy_span(Span &span, bool paused) {
+  if (!span.live()) return true;
+  const uint32_t count = span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t size = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
+    if (size == 0) continue;
+    const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
+    if (!blocks_.push_back(BlockCopy{span.block(i), size, span.block_bytes(), heap, paused})) return false;
+  }
+  return true;
+}
+
+Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
+  const HeapOptions &options = heap.options();
+  HeapCopy copy = {};
+  copy.heap = &heap;
+  copy.kind = options.kind;
+  copy.device = options.device.ordinal;
+  copy.tag = options.tag;
+  const Heap *shared = tag.heaps[static_cast<uint32_t>(options.kind)][copy.device].load(std::memory_order_relaxed);
+  copy.is_of_user = &heap != shared && options.capture == 0;
+  std::memcpy(copy.tag_name, tag.name, sizeof copy.tag_name);
+  copy.capture = options.capture;
+  copy.totals = heap.totals();
+  LockGuard guard(heap.mutex);
+  bool good = true;
+  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
+    for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
+      good = good && extents_.push_back(ExtentCopy{extent->base.load(std::memory_order_relaxed),
+                                                   extent->size.load(std::memory_order_relaxed),
+                                                   extent->importers.load(std::memory_order_relaxed), extent->mapped});
+    for_each_span(*region, [&](Span &span) {
+      const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+      good = good && copy_span(span, extent != nullptr && is_paused(*extent));
+    });
+  }
+  copy.extents_end = extents_.size();
+  copy.blocks_end = blocks_.size();
+  if (good && heaps_.push_back(copy)) return Status();
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the copy of a heap.");
+}
+
+Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope) {
+  backend_ = core.backend->id();
+  backend_name_ = core.backend->name();
+  return heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag)); });
+}
+
+void Snapshot::query(gmm_snapshot_info *out) const {
+  out->backend = backend_;
+  out->heap_count = heaps_.size();
+  out->extent_count = extents_.size();
+  out->block_count = blocks_.size();
+  for (const BlockCopy &block : blocks_) out->live_bytes += block.size;
+}
+
+void Snapshot::query_block(uint64_t index, gmm_block_info *out, Heap **heap) const {
+  const BlockCopy &block = blocks_[index];
+  const HeapCopy &of = heaps_[block.heap];
+  out->kind = static_cast<gmm_kind>(of.kind);
+  out->device = of.device;
+  out->tag = of.tag;
+  out->state = block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
+  out->address = reinterpret_cast<void *>(block.address);
+  out->size = block.size;
+  out->reserved_size = block.reserved_size;
+  *heap = of.is_of_user ? of.heap : nullptr;
+}
+
+Status Snapshot::write(gmm_write_fn write, void *user) const {
+  Writer writer(write, user);
+  writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"heaps\":[", backend_name_);
+  uint64_t extent = 0, block = 0;
+  for (uint64_t i = 0; i < heaps_.size(); ++i) {
+    const HeapCopy &heap = heaps_[i];
+    writer.print("%s{\"kind\":\"%s\",\"device\":%d,\"tag\":", i == 0 ? "" : ",",
+                 kKinds[static_cast<uint32_t>(heap.kind)], heap.device);
+    writer.quote(heap.tag_name);
+    writer.print(",\"capture\":%" PRIu64 ",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64
+                 ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
+                 heap.capture, heap.totals.live_bytes, heap.totals.live_blocks, heap.totals.held, heap.totals.paused);
+    for (const uint64_t first = extent; extent < heap.extents_end; ++extent)
+      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"mapped\":%s,\"importers\":%u}",
+                   extent == first ? "" : ",", extents_[extent].address, extents_[extent].size,
+                   extents_[extent].mapped ? "true" : "false", extents_[extent].importers);
+    writer.print("],\"blocks\":[");
+    for (const uint64_t first = block; block < heap.blocks_end; ++block)
+      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"}",
+                   block == first ? "" : ",", blocks_[block].address, blocks_[block].size, blocks_[block].reserved_size,
+                   blocks_[block].paused ? "paused" : "active");
+    writer.print("]}");
+  }
   writer.print("]}\n");
   writer.flush();
-  return writer.status();
+  return writer.stopped()
+             ? fail(GMM_ERROR_IO, "gmm_snapshot_write: the function stopped before the end, so the text is incomplete.")
+             : Status();
 }
 
 }  // namespace gmm

@@ -1,19 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// The snapshot: one JSON object that describes every heap, extent and live block of a context. FORMAT.md in this folder
-// describes its fields.
+// The snapshot: a copy of what lies in the heaps of a context, to read by index or to write as one JSON object.
+// FORMAT.md in this folder describes the fields of the object.
 #ifndef GMM_ENGINE_TRACE_SNAPSHOT_H
 #define GMM_ENGINE_TRACE_SNAPSHOT_H
 
 #include <gmm/stats.h>
 
+#include "base/vector.h"
 #include "engine/heap/heap_set.h"
 #include "engine/limits/tag.h"
 
 namespace gmm {
 
-// Fails with IO if `write` stopped. The function holds the lock of `heaps` while it writes, so `write` must not call
-// gmm.
-Status write_snapshot(Core &core, HeapSet &heaps, TagTable &tags, gmm_write_fn write, void *user);
+// Any thread reads it after take().
+class Snapshot {
+ public:
+  explicit Snapshot(const HostAllocator &allocator) : heaps_(allocator), extents_(allocator), blocks_(allocator) {}
+
+  // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY.
+  Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
+  void query(gmm_snapshot_info *out) const;
+  uint64_t block_count() const { return blocks_.size(); }
+  // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
+  void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
+  // IO: `write` stopped. No lock is held.
+  Status write(gmm_write_fn write, void *user) const;
+
+ private:
+  struct HeapCopy {
+    Heap *heap;  // never read
+    Kind kind;
+    gmm_device device;
+    gmm_tag tag;
+    bool is_of_user;
+    char tag_name[sizeof(Tag::name)];
+    uint64_t capture;
+    HeapTotals totals;
+    uint64_t extents_end, blocks_end;  // its extents and blocks reach from those of the heap before to here
+  };
+  struct ExtentCopy {
+    uintptr_t address;
+    uint64_t size;
+    uint32_t importers;
+    bool mapped;
+  };
+  struct BlockCopy {
+    uintptr_t address;
+    uint64_t size, reserved_size;
+    uint32_t heap;  // its index
+    bool paused;
+  };
+
+  bool copy_span(Span &span, bool paused);
+  Status copy_heap(Heap &heap, const Tag &tag);
+
+  gmm_backend backend_ = GMM_BACKEND_AUTO;
+  const char *backend_name_ = "";  // static
+  Vector<HeapCopy> heaps_;
+  Vector<ExtentCopy> extents_;
+  Vector<BlockCopy> blocks_;
+};
 
 }  // namespace gmm
 #endif

@@ -38,7 +38,7 @@ Trace::~Trace() {
   while (lanes_ != nullptr) {
     TraceLane *lane = lanes_;
     lanes_ = lane->next;
-    core_.allocator.deallocate(lane->chunk, kChunk);
+    end_chunk(*lane);
     core_.allocator.destroy(lane);
   }
   core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
@@ -70,13 +70,13 @@ Status Trace::begin(const char *path) {
   FileHeader header = {};
   std::memcpy(header.magic, kMagic, sizeof header.magic);
   header.version = kVersion;
-  header.header_size = sizeof header;
+  header.header_size = static_cast<uint32_t>(file_.first_chunk(sizeof header));
   header.clock_hertz = 1000000000;
   header.begin_time = nanoseconds(CLOCK_MONOTONIC);
   header.begin_epoch = nanoseconds(CLOCK_REALTIME);
   header.process = static_cast<uint32_t>(getpid());
   std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
-  if (!file_.write(&header, sizeof header)) {
+  if (!file_.write_header(&header, sizeof header)) {
     const int error = file_.error();
     file_.close().ignore();  // the failure of the write is reported below
     core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
@@ -102,10 +102,7 @@ Status Trace::end() {
     const void *own = SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_);
     for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
       if (lane != own) wait_until_left(lane->busy);
-      write_chunk(*lane);
-      core_.allocator.deallocate(lane->chunk, kChunk);
-      lane->chunk = nullptr;
-      lane->at = lane->end = nullptr;
+      end_chunk(*lane);
       lane->sequence = 0;
     }
   }
@@ -159,10 +156,8 @@ void Trace::end_lane(TraceLane &lane) {
   if (running() && lane.chunk != nullptr) {
     read_clock(lane);
     put_note(lane, kThreadEnded, 0, 0);
-    write_chunk(lane);
-    core_.allocator.deallocate(lane.chunk, kChunk);
-    lane.chunk = nullptr;
-    lane.at = lane.end = nullptr;
+    // A mapped chunk waits for the next thread.
+    if (!lane.is_mapped) end_chunk(lane);
   }
   lane.thread_id = 0;
 }
@@ -220,48 +215,76 @@ inline void Trace::stamp(TraceLane &lane, const void *memory) {
 
 // --- Records ---------------------------------------------------------------------------------------------------------
 
-void Trace::write_chunk(TraceLane &lane) {
-  if (lane.chunk == nullptr || lane.at == records_of(lane.chunk)) return;
-  const uint64_t size = static_cast<uint64_t>(reinterpret_cast<unsigned char *>(lane.at) - lane.chunk);
-  const ChunkHeader header = {kChunkMagic,
-                              static_cast<uint32_t>(size - sizeof(ChunkHeader)),
-                              lane.number,
-                              lane.sequence++,
-                              lane.start,
-                              lane.records,
-                              0};
-  std::memcpy(lane.chunk, &header, sizeof header);
-  if (!file_.write(lane.chunk, size)) lose(lane.events);
-  lane.at = records_of(lane.chunk);
+void Trace::finish_chunk(TraceLane &lane) {
+  if (lane.chunk == nullptr) return;
+  if (lane.is_mapped) {
+    for (; lane.at != lane.end; ++lane.records) put(lane, head(kUnused, 0, 0), nullptr, 0);
+    reinterpret_cast<ChunkHeader *>(lane.chunk)->records = lane.records;
+    TraceFile::end_chunk(lane.chunk, kChunk);
+    lane.chunk = nullptr;
+    lane.at = lane.end = nullptr;
+  } else if (lane.at != records_of(lane.chunk)) {
+    auto *header = reinterpret_cast<ChunkHeader *>(lane.chunk);
+    const uint64_t size = static_cast<uint64_t>(reinterpret_cast<unsigned char *>(lane.at) - lane.chunk);
+    header->size = static_cast<uint32_t>(size - sizeof(ChunkHeader));
+    header->records = lane.records;
+    if (!file_.write(lane.chunk, size)) lose(lane.events);
+    lane.at = records_of(lane.chunk);
+  }
   lane.records = lane.events = 0;
 }
 
+void Trace::end_chunk(TraceLane &lane) {
+  finish_chunk(lane);
+  core_.allocator.deallocate(lane.chunk, kChunk);
+  lane.chunk = nullptr;
+  lane.at = lane.end = nullptr;
+}
+
 bool Trace::next_chunk(TraceLane &lane) {
-  if (lane.chunk != nullptr) {
-    write_chunk(lane);
-  } else {
-    if (!running()) return false;  // this thread ended the trace inside a free
-    lane.chunk = static_cast<unsigned char *>(core_.allocator.allocate(kChunk, 64));
-    if (lane.chunk == nullptr) {
-      lose(1);
-      return false;
-    }
-    lane.at = records_of(lane.chunk);
-    lane.end = reinterpret_cast<uint64_t *>(lane.chunk + kChunk);
-    lane.records = lane.events = 0;
-  }
+  finish_chunk(lane);
+  // This thread may have ended the trace inside a free.
+  if (lane.chunk == nullptr && !running()) return false;
   // Every chunk is readable by itself.
   lane.start = lane.written = lane.now;
   std::memset(lane.streams, 0, sizeof lane.streams);
   std::memset(lane.heaps, 0, sizeof lane.heaps);
+  if (make_chunk(lane)) return true;
+  lose(1);
+  return false;
+}
+
+bool Trace::make_chunk(TraceLane &lane) {
+  const ChunkHeader header = {kChunkMagic, kChunk - sizeof header, lane.number, lane.sequence, lane.start, 0, 0};
+  if (lane.chunk == nullptr) {
+    lane.chunk = static_cast<unsigned char *>(file_.add_chunk(&header, sizeof header, kChunk));
+    lane.is_mapped = lane.chunk != nullptr;
+    if (!lane.is_mapped) lane.chunk = static_cast<unsigned char *>(core_.allocator.allocate(kChunk, 64));
+    if (lane.chunk == nullptr) return false;
+  }
+  if (!lane.is_mapped) std::memcpy(lane.chunk, &header, sizeof header);
+  ++lane.sequence;
+  lane.at = records_of(lane.chunk);
+  lane.end = reinterpret_cast<uint64_t *>(lane.chunk + kChunk);
+  lane.records = lane.events = 0;
   return true;
+}
+
+// A reader stops at a word of 0. So the first word of a record comes last, as the program may be killed at any
+// instruction.
+inline void Trace::put(TraceLane &lane, uint64_t first, const uint64_t *rest, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) lane.at[i + 1] = rest[i];
+  std::atomic_signal_fence(std::memory_order_release);
+  lane.at[0] = first;
+  std::atomic_signal_fence(std::memory_order_release);
+  lane.at += count + 1;
 }
 
 // Precedes a record whose time differs from that of the last one.
 inline void Trace::put_time(TraceLane &lane) {
   if (__builtin_expect(lane.now == lane.written, 1)) return;
   lane.written = lane.now;
-  *lane.at++ = head(kTime, 0, lane.now - lane.start);
+  put(lane, head(kTime, 0, lane.now - lane.start), nullptr, 0);
   ++lane.records;
 }
 
@@ -271,8 +294,7 @@ inline uint32_t Trace::stream_place(TraceLane &lane, gmm_stream stream) {
   static_assert(kPlaces == 32);
   if (__builtin_expect(lane.streams[place] != stream, 0)) {
     lane.streams[place] = stream;
-    *lane.at++ = head(kStream, place, 0);
-    *lane.at++ = handle;
+    put(lane, head(kStream, place, 0), &handle, 1);
     ++lane.records;
   }
   return place;
@@ -282,9 +304,8 @@ inline uint32_t Trace::heap_place(TraceLane &lane, const Heap &heap) {
   const uint32_t place = heap.fast.slot % kPlaces;
   if (__builtin_expect(lane.heaps[place] != heap.fast.serial, 0)) {
     lane.heaps[place] = heap.fast.serial;
-    *lane.at++ = head(kHeap, place, 0);
-    *lane.at++ = heap.fast.serial;
-    *lane.at++ = heap_word_of(heap);
+    const uint64_t words[2] = {heap.fast.serial, heap_word_of(heap)};
+    put(lane, head(kHeap, place, 0), words, 2);
     ++lane.records;
   }
   return place;
@@ -298,10 +319,10 @@ void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint6
   if (room(*lane)) {
     const uint32_t stream_at = stream_place(*lane, stream), heap_at = heap_place(*lane, heap);
     put_time(*lane);
-    lane->at[0] = head(kAlloc, stream_at, reinterpret_cast<uintptr_t>(memory) / kAddressUnit);
-    lane->at[1] = size_word(size, heap_at, alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0,
-                            (flags & GMM_ALLOC_DEDICATED) != 0, (flags & GMM_ALLOC_ZERO) != 0);
-    lane->at += 2;
+    const uint64_t word =
+        size_word(size, heap_at, alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0,
+                  (flags & GMM_ALLOC_DEDICATED) != 0, (flags & GMM_ALLOC_ZERO) != 0);
+    put(*lane, head(kAlloc, stream_at, reinterpret_cast<uintptr_t>(memory) / kAddressUnit), &word, 1);
     ++lane->records;
     ++lane->events;
   }
@@ -312,7 +333,7 @@ inline void Trace::put_address(TraceLane &lane, uint8_t type, const void *memory
   if (!room(lane)) return;
   const uint32_t place = stream_place(lane, stream);
   put_time(lane);
-  *lane.at++ = head(type, place, reinterpret_cast<uintptr_t>(memory) / kAddressUnit);
+  put(lane, head(type, place, reinterpret_cast<uintptr_t>(memory) / kAddressUnit), nullptr, 0);
   ++lane.records;
   ++lane.events;
 }
@@ -339,8 +360,7 @@ void Trace::put_note(TraceLane &lane, uint8_t type, uint64_t first, uint64_t sec
   if (!room(lane)) return;
   put_time(lane);
   const uint64_t words[2] = {first, second};
-  *lane.at++ = head(type, 0, 0);
-  for (uint32_t i = 0; i + 1 < (type & 7u); ++i) *lane.at++ = words[i];
+  put(lane, head(type, 0, 0), words, (type & 7u) - 1);
   ++lane.records;
   ++lane.events;
 }

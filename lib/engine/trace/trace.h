@@ -2,8 +2,9 @@
 // A trace: a record of every alloc, free and use of a block, and of each operation that changes many blocks at once.
 // FORMAT.md in this folder describes the file.
 //
-// Each thread records into a buffer of its own, without a lock or an atomic read-modify-write. The thread itself writes
-// a full buffer to the file.
+// Each thread records into a buffer of its own, without a lock or an atomic read-modify-write. The buffer is a chunk of
+// the file, which is mapped: whatever ends the program, the file has what was recorded. Where the file can't be mapped
+// (a FIFO, a full disk), the buffer is host memory, and the thread itself writes it when it is full.
 //
 // Who calls: context/ and api/ report each operation after it succeeded. While a trace runs, the context's gate is
 // kGateWatched, which sends every alloc and free past the fast path.
@@ -64,6 +65,7 @@ struct TraceLane {
   gmm_stream streams[trace_format::kPlaces] = {};
   uint64_t heaps[trace_format::kPlaces] = {};
   unsigned char *chunk = nullptr;
+  bool is_mapped = false;  // the chunk is the file's
   uint64_t thread_id = 0;  // 0: no thread has the buffer; under lanes_mutex_
   TraceLane *next = nullptr;
 };
@@ -112,7 +114,12 @@ class Trace {
   // Makes room for a record of up to three words and those that may precede it: a stream, a heap and a time.
   bool room(TraceLane &lane) { return __builtin_expect(lane.end - lane.at >= 9, 1) || next_chunk(lane); }
   bool next_chunk(TraceLane &lane);
-  void write_chunk(TraceLane &lane);
+  bool make_chunk(TraceLane &lane);
+  // What the lane recorded is in the file; a mapped chunk is no longer the lane's.
+  void finish_chunk(TraceLane &lane);
+  // The same, and the lane has no chunk.
+  void end_chunk(TraceLane &lane);
+  static void put(TraceLane &lane, uint64_t first, const uint64_t *rest, uint32_t count);
   static void put_time(TraceLane &lane);
   static uint32_t stream_place(TraceLane &lane, gmm_stream stream);
   static uint32_t heap_place(TraceLane &lane, const Heap &heap);

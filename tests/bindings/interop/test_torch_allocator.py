@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libgmm_torch.so.0 without a GPU: the functions that PyTorch calls, called as it calls them."""
+"""libgmm_torch.so.1 without a GPU: the functions that PyTorch calls, called as it calls them."""
 import ctypes
 import os
 import pathlib

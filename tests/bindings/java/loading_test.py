@@ -54,7 +54,9 @@ with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             if not name.startswith('META-INF/native'):
                 without.writestr(name, full.read(name))
-    code, said = run(bare)
+    code, said = run(bare, f'-Djava.library.path={empty}')
     tap.check(code == 1 and 'holds no native library' in said, 'a jar without libraries is explained', said)
+    code, said = run(bare, f'-Djava.library.path={library.parent}')
+    tap.check(code == 0 and 'leaving with' in said, 'it takes those that the system has', said)
 
 tap.finish()

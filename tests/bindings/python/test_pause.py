@@ -104,10 +104,10 @@ def test_14_ticket_is_cancelled(kept):
     gate = Gate()
     with tag.pause_async(progress=gate) as ticket:
         assert gate.reached.wait(SECONDS)
-        assert not ticket.done and not ticket.wait(0.01) and ticket.info.result == 2
+        assert not ticket.done and not ticket.wait(0.01) and ticket.info.result == -50
         with pytest.raises(gmm.NotReadyError) as caught:
             ticket.result(timeout=0.01)
-        assert isinstance(caught.value, TimeoutError) and caught.value.code == 2
+        assert isinstance(caught.value, TimeoutError) and caught.value.code == -50
         ticket.cancel()
         gate.open.set()
     with pytest.raises(gmm.CancelledError):

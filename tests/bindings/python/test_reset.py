@@ -90,12 +90,12 @@ SLOW_CALLS = """
 _Atomic int wait_in_free, wait_in_reset, inside, frees;
 int gmm_try_free(void *context, void *memory, void *stream) {
   (void)context, (void)memory, (void)stream;
-  return 2; /* GMM_NOT_READY */
+  return -50; /* GMM_ERROR_NOT_READY */
 }
 int gmm_free(void *context, void *memory, void *stream) {
   while (wait_in_free) { inside = 1; usleep(100); }
   frees++;
-  void *library = dlopen("libgmm.so.0", RTLD_NOW | RTLD_NOLOAD);
+  void *library = dlopen("libgmm.so.1", RTLD_NOW | RTLD_NOLOAD);
   return ((int (*)(void *, void *, void *))dlsym(library, "gmm_free"))(context, memory, stream);
 }
 int gmm_reset(void *context) {

@@ -19,7 +19,8 @@ def test_01_version():
     from gmm import _native
 
     assert _native.gmm_version() == _native.GMM_VERSION
-    assert gmm.__version__ == f"{_native.GMM_VERSION_MAJOR}.{_native.GMM_VERSION_MINOR}.{_native.GMM_VERSION_PATCH}"
+    number = f"{_native.GMM_VERSION_MAJOR}.{_native.GMM_VERSION_MINOR}.{_native.GMM_VERSION_PATCH}"
+    assert gmm.__version__.partition("-")[0] == number
 
 
 def test_02_context(context):
@@ -222,8 +223,8 @@ def test_18_ipc(context, kind):
         with context.ipc_import(buffer.ipc_export(offset=256)) as own:  # here: the original address
             assert own.address == buffer.address + 256
     with pytest.raises(gmm.IPCInvalidHandleError):
-        context.ipc_import(bytes(192))
-    with pytest.raises(ValueError, match="192"):
+        context.ipc_import(bytes(256))
+    with pytest.raises(ValueError, match="256"):
         context.ipc_import(b"short")
 
 

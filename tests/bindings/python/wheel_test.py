@@ -31,10 +31,10 @@ assert preload.path == str(installed / "libgmm_preload.so"), preload.path
 assert not preload.cdll.gmm_preload_active()
 from gmm._torch import library as loader
 library = loader.load()  # needs no PyTorch
-assert library.path == str(installed / "libgmm_torch.so.0"), library.path
+assert library.path == str(installed / "libgmm_torch.so.1"), library.path
 assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
-assert loaded == {str(installed / "libgmm.so.0")}, loaded  # the one inside the package
+assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package
 with gmm.Context("host") as context, context.alloc(100) as buffer:
     buffer.fill(3)
     assert bytes(buffer) == b"\\x03" * 100

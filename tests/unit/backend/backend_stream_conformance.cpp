@@ -30,7 +30,7 @@ void set_flag(void *flag) { static_cast<std::atomic<bool> *>(flag)->store(true);
 
 TEST_P(BackendConformance, WorkOnAStreamRunsInOrder) {
   gmm_stream stream = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &stream));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &stream));
   Allocation memory;
   ASSERT_OK(backend().allocate(Kind::kHost, kFirst, kUnit, &memory));
   uint8_t *const bytes = static_cast<uint8_t *>(memory.base);
@@ -72,7 +72,7 @@ TEST_P(BackendConformance, FindsZeros) {
   ASSERT_OK(backend().allocate(Kind::kHost, kFirst, kUnit, &table));
   ASSERT_OK(backend().allocate(Kind::kDevice, kFirst, kUnit, &memory));
   gmm_stream stream = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &stream));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &stream));
   // Ranges that begin and end anywhere, with a byte that is not zero before, at each place in, and behind them.
   std::vector<uint8_t> bytes(kSize, 0);
   std::vector<ZeroRange> ranges;
@@ -101,8 +101,8 @@ TEST_P(BackendConformance, FindsZeros) {
 TEST_P(BackendConformance, EventsOrderWorkAcrossStreams) {
   gmm_stream producer = nullptr, consumer = nullptr;
   NativeEvent event = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &producer));
-  ASSERT_OK(backend().stream_create(kFirst, &consumer));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &producer));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &consumer));
   ASSERT_OK(backend().event_create(kFirst, &event));
   Gate gate;
   std::atomic<bool> produced{false}, consumed{false};
@@ -144,8 +144,8 @@ TEST_P(BackendConformance, EventThatWasNeverRecordedHasPassed) {
 TEST_P(BackendConformance, WaitKeepsWhatTheEventMeantThen) {
   gmm_stream a = nullptr, b = nullptr;
   NativeEvent event = nullptr, behind = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &a));
-  ASSERT_OK(backend().stream_create(kFirst, &b));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &a));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &b));
   ASSERT_OK(backend().event_create(kFirst, &event));
   ASSERT_OK(backend().event_create(kFirst, &behind));
   Gate first, second;
@@ -171,7 +171,7 @@ TEST_P(BackendConformance, WaitKeepsWhatTheEventMeantThen) {
 TEST_P(BackendConformance, DestroyingAStreamWaitsForItsWork) {
   gmm_stream stream = nullptr;
   NativeEvent event = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &stream));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &stream));
   ASSERT_OK(backend().event_create(kFirst, &event));
   Gate gate;
   std::atomic<bool> done{false};
@@ -241,7 +241,7 @@ TEST_P(BackendConformance, EachThreadHasItsOwnDefaultStream) {
 
 TEST_P(BackendConformance, SynchronizeWaitsForEveryStreamOfTheDevice) {
   gmm_stream stream = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &stream));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &stream));
   Gate gates[3];
   std::atomic<bool> done[3] = {};
   const gmm_stream streams[3] = {stream, GMM_STREAM_DEFAULT, GMM_STREAM_PER_THREAD};
@@ -272,7 +272,7 @@ TEST_P(BackendConformance, ManyStreamsWaitForEachOther) {
   gmm_stream streams[kStreams];
   NativeEvent events[kStreams];
   for (int i = 0; i < kStreams; ++i) {
-    ASSERT_OK(backend().stream_create(kFirst, &streams[i]));
+    ASSERT_OK(backend().stream_create(kFirst, 0, &streams[i]));
     ASSERT_OK(backend().event_create(kFirst, &events[i]));
   }
   Allocation memory;

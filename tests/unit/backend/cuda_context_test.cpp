@@ -77,7 +77,7 @@ TEST_F(CudaContext, OperationsReachTheDeviceThatIsAskedFor) {
   EXPECT_TRUE(seen.known);
   EXPECT_EQ(seen.device, Device{1});
   gmm_stream stream = nullptr;
-  ASSERT_OK(backend().stream_create(Device{1}, &stream));
+  ASSERT_OK(backend().stream_create(Device{1}, 0, &stream));
   ASSERT_OK(backend().fill(Device{1}, stream, allocation.base, 7, kUnit));
   EXPECT_OK(backend().stream_destroy(stream));
   EXPECT_OK(backend().deallocate(allocation));

@@ -173,7 +173,7 @@ TEST_F(CudaBackendOnly, RefusesDevicesThatAreNotThere) {
   gmm_stream stream = nullptr;
   for (Device device : {beyond, Device{-7}}) {
     EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend().allocate(Kind::kDevice, device, kUnit, &out));
-    EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend().stream_create(device, &stream));
+    EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend().stream_create(device, 0, &stream));
     EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend().synchronize(device));
   }
 }
@@ -195,7 +195,7 @@ TEST_F(CudaBackendOnly, PinsReadOnly) {
 
 TEST_F(CudaBackendOnly, CapturedStreamIsLeftAlone) {
   gmm_stream stream = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &stream));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &stream));
   NativeEvent event = nullptr;
   ASSERT_OK(backend().event_create(kFirst, &event));
   CUcontext context = nullptr;

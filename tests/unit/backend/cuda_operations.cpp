@@ -61,7 +61,7 @@ Status duplicate_fd(World &w) {
 }
 Status export_fd(World &w) { return w.backend->export_fd(w.handle, &w.fd); }
 
-Status make_stream(World &w) { return w.backend->stream_create(kDevice, &w.stream); }
+Status make_stream(World &w) { return w.backend->stream_create(kDevice, 0, &w.stream); }
 Status end_stream(World &w) { return w.backend->stream_destroy(w.stream); }
 Status make_event(World &w) { return w.backend->event_create(kDevice, &w.event); }
 Status end_event(World &w) { return w.backend->event_destroy(w.event); }

@@ -109,7 +109,7 @@ int play_threads(const std::vector<std::string> &) {
   CHECK(limit.ok);
   gmm_stream stream = nullptr;
   char from = 1, to = 0;
-  CHECK(backend->stream_create(kFirst, &stream).ok());
+  CHECK(backend->stream_create(kFirst, 0, &stream).ok());
   CHECK(backend->copy(kFirst, stream, &to, &from, 1).code() == GMM_ERROR_SYSTEM);
   CHECK(last_native() == EAGAIN && std::strstr(last_message(), "ulimit -u") != nullptr);
   CHECK(backend->stream_synchronize(kFirst, stream).ok());  // nothing was queued

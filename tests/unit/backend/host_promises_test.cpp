@@ -246,9 +246,9 @@ TEST_F(HostBackendTest, ReleasedMemoryGoesBackToTheSystem) {
 
 TEST_F(HostBackendTest, DestroyedAndInventedStreamsAreTold) {
   gmm_stream old = nullptr, young = nullptr;
-  ASSERT_OK(backend_->stream_create(kFirst, &old));
+  ASSERT_OK(backend_->stream_create(kFirst, 0, &old));
   ASSERT_OK(backend_->stream_destroy(old));
-  ASSERT_OK(backend_->stream_create(kSecond, &young));
+  ASSERT_OK(backend_->stream_create(kSecond, 0, &young));
   EXPECT_NE(old, young);
   NativeEvent event = nullptr;
   ASSERT_OK(backend_->event_create(kFirst, &event));
@@ -283,7 +283,7 @@ TEST_F(HostBackendTest, AStreamCannotWaitForItself) {
     gmm_stream stream;
     gmm_result results[3];
   } state = {backend_, nullptr, {}};
-  ASSERT_OK(backend_->stream_create(kFirst, &state.stream));
+  ASSERT_OK(backend_->stream_create(kFirst, 0, &state.stream));
   const auto call = [](void *pointer) {
     State *self = static_cast<State *>(pointer);
     self->results[0] = self->backend->stream_synchronize(kFirst, self->stream).code();
@@ -300,7 +300,7 @@ TEST_F(HostBackendTest, StreamsTakeAThreadOnlyForWork) {
   const int before = running_threads();
   gmm_stream streams[8];
   for (gmm_stream &each : streams) {
-    ASSERT_OK(backend_->stream_create(kFirst, &each));
+    ASSERT_OK(backend_->stream_create(kFirst, 0, &each));
     EXPECT_OK(backend_->stream_synchronize(kFirst, each));
   }
   EXPECT_EQ(running_threads(), before);
@@ -328,7 +328,7 @@ TEST_F(HostBackendTest, DestroyRunsWhatIsQueued) {
   NativeEvent event = nullptr;
   ASSERT_OK(backend_->event_create(kFirst, &event));
   for (gmm_stream &each : streams) {
-    ASSERT_OK(backend_->stream_create(kFirst, &each));
+    ASSERT_OK(backend_->stream_create(kFirst, 0, &each));
     ASSERT_OK(backend_->stream_wait(kFirst, each, event));
     const auto work = [](void *count) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -355,7 +355,7 @@ TEST_F(HostBackendTest, WantOfBookkeepingMemoryIsAnError) {
     char from = 1, to = 0, other = 0;
     allocator_.fail_after(k);
     Status status = open_host(allocator_.allocator(), log_.log(), 64 * kMiB, 1, &backend);
-    if (status.ok()) status = backend->stream_create(kFirst, &stream);
+    if (status.ok()) status = backend->stream_create(kFirst, 0, &stream);
     if (status.ok()) status = backend->event_create(kFirst, &event);
     if (status.ok()) status = backend->copy(kFirst, stream, &to, &from, 1);
     if (status.ok()) status = backend->event_record(event, kFirst, GMM_STREAM_DEFAULT);

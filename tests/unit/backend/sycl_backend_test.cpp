@@ -176,7 +176,7 @@ TEST_F(SyclBackendTest, CountsWhatADeviceGave) {
 // A stream of gmm is a SYCL queue: its handle goes to dpctl as it is.
 TEST_F(SyclBackendTest, StreamsAreQueuesForTheProgram) {
   gmm_stream own = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &own));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &own));
   const QueueRef queue = reinterpret_cast<QueueRef>(own);
   EXPECT_TRUE(api_.DPCTLQueue_IsInOrder(queue));
   Allocation memory;
@@ -246,7 +246,7 @@ TEST_F(SyclBackendTest, MemoryComesToTheHostInTheStreamsOrder) {
   Allocation memory;
   ASSERT_OK(backend().allocate(Kind::kManaged, kFirst, 2 * kUnit, &memory));
   gmm_stream own = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &own));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &own));
   Gate gate;
   ASSERT_OK(gate.close(backend(), kFirst, own));
   ASSERT_OK(backend().fill(kFirst, own, memory.base, 7, 2 * kUnit));
@@ -264,7 +264,7 @@ TEST_F(SyclBackendTest, MemoryComesToTheHostInTheStreamsOrder) {
 
 TEST_F(SyclBackendTest, ACallMayNotWaitForItsOwnStream) {
   gmm_stream own = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, &own));
+  ASSERT_OK(backend().stream_create(kFirst, 0, &own));
   struct Question {
     Backend *backend;
     gmm_stream stream;

@@ -91,12 +91,12 @@ TEST_F(LockDeathTest, TwoOfARankAreForOperationsOnly) {
 TEST_F(LockDeathTest, AnOperationIsNotWaitedForWithABriefLock) {
   EXPECT_DEATH(
       {
-        Mutex exports(LockRank::kIpcExports);
+        Mutex events(LockRank::kIpcEvents);
         OperationLock heap(LockRank::kHeap);
-        LockGuard first(exports);
+        LockGuard first(events);
         LockGuard second(heap);
       },
-      "takes the lock \"Heap\" \\(rank [0-9]+\\), whose holder may be waiting, while it holds \"IpcExports\"");
+      "takes the lock \"Heap\" \\(rank [0-9]+\\), whose holder may be waiting, while it holds \"IpcEvents\"");
 }
 
 TEST_F(LockDeathTest, NobodyWaitsWithABriefLock) {

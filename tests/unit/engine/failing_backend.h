@@ -132,8 +132,8 @@ class FailingBackend final : public Backend {
   Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override {
     return refuses("prefetch") ? refusal("prefetch") : inner_->prefetch(base, size, location, stream_device, stream);
   }
-  Status stream_create(Device device, gmm_stream *out) override {
-    return refuses("stream_create") ? refusal("stream_create") : inner_->stream_create(device, out);
+  Status stream_create(Device device, int32_t priority, gmm_stream *out) override {
+    return refuses("stream_create") ? refusal("stream_create") : inner_->stream_create(device, priority, out);
   }
   Status stream_destroy(gmm_stream stream) override {
     return refuses("stream_destroy") ? refusal("stream_destroy") : inner_->stream_destroy(stream);

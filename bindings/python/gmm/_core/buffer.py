@@ -203,7 +203,9 @@ class _Methods(Interchange):
         Context.import_fd(), Vulkan and users of dma-buf take the descriptor.
         The caller closes the descriptor. The memory lives at least as long as the descriptor is open.
         """
-        return native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type)[1:]
+        info = native.gmm_ipc_fd_info()
+        native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type, info)
+        return info.fd, info.offset, info.size
 
     def ipc_export_legacy(self, *, offset=0):
         """(handle, offset, size): the driver's own handle (cudaIpcMemHandle_t), for libraries that take no other.
@@ -211,7 +213,9 @@ class _Methods(Interchange):
         offset and size say where the memory lies in the driver's allocation. Only DEVICE memory whose info.ipc_routes
         has IpcRoute.LEGACY has such a handle. The buffer must live until the other process has closed the handle.
         """
-        return native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0])[1:]
+        info = native.gmm_ipc_legacy_info()
+        native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0], info)
+        return info.bytes, info.offset, info.size
 
     def __reduce_ex__(self, protocol):
         raise not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead

@@ -67,7 +67,6 @@ class Capability(enum.IntFlag):
     CONCURRENT_MANAGED = 8
     PIN = 16
     PAGEABLE = 32
-    FABRIC = 64
     IS_CPU = 128
     DMA_BUF = 256
 
@@ -78,7 +77,6 @@ class TagFlags(enum.IntFlag):
 class IpcRoute(enum.IntFlag):
     LEGACY = 1
     FD = 2
-    FABRIC = 4
     DMA_BUF = 8
 
 class FdType(enum.IntEnum):

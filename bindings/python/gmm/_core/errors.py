@@ -46,6 +46,7 @@ _ALSO = {
     "IPC_REFUSED": (PermissionError,),
     "IPC_TIMEOUT": (TimeoutError,),
     "IPC_REVOKED": (ConnectionError,),
+    "NOT_READY": (TimeoutError,),
 }
 # Python has these names, or nearly these, already.
 _RENAMED = {"SYSTEM": "SystemCallError", "IO": "FileError"}
@@ -71,13 +72,6 @@ globals().update(ERRORS)
 
 class ClosedError(ERRORS["InvalidHandleError"], ValueError):
     """An object was used after it was closed."""
-
-
-class NotReadyError(Error, TimeoutError):
-    """The timeout passed before the operation ended. Nothing has failed: the operation goes on."""
-
-    code = native.GMM_NOT_READY
-    name = "GMM_NOT_READY"
 
 
 def make_exception(code, name, message, native_code, closed):

@@ -170,7 +170,7 @@ class Interchange:
         context = self._stream_context
         with context.event(max(self.device, 0)) as event:
             event.record(own)
-            native.gmm_stream_wait_event(context, theirs, event)
+            native.gmm_stream_wait_event(context, theirs, event, 0)
 
     @property
     def _stream_context(self):

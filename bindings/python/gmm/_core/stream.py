@@ -57,7 +57,9 @@ class Stream(_Closing, native.Handle):
     def __init__(self, context, device=0):
         self.context = context
         self.device = device
-        self._adopt(HANDLE_STREAM, native.gmm_stream_create(context, device)[1], context)
+        desc = native.gmm_stream_desc()
+        desc.device = device
+        self._adopt(HANDLE_STREAM, native.gmm_stream_create(context, desc)[1], context)
 
     def synchronize(self):
         """Waits until the work queued so far is done."""
@@ -72,13 +74,13 @@ class Stream(_Closing, native.Handle):
 
     def wait(self, event):
         """Makes later work of the stream wait for the event. Does not block."""
-        native.gmm_stream_wait_event(self.context, self, event)
+        native.gmm_stream_wait_event(self.context, self, event, 0)
 
     def record(self, event=None):
         """Records an event (None: a new one) behind the work queued so far, and returns it."""
         if event is None:
             event = Event(self.context, self.device)
-        native.gmm_event_record(self.context, event, self)
+        native.gmm_event_record(event, 0, self)
         return event
 
     def __cuda_stream__(self):
@@ -112,8 +114,10 @@ class Event(_Closing, native.Handle):
         self.context = context
         self.device = device
         self._imported = None
-        create = native.gmm_ipc_event_create if ipc else native.gmm_event_create
-        self._adopt(HANDLE_EVENT, create(context, device)[1], context)
+        desc = native.gmm_event_desc()
+        desc.device = device
+        desc.flags = native.GMM_EVENT_SHARED if ipc else 0
+        self._adopt(HANDLE_EVENT, native.gmm_event_create(context, desc)[1], context)
 
     @classmethod
     def _import(cls, context, handle, desc):
@@ -129,20 +133,20 @@ class Event(_Closing, native.Handle):
 
         Only events made with ipc=True have one.
         """
-        return native.gmm_event_export(self.context, self)[1]
+        return native.gmm_event_export(self)[1]
 
     def record(self, stream=None):
         """Records the event behind the work queued on the stream so far."""
-        native.gmm_event_record(self.context, self, as_stream(stream))
+        native.gmm_event_record(self, 0, as_stream(stream))
 
     def synchronize(self):
         """Waits until the event has passed. An event that was never recorded has passed."""
-        native.gmm_event_synchronize(self.context, self)
+        native.gmm_event_synchronize(self, 0, native.GMM_FOREVER)
 
     @property
     def done(self):
         """True when the event has passed."""
-        return bool(native.gmm_event_query(self.context, self)[1])
+        return bool(native.gmm_event_query(self)[1])
 
     def __repr__(self):
         return "<gmm.Event closed>" if self.closed else f"<gmm.Event 0x{self.handle:x}>"

@@ -51,6 +51,13 @@ class Tag:
     def __exit__(self, *exception):
         native.gmm_tag_pop(self.context)
 
+    def destroy(self):
+        """Destroys the tag, which must have no memory, heap or with block left, and returns its free memory.
+
+        Its number is not used again. Otherwise a tag lives as long as its context.
+        """
+        native.gmm_tag_destroy(self.context, self.number)
+
     def update(self, contents=None, priority=None, *, read_only=None, checksum=None):
         """Changes the tag's options from the next pause or resume on; None leaves an option as it is.
 

@@ -5,7 +5,7 @@ import math
 import time
 
 from gmm import _native as native
-from gmm._core.errors import ClosedError, Error, NotReadyError
+from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.info import TicketInfo, read
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
@@ -102,7 +102,7 @@ class Ticket(_Closing, native.Handle):
         struct = native.gmm_ticket_info()
         try:
             code, moved = native.gmm_ticket_wait(self, milliseconds)
-            if code == native.GMM_NOT_READY:
+            if code == native.GMM_ERROR_NOT_READY:
                 return False
             native.gmm_ticket_query(self, struct)
             info, outcome = read(TicketInfo, struct), (moved, None)
@@ -145,8 +145,8 @@ class Ticket(_Closing, native.Handle):
         close().
         """
         if not self.wait(timeout):
-            raise NotReadyError(
-                f"the pause or resume has not ended in {timeout} s; wait again or cancel it", name="GMM_NOT_READY")
+            raise ERRORS["NotReadyError"](
+                f"the pause or resume has not ended in {timeout} s; wait again or cancel it")
         self._asked = True
         moved, error = self._outcome
         if error is not None:

@@ -30,9 +30,13 @@ class _Struct(ctypes.Structure):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
 
 
+class ProgressCallback(ctypes.Structure):
+    _fields_ = [("fn", _pointer), ("user", _pointer)]
+
+
 class PauseDesc(_Struct):
     _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32),
-                ("reserved", _u32), ("progress", _pointer), ("progress_user", _pointer)]
+                ("reserved", _u32), ("progress", ProgressCallback)]
 
 
 class TagInfo(_Struct):
@@ -117,8 +121,10 @@ def find_library():
         return os.path.abspath(named)
     folders = [pathlib.Path(__file__).resolve().parents[1], *_beside_libgmm()]
     for folder in folders:
-        if (folder / NAME).is_file():
-            return str(folder / NAME)
+        # A system without the files for development has it under its soname alone.
+        for path in sorted(folder.glob(NAME + "*")):
+            if path.is_file():
+                return str(path)
     places = ", ".join(map(str, folders))
     raise RuntimeError(f"gmm: {NAME} was not found in {places}; "
                        f"name the file in the environment variable {ENVIRONMENT}")

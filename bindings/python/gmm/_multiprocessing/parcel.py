@@ -29,8 +29,11 @@ def receiving_context(backend):
     with _lock:
         if _chosen is not None and not _chosen.closed and _chosen.info.backend_name == backend:
             return _chosen
-        default = _default.context()
-        if default.info.backend_name == backend:
+        try:
+            default = _default.context()
+        except ERRORS["NO_BACKEND"]:
+            default = None  # for example CUDA in a forked child, which may still map memory of the host backend
+        if default is not None and default.info.backend_name == backend:
             return default
         other = _others.get(backend)
         if other is None or other.closed:

@@ -83,7 +83,7 @@ def build():
 
 
 class Extension:
-    """The extension, which gets the functions of libgmm_torch.so.0."""
+    """The extension, which gets the functions of libgmm_torch.so.1."""
 
     def __init__(self, library):
         # _quick holds the GIL, so that no thread sees half a change. _slow releases it for calls of the driver.

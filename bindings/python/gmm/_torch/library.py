@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libgmm_torch.so.0 by ctypes: the functions that PyTorch calls, over gmm's default context."""
+"""libgmm_torch.so.1 by ctypes: the functions that PyTorch calls, over gmm's default context."""
 import atexit
 import ctypes
 import os
@@ -10,7 +10,7 @@ from gmm import _default
 from gmm import _native as native
 from gmm._core.errors import make_exception
 
-NAME = "libgmm_torch.so.0"
+NAME = "libgmm_torch.so.1"
 HOST = -1  # GMM_DEVICE_HOST
 
 _i32, _u32, _u64 = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64

@@ -32,7 +32,9 @@ class SlabsTest : public testing::Test {
   Engine engine;
   Slabs slabs{engine.core, nullptr};
   Region region;
+  // Members, as the address sanitizer's stack does not keep a span's alignment.
   Span run;
+  Span second;
   Span *slab = nullptr;
 };
 
@@ -81,7 +83,6 @@ TEST_F(SlabsTest, ADetachedSlabServesNothingAndCountsForNothing) {
 }
 
 TEST_F(SlabsTest, ASlabThatCannotBeRetiredServesAgainAfterTheOthers) {
-  Span second;
   second.base = run.end();
   second.size = run.bytes();
   second.region = &region;

@@ -42,7 +42,7 @@ class Engine {
   }
   gmm_stream stream() {
     gmm_stream made = nullptr;
-    EXPECT_TRUE(backend->stream_create(Device{0}, &made).ok());
+    EXPECT_TRUE(backend->stream_create(Device{0}, 0, &made).ok());
     return made;
   }
 

@@ -131,7 +131,6 @@ TEST_F(IpcBrokerTest, ABusyExporterIsAskedAgain) {
   exporter_.answer = GMM_ERROR_BUSY;
   IpcImport import;
   EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCount, 50, &import).code(), GMM_ERROR_IPC_TIMEOUT);
-  EXPECT_GE(exporter_.resolved, 2);
   std::thread ready([&] {
     EXPECT_TRUE(eventually([&] { return exporter_.resolved > 20; }));
     exporter_.answer = GMM_OK;

@@ -36,7 +36,7 @@ gmm_ipc_handle encoded(const IpcHandle &handle) {
   return bytes;
 }
 
-void seal(gmm_ipc_handle *bytes) { store_little(bytes->bytes + 188, crc32c(bytes->bytes, 188)); }
+void seal(gmm_ipc_handle *bytes) { store_little(bytes->bytes + 252, crc32c(bytes->bytes, 252)); }
 
 // Refused, with a message that has these words, and `out` untouched.
 void expect_refused(const gmm_ipc_handle &bytes, const char *words) {
@@ -125,7 +125,7 @@ TEST(IpcHandle, NamesWhatIsWrongWithTheBytes) {
   bytes = encoded(sample());
   bytes.bytes[100] ^= 1;
   expect_refused(bytes, "checksum");
-  for (unsigned at : {36u, 39u, 184u, 187u}) {
+  for (unsigned at : {36u, 39u, 184u, 251u}) {
     bytes = encoded(sample());
     bytes.bytes[at] = 1;
     seal(&bytes);

@@ -38,8 +38,8 @@ TEST(ReadySignal, PromisesRestoredExtentsOfTheRangeOnly) {
 TEST(ReadySignal, PromisesNothingWhileAnExtentIsPaused) {
   for (ExtentState paused : {ExtentState::kPaused, ExtentState::kUnmapped}) {
     Extents test(ExtentState::kRestored, paused);
-    EXPECT_EQ(test.ready.wait(test.map, kAddress, 2 * kExtent, 0).code(), GMM_NOT_READY);
-    EXPECT_EQ(test.ready.wait(test.map, kAddress, 2 * kExtent, 2).code(), GMM_NOT_READY);
+    EXPECT_EQ(test.ready.wait(test.map, kAddress, 2 * kExtent, 0).code(), GMM_ERROR_NOT_READY);
+    EXPECT_EQ(test.ready.wait(test.map, kAddress, 2 * kExtent, 2).code(), GMM_ERROR_NOT_READY);
     EXPECT_EQ(test.extents[0].state.load(), ExtentState::kRestored);
   }
 }

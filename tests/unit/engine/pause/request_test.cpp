@@ -32,8 +32,8 @@ TEST(TransitionProgress, CountsOverHeapsForTheProgramAndTheTicket) {
   TicketState ticket;
   PauseRequest request;
   request.ticket = &ticket;
-  request.progress_user = &reported;
-  request.progress = [](void *user, uint64_t copied, uint64_t total) {
+  request.progress.user = &reported;
+  request.progress.fn = [](void *user, uint64_t copied, uint64_t total) {
     Reported &of = *static_cast<Reported *>(user);
     of.copied = copied;
     of.total = total;

@@ -350,9 +350,35 @@ TEST_F(TraceTest, WhatCannotBeWrittenIsCountedAndTheRestIsReadable) {
     }
     ++lost;
   }
-  EXPECT_EQ(refused, 2u);
-  EXPECT_EQ(lost, 6u);
+  EXPECT_EQ(refused, 4u);
+  EXPECT_EQ(lost, 4u);
   EXPECT_EQ(whole, 1u);
+}
+
+// The file has every event as soon as it is recorded, of threads that live and of those that ended.
+TEST_F(TraceTest, TheFileIsReadableAtEveryMoment) {
+  begin();
+  for (uint32_t i = 1; i <= 40; ++i) {
+    release(alloc(1000));
+    std::thread([&] { release(alloc(2000)); }).join();
+    read();
+    ASSERT_EQ(count(TRACE_ALLOC), 2 * i);
+    ASSERT_EQ(count(TRACE_FREE), 2 * i);
+    ASSERT_EQ(count(TRACE_THREAD_ENDED), i);
+    ASSERT_FALSE(file.ended);
+    ASSERT_EQ(file.cut, 0u);
+    ASSERT_EQ(file.unfinished, 2u) << "the second thread's chunk serves those after it";
+  }
+  for (uint32_t i = 0; i < 20000; ++i) release(alloc(1000));
+  read();
+  EXPECT_EQ(count(TRACE_ALLOC), 20080u);
+  EXPECT_EQ(file.unfinished, 2u);
+  EXPECT_EQ(check_order(), 0u);
+  ASSERT_TRUE(trace.end().ok());
+  read();
+  EXPECT_EQ(count(TRACE_ALLOC), 20080u);
+  EXPECT_EQ(file.unfinished, 0u);
+  EXPECT_TRUE(file.ended);
 }
 
 TEST_F(TraceTest, TwoTracesDoNotShareAFile) {

@@ -417,22 +417,19 @@ public final class Buffer implements AutoCloseable {
      * Opens a file descriptor of a type that the memory has: for {@link Context#importFd}, for Vulkan, or as a dma-buf.
      */
     public ExportedFd exportFd(FdType type) {
-        int[] fd = new int[1];
-        long[] offset = new long[1];
-        long[] bytes = new long[1];
-        with(Stream.DEFAULT,
-            (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), fd, offset, bytes));
-        return new ExportedFd(fd[0], offset[0], bytes[0]);
+        try (gmm_ipc_fd_info info = new gmm_ipc_fd_info()) {
+            with(Stream.DEFAULT,
+                (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), info));
+            return new ExportedFd(info.getFd(), info.getOffset(), info.getSize());
+        }
     }
 
     /** The driver's own handle of DEVICE memory. The buffer must stay open until the other side has closed it. */
     public LegacyHandle exportLegacy() {
-        byte[] out = new byte[LegacyHandle.SIZE];
-        long[] offset = new long[1];
-        long[] bytes = new long[1];
-        with(Stream.DEFAULT,
-            (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, out, offset, bytes));
-        return new LegacyHandle(out, offset[0], bytes[0]);
+        try (gmm_ipc_legacy_info info = new gmm_ipc_legacy_info()) {
+            with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, info));
+            return new LegacyHandle(info.getBytes(), info.getOffset(), info.getSize());
+        }
     }
 
     /** Frees the memory in the order of the stream on which it was allocated. Closing twice does nothing. */

@@ -22,7 +22,7 @@ public final class Context implements AutoCloseable {
     /** The value of GMM_DECOMMIT_AFTER_MS in the environment, else never. */
     public static final long DECOMMIT_DEFAULT = 0;
     /** Bytes of an IPC handle. */
-    public static final int IPC_HANDLE_SIZE = 192;
+    public static final int IPC_HANDLE_SIZE = 256;
 
     private final Handle handle;
     private final Callbacks callbacks;
@@ -79,12 +79,12 @@ public final class Context implements AutoCloseable {
         }
     }
 
-    /** The version of the library that is loaded, for example "0.1.0". */
+    /** The version of the library that is loaded, for example "1.0.0". */
     public static String version() {
         return Native.gmm_version_string();
     }
 
-    /** The version of the interface that these classes were made for, for example "0.1.0". */
+    /** The version of the interface that these classes were made for, for example "1.0.0". */
     public static String interfaceVersion() {
         return NativeConstants.GMM_VERSION_MAJOR + "." + NativeConstants.GMM_VERSION_MINOR + "."
             + NativeConstants.GMM_VERSION_PATCH;
@@ -286,6 +286,10 @@ public final class Context implements AutoCloseable {
         }
     }
 
+    void destroyTag(int tag) {
+        run(context -> Native.gmm_tag_destroy(context, tag));
+    }
+
     void pushTag(int tag) {
         run(context -> Native.gmm_tag_push(context, tag));
     }
@@ -477,8 +481,8 @@ public final class Context implements AutoCloseable {
     }
 
     /**
-     * Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. {@link #NO_LIMIT} takes it
-     * away.
+     * Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. A null scope is the whole
+     * context. {@link #NO_LIMIT} takes the limit away.
      */
     public void setLimit(Scope scope, long bytes) {
         try (gmm_scope_desc native_ = Scope.toNative(scope)) {
@@ -518,7 +522,7 @@ public final class Context implements AutoCloseable {
 
     /** Writes a JSON object that describes every heap, extent and live block. */
     public void snapshot(SnapshotWriter writer) {
-        run(context -> Native.gmm_snapshot(context, writer));
+        run(context -> Native.gmm_snapshot_json(context, writer));
     }
 
     /** A JSON object that describes every heap, extent and live block. */

@@ -17,7 +17,6 @@ public final class DeviceInfo {
     private final boolean canConcurrentManaged;
     private final boolean canPin;
     private final boolean canPageable;
-    private final boolean canFabric;
     private final boolean isCpu;
 
     DeviceInfo(gmm_device_info from) {
@@ -35,7 +34,6 @@ public final class DeviceInfo {
         this.canConcurrentManaged = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0;
         this.canPin = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PIN) != 0;
         this.canPageable = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PAGEABLE) != 0;
-        this.canFabric = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_FABRIC) != 0;
         this.isCpu = (from.getCapabilities() & NativeConstants.GMM_DEVICE_IS_CPU) != 0;
     }
 
@@ -107,11 +105,6 @@ public final class DeviceInfo {
     /** The device reads ordinary host memory. */
     public boolean canPageable() {
         return canPageable;
-    }
-
-    /** Memory can have fabric handles between nodes. */
-    public boolean canFabric() {
-        return canFabric;
     }
 
     /** The device is no GPU but the host backend's. */

@@ -3,12 +3,12 @@ package io.gmm;
 
 /** A point in a stream's order. An event of another process can be imported; only its maker records it. */
 public final class Event implements AutoCloseable {
-    private final Handle handle;
-    private final Handle context;
+    private static final long FOREVER = -1; // GMM_FOREVER, without a sign
 
-    private Event(Handle handle, Handle context) {
+    private final Handle handle;
+
+    private Event(Handle handle) {
         this.handle = handle;
-        this.context = context;
         handle.guard(this);
     }
 
@@ -18,11 +18,19 @@ public final class Event implements AutoCloseable {
     }
 
     static Event create(Handle context, int device) {
-        return make(context, (native_, out) -> Native.gmm_event_create(native_, device, out));
+        return create(context, device, 0);
     }
 
     static Event createShared(Handle context, int device) {
-        return make(context, (native_, out) -> Native.gmm_ipc_event_create(native_, device, out));
+        return create(context, device, NativeConstants.GMM_EVENT_SHARED);
+    }
+
+    private static Event create(Handle context, int device, int flags) {
+        try (gmm_event_desc desc = new gmm_event_desc()) {
+            desc.setDevice(device);
+            desc.setFlags(flags);
+            return make(context, (native_, out) -> Native.gmm_event_create(native_, desc, out));
+        }
     }
 
     static Event imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
@@ -42,11 +50,11 @@ public final class Event implements AutoCloseable {
             made = true;
             return new Event(new Handle("event", out[0], address -> {
                 try {
-                    Native.gmm_event_destroy(native_, address);
+                    Native.gmm_event_destroy(address);
                 } finally {
                     context.release();
                 }
-            }), context);
+            }));
         } finally {
             if (!made) {
                 context.release();
@@ -64,7 +72,7 @@ public final class Event implements AutoCloseable {
         try {
             long on = stream.acquire();
             try {
-                Native.gmm_event_record(context.address(), address, on);
+                Native.gmm_event_record(address, 0, on);
             } finally {
                 stream.release();
             }
@@ -77,7 +85,7 @@ public final class Event implements AutoCloseable {
     public void synchronize() {
         long address = handle.acquire();
         try {
-            Native.gmm_event_synchronize(context.address(), address);
+            Native.gmm_event_synchronize(address, 0, FOREVER);
         } finally {
             handle.release();
         }
@@ -87,8 +95,8 @@ public final class Event implements AutoCloseable {
     public boolean query() {
         long address = handle.acquire();
         try {
-            int[] out = new int[1];
-            Native.gmm_event_query(context.address(), address, out);
+            long[] out = new long[1];
+            Native.gmm_event_query(address, out);
             return out[0] != 0;
         } finally {
             handle.release();
@@ -103,7 +111,7 @@ public final class Event implements AutoCloseable {
         byte[] out = new byte[Context.IPC_HANDLE_SIZE];
         long address = handle.acquire();
         try {
-            Native.gmm_event_export(context.address(), address, out);
+            Native.gmm_event_export(address, out);
         } finally {
             handle.release();
         }

@@ -43,7 +43,7 @@ public final class Heap implements AutoCloseable {
     /** Allocates a buffer that is used first on this stream. The buffer keeps the heap. */
     public Buffer alloc(long size, Stream stream) {
         return Buffer.allocated(context, handle, stream, size, kind,
-            (on, out) -> Native.gmm_heap_alloc(handle.address(), size, on, out));
+            (on, out) -> Native.gmm_heap_alloc(handle.address(), size, 0, 0, on, out));
     }
 
     /** Allocates memory without an object; {@link Context#free} takes its address. */
@@ -53,7 +53,7 @@ public final class Heap implements AutoCloseable {
             long on = stream.acquire();
             try {
                 long[] out = new long[1];
-                Native.gmm_heap_alloc(address, size, on, out);
+                Native.gmm_heap_alloc(address, size, 0, 0, on, out);
                 return out[0];
             } finally {
                 stream.release();

@@ -8,7 +8,7 @@ public final class HeapOptions {
     Tag tag;
     long minimumExtent;
     long limit;
-    int peerDevices;
+    long peerDevices;
 
     /** The kind of memory; DEVICE when not set. */
     public HeapOptions kind(Kind value) {
@@ -41,7 +41,7 @@ public final class HeapOptions {
     }
 
     /** VMM: bit d lets device d use the memory too. */
-    public HeapOptions peerDevices(int mask) {
+    public HeapOptions peerDevices(long mask) {
         peerDevices = mask;
         return this;
     }

@@ -15,7 +15,8 @@ import java.util.Locale;
 
 /**
  * Finds and loads the native libraries: from the directory that the system property gmm.library.path names, else from
- * the jar, through a private temporary directory, which it deletes while this class is loaded.
+ * the jar, through a private temporary directory, which it deletes while this class is loaded. The jar of an installed
+ * system has none; they lie on java.library.path then.
  */
 @SuppressWarnings("restricted") // System.load() in JDK 24 and newer
 final class Library {
@@ -47,8 +48,8 @@ final class Library {
         List<String> names = new ArrayList<>();
         try (InputStream list = Library.class.getResourceAsStream(folder + "libraries")) {
             if (list == null) {
-                throw new UnsatisfiedLinkError("this jar holds no native library of gmm for " + platform()
-                    + "; set -Dgmm.library.path to a directory with " + WRAPPER);
+                loadFromSystem();
+                return;
             }
             BufferedReader reader = new BufferedReader(new InputStreamReader(list, StandardCharsets.UTF_8));
             for (String line = reader.readLine(); line != null; line = reader.readLine()) {
@@ -79,6 +80,18 @@ final class Library {
                 Files.deleteIfExists(file);
             }
             Files.deleteIfExists(directory);
+        }
+    }
+
+    private static void loadFromSystem() {
+        try {
+            System.loadLibrary("gmm_java");
+        } catch (UnsatisfiedLinkError error) {
+            UnsatisfiedLinkError failure = new UnsatisfiedLinkError("this jar holds no native library of gmm for "
+                + platform() + "; set -Dgmm.library.path to a directory with " + WRAPPER + " (" + error.getMessage()
+                + ")");
+            failure.initCause(error);
+            throw failure;
         }
     }
 

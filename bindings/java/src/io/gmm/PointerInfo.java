@@ -20,7 +20,6 @@ public final class PointerInfo {
     private final boolean deviceAccessible;
     private final boolean legacyIpc;
     private final boolean fdIpc;
-    private final boolean fabricIpc;
     private final boolean dmaBufIpc;
     private final boolean peerGone;
 
@@ -42,7 +41,6 @@ public final class PointerInfo {
         this.deviceAccessible = (from.getFlags() & NativeConstants.GMM_POINTER_DEVICE_ACCESSIBLE) != 0;
         this.legacyIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_LEGACY) != 0;
         this.fdIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FD) != 0;
-        this.fabricIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FABRIC) != 0;
         this.dmaBufIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_DMA_BUF) != 0;
         this.peerGone = (from.getFlags() & NativeConstants.GMM_POINTER_PEER_GONE) != 0;
     }
@@ -130,11 +128,6 @@ public final class PointerInfo {
     /** A file descriptor can share it. */
     public boolean fdIpc() {
         return fdIpc;
-    }
-
-    /** A fabric handle can share it. */
-    public boolean fabricIpc() {
-        return fabricIpc;
     }
 
     /** Whether it can be shared as a Linux dma-buf. */

@@ -7,8 +7,6 @@ public enum Result {
     OK(0),
     /** Success: the state was already as requested, so the call changed nothing. */
     UNCHANGED(1),
-    /** Success: the operation has not ended, or the wait reached its timeout first. */
-    NOT_READY(2),
     /** A required argument is NULL. */
     NULL_ARGUMENT(-1),
     /** A size is zero where bytes are needed, or reaches past the memory. */
@@ -81,6 +79,8 @@ public enum Result {
     IPC_TIMEOUT(-43),
     /** The exporter revoked the memory by a forced pause. */
     IPC_REVOKED(-44),
+    /** The operation has not ended, or the wait reached its timeout first. */
+    NOT_READY(-50),
     /** A code of a newer library. */
     UNKNOWN(-2147483648);
 

@@ -36,9 +36,10 @@ public final class Stream implements AutoCloseable {
     static Stream create(Handle context, int device) {
         long native_ = context.acquire();
         boolean made = false;
-        try {
+        try (gmm_stream_desc desc = new gmm_stream_desc()) {
+            desc.setDevice(device);
             long[] out = new long[1];
-            Native.gmm_stream_create(native_, device, out);
+            Native.gmm_stream_create(native_, desc, out);
             made = true;
             return new Stream(new Handle("stream", out[0], address -> {
                 try {
@@ -79,7 +80,7 @@ public final class Stream implements AutoCloseable {
         try {
             long target = event.handle().acquire();
             try {
-                Native.gmm_stream_wait_event(context.address(), address, target);
+                Native.gmm_stream_wait_event(context.address(), address, target, 0);
             } finally {
                 event.handle().release();
             }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A tag groups allocations to be paused, limited and counted together. It lives as long as its context. */
+/**
+ * A tag groups allocations to be paused, limited and counted together. It lives until {@link #destroy} or the end of
+ * its context.
+ */
 public final class Tag {
     private final Context context;
     private final int number;
@@ -79,6 +82,11 @@ public final class Tag {
      */
     public void update(TagOptions options) {
         context.updateTag(number, options);
+    }
+
+    /** Destroys the tag and returns its free memory. BUSY while it has memory or heaps, or a thread has pushed it. */
+    public void destroy() {
+        context.destroyTag(number);
     }
 
     /**

@@ -19,9 +19,12 @@ extern "C" {
  */
 typedef struct gmm_ipc_desc {
   uint32_t struct_size;
-  uint32_t user_count;
+  uint32_t flags; /**< must be 0 */
   /**
    * The directory of the exporter's socket. NULL: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>.
+   *
+   * GMM_IPC_DIR must be an absolute path of less than 1,024 bytes. Any other value counts as not set, and the first
+   * export or import of the context writes a warning to the log.
    *
    * gmm creates a directory that is missing. The directory must belong to the user with mode 0700, unless `users` are
    * named. Containers share memory by sharing this directory.
@@ -34,7 +37,7 @@ typedef struct gmm_ipc_desc {
    * write to it, unless it has the sticky bit.
    */
   const uint32_t *users;
-  uint32_t flags; /**< must be 0 */
+  uint32_t user_count;
   uint32_t reserved;
 } gmm_ipc_desc;
 
@@ -43,14 +46,14 @@ typedef struct gmm_ipc_desc {
  *
  * The call must come before the context's first export or import. Both sides must have the same directory.
  *
- * @param config  NULL: the defaults.
+ * @param desc  NULL: the defaults.
  * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (a path that is not absolute or too long, users without a
  * directory, or more than 64 of them), NULL_ARGUMENT (users), BUSY (the context has exported or imported),
  * OUT_OF_HOST_MEMORY, FORKED.
- * Ownership: gmm copies the configuration.
- * Since: 0.1
+ * Ownership: gmm copies the descriptor, its text and its list.
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *config) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) GMM_NOEXCEPT;
 
 /**
  * A handle of memory or of an event, to send by a pipe, socket or file.
@@ -59,7 +62,7 @@ GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *c
  * with the version byte inside.
  */
 typedef struct gmm_ipc_handle {
-  uint8_t bytes[192];
+  uint8_t bytes[256];
 } gmm_ipc_handle;
 
 /**
@@ -73,23 +76,25 @@ typedef struct gmm_ipc_handle {
  * FORKED.
  * Streams: the call neither queues work nor waits. The program orders the contents before it sends the handle.
  * Ownership: a handle keeps nothing alive. The memory must live until the importer has imported it.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
 /** What gmm_ipc_import() is asked for. */
 typedef struct gmm_ipc_import_desc {
   uint32_t struct_size;
-  uint32_t flags;      /**< must be 0 */
-  gmm_device device;   /**< the device that uses the memory; of the exporter's machine */
-  uint32_t timeout_ms; /**< milliseconds to wait for the exporter; 0: 5,000 */
+  uint32_t flags;    /**< must be 0 */
+  gmm_device device; /**< the device that uses the memory; of the exporter's machine */
+  uint32_t reserved;
+  uint64_t timeout_ms; /**< milliseconds to wait for the exporter; 0: 5,000; GMM_FOREVER: without a limit */
 } gmm_ipc_import_desc;
 
 /**
  * Maps another process's memory.
  *
  * Another import of the same memory returns the same mapping and counts. In the exporting process the call returns the
- * original address. The processes may run in different containers that share the socket directory.
+ * original address, and the import keeps the memory there after gmm_free(). Such an import does not stand in the way of
+ * a pause. The processes may run in different containers that share the socket directory.
  *
  * The memory lives until the exporter has freed it and every importer has closed it or died.
  *   - The exporter dies: VMM and HOST memory stays until it is closed, and gmm_query() reports ::GMM_POINTER_PEER_GONE.
@@ -103,7 +108,7 @@ typedef struct gmm_ipc_import_desc {
  * another user's socket directory is not accessible), IPC_REFUSED (another user), IPC_REVOKED, IPC_TIMEOUT,
  * NOT_SUPPORTED, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes each import with gmm_ipc_close(), not with gmm_free().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                 const gmm_ipc_import_desc *desc, void **out) GMM_NOEXCEPT;
@@ -114,7 +119,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_
  * @param memory  any address inside the imported block.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, UNBALANCED, DRIVER, SYSTEM, FORKED.
  * Streams: gmm unmaps the memory after the work that is queued on the device.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_close(gmm_context *context, void *memory) GMM_NOEXCEPT;
 
@@ -134,6 +139,16 @@ enum {
   GMM_FD_VULKAN = 4   /**< import only: an opaque descriptor that Vulkan or OpenGL made (vkGetMemoryFdKHR) */
 };
 
+/** What gmm_ipc_export_fd() answers. */
+typedef struct gmm_ipc_fd_info {
+  uint32_t struct_size;
+  gmm_fd_type type;  /**< the type that the descriptor has; never DEFAULT */
+  int32_t fd;        /**< the descriptor */
+  gmm_device device; /**< the device of the memory */
+  uint64_t offset;   /**< bytes from the start of the allocation to the address that was exported */
+  uint64_t size;     /**< bytes of the allocation, which an importer must give */
+} gmm_ipc_fd_info;
+
 /**
  * Opens a file descriptor of the driver's allocation that a block lies in, for example for VK_KHR_external_memory_fd.
  *
@@ -143,26 +158,24 @@ enum {
  *
  * @param memory  any address inside the block.
  * @param type  a type that the memory has.
- * @param[out] fd  the descriptor.
- * @param[out] offset  bytes from the start of the allocation to `memory`; may be NULL.
- * @param[out] size  bytes of the allocation, which an importer must give; may be NULL.
- * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND, INVALID_VALUE (the type does not exist), PAUSED,
- * NOT_SUPPORTED (the memory has no descriptor of this type), DRIVER, SYSTEM, FORKED.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND, INVALID_VALUE (the type does
+ * not exist), PAUSED, NOT_SUPPORTED (the memory has no descriptor of this type), DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes the descriptor, which keeps the memory alive. gmm does not count it as an importer and
  * cannot revoke it.
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type, int32_t *fd,
-                                     uint64_t *offset, uint64_t *size) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
+                                     gmm_ipc_fd_info *out) GMM_NOEXCEPT;
 
 /** What gmm_ipc_import_fd() is asked for. */
 typedef struct gmm_ipc_fd_desc {
   uint32_t struct_size;
+  uint32_t flags; /**< must be 0 */
   gmm_fd_type type;
+  gmm_device device; /**< the device that uses the memory */
   /** Bytes of the allocation behind the descriptor, from its maker. FILE: a multiple of the page; OPAQUE: of 2 MiB. */
   uint64_t size;
-  gmm_device device; /**< the device that uses the memory */
-  uint32_t flags;    /**< must be 0 */
 } gmm_ipc_fd_desc;
 
 /**
@@ -179,15 +192,19 @@ typedef struct gmm_ipc_fd_desc {
  * INVALID_DEVICE, NOT_SUPPORTED (the device takes no such descriptor), OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the descriptor stays the caller's, who may close it after the call. The caller closes the memory with
  * gmm_ipc_close().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc,
                                                    void **out) GMM_NOEXCEPT;
 
-/** The driver's own handle: CUipcMemHandle or cudaIpcMemHandle_t. */
-typedef struct gmm_ipc_legacy_handle {
-  uint8_t bytes[64];
-} gmm_ipc_legacy_handle;
+/** What gmm_ipc_export_legacy() answers. */
+typedef struct gmm_ipc_legacy_info {
+  uint32_t struct_size;
+  gmm_device device; /**< the device of the memory */
+  uint64_t offset;   /**< bytes from the start of the driver's allocation to the address that was exported */
+  uint64_t size;     /**< bytes of the driver's allocation */
+  uint8_t bytes[64]; /**< the driver's own handle: CUipcMemHandle or cudaIpcMemHandle_t */
+} gmm_ipc_legacy_info;
 
 /**
  * Returns the driver's legacy handle of a block, for libraries that take no other (Numba, UCX, NCCL).
@@ -195,40 +212,24 @@ typedef struct gmm_ipc_legacy_handle {
  * Whoever opens it with cuIpcOpenMemHandle() gets the driver's whole allocation and adds the offset.
  *
  * @param memory  any address in DEVICE memory for which gmm_query() reports ::GMM_IPC_ROUTE_LEGACY.
- * @param[out] out  the handle.
- * @param[out] offset  bytes from the start of the driver's allocation to `memory`.
- * @param[out] size  bytes of the driver's allocation; may be NULL.
- * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, NOT_SUPPORTED, DRIVER, FORKED.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, UNKNOWN_POINTER, ALREADY_FREED, NOT_SUPPORTED, DRIVER, FORKED.
  * Ownership: gmm does not see who opens the handle. The program must not free the memory before the other side has
  * closed it.
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_handle *out,
-                                         uint64_t *offset, uint64_t *size) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory,
+                                         gmm_ipc_legacy_info *out) GMM_NOEXCEPT;
 
 /**
- * Creates an event that other processes can wait for.
- *
- * A producer records it behind its writes, and a consumer's stream waits for it on the device. In all other respects it
- * is an event as from gmm_event_create().
- *
- * @param[out] out  the event.
- * Errors: NULL_ARGUMENT, INVALID_DEVICE, NOT_SUPPORTED, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
- * Ownership: the caller destroys the event with gmm_event_destroy(), which closes it for all importers.
- * Since: 0.1
- */
-GMM_NODISCARD GMM_API gmm_result gmm_ipc_event_create(gmm_context *context, gmm_device device,
-                                                      gmm_event **out) GMM_NOEXCEPT;
-
-/**
- * Exports an event of gmm_ipc_event_create() as a handle.
+ * Exports an event that was created with ::GMM_EVENT_SHARED as a handle.
  *
  * @param[out] out  the handle.
- * Errors: NULL_ARGUMENT, INVALID_HANDLE (an event of gmm_event_create(), or an imported one), DRIVER, SYSTEM, FORKED.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE (an event without that flag, or an imported one), DRIVER, SYSTEM, FORKED.
  * Ownership: the handle keeps nothing alive.
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_event_export(gmm_context *context, gmm_event *event, gmm_ipc_handle *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
 /**
  * Imports another process's event.
@@ -244,7 +245,7 @@ GMM_API gmm_result gmm_event_export(gmm_context *context, gmm_event *event, gmm_
  * @param[out] out  the event.
  * Errors: as gmm_ipc_import().
  * Ownership: the caller destroys the event with gmm_event_destroy().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                   const gmm_ipc_import_desc *desc, gmm_event **out) GMM_NOEXCEPT;

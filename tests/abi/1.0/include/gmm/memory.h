@@ -55,7 +55,7 @@ typedef struct gmm_alloc_desc {
  * before it grows past 8/7 of its peak, and an allocation waits for all streams when memory has run out.
  * Threads: any; the common case takes no lock.
  * Ownership: the caller frees the block with gmm_free().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                            void **out) GMM_NOEXCEPT;
@@ -76,22 +76,22 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
  * for no stream. It waits for a pause or resume of the same memory.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
 /**
  * Allocates a block only if the calling thread's cache has one.
  *
- * The call takes no lock, waits for nothing, and calls neither the driver nor a callback. It is for a thread that must
- * not wait, for example while it draws a frame or holds an interpreter's lock.
+ * The call waits for nothing, and calls neither the driver nor a callback. It is for a thread that must not wait, for
+ * example while it draws a frame or holds an interpreter's lock.
  *
- * @param desc  as for gmm_alloc(), but not NULL.
- * Results: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. The causes: the cache has
- * no such block; an argument is wrong or NULL; desc has an alignment or flags; the stream may be in a graph capture; a
- * trace records; the process is a child after fork(). The thread's message stays unchanged.
- * Errors: none. Threads: any.
- * Since: 0.1
+ * @param desc  as for gmm_alloc().
+ * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. The causes: the cache has
+ * no such block; an argument is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace
+ * records; the process is a child after fork(). The thread's message is that of gmm_result_text().
+ * Threads: any.
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                                void **out) GMM_NOEXCEPT;
@@ -101,9 +101,10 @@ GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t si
  *
  * See gmm_try_alloc() for what the call never does.
  *
- * Results: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
- * Errors: none. Threads: any.
- * Since: 0.1
+ * @param memory  NULL is allowed and does nothing.
+ * Errors: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
+ * Threads: any.
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -129,7 +130,6 @@ enum { GMM_USM_UNKNOWN = 0, GMM_USM_DEVICE = 1, GMM_USM_HOST = 2, GMM_USM_SHARED
 enum {
   GMM_IPC_ROUTE_LEGACY = 1u << 0, /**< the driver's 64-byte handle: gmm_ipc_export_legacy() */
   GMM_IPC_ROUTE_FD = 1u << 1,     /**< a file descriptor: gmm_ipc_export_fd() */
-  GMM_IPC_ROUTE_FABRIC = 1u << 2, /**< the driver has fabric handles for it; gmm exports none yet */
   GMM_IPC_ROUTE_DMA_BUF = 1u << 3 /**< a Linux dma-buf: gmm_ipc_export_fd() with ::GMM_FD_DMA_BUF */
 };
 
@@ -168,7 +168,7 @@ enum {
  * @param address  any address: inside a block, or foreign.
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT (out), INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) GMM_NOEXCEPT;
 
@@ -180,8 +180,9 @@ typedef struct gmm_heap_desc {
   gmm_tag tag;             /**< CURRENT: the thread's current tag at the creation, for the heap's whole life */
   uint64_t minimum_extent; /**< bytes of the smallest extent; 0: 2 MiB, growing with the heap */
   uint64_t limit;          /**< bytes that the heap may hold from the driver; 0: no limit */
-  uint32_t peer_devices;   /**< VMM: bit d lets device d use the memory too */
+  uint64_t peer_devices;   /**< VMM: bit d lets device d use the memory too */
   uint32_t flags;          /**< must be 0 */
+  uint32_t reserved;
 } gmm_heap_desc;
 
 /**
@@ -193,7 +194,7 @@ typedef struct gmm_heap_desc {
  * @param[out] out  the heap.
  * Errors: as gmm_alloc().
  * Ownership: the caller destroys the heap with gmm_heap_destroy().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc,
                                                  gmm_heap **out) GMM_NOEXCEPT;
@@ -201,13 +202,29 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm
 /**
  * Allocates a block of `size` bytes from a heap.
  *
- * Everything that gmm_alloc() says holds here too.
+ * Everything that gmm_alloc() says holds here too. The wishes are arguments, because six registers cost less than a
+ * descriptor.
  *
+ * @param alignment  bytes, a power of two up to 2 MiB; 0: 256.
+ * @param flags  GMM_ALLOC_*
+ * @param stream  the stream that uses the block first.
  * Errors: as gmm_alloc(), INVALID_HANDLE (not a heap, or a destroyed one).
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream,
-                                                void **out) GMM_NOEXCEPT;
+GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
+                                                gmm_stream stream, void **out) GMM_NOEXCEPT;
+
+/**
+ * Allocates a block from a heap only if the calling thread's cache has one.
+ *
+ * See gmm_try_alloc() for what the call never does.
+ *
+ * Errors: NOT_READY, as gmm_try_alloc(); gmm_heap_alloc() allocates or says what is wrong.
+ * Threads: any.
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
+                                                    gmm_stream stream, void **out) GMM_NOEXCEPT;
 
 /**
  * Destroys a heap and returns its memory to the driver.
@@ -216,7 +233,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, g
  * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the work that may use the heap's memory.
  * Threads: no other thread may use the heap during the call.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_heap_destroy(gmm_heap *heap) GMM_NOEXCEPT;
 

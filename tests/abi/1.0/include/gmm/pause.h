@@ -51,15 +51,15 @@ typedef struct gmm_tag_desc {
 /**
  * Creates a tag, or finds the tag of that name.
  *
- * @param name  1 to 63 bytes of text.
+ * @param name  1 to 63 bytes of text in UTF-8.
  * @param desc  NULL: the defaults for a new tag. For a tag that exists, a desc that is not NULL must equal its
  * settings.
  * @param[out] out  the tag.
- * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty or too long, contents are unknown, or desc differs from the
- * tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (more than 4,000 tags, or a
- * checksum in a library without xxhash), FORKED.
- * Ownership: gmm copies the name. The tag lives as long as its context.
- * Since: 0.1
+ * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty, too long or not UTF-8, contents are unknown, or desc differs
+ * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in a
+ * library without xxhash), FORKED.
+ * Ownership: gmm copies the name. The tag lives until gmm_tag_destroy() or the end of its context.
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc,
                                   gmm_tag *out) GMM_NOEXCEPT;
@@ -72,16 +72,39 @@ GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const 
  *
  * @param desc  must not be NULL.
  * Errors: NULL_ARGUMENT (desc), INVALID_TAG, INVALID_VALUE, INVALID_FLAGS, INVALID_DESCRIPTOR, NOT_SUPPORTED, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
+
+/**
+ * Destroys a tag that nobody uses, and returns its free memory to the driver.
+ *
+ * The tag's number is not used again. A tag of the same name that is made later is another tag.
+ *
+ * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, a graph has its memory, a thread has pushed it, or it is
+ * the default), CAPTURING, DRIVER, FORKED.
+ * Streams: the call waits for the work that may use the tag's free memory.
+ * Threads: no other thread may use the tag during the call. A thread that ends takes its pushes back.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
+
+/**
+ * Lists the tags of a context in ascending order.
+ *
+ * @param[out] tags  the first `capacity` tags; may be NULL if `capacity` is 0.
+ * @param[out] count  how many tags there are, which may be more than `capacity`.
+ * Errors: NULL_ARGUMENT, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, uint32_t *count) GMM_NOEXCEPT;
 
 /**
  * Finds a tag by its name.
  *
  * @param[out] out  the tag.
  * Errors: NULL_ARGUMENT, INVALID_TAG (no tag has that name), FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag *out) GMM_NOEXCEPT;
 
@@ -90,7 +113,7 @@ GMM_API gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag 
  *
  * Errors: INVALID_TAG, UNBALANCED (more than 64 pushes deep), FORKED.
  * Threads: the call affects the calling thread only.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
@@ -99,7 +122,7 @@ GMM_API gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
  *
  * Errors: UNBALANCED, FORKED.
  * Threads: the call affects the calling thread only.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
 
@@ -110,7 +133,7 @@ GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
  *
  * @param tag  ::GMM_TAG_DEFAULT restores the initial state.
  * Errors: INVALID_TAG, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
@@ -138,6 +161,12 @@ enum {
  */
 typedef int32_t (*gmm_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/** A function that receives progress, with the pointer that it gets. */
+typedef struct gmm_progress_callback {
+  gmm_progress_fn fn; /**< may be NULL */
+  void *user;
+} gmm_progress_callback;
+
 /** What gmm_pause() and gmm_resume() are asked for. */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
@@ -145,8 +174,8 @@ typedef struct gmm_pause_desc {
   const gmm_tag *tags;
   uint32_t tag_count; /**< 0: every tag */
   uint32_t reserved;
-  gmm_progress_fn progress; /**< may be NULL */
-  void *progress_user;
+  /** Its `user` must live until the pause or resume has ended. */
+  gmm_progress_callback progress;
 } gmm_pause_desc;
 
 /**
@@ -164,7 +193,7 @@ typedef struct gmm_pause_desc {
  * Streams: the call first waits for the devices that own the memory.
  * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a
  * free of paused memory does not.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -180,7 +209,7 @@ GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, u
  * Results: UNCHANGED with 0 bytes (nothing was paused).
  * Errors: as gmm_pause(), OUT_OF_MEMORY, LIMIT_EXCEEDED, CORRUPT (a backup differs from its checksum; the message names
  * the range).
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -195,7 +224,7 @@ GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, 
  * Results: UNCHANGED with 0 bytes (all of the range was active).
  * Errors: as gmm_resume(), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (a part of the range is not memory of this
  * context).
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size,
                                     uint64_t *bytes) GMM_NOEXCEPT;
@@ -206,10 +235,11 @@ GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, u
  * The call starts no resume itself.
  *
  * @param size  bytes, at least 1.
- * @param timeout_ms  milliseconds; 0 does not wait; UINT64_MAX waits without a limit.
- * Results: NOT_READY (the timeout passed first). OK means that all of the range is usable.
- * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (also if the memory is freed during the wait), FORKED.
- * Since: 0.1
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
+ * Results: OK means that all of the range is usable.
+ * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (also if the memory is
+ * freed during the wait), FORKED.
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size,
                                    uint64_t timeout_ms) GMM_NOEXCEPT;
@@ -236,11 +266,11 @@ typedef struct gmm_tag_info {
 /**
  * Describes a tag: its settings, its active and paused bytes, and its backups.
  *
- * The call waits for a pause or resume in progress.
+ * The call waits for a pause or resume of the tag in progress.
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_TAG, INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) GMM_NOEXCEPT;
 
@@ -253,7 +283,7 @@ typedef struct gmm_ticket gmm_ticket;
 typedef struct gmm_ticket_info {
   uint32_t struct_size;
   uint32_t done;         /**< 1 if the operation has ended, with success or failure */
-  gmm_result result;     /**< the operation's result; GMM_NOT_READY while it runs */
+  gmm_result result;     /**< the operation's result; GMM_ERROR_NOT_READY while it runs */
   uint32_t reserved;     /**< 0 */
   uint64_t bytes;        /**< bytes that changed state */
   uint64_t copied_bytes; /**< bytes of contents copied so far */
@@ -268,7 +298,7 @@ typedef struct gmm_ticket_info {
  * Errors: NULL_ARGUMENT, SYSTEM (no thread), OUT_OF_HOST_MEMORY, and those of gmm_pause() about its arguments. Later
  * errors are the result of gmm_ticket_wait().
  * Ownership: gmm copies desc and its tags. The caller destroys the ticket with gmm_ticket_destroy().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) GMM_NOEXCEPT;
 
@@ -279,7 +309,7 @@ GMM_API gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *d
  * @param[out] out  the ticket.
  * Errors: as gmm_pause_async().
  * Ownership: as gmm_pause_async().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) GMM_NOEXCEPT;
 
@@ -288,7 +318,7 @@ GMM_API gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GMM_NOEXCEPT;
 
@@ -297,11 +327,11 @@ GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GM
  *
  * The operation's message becomes this thread's message.
  *
- * @param timeout_ms  milliseconds; UINT64_MAX waits without a limit.
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
  * @param[out] bytes  bytes that changed state; may be NULL.
- * Results: NOT_READY (the timeout passed first), and the operation's.
- * Errors: INVALID_HANDLE, FORKED, and the operation's.
- * Since: 0.1
+ * Results: the operation's.
+ * Errors: NOT_READY (the timeout passed first), INVALID_HANDLE, FORKED, and the operation's.
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -312,7 +342,7 @@ GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint
  * wait.
  *
  * Errors: INVALID_HANDLE, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
 
@@ -321,7 +351,7 @@ GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
  *
  * @param ticket  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_destroy(gmm_ticket *ticket) GMM_NOEXCEPT;
 
@@ -352,7 +382,7 @@ typedef struct gmm_backup_desc {
  * @param desc  NULL: the defaults.
  * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (the directory's name is too long), IO (the directory does
  * not exist or is not writable), FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) GMM_NOEXCEPT;
 
@@ -362,7 +392,7 @@ GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_d
  * The first pause is then as fast as later ones.
  *
  * Errors: INVALID_DEVICE, OUT_OF_HOST_MEMORY, LIMIT_EXCEEDED (arena_limit), DRIVER, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) GMM_NOEXCEPT;
 
@@ -385,7 +415,7 @@ typedef struct gmm_backup_info {
  *
  * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) GMM_NOEXCEPT;
 
@@ -398,7 +428,7 @@ GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) 
  * @param[out] out  room for `size` bytes.
  * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active, or its contents were
  * dropped), IO, CORRUPT, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, uint64_t size, void *out) GMM_NOEXCEPT;
 
@@ -411,7 +441,7 @@ GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, ui
  * @param[out] out  the contents.
  * Errors: as gmm_backup_read(), OUT_OF_HOST_MEMORY.
  * Ownership: the contents belong to gmm. They live until the memory is resumed, freed or discarded.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t size,
                                   const void **out) GMM_NOEXCEPT;
@@ -425,7 +455,7 @@ GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uin
  * @param[out] bytes  bytes of contents; may be NULL.
  * Results: UNCHANGED (there were no backups).
  * Errors: as gmm_resume().
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 

@@ -21,7 +21,7 @@
  *   - Life: the memory stays, even if its blocks are freed or gmm_trim() runs, until the graph and every executable
  *     graph made from it are destroyed and their launches are done. A capture that fails counts as a destroyed graph.
  *   - Return: after that, memory without a live block returns to the driver at the next gmm_trim(), gmm_stats_query(),
- *     gmm_snapshot(), growth of a heap or allocation in a capture. Live blocks stay usable.
+ *     gmm_snapshot_create(), growth of a heap or allocation in a capture. Live blocks stay usable.
  *   - Usage: statistics count the memory for its kind, device and tag, and limits apply.
  *   - Pause: gmm_pause() keeps the addresses; resume before the graph is launched. Memory of blocks that only the graph
  *     uses is paused without its contents: a graph writes such blocks before it reads them.
@@ -47,17 +47,27 @@
 extern "C" {
 #endif
 
+/** What gmm_stream_create() is asked for. */
+typedef struct gmm_stream_desc {
+  uint32_t struct_size;
+  uint32_t flags; /**< must be 0 */
+  gmm_device device;
+  /** As in CUDA: 0 is the default, and a lower number goes first. Backends without priorities ignore it. */
+  int32_t priority;
+} gmm_stream_desc;
+
 /**
  * Creates a stream on a device.
  *
  * On CUDA the stream is non-blocking: it does not synchronize with the legacy default stream.
  *
+ * @param desc  NULL: device 0, the default priority.
  * @param[out] out  the stream.
- * Errors: NULL_ARGUMENT, INVALID_DEVICE, DRIVER, SYSTEM, FORKED.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller destroys the stream with gmm_stream_destroy().
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, gmm_device device,
+GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc,
                                                    gmm_stream *out) GMM_NOEXCEPT;
 
 /**
@@ -67,7 +77,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, gmm_dev
  *
  * Errors: INVALID_HANDLE (a default stream too), DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -78,7 +88,7 @@ GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) G
  *
  * Errors: INVALID_HANDLE, DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -88,7 +98,7 @@ GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GM
  * A default stream means the default streams of every device.
  *
  * Errors: INVALID_HANDLE, CAPTURING, DRIVER, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -100,7 +110,7 @@ GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream strea
  *
  * @param stream  a default stream means that of device 0.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user),
                                    void *user) GMM_NOEXCEPT;
@@ -116,7 +126,7 @@ GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void
  * peer_devices).
  * Streams: the copy runs in the order of `stream`.
  * Ownership: ordinary host memory must stay until the stream has done the copy.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size,
                             gmm_stream stream) GMM_NOEXCEPT;
@@ -128,7 +138,7 @@ GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void 
  * @param size  bytes; 0 does nothing.
  * Errors: as gmm_copy(), INVALID_VALUE (the value is above 255).
  * Streams: the fill runs in the order of `stream`.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size,
                             gmm_stream stream) GMM_NOEXCEPT;
@@ -141,19 +151,39 @@ GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t va
  *
  * @param memory  any address inside the block.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_HANDLE, OUT_OF_HOST_MEMORY, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream stream) GMM_NOEXCEPT;
+
+enum {
+  /**
+   * Other processes can wait for the event: gmm_event_export() (ipc.h).
+   *
+   * A producer records it behind its writes, and a consumer's stream waits for it on the device. In all other respects
+   * it is an event like any other.
+   */
+  GMM_EVENT_SHARED = 1u << 0
+};
+
+/** What gmm_event_create() is asked for. */
+typedef struct gmm_event_desc {
+  uint32_t struct_size;
+  uint32_t flags; /**< GMM_EVENT_* */
+  gmm_device device;
+  uint32_t reserved;
+} gmm_event_desc;
 
 /**
  * Creates an event: a point in the order of a stream.
  *
+ * @param desc  NULL: device 0, no flags.
  * @param[out] out  the event.
- * Errors: NULL_ARGUMENT, INVALID_DEVICE, OUT_OF_HOST_MEMORY, DRIVER, FORKED.
- * Ownership: the caller destroys the event with gmm_event_destroy().
- * Since: 0.1
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, NOT_SUPPORTED (::GMM_EVENT_SHARED),
+ * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
+ * Ownership: the caller destroys the event with gmm_event_destroy(), which closes a shared event for all importers.
+ * Since: 1.0
  */
-GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, gmm_device device,
+GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, const gmm_event_desc *desc,
                                                   gmm_event **out) GMM_NOEXCEPT;
 
 /**
@@ -162,46 +192,53 @@ GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, gmm_devi
  * Work that already waits for the event still waits for it.
  *
  * @param event  NULL is allowed and does nothing.
- * Errors: INVALID_HANDLE, FORKED.
- * Since: 0.1
+ * Errors: INVALID_HANDLE, DRIVER, FORKED.
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_event_destroy(gmm_context *context, gmm_event *event) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_event_destroy(gmm_event *event) GMM_NOEXCEPT;
 
 /**
  * Records an event: it now stands for the work that is queued on the stream so far.
  *
- * Errors: NULL_ARGUMENT, INVALID_HANDLE (an imported event too), DRIVER, FORKED.
- * Since: 0.1
+ * @param value  0. Only events that count, which this release has none of, take others.
+ * Errors: NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE (an imported event too), DRIVER, FORKED.
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_event_record(gmm_context *context, gmm_event *event, gmm_stream stream) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream stream) GMM_NOEXCEPT;
 
 /**
  * Makes the further work of a stream wait for an event.
  *
- * Errors: as gmm_event_record(), but an imported event is allowed; IPC_PEER_GONE (the event's maker died).
+ * @param value  as for gmm_event_record().
+ * Errors: as gmm_event_record(), but an imported event is allowed, and one of another context is not; IPC_PEER_GONE
+ * (the event's maker died).
  * Streams: the stream waits; the caller does not.
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event,
+                                         uint64_t value) GMM_NOEXCEPT;
 
 /**
  * Waits until an event has passed.
  *
  * An event that was never recorded has passed.
  *
- * Errors: NULL_ARGUMENT, INVALID_HANDLE, IPC_PEER_GONE (the event's maker died), DRIVER, FORKED.
- * Since: 0.1
+ * @param value  as for gmm_event_record().
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
+ * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE, IPC_PEER_GONE
+ * (the event's maker died), DRIVER, FORKED.
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_event_synchronize(gmm_context *context, gmm_event *event) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint64_t timeout_ms) GMM_NOEXCEPT;
 
 /**
  * Tells whether an event has passed.
  *
  * @param[out] out  1 if the event has passed, else 0.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, IPC_PEER_GONE (the event's maker died), DRIVER, FORKED.
- * Since: 0.1
+ * Since: 1.0
  */
-GMM_API gmm_result gmm_event_query(gmm_context *context, gmm_event *event, uint32_t *out) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_event_query(gmm_event *event, uint64_t *out) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -5,10 +5,12 @@
  *
  * Rules of the interface:
  *  - Every function that can fail returns a ::gmm_result. Zero is success. A negative value is a failure, which changed
- *    nothing. A positive value is success with a remark.
+ *    nothing. ::GMM_UNCHANGED, which is success with a remark, is the one value above zero.
+ *  - Success means that the call is done and every output is written. After a failure outputs that are pointers are
+ *    NULL, and other outputs are untouched. What is not ready yet is a failure: ::GMM_ERROR_NOT_READY.
  *  - After a failure or a remark, gmm_last_error_message() says what the call was asked, what stood in the way and what
  *    to do. The message belongs to the calling thread.
- *  - Sizes and offsets are bytes, as uint64_t. Outputs come last. A function writes them only on success.
+ *  - Sizes and offsets are bytes, as uint64_t. Times are uint64_t and say their unit. Outputs come last.
  *  - A descriptor starts with struct_size = sizeof(that struct). Zero in any other field means its default, and a NULL
  *    descriptor means every default. Reserved fields must be zero.
  *  - A descriptor may be that of an older release, which is smaller: the fields that it lacks have their defaults. It
@@ -59,15 +61,13 @@ extern "C" {
  */
 #define GMM_HAS(info, type, field) ((info)->struct_size >= offsetof(type, field) + sizeof((info)->field))
 
-/** The result of a call: 0 is success, above 0 is success with a remark, below 0 is a failure. */
+/** The result of a call: 0 is success, ::GMM_UNCHANGED is success with a remark, below 0 is a failure. */
 typedef int32_t gmm_result;
 
 enum {
   GMM_OK = 0,
   /** Success: the state was already as requested (a second pause or resume), so the call changed nothing. */
   GMM_UNCHANGED = 1,
-  /** Success: the operation has not finished, or the wait reached its timeout first. */
-  GMM_NOT_READY = 2,
 
   /* The caller's arguments. */
   GMM_ERROR_NULL_ARGUMENT = -1,      /**< a required argument is NULL */
@@ -111,13 +111,20 @@ enum {
   GMM_ERROR_IPC_PEER_GONE = -41,      /**< the exporting process ended, or freed the memory */
   GMM_ERROR_IPC_REFUSED = -42,        /**< the exporter refused: a user that it did not name, or a wrong token */
   GMM_ERROR_IPC_TIMEOUT = -43,        /**< the exporter did not answer in time */
-  GMM_ERROR_IPC_REVOKED = -44         /**< the exporter revoked the memory by a forced pause */
+  GMM_ERROR_IPC_REVOKED = -44,        /**< the exporter revoked the memory by a forced pause */
+
+  /* Not yet: the same call may succeed later. */
+  /** The operation has not finished, the wait reached its timeout first, or a try form would have to wait. */
+  GMM_ERROR_NOT_READY = -50
 };
 
 /** A device by its ordinal in the backend, from 0. */
 typedef int32_t gmm_device;
 /** The host, where a function takes a location. */
 #define GMM_DEVICE_HOST ((gmm_device)-1)
+
+/** As a time to wait: without a limit. */
+#define GMM_FOREVER UINT64_MAX
 
 /** A kind of memory. */
 typedef uint32_t gmm_kind;
@@ -159,6 +166,8 @@ typedef struct gmm_context gmm_context;
 typedef struct gmm_heap gmm_heap;
 /** A point in a stream's order. See stream.h. */
 typedef struct gmm_event gmm_event;
+/** A copy of what lies in the heaps of a context. See stats.h. */
+typedef struct gmm_snapshot gmm_snapshot;
 
 /**
  * Returns the name of a result, for example "GMM_ERROR_OUT_OF_MEMORY".
@@ -166,7 +175,7 @@ typedef struct gmm_event gmm_event;
  * The name is "GMM_ERROR_UNKNOWN" for a number that this release does not know.
  *
  * Ownership: the text is static.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
 
@@ -174,7 +183,7 @@ GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
  * Returns one sentence that explains a result.
  *
  * Ownership: the text is static.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
 
@@ -185,7 +194,7 @@ GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
  * A call that succeeds without a remark does not change it.
  *
  * Ownership: the text belongs to the library. It lives until the thread's next failure or remark.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;
 
@@ -193,7 +202,7 @@ GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;
  * Returns the driver's (CUresult) or the system's (errno) number behind this thread's last failed call.
  *
  * The number is 0 if gmm itself found the failure.
- * Since: 0.1
+ * Since: 1.0
  */
 GMM_API int32_t gmm_last_native_code(void) GMM_NOEXCEPT;
 

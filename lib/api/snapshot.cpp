@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.h"
+
+using namespace gmm;
+
+namespace {
+
+Status check_snapshot(const gmm_snapshot *snapshot) {
+  GMM_TRY(check_handle(snapshot, "gmm_snapshot", "snapshot"));
+  return Context::check(&snapshot->context);
+}
+
+Status create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **out) {
+  gmm_scope_desc copy;
+  GMM_TRY(Context::check(context));
+  GMM_TRY(check_not_null(out, "gmm_snapshot_create", "out"));
+  GMM_TRY(check_scope(*context, scope, &copy));
+  context->collect_ended_captures(false);
+  gmm_snapshot *made = context->core.allocator.create<gmm_snapshot>(*context, context->core.allocator);
+  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a snapshot; free memory.");
+  const Status status = made->copy.take(context->core, context->heaps, context->tags, copy);
+  if (!status.ok()) {
+    context->core.allocator.destroy(made);
+    return status;
+  }
+  context->retain();
+  *out = made;
+  return Status();
+}
+
+}  // namespace
+
+gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **out) noexcept {
+  return result_of(create(context, scope, out), out);
+}
+
+gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_snapshot_info info = {};
+  Status status = check_snapshot(snapshot);
+  if (status.ok()) status = check_output(out, &size);
+  if (!status.ok()) return result_of(status);
+  snapshot->copy.query(&info);
+  fill_output(info, size, out);
+  return GMM_OK;
+}
+
+gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_block_info info = {};
+  Status status = check_snapshot(snapshot);
+  if (status.ok()) status = check_output(out, &size);
+  if (status.ok() && index >= snapshot->copy.block_count())
+    status =
+        fail(GMM_ERROR_INVALID_VALUE,
+             "gmm_snapshot_query_block: index = %" PRIu64 ", but the snapshot has %" PRIu64 " blocks; count from 0.",
+             index, snapshot->copy.block_count());
+  if (!status.ok()) return result_of(status);
+  Heap *heap = nullptr;
+  snapshot->copy.query_block(index, &info, &heap);
+  info.heap = heap == nullptr ? nullptr : gmm_heap::of(heap);
+  fill_output(info, size, out);
+  return GMM_OK;
+}
+
+gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) noexcept {
+  Status status = check_snapshot(snapshot);
+  if (status.ok() && fn == nullptr)
+    status = fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot_write: fn is NULL; pass a function.");
+  if (status.ok()) status = snapshot->copy.write(fn, user);
+  return result_of(status);
+}
+
+gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) noexcept {
+  if (snapshot == nullptr) return GMM_OK;
+  const Status status = check_snapshot(snapshot);
+  if (!status.ok()) return result_of(status);
+  Context &context = snapshot->context;
+  snapshot->magic = 0;
+  context.core.allocator.destroy(snapshot);
+  context.release();
+  return GMM_OK;
+}

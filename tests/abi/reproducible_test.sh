@@ -1,0 +1,32 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Two builds in different folders, without a compiler cache, give the same bytes.
+# Usage: reproducible_test.sh SOURCE_ROOT MESON...
+set -eu
+root=$1
+shift
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export CCACHE_DISABLE=1
+for place in one another/deeper; do
+  mkdir -p "$folder/$place"
+  for part in LICENSE meson.build meson_options.txt include lib bindings; do
+    cp -R "$root/$part" "$folder/$place/$part"
+  done
+  # With the names of files in it: debug information.
+  "$@" setup "$folder/$place/made-in-${place%%/*}" "$folder/$place" -Doptimization=0 -Ddebug=true -Dtests=false \
+    -Dcuda=disabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled >"$folder/log" 2>&1 &&
+    "$@" compile -C "$folder/$place/made-in-${place%%/*}" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
+done
+different=0
+cd "$folder/one/made-in-one"
+for file in lib/libgmm.a lib/libgmm.so.*.*.* lib/preload/libgmm_preload.so.*.*.* lib/cli/gmm lib/cli/gmm.1; do
+  [ -f "$file" ] || [ "$file" != lib/libgmm.a ] || { echo "$file was not built" >&2; exit 1; }
+  case $file in *.p) continue ;; esac
+  if cmp "$file" "$folder/another/deeper/made-in-another/$file"; then
+    echo "the same: $file"
+  else
+    different=1
+  fi
+done
+exit $different
