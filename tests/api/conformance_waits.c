@@ -49,7 +49,7 @@ static struct {
   gmm_tag kept_tag;   // a paused one
   void *kept;         // its block
   gmm_stream stream;  // not the one that is held up
-  gmm_ticket *ticket, *waiting;
+  gmm_ticket *ticket, *waiting[2];
   gmm_context *unreleased;
   void *imported[2];      // other mappings than the exporter's own; the last close of one waits for the device
   gmm_ipc_handle handle;  // of the block, when others can import it
@@ -363,16 +363,16 @@ static void tickets(void) {
       step_failed("gmm_ticket_wait", "what is held up has ended");
   }
   gmm_pause_desc desc = one_tag(&world.kept_tag);
-  STEP(gmm_resume_async, context, &desc, &world.waiting);
-  STEP(gmm_ticket_query, world.waiting, &info);
-  STEP(gmm_ticket_cancel, world.waiting);
-  CALL(gmm_ticket_wait, world.waiting, 0, NULL);
-  if (!may_call(FN_gmm_ticket_destroy)) return;
-  STEP(gmm_ticket_destroy, world.waiting);
-  STEP(gmm_pause_async, context, &desc, &world.waiting);
-  CALL(gmm_ticket_wait, world.waiting, GMM_FOREVER, NULL);
-  STEP(gmm_ticket_destroy, world.waiting);
-  world.waiting = NULL;
+  STEP(gmm_resume_async, context, &desc, &world.waiting[0]);
+  STEP(gmm_pause_async, context, &desc, &world.waiting[1]);
+  for (unsigned i = 0; i < 2; ++i) {
+    STEP(gmm_ticket_query, world.waiting[i], &info);
+    STEP(gmm_ticket_cancel, world.waiting[i]);
+    CALL(gmm_ticket_wait, world.waiting[i], 0, NULL);  // CANCELLED, NOT_READY, or it was too late for that
+    if (!may_call(FN_gmm_ticket_destroy)) continue;
+    STEP(gmm_ticket_destroy, world.waiting[i]);
+    world.waiting[i] = NULL;
+  }
 }
 static void references(void) {
   STEP(gmm_context_retain, context);
@@ -531,10 +531,7 @@ static void tear_down(void) {
   pthread_join(walker, NULL);
   CHECK_EQUAL(atomic_load(&world.steps), STEPS);
   CHECK_EQUAL(atomic_load(&world.failures), 0);
-  if (world.waiting != NULL) {
-    gmm_ticket_wait(world.waiting, GMM_FOREVER, NULL);  // CANCELLED, or it was too late for that
-    OK(gmm_ticket_destroy(world.waiting));
-  }
+  for (unsigned i = 0; i < 2; ++i) OK(gmm_ticket_destroy(world.waiting[i]));
   for (unsigned i = 0; i < 2; ++i)
     if (world.imported[i] != NULL) OK(gmm_ipc_close(context, world.imported[i]));
   if (world.unreleased != NULL) OK(gmm_context_release(world.unreleased));
