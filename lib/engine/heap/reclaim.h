@@ -22,8 +22,8 @@ namespace gmm {
 
 class Reclaim {
  public:
-  Reclaim(Core &core, const HeapOptions &options, OperationLock &mutex, HeapCaches &caches, Runs &runs, StreamOrder &streams,
-          Extents &extents, GrowthPolicy &policy)
+  Reclaim(Core &core, const HeapOptions &options, OperationLock &mutex, HeapCaches &caches, Runs &runs,
+          StreamOrder &streams, Extents &extents, GrowthPolicy &policy)
       : core_(core),
         options_(options),
         mutex_(mutex),

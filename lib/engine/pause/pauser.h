@@ -39,10 +39,10 @@
 //   with it.
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
 //
-// Locks, in their order: mutex_, which every operation holds to its end, but wait_ready(), query(), read() and map(); the
-// locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction visits its heaps
-// (HeapSet), so none of them ends. It turns their locks into those of an operation: it waits with them for the device
-// and for copies. So do read() and map() with one heap.
+// Locks, in their order: mutex_, which every operation but wait_ready(), query(), read() and map() holds to its end;
+// the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction visits its
+// heaps (HeapSet), so none of them ends. It turns their locks into those of an operation: it waits with them for the
+// device and for copies. So do read() and map() with one heap.
 //
 // Callers: context/transition.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
 // forget_all() after a reset, and clear() when the context ends.

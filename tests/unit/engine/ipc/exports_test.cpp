@@ -123,7 +123,8 @@ TEST_F(IpcExportsTest, ALockedHeapIsBusyAndCaughtUpLater) {
     EXPECT_EQ(exports.grant(other_handle.allocation, other_handle.token, &grant).code(), GMM_ERROR_BUSY);
     exports.importer_gone(handle.allocation);
     EXPECT_TRUE(exports.catch_up());
-  }).join();
+  })
+      .join();
   block.heap->mutex.unlock();
   EXPECT_FALSE(exports.catch_up());
   EXPECT_GE(can_be_released(), uint64_t{4} << 20);
