@@ -5,8 +5,9 @@ Usage: tidy_test.py SOURCE_ROOT BUILD_ROOT
 TEST_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are
 taken.
 
-Files of one folder that are compiled alike are read as one translation unit, because most of the time goes into
-headers. Where that unit does not compile, since two files use one name, its files are read one by one.
+Files that are compiled alike are read as one translation unit, because most of the time goes into headers. Where that
+unit does not compile, since two files use one name, its files are read one by one. The build reads many files as one
+too, so this test also has the compiler read each file alone: it must include what it needs.
 """
 
 import concurrent.futures
@@ -23,7 +24,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
 
-GROUP = 4
+GROUP = 32
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<(gmm/[^>]+)>)', re.MULTILINE)
 
 
@@ -82,18 +83,34 @@ def flags_of(build):
             elif kept and kept[-1] == "-isystem":
                 kept.append(word)
         path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
-        found.setdefault(path, (entry["directory"], tuple(word for word in kept if not word.endswith(".p"))))
+        flags = entry["directory"], tuple(word for word in kept if not word.endswith(".p"))
+        for source in sources_of(path):
+            found.setdefault(source, flags)
     return found
 
 
+def sources_of(path):
+    """The files that Meson has the compiler read as one, or the file itself."""
+    if not re.search(r"-unity\d+\.cpp$", path.name) or not path.is_file():
+        return [path]
+    return [pathlib.Path(name).resolve() for name in re.findall(r"#include<(.*)>", path.read_text(encoding="utf-8"))]
+
+
 def groups_of(sources, flags):
-    """Up to GROUP files of a folder that are compiled alike."""
+    """Up to GROUP files that are compiled alike."""
     alike = {}
     for source in sources:
-        alike.setdefault((source.parent, flags.get(source)), []).append(source)
-    for (_, flag), files in sorted(alike.items(), key=lambda item: str(item[0][0])):
+        alike.setdefault(flags.get(source), []).append(source)
+    for flag, files in sorted(alike.items(), key=lambda item: str(item[1][0])):
         for i in range(0, len(files), GROUP):
             yield files[i:i + GROUP], flag
+
+
+def compile_alone(build, source, flag):
+    """What stops the compiler in a file that nothing was read before; warnings are the build's business."""
+    where, words = flag or (build, ("-std=c++20",))
+    return subprocess.run(["c++", "-fsyntax-only", "-w", *words, str(source)],
+                          capture_output=True, text=True, check=False, cwd=where)
 
 
 def tidy(root, build, source, flag):
@@ -139,6 +156,11 @@ def main():
             concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
         groups = list(groups_of(sources, flags))
         jobs = [pool.submit(check_group, root, build, folder, number, group) for number, group in enumerate(groups)]
+        alone = [(source, pool.submit(compile_alone, build, source, flag))
+                 for files, flag in groups for source in files]
+        for source, job in alone:
+            done = job.result()
+            tap.check(done.returncode == 0, f"{source.relative_to(root)} alone", done.stderr.splitlines()[:30])
         for job in jobs:
             for files, done in job.result():
                 name = ", ".join([str(files[0].relative_to(root)), *(file.name for file in files[1:])])
