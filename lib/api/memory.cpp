@@ -157,8 +157,7 @@ gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uin
     return check_and_alloc_from_heap(heap, size, alignment, flags, stream, out);
   // The fast path. One word says that this process owns the context and that no trace runs.
   if (__builtin_expect(
-          heap->fast.gate->word.load(std::memory_order_relaxed) != kGateOpen || needs_driver(*heap, stream),
-          0))
+          heap->fast.gate->word.load(std::memory_order_relaxed) != kGateOpen || needs_driver(*heap, stream), 0))
     return ask_and_alloc_from_heap(heap, size, stream, out);
   const Status status = cached_alloc(*heap, size, 0, stream, out);
   if (__builtin_expect(status.ok(), 1)) return status.code();
