@@ -65,25 +65,23 @@ Status BlockUses::order_after(const CacheEntry &block, StreamKey key, bool devic
   if ((*held || bits != 0) && !held_.reserve(held_.size() + 1))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to hold a block that others still use.");
   const Status behind = streams_.put_behind(key, bits);
-  // In a graph capture nothing waits for another stream: the block has the bits of all.
-  const bool capturing = behind.code() == GMM_ERROR_CAPTURING;
-  if (!behind.ok() && !capturing) return behind;
-  if (capturing) *held = true;
+  // In a graph capture nothing waits for another stream, and no stream for one that was destroyed: the block has the
+  // bits of all.
+  const bool unordered = behind.code() == GMM_ERROR_CAPTURING || behind.code() == GMM_ERROR_INVALID_HANDLE;
+  if (!behind.ok() && !unordered) return behind;
+  if (unordered) *held = true;
   if (*held)
     held_.push_back_reserved(
-        Held{block, key, streams_.bit_of_free(key, key.thread, core_.log) != 0, capturing ? bits : uint64_t{0}});
+        Held{block, streams_.bit_of_free(key, key.thread, core_.log) | (unordered ? bits : uint64_t{0})});
   for (uint64_t i = uses_.size(); i-- > 0;)
     if (uses_[i].block == block.block) uses_.erase_unordered(i);
   return Status();
 }
 
-void BlockUses::forget_stream(gmm_stream stream, uint64_t bit) {
+void BlockUses::forget_stream(gmm_stream stream) {
+  if (stream == GMM_STREAM_PER_THREAD) return;  // other threads have one, too
   for (uint64_t i = uses_.size(); i-- > 0;)
     if (uses_[i].exported == 0 && uses_[i].key.stream == stream) uses_.erase_unordered(i);
-  for (Held &held : held_) {
-    if (held.key.stream == stream) held.ordered = false;
-    held.streams &= ~bit;
-  }
 }
 
 void BlockUses::clear() {

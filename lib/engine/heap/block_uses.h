@@ -3,8 +3,8 @@
 //
 // Owns two lists. A use names a live block and a further stream, or the block and the id of its export; the block's
 // slot has the mark kUsedElsewhere for as long as one is listed. A held block is free, but in no slab and no free run:
-// importers still have its memory, or a graph capture did not allow the freeing stream to wait for the block's other
-// streams.
+// importers still have its memory, or the freeing stream could not be made to wait for the block's other streams, as
+// one of them is in a graph capture or was destroyed.
 // Invariants: a block is in at most one of the two lists, and every export of a block has one id.
 // Lock: the heap's, held by the caller of every function.
 // Callers: Heap, for gmm_record_use(), exports, frees of marked blocks and gmm_stream_forget().
@@ -49,12 +49,12 @@ class BlockUses {
       const Held block = held_[i];
       if (has_importers(block.entry)) continue;
       held_.erase_unordered(i);
-      fn(block.entry, block.streams | (block.ordered ? streams_.bit_of(block.key) : 0));  // noted when it was freed
+      fn(block.entry, block.streams);
     }
   }
 
-  // The stream is about to go. Its bit, as StreamOrder::forget() returned it, may be another stream's from now on.
-  void forget_stream(gmm_stream stream, uint64_t bit);
+  // The stream is about to go, and its work is done.
+  void forget_stream(gmm_stream stream);
   // Forgets everything: all blocks of the heap are free.
   void clear();
 
@@ -66,9 +66,7 @@ class BlockUses {
   };
   struct Held {
     CacheEntry entry;
-    StreamKey key;     // of the free
-    bool ordered;      // false: nothing is queued on it that may use the block
-    uint64_t streams;  // bits of further streams
+    uint64_t streams;  // bits of the streams that may still use it, for which a free was noted
   };
   bool has_importers(const CacheEntry &entry) const;
 
