@@ -3,16 +3,12 @@
 
 namespace gmm {
 
-namespace {
-
 StreamKey plain(StreamKey key) {
   // The two names of the legacy default stream are one stream.
   if (key.stream == GMM_STREAM_LEGACY) key.stream = GMM_STREAM_DEFAULT;
   if (key.stream != GMM_STREAM_PER_THREAD) key.thread = 0;
   return key;
 }
-
-}  // namespace
 
 uint64_t StreamOrder::find_bit(StreamKey key) {
   key = plain(key);

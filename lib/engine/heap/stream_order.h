@@ -35,6 +35,9 @@ struct StreamKey {
   bool operator==(const StreamKey &) const = default;
 };
 
+// The one key of a stream that has two names, and without the thread where it does not matter.
+StreamKey plain(StreamKey key);
+
 // Not thread-safe: under the heap's lock.
 class StreamOrder {
  public:

@@ -135,6 +135,46 @@ TEST_F(BlockUsesTest, ABlockWithADestroyedStreamIsHeldForTheDevice) {
   }
 }
 
+TEST_F(BlockUsesTest, AUseIsNotedOnceHoweverOftenItIsTold) {
+  const StreamKey own{GMM_STREAM_PER_THREAD, current_thread_id()};
+  uint64_t id = 7;
+  for (int i = 0; i < 1000; ++i) {
+    for (const StreamKey &key : {b, own, StreamKey{GMM_STREAM_DEFAULT}, StreamKey{GMM_STREAM_LEGACY}})
+      ASSERT_TRUE(uses.record(block, key).ok());
+    ASSERT_TRUE(uses.mark_exported(block, &id).ok());
+  }
+  EXPECT_EQ(uses.count(), 4u);
+  bool held = true;
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_EQ(uses.count(), 0u);
+}
+
+TEST_F(BlockUsesTest, AFreeLooksAtFewUsesHoweverManyThereAre) {
+  constexpr uint32_t kBlocks = 20000;
+  std::vector<std::atomic<uint64_t>> slots(kBlocks);
+  const auto entry = [&](uint32_t i) {
+    return CacheEntry{reinterpret_cast<void *>((uintptr_t{1} << 41) + uint64_t{i} * kGranule), &slots[i]};
+  };
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    slots[i] = 1;
+    ASSERT_TRUE(uses.record(entry(i), a).ok());
+    ASSERT_TRUE(uses.record(entry(i), b).ok());
+  }
+  EXPECT_EQ(uses.count(), 2 * kBlocks);
+  EXPECT_LE(uses.longest_list(), 16u);
+  for (uint32_t i = 0; i < kBlocks; i += 2) {
+    bool held = true;
+    ASSERT_TRUE(uses.order_after(entry(i), a, false, &held).ok());
+    EXPECT_FALSE(held);
+  }
+  EXPECT_EQ(uses.count(), kBlocks);
+  uses.forget_stream(b.stream);
+  EXPECT_EQ(uses.count(), kBlocks / 2);
+  EXPECT_LE(uses.longest_list(), 16u);
+  for (uint32_t i = 0; i < kBlocks; i += 2) ASSERT_TRUE(uses.record(entry(i), a).ok());  // places are used again
+  EXPECT_EQ(uses.count(), kBlocks);
+}
+
 TEST_F(BlockUsesTest, PerThreadStreamsOfOtherThreadsAreSeen) {
   const uint64_t self = current_thread_id();
   ASSERT_TRUE(uses.record(block, StreamKey{GMM_STREAM_PER_THREAD, self}).ok());
