@@ -404,11 +404,11 @@ int main(int count, char **words) {
     dup2(1, 3);
     dup2(2, 1);
     RUN(exports);
-    return check_finish();
+    return finish_clean();
   }
   signal(SIGPIPE, SIG_IGN);
   PLAIN(every_byte_is_counted);
   PLAIN(contexts_leave_nothing_to_the_thread);
   PLAIN(a_use_takes_memory_once);
-  return check_finish();
+  return finish_clean();
 }

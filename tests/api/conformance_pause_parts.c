@@ -363,5 +363,5 @@ int main(void) {
   KINDS(a_thread_waits_for_its_block, vmm);
   KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);
   KINDS(pauses_take_few_calls, vmm);
-  return check_finish();
+  return finish_clean();
 }

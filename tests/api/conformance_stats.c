@@ -281,5 +281,5 @@ int main(void) {
   PLAIN(snapshots_are_read_by_index);
   PLAIN(the_writer_may_call_gmm);
   PLAIN(snapshots_are_json);
-  return check_finish();
+  return finish_clean();
 }
