@@ -351,6 +351,52 @@ static void contexts_leave_nothing_to_the_thread(void) {
 #endif
 }
 
+static gmm_context *counted_context(void) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *c = NULL;
+  MUST(gmm_context_create(&desc, &c));
+  return c;
+}
+
+// Calls of the backend that the free of a block makes which a further stream used so often.
+static uint64_t calls_of_a_free(gmm_context *c, gmm_stream stream, uint32_t uses) {
+  void *block = NULL;
+  OK(gmm_alloc(c, 1000, NULL, &block));
+  for (uint32_t i = 0; i < uses; ++i) OK(gmm_record_use(c, (char *)block + i % 1000, stream));
+  gmm_stats_info info = {.struct_size = sizeof info};
+  OK(gmm_stats_query(c, NULL, &info));
+  const uint64_t before = info.backend_calls;
+  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stats_query(c, NULL, &info));
+  return info.backend_calls - before;
+}
+
+static void a_use_takes_memory_once(void) {
+  enum { TIMES = 20000 };
+  gmm_context *c = counted_context();
+  gmm_stream stream = NULL;
+  void *block = NULL;
+  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
+  MUST(gmm_alloc(c, 1000, NULL, &block));
+  OK(gmm_record_use(c, block, stream));
+  OK(gmm_record_use(c, block, GMM_STREAM_PER_THREAD));
+  const uint64_t once = calls_of_a_free(c, stream, 1);
+  const int64_t bytes = counted.bytes, calls = counted.calls;
+  for (unsigned i = 0; i < TIMES; ++i) {
+    OK(gmm_record_use(c, block, stream));
+    OK(gmm_record_use(c, block, GMM_STREAM_PER_THREAD));
+  }
+  CHECK_EQUAL(counted.bytes - bytes, 0);
+  CHECK_EQUAL(counted.calls - calls, 0);
+  CHECK_EQUAL(calls_of_a_free(c, stream, TIMES), once);
+  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_destroy(c, stream));
+  OK(gmm_context_release(c));
+  CHECK_EQUAL(counted.bytes, 0);
+}
+
 int main(int count, char **words) {
   if (count == 3 && strcmp(words[1], "--second") == 0) {
     // The other side reads stdout; what the checks say goes to stderr.
@@ -363,5 +409,6 @@ int main(int count, char **words) {
   signal(SIGPIPE, SIG_IGN);
   PLAIN(every_byte_is_counted);
   PLAIN(contexts_leave_nothing_to_the_thread);
+  PLAIN(a_use_takes_memory_once);
   return check_finish();
 }

@@ -166,6 +166,49 @@ static void read_only_contents_are_copied_once(void) {
   OK(gmm_free(context, successor, GMM_STREAM_DEFAULT));
 }
 
+// Some of the contents are dropped while the rest is paused with its backup: all is written anew.
+static void dropped_read_only_contents_may_be_written_anew(void) {
+  enum { PARTS = 5 };
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
+  gmm_alloc_desc alloc = alloc_desc();
+  alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
+  const uint64_t size = 20 * MIB;
+  char *parts[PARTS];
+  MUST(gmm_tag_create(context, "anew", &desc, &alloc.tag));
+  for (uint32_t i = 0; i < PARTS; ++i) MUST(gmm_alloc(context, size, &alloc, (void **)&parts[i]));
+  gmm_pause_desc drop = one_tag(&alloc.tag);
+  drop.flags = GMM_PAUSE_DROP;
+  for (uint32_t discards = 0; discards < 2; ++discards) {
+    const uint32_t first = 1 + 20 * discards, anew = 11 + 20 * discards;
+    for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, first + i, GMM_STREAM_DEFAULT);
+    OK(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume_range(context, parts[0], size, NULL));
+    CHECK_PATTERN(parts[0], size, first);
+    if (discards)
+      OK(gmm_backup_discard(context, NULL, NULL));
+    else
+      OK(gmm_pause(context, &drop, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+    // What one of them did not drop is there, but the program need not know.
+    if (discards) CHECK_PATTERN(parts[0], size, first);
+    for (uint32_t i = 1; i < PARTS && !discards; ++i) CHECK_PATTERN(parts[i], size, first + i);
+    for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, anew + i, GMM_STREAM_DEFAULT);
+    OK(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+    for (uint32_t i = 0; i < PARTS; ++i) CHECK_PATTERN(parts[i], size, anew + i);
+    // From then on it is read-only again.
+    const uint64_t skipped = backup_info().skipped_bytes;
+    OK(gmm_pause(context, NULL, NULL));
+    CHECK_EQUAL(backup_info().skipped_bytes - skipped, PARTS * size);
+    OK(gmm_resume(context, NULL, NULL));
+    for (uint32_t i = 0; i < PARTS; ++i) CHECK_PATTERN(parts[i], size, anew + i);
+    // The next round begins with other contents.
+    OK(gmm_pause(context, &drop, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+  }
+  for (uint32_t i = 0; i < PARTS; ++i) OK(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
+}
+
 static uint64_t calls, total_told;
 static int32_t stop_at(void *user, uint64_t done, uint64_t total) {
   CHECK(done <= total);
@@ -292,6 +335,7 @@ int main(void) {
   KINDS(what_happens_to_contents_can_be_chosen_each_time, vmm);
   KINDS(kept_contents_can_be_read_and_forgotten, vmm);
   KINDS(read_only_contents_are_copied_once, vmm);
+  KINDS(dropped_read_only_contents_may_be_written_anew, vmm);
   KINDS(a_program_may_end_it_at_any_call, vmm);
   KINDS(a_thread_waits_for_its_block, vmm);
   KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);

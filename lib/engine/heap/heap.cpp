@@ -235,12 +235,8 @@ void Heap::free_held_for_importers() {
 Status Heap::forget_stream(gmm_stream stream) {
   GMM_TRY(drain_caches(false));
   LockGuard guard(mutex);
-  // Nothing may name the stream again, whichever bit it had.
-  const uint64_t bit = streams_.forget(stream);
-  uses_.forget_stream(stream, bit);
-  if (bit == 0) return Status();
-  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region))
-    for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
+  streams_.forget(stream);
+  uses_.forget_stream(stream);
   return Status();
 }
 

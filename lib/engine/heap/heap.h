@@ -87,6 +87,7 @@ class Heap {
   // finds them gone.
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
   void free_held_for_importers();
+  // The stream is about to go, and its work is done.
   Status forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);

@@ -127,6 +127,7 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
     for_each_extent(*heap, [&](Extent &extent) {
       if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
+      tags_.get(heap->options().tag)->epoch.fetch_add(1, std::memory_order_relaxed);
       *bytes += kept.arena + kept.pageable + kept.file + kept.zero;
       backups_.forget(extent);
     });

@@ -38,6 +38,8 @@
 // - A paused extent may have a handle or a mapping that the driver did not take back. The next pause or resume goes on
 //   with it.
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
+// - What is kept of active read-only memory serves a later pause only in the epoch of the tag in which it was saved. A
+//   pause or discard that drops contents begins another epoch.
 //
 // Locks, in their order: mutex_, which every operation but wait_ready() holds to its end; HeapSet::mutex, while heaps
 // are selected; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h).
