@@ -209,6 +209,28 @@ static void dropped_read_only_contents_may_be_written_anew(void) {
   for (uint32_t i = 0; i < PARTS; ++i) OK(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
 }
 
+static void a_reset_gives_back_what_a_range_resumed(void) {
+  gmm_tag tag = make_tag("reset", GMM_CONTENTS_HOST);
+  for (uint32_t round = 0; round < 3; ++round) {
+    gmm_alloc_desc alloc = alloc_desc();
+    alloc.tag = tag;
+    char *first = NULL, *second = NULL, *third = NULL;
+    MUST(gmm_alloc(context, 30 * MIB, &alloc, (void **)&first));
+    MUST(gmm_alloc(context, 40 * MIB, &alloc, (void **)&second));
+    alloc.flags = GMM_ALLOC_DEDICATED;
+    MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&third));
+    MUST(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume_range(context, first, MIB, NULL));
+    CHECK_EQUAL(pause_info(tag).state, GMM_STATE_PARTLY_PAUSED);
+    OK(gmm_reset(context));
+    CHECK_EQUAL(stats().reserved_bytes, 0);
+    CHECK_EQUAL(stats().extents, 0);
+    CHECK_EQUAL(pause_info(tag).active_bytes + pause_info(tag).paused_bytes, 0);
+    CHECK_EQUAL(pause_info(tag).state, GMM_STATE_ACTIVE);
+    RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);
+  }
+}
+
 static uint64_t calls, total_told;
 static int32_t stop_at(void *user, uint64_t done, uint64_t total) {
   CHECK(done <= total);
@@ -336,6 +358,7 @@ int main(void) {
   KINDS(kept_contents_can_be_read_and_forgotten, vmm);
   KINDS(read_only_contents_are_copied_once, vmm);
   KINDS(dropped_read_only_contents_may_be_written_anew, vmm);
+  KINDS(a_reset_gives_back_what_a_range_resumed, vmm);
   KINDS(a_program_may_end_it_at_any_call, vmm);
   KINDS(a_thread_waits_for_its_block, vmm);
   KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);

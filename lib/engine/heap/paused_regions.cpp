@@ -26,6 +26,13 @@ void PausedRegions::attach(Region &region) {
   });
 }
 
+void PausedRegions::settle(Region &region) {
+  if (region.paused.load(std::memory_order_relaxed) == 0) return;
+  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
+    if (is_paused(*extent)) return;
+  attach(region);
+}
+
 void PausedRegions::forget(Region &region) {
   if (region.paused.exchange(0, std::memory_order_relaxed) != 0) has_paused_.fetch_sub(1, std::memory_order_seq_cst);
 }

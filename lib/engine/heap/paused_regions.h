@@ -28,6 +28,8 @@ class PausedRegions {
   void detach(Region &region);
   // Puts it back.
   void attach(Region &region);
+  // Puts it back if none of its extents is paused any more.
+  void settle(Region &region);
   // Gives up paused extents without a live block. False: the region was dedicated and ended with them.
   bool drop(Region &region);
   // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and

@@ -18,11 +18,7 @@ void HeapTransition::attach_active() {
   for_each_extent(heap_,
                   [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
   heap_.paused().set_retaining(retaining);
-  for_each_region(heap_, [&](Region &region) {
-    bool paused = false;
-    for_each_extent(region, [&](Extent &extent) { paused = paused || is_paused(extent); });
-    if (is_detached(region) && !paused) heap_.paused().attach(region);
-  });
+  for_each_region(heap_, [&](Region &region) { heap_.paused().settle(region); });
 }
 
 void HeapTransition::sort_planned() {

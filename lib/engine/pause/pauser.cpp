@@ -141,8 +141,9 @@ void Pauser::forget(Heap &heap) {
   LockGuard heap_guard(heap.mutex);
   for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
   heap.paused().set_retaining(false);
+  LockGuard ready_guard(ready_.mutex);
   for_each_region(heap, [&](Region &region) {
-    if (is_detached(region) && heap.paused().drop(region) && region.extents.empty()) heap.paused().attach(region);
+    if (is_detached(region) && heap.paused().drop(region)) heap.paused().settle(region);
   });
 }
 
