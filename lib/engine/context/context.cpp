@@ -410,6 +410,7 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
                 [&](Heap &heap) -> Status {
                   keep_first(&first, [&] { return heap.drain_caches(true); });
                   heap.free_held_for_importers();
+                  pauser.give_up_freed(heap);
                   keep_first(&first, [&] { return heap.reclaim().release(UINT64_MAX, true, bytes); });
                   return Status();
                 })
