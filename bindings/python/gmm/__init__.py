@@ -11,6 +11,9 @@
 import atexit as _atexit
 
 from gmm import _native
+
+_native.require_main_interpreter()
+
 from gmm._arrays.array import Array
 from gmm._arrays.imports import asarray, from_dlpack
 from gmm._context import Context

@@ -47,8 +47,8 @@ struct KeptContents {
   uint64_t first_chunk_behind(uintptr_t address) const;
 
   Vector<Chunk> chunks;
-  // Tag::epoch when they were saved. In a later epoch a resume still restores them, but no pause takes them for what the
-  // memory holds since.
+  // Tag::epoch when they were saved. In a later epoch a resume still restores them, but no pause takes them for what
+  // the memory holds since.
   uint64_t epoch = 0;
 };
 

@@ -14,10 +14,6 @@
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 
-gmm_heap *gmm_heap::of(gmm::Heap *heap) {
-  return reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap));
-}
-
 namespace gmm {
 namespace {
 
@@ -150,7 +146,7 @@ void Context::end() {
       Heap *heap = heaps.heaps.pop_back();
       if (!heap->close(true).ok())
         core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
-      core.allocator.destroy(gmm_heap::of(heap));
+      core.allocator.destroy(static_cast<gmm_heap *>(heap));
     }
     pins.clear();
     core.deferred_release.retry(*core.backend);
@@ -199,8 +195,8 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
   options.tag = tag_number;
   gmm_heap *heap = nullptr;
   GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
-  *out = &heap->heap;
-  place.store(&heap->heap, std::memory_order_release);
+  *out = heap;
+  place.store(heap, std::memory_order_release);
   return Status();
 }
 
@@ -211,31 +207,31 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
   gmm_heap *heap = ::new (memory) gmm_heap(core, backups, captures, options, this);
-  heap->heap.own_quota().set_limit(limit);
-  const Status status = add_heap(heap->heap, options.tag);
+  heap->own_quota().set_limit(limit);
+  const Status status = add_heap(*heap, options.tag);
   if (!status.ok()) {
     core.allocator.destroy(heap);
     return status;
   }
-  if (trace.running()) trace.heap_created(heap->heap);
+  if (trace.running()) trace.heap_created(*heap);
   *out = heap;
   return Status();
 }
 
 Status Context::end_heap(gmm_heap *heap) {
-  GMM_TRY(core.backend->synchronize(heap->heap.options().device));
+  GMM_TRY(core.backend->synchronize(heap->options().device));
   LockGuard captures_guard(captures.mutex);
-  GMM_TRY(check_captures_of(heap->heap));
+  GMM_TRY(check_captures_of(*heap));
   {
     // Nobody pauses, trims or counts the heap meanwhile.
     LockGuard guard(heaps.mutex);
-    GMM_TRY(heap->heap.close(false));
-    heaps.remove(&heap->heap);
+    GMM_TRY(heap->close(false));
+    heaps.remove(heap);
   }
-  orphan_captures_of(heap->heap);
+  orphan_captures_of(*heap);
   // Only now: a heap that is busy keeps the contents of its paused blocks.
-  pauser.forget(heap->heap);
-  if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
+  pauser.forget(*heap);
+  if (trace.running()) trace.heap_destroyed(heap->fast.serial);
   retire(heap);
   return Status();
 }
@@ -267,7 +263,7 @@ Status Context::end_shared_heaps(Tag &tag) {
       Heap *heap = place.load(std::memory_order_acquire);
       if (heap == nullptr) continue;
       place.store(nullptr, std::memory_order_release);
-      const Status status = end_heap(gmm_heap::of(heap));
+      const Status status = end_heap(static_cast<gmm_heap *>(heap));
       if (status.ok()) continue;
       place.store(heap, std::memory_order_release);
       return status;

@@ -27,18 +27,14 @@ namespace gmm {
 class Context;
 }  // namespace gmm
 
-// A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
-struct gmm_heap {
+// A user's heap: the engine's, and what tells a handle from other memory.
+struct gmm_heap : gmm::Heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
   gmm_heap(gmm::Core &core, gmm::BackupStore &backups, gmm::CaptureHeaps &captures, const gmm::HeapOptions &options,
            gmm::Context *owner)
-      : heap(core, backups, captures, options), context(owner) {}
+      : Heap(core, backups, captures, options), context(owner) {}
   uint64_t magic = kMagic;
-  gmm::Heap heap;
   gmm::Context *context;
-
-  // The user's heap that an engine's heap stands in.
-  static gmm_heap *of(gmm::Heap *heap);
 };
 
 struct gmm_event {

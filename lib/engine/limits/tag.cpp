@@ -13,8 +13,8 @@ namespace gmm {
 namespace {
 
 // The tables of all contexts, so that a thread knows which of its tags belong to a context that ended.
-constinit Registry::Place g_places[TagTable::kMaxTables] = {};
-constinit Registry g_tables{g_places, TagTable::kMaxTables};
+constinit Registry::Place g_table_places[TagTable::kMaxTables] = {};
+constinit Registry g_tables{g_table_places, TagTable::kMaxTables};
 
 // The tags that a thread pushed, the last one on top.
 struct TagStack {

@@ -48,7 +48,7 @@ class Writer {
   char text_[8192];
 };
 
-constexpr const char *kKinds[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
+constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
 
 }  // namespace
 
@@ -128,7 +128,7 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
   for (uint64_t i = 0; i < heaps_.size(); ++i) {
     const HeapCopy &heap = heaps_[i];
     writer.print("%s{\"kind\":\"%s\",\"device\":%d,\"tag\":", i == 0 ? "" : ",",
-                 kKinds[static_cast<uint32_t>(heap.kind)], heap.device);
+                 kKindNames[static_cast<uint32_t>(heap.kind)], heap.device);
     writer.quote(heap.tag_name);
     writer.print(",\"capture\":%" PRIu64 ",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64
                  ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",

@@ -15,8 +15,8 @@ using namespace trace_format;
 namespace {
 
 // The traces that ever began and whose contexts live, for threads that end.
-constinit Registry::Place g_places[Trace::kMaxTraces] = {};
-constinit Registry g_traces{g_places, Trace::kMaxTraces};
+constinit Registry::Place g_trace_places[Trace::kMaxTraces] = {};
+constinit Registry g_traces{g_trace_places, Trace::kMaxTraces};
 
 uint64_t nanoseconds(clockid_t clock) {
   timespec time;

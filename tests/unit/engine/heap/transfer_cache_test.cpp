@@ -10,8 +10,6 @@ namespace {
 
 class TransferCacheTest : public testing::Test {
  protected:
-  static constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
-
   // Free blocks of a class, as a thread cache would hold them.
   std::vector<CacheEntry> small(uint64_t size, uint32_t count) {
     std::vector<CacheEntry> out;
