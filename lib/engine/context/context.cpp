@@ -468,9 +468,9 @@ Status Context::defer_end() {
   return trim_for_program(everything, &bytes);
 }
 
-Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope_desc everything = {};
-  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
+void Context::forget_stream(gmm_stream stream) {
+  LockGuard guard(heaps.mutex);
+  for (Heap *heap : heaps.heaps) heap->forget_stream(stream);
 }
 
 }  // namespace gmm

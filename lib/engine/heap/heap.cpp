@@ -237,12 +237,11 @@ void Heap::free_held_for_importers() {
   uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
-Status Heap::forget_stream(gmm_stream stream) {
-  GMM_TRY(drain_caches(false));
+void Heap::forget_stream(gmm_stream stream) {
+  caches.forget_stream(stream);
   LockGuard guard(mutex);
   streams_.forget(stream);
   uses_.forget_stream(stream);
-  return Status();
 }
 
 void Heap::end_of_graph() {
