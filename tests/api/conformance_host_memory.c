@@ -397,6 +397,47 @@ static void a_use_takes_memory_once(void) {
   CHECK_EQUAL(counted.bytes, 0);
 }
 
+// One cycle of a program that makes streams as it needs them. Every second one frees once more when the stream is gone,
+// as a garbage collector does.
+static void uses_a_stream(gmm_context *c, void *shared, bool late) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
+  for (uint64_t size = 1000; size <= 2 * MIB; size *= 4) {
+    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .stream = stream};
+    void *block = NULL;
+    OK(gmm_alloc(c, size, &desc, &block));
+    OK(gmm_free(c, block, stream));
+  }
+  OK(gmm_record_use(c, shared, stream));
+  void *block = NULL;
+  OK(gmm_alloc(c, 1000, NULL, &block));
+  OK(gmm_stream_destroy(c, stream));
+  OK(gmm_free(c, block, late ? stream : GMM_STREAM_DEFAULT));
+}
+
+static void destroyed_streams_leave_no_memory(void) {
+  gmm_context *c = counted_context();
+  void *shared = NULL;
+  MUST(gmm_alloc(c, 1000, NULL, &shared));
+  for (unsigned late = 0; late < 2; ++late) {
+    int64_t bytes = 0, blocks = 0;
+    for (unsigned i = 0; i < 300; ++i) {
+      uses_a_stream(c, shared, late);
+      if (late && i % 20 == 19) OK(gmm_trim(c, NULL, NULL));
+      if (i == 99) {
+        bytes = counted.bytes;
+        blocks = counted.blocks;
+      }
+    }
+    CHECK_MESSAGE(counted.bytes == bytes && counted.blocks == blocks, "200 streams left %lld bytes in %lld blocks",
+                  (long long)(counted.bytes - bytes), (long long)(counted.blocks - blocks));
+  }
+  OK(gmm_free(c, shared, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(c));
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
 int main(int count, char **words) {
   if (count == 3 && strcmp(words[1], "--second") == 0) {
     // The other side reads stdout; what the checks say goes to stderr.
@@ -410,5 +451,6 @@ int main(int count, char **words) {
   PLAIN(every_byte_is_counted);
   PLAIN(contexts_leave_nothing_to_the_thread);
   PLAIN(a_use_takes_memory_once);
+  PLAIN(destroyed_streams_leave_no_memory);
   return finish_clean();
 }

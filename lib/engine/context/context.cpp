@@ -406,6 +406,7 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
                 [&](Heap &heap) -> Status {
                   keep_first(&first, [&] { return heap.drain_caches(true); });
                   heap.free_held_for_importers();
+                  pauser.give_up_freed(heap);
                   keep_first(&first, [&] { return heap.reclaim().release(UINT64_MAX, true, bytes); });
                   return Status();
                 })
@@ -467,9 +468,9 @@ Status Context::defer_end() {
   return trim_for_program(everything, &bytes);
 }
 
-Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope_desc everything = {};
-  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
+void Context::forget_stream(gmm_stream stream) {
+  LockGuard guard(heaps.mutex);
+  for (Heap *heap : heaps.heaps) heap->forget_stream(stream);
 }
 
 }  // namespace gmm

@@ -179,17 +179,22 @@ Span *Heap::retire_slab(Span *slab) {
 }
 
 void Heap::put_back_large(Span *span, uint64_t bit) {
-  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(*span);
+  const ByteRange freed{span->begin(), span->bytes()};
   --span->region->live_spans;
   streams_.order(span, bit);
-  runs_.make_free(span);
+  Span *run = runs_.make_free(span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(freed, *run);
 }
 
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
   streams_.order(span, span->streams | bit);
-  if (slabs_.put_back(span, entry.block)) retire_slab(span);
+  if (!slabs_.put_back(span, entry.block)) return;
+  const ByteRange freed{span->begin(), span->bytes()};
+  Span *run = retire_slab(span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0 && run->is(SpanState::kFree))
+    extents_.forget_contents(freed, *run);
 }
 
 uint64_t Heap::bit_of_free(StreamKey key) {
@@ -232,12 +237,11 @@ void Heap::free_held_for_importers() {
   uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
-Status Heap::forget_stream(gmm_stream stream) {
-  GMM_TRY(drain_caches(false));
+void Heap::forget_stream(gmm_stream stream) {
+  caches.forget_stream(stream);
   LockGuard guard(mutex);
   streams_.forget(stream);
   uses_.forget_stream(stream);
-  return Status();
 }
 
 void Heap::end_of_graph() {

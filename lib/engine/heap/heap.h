@@ -88,7 +88,7 @@ class Heap {
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
   void free_held_for_importers();
   // The stream is about to go, and its work is done.
-  Status forget_stream(gmm_stream stream);
+  void forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
   // The graph is gone that a capture heap held its memory for: from here on free memory may go.
