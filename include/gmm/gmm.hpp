@@ -774,8 +774,11 @@ class ticket_ref {
   [[nodiscard]] outcome<gmm_ticket_info> query() const {
     return detail::ask<gmm_ticket_info>([this](gmm_ticket_info *out) { return gmm_ticket_query(ticket_, out); });
   }
-  /** Waits for the end, and returns the bytes that changed state. The operation's error is this call's. C:
-   * gmm_ticket_wait(). */
+  /**
+   * Waits for the end, and returns the bytes that changed state. A failed operation is a failure of this call.
+   *
+   * C: gmm_ticket_wait().
+   */
   outcome<uint64_t> wait() const {
     uint64_t bytes = 0;
     const gmm_result code = gmm_ticket_wait(ticket_, UINT64_MAX, &bytes);
