@@ -120,6 +120,7 @@ class Context {
  private:
   Status init(const gmm_context_desc &desc);
   void begin_trace();
+  void report_leaks();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
   Status check_unused(Tag &tag);
