@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
+#include "base/name.h"
 #include "engine/context/query.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
@@ -94,7 +95,7 @@ __attribute__((noinline, cold)) static gmm_result alloc_after_failure(Status fai
 __attribute__((noinline, cold)) static gmm_result heap_alloc_after_failure(Status failure, gmm_heap *heap,
                                                                            uint64_t size, gmm_stream stream,
                                                                            void **out) {
-  return result_of(heap->context->allocate_after_failure(failure, heap->heap, size, stream, out), out);
+  return result_of(heap->context->allocate_after_failure(failure, *heap, size, stream, out), out);
 }
 
 static inline __attribute__((always_inline)) gmm_result alloc_or_check(gmm_context *context, uint64_t size,
@@ -131,7 +132,7 @@ __attribute__((noinline, cold)) static gmm_result check_and_alloc_from_heap(gmm_
     GMM_TRY(check_size(size));
     GMM_TRY(check_alignment(alignment));
     GMM_TRY(check_flags(flags, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO, "gmm_heap_alloc: flags"));
-    return heap->context->allocate(heap->heap, size, alignment, flags, stream, out);
+    return heap->context->allocate(*heap, size, alignment, flags, stream, out);
   };
   return result_of(check_and_alloc(), out);
 }
@@ -140,12 +141,12 @@ __attribute__((noinline, cold)) static gmm_result check_and_alloc_from_heap(gmm_
 // driver's answer and the trace made the fast path save one register more, 6 of 269 instructions a pair.
 __attribute__((noinline)) static gmm_result ask_and_alloc_from_heap(gmm_heap *heap, uint64_t size, gmm_stream stream,
                                                                     void **out) {
-  const uint64_t word = heap->heap.fast.gate->word.load(std::memory_order_relaxed);
-  if ((word != kGateOpen && word != kGateWatched) || may_be_captured(heap->heap, stream))
+  const uint64_t word = heap->fast.gate->word.load(std::memory_order_relaxed);
+  if ((word != kGateOpen && word != kGateWatched) || may_be_captured(*heap, stream))
     return check_and_alloc_from_heap(heap, size, 0, 0, stream, out);
-  const Status status = cached_alloc(heap->heap, size, 0, stream, out);
+  const Status status = cached_alloc(*heap, size, 0, stream, out);
   if (!status.ok()) return heap_alloc_after_failure(status, heap, size, stream, out);
-  if (word == kGateWatched) heap->context->trace.allocated(heap->heap, *out, size, 0, 0, stream);
+  if (word == kGateWatched) heap->context->trace.allocated(*heap, *out, size, 0, 0, stream);
   return GMM_OK;
 }
 
@@ -157,10 +158,9 @@ gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uin
     return check_and_alloc_from_heap(heap, size, alignment, flags, stream, out);
   // The fast path. One word says that this process owns the context and that no trace runs.
   if (__builtin_expect(
-          heap->heap.fast.gate->word.load(std::memory_order_relaxed) != kGateOpen || needs_driver(heap->heap, stream),
-          0))
+          heap->fast.gate->word.load(std::memory_order_relaxed) != kGateOpen || needs_driver(*heap, stream), 0))
     return ask_and_alloc_from_heap(heap, size, stream, out);
-  const Status status = cached_alloc(heap->heap, size, 0, stream, out);
+  const Status status = cached_alloc(*heap, size, 0, stream, out);
   if (__builtin_expect(status.ok(), 1)) return status.code();
   return heap_alloc_after_failure(status, heap, size, stream, out);
 }
@@ -199,8 +199,8 @@ gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_de
 gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                               void **out) noexcept {
   if (heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize &&
-      (alignment | flags) == 0 && heap->heap.fast.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
-      !needs_driver(heap->heap, stream) && try_alloc(heap->heap, size, stream, out))
+      (alignment | flags) == 0 && heap->fast.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
+      !needs_driver(*heap, stream) && try_alloc(*heap, size, stream, out))
     return GMM_OK;
   return result_of(not_ready(), out);
 }
@@ -222,6 +222,17 @@ gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info
   query(*context, address, &info);
   fill_output(info, size, out);
   return GMM_OK;
+}
+
+gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) noexcept {
+  Block block;
+  Status status = Context::check(context);
+  if (status.ok()) status = find_block(context->core, memory, "gmm_name", &block);
+  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNames::kSize);
+  const CacheEntry entry{reinterpret_cast<void *>(block.base), block.slot};
+  if (status.ok()) status = block.heap->set_name(entry, name);
+  if (status.ok() && context->trace.running()) context->trace.named(entry.block, name == nullptr ? "" : name);
+  return result_of(status);
 }
 
 gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_heap **out) noexcept {

@@ -58,7 +58,7 @@ gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_
   if (!status.ok()) return result_of(status);
   Heap *heap = nullptr;
   snapshot->copy.query_block(index, &info, &heap);
-  info.heap = heap == nullptr ? nullptr : gmm_heap::of(heap);
+  info.heap = static_cast<gmm_heap *>(heap);
   fill_output(info, size, out);
   return GMM_OK;
 }

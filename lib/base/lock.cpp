@@ -26,22 +26,22 @@ struct RankInfo {
   const char *name;
   LockKind kind;
 };
-constexpr RankInfo kRanks[] = {
+constexpr RankInfo kRankInfos[] = {
 #define GMM_LOCK_RANK(enumerator, name, kind) {name, LockKind::kind},
     GMM_LOCK_RANKS(GMM_LOCK_RANK)
 #undef GMM_LOCK_RANK
 };
-const RankInfo &info(LockRank rank) { return kRanks[static_cast<uint8_t>(rank)]; }
-unsigned number(LockRank rank) { return static_cast<unsigned>(rank) + 1; }
+const RankInfo &rank_info(LockRank rank) { return kRankInfos[static_cast<uint8_t>(rank)]; }
+unsigned rank_number(LockRank rank) { return static_cast<unsigned>(rank) + 1; }
 
-constexpr int kFrames = 16;
-struct Held {
+constexpr int kStackFrames = 16;
+struct HeldLock {
   const void *lock;
   LockRank rank;
   bool over_waits;
   uint32_t generation;  // of the process
   int frame_count;
-  void *frames[kFrames];
+  void *frames[kStackFrames];
 };
 
 // A pause holds the locks of all heaps that it names. What does not fit here is not checked.
@@ -49,17 +49,17 @@ constexpr uint32_t kMaxHeld = 64;
 struct HeldLocks {
   uint32_t count;
   uint32_t left_out;
-  Held each[kMaxHeld];
+  HeldLock each[kMaxHeld];
 };
 constinit thread_local HeldLocks t_held = {};
 
 // A forked child gives up what its thread held in the parent, but need not respect it: a lock of the process is free,
 // and those of a context say FORKED.
-bool is_of_parent(const Held &held) { return held.generation != process_generation(); }
+bool is_of_parent(const HeldLock &held) { return held.generation != process_generation(); }
 
 int take_stack(void **frames) {
 #if defined(GMM_HAS_BACKTRACE)
-  return backtrace(frames, kFrames);
+  return backtrace(frames, kStackFrames);
 #else
   (void)frames;
   return 0;
@@ -84,11 +84,11 @@ void print_stack(void *const *frames, int count) {
   va_end(arguments);
   std::fprintf(stderr, " lib/engine/LOCKS.md has the rules.\nThis thread is here:\n");
   std::fflush(stderr);
-  void *frames[kFrames];
+  void *frames[kStackFrames];
   print_stack(frames, take_stack(frames));
   for (uint32_t i = 0; i < t_held.count; ++i) {
-    const Held &held = t_held.each[i];
-    std::fprintf(stderr, "It took \"%s\" (rank %u, %s) here:\n", info(held.rank).name, number(held.rank),
+    const HeldLock &held = t_held.each[i];
+    std::fprintf(stderr, "It took \"%s\" (rank %u, %s) here:\n", rank_info(held.rank).name, rank_number(held.rank),
                  held.over_waits ? "held over waits" : "held briefly");
     std::fflush(stderr);
     print_stack(held.frames, held.frame_count);
@@ -98,24 +98,25 @@ void print_stack(void *const *frames, int count) {
 
 }  // namespace
 
-bool is_operation(LockRank rank) { return info(rank).kind == LockKind::kOperation; }
+bool is_operation(LockRank rank) { return rank_info(rank).kind == LockKind::kOperation; }
 
 void check_lock_order(const void *lock, LockRank rank, bool may_wait) {
   for (uint32_t i = 0; i < t_held.count; ++i) {
-    const Held &held = t_held.each[i];
+    const HeldLock &held = t_held.each[i];
     if (is_of_parent(held)) continue;
     if (held.lock == lock)
-      abort_with_stacks("The thread takes the lock \"%s\" (rank %u) that it holds.", info(rank).name, number(rank));
+      abort_with_stacks("The thread takes the lock \"%s\" (rank %u) that it holds.", rank_info(rank).name,
+                        rank_number(rank));
     // A transition locks its heaps in the order of their addresses.
     const bool ordered = held.rank < rank || (held.rank == rank && held.over_waits && held.lock < lock);
     if (!ordered)
-      abort_with_stacks("The thread takes the lock \"%s\" (rank %u) while it holds \"%s\" (rank %u).", info(rank).name,
-                        number(rank), info(held.rank).name, number(held.rank));
+      abort_with_stacks("The thread takes the lock \"%s\" (rank %u) while it holds \"%s\" (rank %u).",
+                        rank_info(rank).name, rank_number(rank), rank_info(held.rank).name, rank_number(held.rank));
     if (may_wait && !held.over_waits)
       abort_with_stacks(
           "The thread takes the lock \"%s\" (rank %u), whose holder may be waiting, while it holds \"%s\" (rank %u), "
           "which others need.",
-          info(rank).name, number(rank), info(held.rank).name, number(held.rank));
+          rank_info(rank).name, rank_number(rank), rank_info(held.rank).name, rank_number(held.rank));
   }
 }
 
@@ -124,7 +125,7 @@ void note_locked(const void *lock, LockRank rank, bool over_waits) {
     ++t_held.left_out;
     return;
   }
-  Held &held = t_held.each[t_held.count++];
+  HeldLock &held = t_held.each[t_held.count++];
   held.lock = lock;
   held.rank = rank;
   held.over_waits = over_waits;
@@ -145,20 +146,20 @@ void note_unlocked(const void *lock) {
 
 void check_may_wait(const char *what, const void *except) {
   for (uint32_t i = 0; i < t_held.count; ++i) {
-    const Held &held = t_held.each[i];
+    const HeldLock &held = t_held.each[i];
     if (held.lock == except || held.over_waits || is_of_parent(held)) continue;
     abort_with_stacks("The thread waits for %s while it holds \"%s\" (rank %u), which others need.", what,
-                      info(held.rank).name, number(held.rank));
+                      rank_info(held.rank).name, rank_number(held.rank));
   }
 }
 
 void check_may_call_program(ProgramCall call) {
   constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write"};
   for (uint32_t i = 0; i < t_held.count; ++i) {
-    const Held &held = t_held.each[i];
+    const HeldLock &held = t_held.each[i];
     if ((call == ProgramCall::kProgress && held.over_waits) || is_of_parent(held)) continue;
     abort_with_stacks("The thread calls the program's %s function while it holds \"%s\" (rank %u).",
-                      kNames[static_cast<uint32_t>(call)], info(held.rank).name, number(held.rank));
+                      kNames[static_cast<uint32_t>(call)], rank_info(held.rank).name, rank_number(held.rank));
   }
 }
 #endif

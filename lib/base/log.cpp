@@ -15,27 +15,27 @@
 namespace gmm {
 namespace {
 
-constexpr const char *kNames[] = {"", "error", "warning", "info", "debug"};
+constexpr const char *kLevelNames[] = {"", "error", "warning", "info", "debug"};
 
-constexpr size_t kMaxText = 1024;
+constexpr size_t kMaxMessage = 1024;
 
-struct Message {
-  Message *next;
+struct QueuedMessage {
+  QueuedMessage *next;
   Log::Fn fn;
   void *user;
   uint32_t level;
-  char text[kMaxText];
+  char text[kMaxMessage];
 };
 
 // What the calling thread wrote while it held a lock, oldest first. malloc serves, as the host allocator is a
 // context's.
 struct MessageQueue {
-  Message *first, *last;
+  QueuedMessage *first, *last;
   uint32_t lost;  // without host memory
 };
 constinit thread_local MessageQueue t_queue = {};
 
-void call(Log::Fn fn, void *user, uint32_t level, const char *text) {
+void call_log(Log::Fn fn, void *user, uint32_t level, const char *text) {
   check_may_call_program(ProgramCall::kLog);
   MessageGuard message_guard;  // the program may call gmm
   const int error = errno;
@@ -43,15 +43,15 @@ void call(Log::Fn fn, void *user, uint32_t level, const char *text) {
   errno = error;
 }
 
-void queue(Log::Fn fn, void *user, uint32_t level, const char *text) {
+void queue_message(Log::Fn fn, void *user, uint32_t level, const char *text) {
   t_locks.has_messages = true;
-  void *memory = std::malloc(sizeof(Message));
+  void *memory = std::malloc(sizeof(QueuedMessage));
   if (memory == nullptr) {
     ++t_queue.lost;
     return;
   }
-  Message *message = ::new (memory) Message{nullptr, fn, user, level, {}};
-  std::memcpy(message->text, text, kMaxText);
+  QueuedMessage *message = ::new (memory) QueuedMessage{nullptr, fn, user, level, {}};
+  std::memcpy(message->text, text, kMaxMessage);
   (t_queue.first == nullptr ? t_queue.first : t_queue.last->next) = message;
   t_queue.last = message;
 }
@@ -62,15 +62,15 @@ void deliver_messages() {
   // A callback may call gmm and so queue and deliver messages of its own: those come after the ones of this queue that
   // were delivered already.
   while (t_queue.first != nullptr) {
-    Message *message = t_queue.first;
+    QueuedMessage *message = t_queue.first;
     t_queue.first = message->next;
     if (t_queue.lost != 0) {
-      char text[kMaxText];
+      char text[kMaxMessage];
       std::snprintf(text, sizeof text, "%u messages are missing here: there was no host memory.", t_queue.lost);
       t_queue.lost = 0;
-      call(message->fn, message->user, static_cast<uint32_t>(LogLevel::kWarning), text);
+      call_log(message->fn, message->user, static_cast<uint32_t>(LogLevel::kWarning), text);
     }
-    call(message->fn, message->user, message->level, message->text);
+    call_log(message->fn, message->user, message->level, message->text);
     std::free(message);
   }
   t_locks.has_messages = false;
@@ -83,14 +83,14 @@ Log::Log(Fn fn, void *user) : fn_(fn), user_(user) {
 
 void Log::write_text(uint32_t level, uint32_t stderr_level, const char *format, va_list arguments) const {
   if (fn_ == nullptr && level > stderr_level) return;
-  char text[kMaxText];
+  char text[kMaxMessage];
   std::vsnprintf(text, sizeof text, format, arguments);
   if (fn_ == nullptr)
-    std::fprintf(stderr, "gmm %s: %s\n", kNames[level], text);
+    std::fprintf(stderr, "gmm %s: %s\n", kLevelNames[level], text);
   else if (t_locks.held == 0)
-    call(fn_, user_, level, text);
+    call_log(fn_, user_, level, text);
   else
-    queue(fn_, user_, level, text);
+    queue_message(fn_, user_, level, text);
 }
 
 void Log::write(LogLevel level, const char *format, ...) const {

@@ -93,7 +93,7 @@ void decode_octal(char *text) {
   *to = '\0';
 }
 
-bool read_number(const char *path, uint64_t *out) {
+bool first_number(const char *path, uint64_t *out) {
   Lines lines(path);
   const char *line = lines.next();
   if (line == nullptr || *line < '0' || *line > '9') return false;  // "max", or no such file
@@ -108,10 +108,10 @@ void apply_group(const Version &version, char *path, uint64_t length, GroupLimit
     return path;
   };
   uint64_t limit = 0, used = 0, cached = 0;
-  if (!read_number(file(version.limit), &limit)) return;
+  if (!first_number(file(version.limit), &limit)) return;
   // Version 1 tells "no limit" as the largest number of pages.
   if (limit >= uint64_t{1} << 62) return;
-  if (!read_number(file(version.used), &used)) used = 0;
+  if (!first_number(file(version.used), &used)) used = 0;
   Lines statistics(file("memory.stat"));
   while (const char *line = statistics.next())
     for (const char *name : {version.inactive, version.active})

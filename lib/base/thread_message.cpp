@@ -13,24 +13,24 @@ namespace {
 
 // The first rooms are memory of the library's own: an unloaded library leaves nothing while few threads saw failures.
 constexpr uint32_t kOwnRooms = 16;
-constinit ProcessMutex g_mutex{LockRank::kThreadMessages};
+constinit ProcessMutex g_messages_mutex{LockRank::kThreadMessages};
 constinit ThreadMessage g_own[kOwnRooms] = {};
 constinit uint32_t g_own_used = 0;
 constinit ThreadMessage *g_all = nullptr;
 constinit uint32_t g_count = 0, g_next_look = kOwnRooms;
 
-class Guard {
+class MessagesGuard {
  public:
-  Guard() {
-    if (!g_mutex.lock()) return;
+  MessagesGuard() {
+    if (!g_messages_mutex.lock()) return;
     // The parent's rooms stay as they are: the thread that forked still reads one of them.
     g_own_used = kOwnRooms;
     g_all = nullptr;
     g_count = 0;
   }
-  ~Guard() { g_mutex.unlock(); }
-  Guard(const Guard &) = delete;
-  Guard &operator=(const Guard &) = delete;
+  ~MessagesGuard() { g_messages_mutex.unlock(); }
+  MessagesGuard(const MessagesGuard &) = delete;
+  MessagesGuard &operator=(const MessagesGuard &) = delete;
 };
 
 ThreadMessage *find_free() {
@@ -66,7 +66,7 @@ ThreadMessage *make_thread_message() {
   ThreadRecord &record = own_thread_record();
   if (record.message != nullptr) return record.message;
   list_thread_record_if_held();
-  const Guard guard;
+  const MessagesGuard guard;
   ThreadMessage *message = find_free();
   if (message == nullptr) message = make();
   if (message == nullptr) return nullptr;
@@ -78,12 +78,12 @@ ThreadMessage *make_thread_message() {
 
 void end_thread_message(ThreadMessage *message) {
   if (message == nullptr) return;
-  const Guard guard;
+  const MessagesGuard guard;
   message->thread = 0;
 }
 
 void trim_thread_messages() {
-  const Guard guard;
+  const MessagesGuard guard;
   for (ThreadMessage **link = &g_all; *link != nullptr;) {
     ThreadMessage *each = *link;
     if (is_own(each) || (each->thread != 0 && thread_runs(each->thread))) {

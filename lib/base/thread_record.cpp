@@ -62,7 +62,7 @@ void find_memo() {}
 namespace {
 
 // Guards what follows. No other lock but a registry's is taken under it.
-constinit ProcessMutex g_mutex{LockRank::kThreadRecords};
+constinit ProcessMutex g_records_mutex{LockRank::kThreadRecords};
 constinit uint32_t g_holders = 0;
 constinit bool g_has_key = false;
 constinit pthread_key_t g_key = 0;
@@ -74,18 +74,18 @@ constinit uint64_t g_era = 1;
 constinit std::atomic<uint32_t> g_ending{0};
 constinit std::atomic<uint64_t> g_thread_ids{0};
 
-class Guard {
+class RecordsGuard {
  public:
-  Guard() {
-    if (!g_mutex.lock()) return;
+  RecordsGuard() {
+    if (!g_records_mutex.lock()) return;
     g_first = nullptr;
     ++g_era;
     g_holders = 0;
     g_ending.store(0, std::memory_order_relaxed);
   }
-  ~Guard() { g_mutex.unlock(); }
-  Guard(const Guard &) = delete;
-  Guard &operator=(const Guard &) = delete;
+  ~RecordsGuard() { g_records_mutex.unlock(); }
+  RecordsGuard(const RecordsGuard &) = delete;
+  RecordsGuard &operator=(const RecordsGuard &) = delete;
 };
 
 void end_parts(ThreadRecord &record) {
@@ -98,7 +98,7 @@ void end_parts(ThreadRecord &record) {
 }
 
 bool unlist(ThreadRecord &record) {
-  const Guard guard;
+  const RecordsGuard guard;
   if (record.era != g_era) return false;
   (record.previous == nullptr ? g_first : record.previous->next) = record.next;
   if (record.next != nullptr) record.next->previous = record.previous;
@@ -114,7 +114,7 @@ void end_thread(void *value) {
   end_thread_message(record.message);
   record.message = nullptr;
   {
-    const Guard guard;
+    const RecordsGuard guard;
     if (g_ending.fetch_sub(1, std::memory_order_release) == 1) wake_all(g_ending);
   }
 }
@@ -123,7 +123,7 @@ void end_thread(void *value) {
 
 ThreadRecord *make_thread_record() {
   ThreadRecord &record = own_thread_record();
-  const Guard guard;
+  const RecordsGuard guard;
   if (record.era == g_era) return &record;
   if (!g_has_key) {
     if (pthread_key_create(&g_key, end_thread) != 0) return nullptr;
@@ -142,7 +142,7 @@ ThreadRecord *make_thread_record() {
 
 void list_thread_record_if_held() {
   {
-    const Guard guard;
+    const RecordsGuard guard;
     if (g_holders == 0) return;
   }
   make_thread_record();
@@ -156,13 +156,13 @@ uint64_t current_thread_id() {
 }
 
 void hold_thread_records() {
-  const Guard guard;
+  const RecordsGuard guard;
   ++g_holders;
 }
 
 void release_thread_records() {
   {
-    const Guard guard;
+    const RecordsGuard guard;
     if (--g_holders != 0) return;
     for (ThreadRecord *record = g_first; record != nullptr; record = record->next) end_parts(*record);
     g_first = nullptr;

@@ -12,10 +12,10 @@
 namespace gmm::preload {
 namespace {
 
-constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit pthread_mutex_t g_settings_mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit char *g_directory = nullptr;  // NULL: the environment's
 
-// The caller holds g_mutex.
+// The caller holds g_settings_mutex.
 gmm_result apply(gmm_context *context, const char *directory) {
   const Config &start = config();
   gmm_backup_desc desc = {};
@@ -36,22 +36,22 @@ gmm_result set_backup_directory(gmm_context *context, const char *directory) {
     say("The host has no memory for the name of a directory.");
     return GMM_ERROR_OUT_OF_HOST_MEMORY;
   }
-  pthread_mutex_lock(&g_mutex);
+  pthread_mutex_lock(&g_settings_mutex);
   const gmm_result result = context != nullptr ? apply(context, copy) : GMM_OK;
   char *unused = copy;
   if (result >= 0) {
     unused = g_directory;
     g_directory = copy;
   }
-  pthread_mutex_unlock(&g_mutex);
+  pthread_mutex_unlock(&g_settings_mutex);
   std::free(unused);
   return result;
 }
 
 gmm_result apply_backup_settings(gmm_context *context) {
-  pthread_mutex_lock(&g_mutex);
+  pthread_mutex_lock(&g_settings_mutex);
   const gmm_result result = apply(context, g_directory);
-  pthread_mutex_unlock(&g_mutex);
+  pthread_mutex_unlock(&g_settings_mutex);
   return result;
 }
 

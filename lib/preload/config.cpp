@@ -14,7 +14,7 @@ namespace gmm::preload {
 namespace {
 
 constinit Config g_read;
-constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit pthread_mutex_t g_config_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // A variable of torch_memory_saver.
 const char *tms_text(const char *variable) {
@@ -110,13 +110,13 @@ void read(Config *out) {
 }  // namespace
 
 const Config &read_config() {
-  pthread_mutex_lock(&g_mutex);
+  pthread_mutex_lock(&g_config_mutex);
   if (g_config.load(std::memory_order_relaxed) == nullptr) {
     read(&g_read);
     if (g_read.tag == nullptr) g_read.tag = "preload";  // there was no memory for a copy
     g_config.store(&g_read, std::memory_order_release);
   }
-  pthread_mutex_unlock(&g_mutex);
+  pthread_mutex_unlock(&g_config_mutex);
   return g_read;
 }
 

@@ -25,6 +25,8 @@ inline constexpr Code kUnknown = 999;
 using DevicePointer = unsigned long long;  // CUdeviceptr
 using Stream = void *;                     // CUstream, cudaStream_t
 inline Stream per_thread_stream() { return reinterpret_cast<Stream>(uintptr_t{2}); }
+// The stream that a function of the kind _ptsz works on.
+inline Stream of_thread(Stream stream) { return stream == nullptr ? per_thread_stream() : stream; }
 
 // Flags of host and managed memory that change the kind of memory.
 inline constexpr unsigned int kHostWriteCombined = 4;

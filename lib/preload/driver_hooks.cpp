@@ -30,8 +30,6 @@ Outcome take(Route route, Stream stream, uint64_t size, Pointer *out) {
   return outcome;
 }
 
-Stream of_thread(Stream stream) { return stream == nullptr ? per_thread_stream() : stream; }
-
 }  // namespace
 
 Code cuMemAlloc_v2(DevicePointer *out, size_t size) {

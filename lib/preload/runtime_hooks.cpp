@@ -68,8 +68,6 @@ Code answer_of(const Outcome &outcome, Call call) {
       outcome, 0, [&](size_t) { return call(); }, [] {});
 }
 
-Stream of_thread(Stream stream) { return stream == nullptr ? per_thread_stream() : stream; }
-
 }  // namespace
 
 Code cudaMalloc(void **out, size_t size) {

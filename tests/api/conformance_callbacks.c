@@ -203,5 +203,5 @@ int main(void) {
   PLAIN(every_host_allocation_may_fail);
   PLAIN(log_callback_hears_which_backend);
   PLAIN(the_log_may_call_the_library);
-  return check_finish();
+  return finish_clean();
 }

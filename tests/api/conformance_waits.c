@@ -128,6 +128,7 @@ static void first_allocations_under_another_tag(void) {
       void *block = NULL;
       STEP(gmm_alloc, context, size, &desc, &block);
       STEP(gmm_fill, context, block, 1, size, world.stream);
+      STEP(gmm_name, context, block, "a block");
       STEP(gmm_free, context, block, world.stream);
       // They would have to wait now and then, and say so.
       if (CALL(gmm_try_alloc, context, size, &desc, &block) != GMM_OK) STEP(gmm_alloc, context, size, &desc, &block);
@@ -681,5 +682,5 @@ int main(int argc, char **argv) {
   PLAIN(a_trim_that_waits_for_a_stream);
   PLAIN(a_snapshot_whose_writer_does_not_return);
   PLAIN(an_import_from_a_stopped_process);
-  return check_finish();
+  return finish_clean();
 }

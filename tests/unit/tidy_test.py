@@ -5,8 +5,8 @@ Usage: tidy_test.py SOURCE_ROOT BUILD_ROOT
 TEST_LINT=changed takes only files that differ from the main branch, or that include one that does. Otherwise all are
 taken.
 
-Files of one folder that are compiled alike are read as one translation unit, because most of the time goes into
-headers. Where that unit does not compile, since two files use one name, its files are read one by one.
+Files that are compiled alike are read as one translation unit, because most of the time goes into headers. Where that
+unit does not compile, since two files use one name, its files are read one by one.
 """
 
 import concurrent.futures
@@ -23,7 +23,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
 
-GROUP = 4
+GROUP = 32
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<(gmm/[^>]+)>)', re.MULTILINE)
 
 
@@ -82,16 +82,25 @@ def flags_of(build):
             elif kept and kept[-1] == "-isystem":
                 kept.append(word)
         path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
-        found.setdefault(path, (entry["directory"], tuple(word for word in kept if not word.endswith(".p"))))
+        flags = entry["directory"], tuple(word for word in kept if not word.endswith(".p"))
+        for source in sources_of(path):
+            found.setdefault(source, flags)
     return found
 
 
+def sources_of(path):
+    """The files that Meson has the compiler read as one, or the file itself."""
+    if not re.search(r"-unity\d+\.cpp$", path.name) or not path.is_file():
+        return [path]
+    return [pathlib.Path(name).resolve() for name in re.findall(r"#include<(.*)>", path.read_text(encoding="utf-8"))]
+
+
 def groups_of(sources, flags):
-    """Up to GROUP files of a folder that are compiled alike."""
+    """Up to GROUP files that are compiled alike."""
     alike = {}
     for source in sources:
-        alike.setdefault((source.parent, flags.get(source)), []).append(source)
-    for (_, flag), files in sorted(alike.items(), key=lambda item: str(item[0][0])):
+        alike.setdefault(flags.get(source), []).append(source)
+    for flag, files in sorted(alike.items(), key=lambda item: str(item[1][0])):
         for i in range(0, len(files), GROUP):
             yield files[i:i + GROUP], flag
 

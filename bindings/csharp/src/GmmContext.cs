@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Collections.Generic;
 using System.IO;
 using System.Runtime.InteropServices;
 using System.Text;
@@ -49,7 +50,8 @@ namespace Gmm
                 using (gmm_context_desc desc = new gmm_context_desc())
                 {
                     desc.backend = (uint)options.Backend;
-                    desc.flags = options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0;
+                    desc.flags = (options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0)
+                        | (options.NoLeakReport ? (uint)Native.GMM_CONTEXT_NO_LEAK_REPORT : 0);
                     desc.host_memory = (ulong)options.HostMemory;
                     desc.host_devices = (uint)options.HostDevices;
                     desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;
@@ -148,7 +150,42 @@ namespace Gmm
             {
                 IntPtr address;
                 Native.gmm_alloc(context, (ulong)size, desc, out address);
+                NameOrFree(context, options.Name, stream, address);
                 return address;
+            }
+        }
+
+        /// <summary>Names a new block, which is freed when that fails.</summary>
+        internal static void NameOrFree(IntPtr context, string name, IntPtr stream, IntPtr address)
+        {
+            if (name == null)
+            {
+                return;
+            }
+            bool named = false;
+            try
+            {
+                Native.gmm_name(context, address, name);
+                named = true;
+            }
+            finally
+            {
+                if (!named)
+                {
+                    Native.gmm_free(context, address, stream);
+                }
+            }
+        }
+
+        /// <summary>
+        /// Names the block around this address, for snapshots and the report of leaks; null takes the name away. The
+        /// name has 1 to 63 bytes in UTF-8 and goes with the block.
+        /// </summary>
+        public void Name(IntPtr address, string name)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_name(context.Address, address, name);
             }
         }
 
@@ -345,6 +382,31 @@ namespace Gmm
             {
                 Native.gmm_stats_query(context.Address, native, statistics);
                 return new GmmStatistics(statistics);
+            }
+        }
+
+        /// <summary>The live blocks of the context, copied at one moment for each heap.</summary>
+        public IReadOnlyList<GmmBlockInfo> Blocks()
+        {
+            return Blocks(null);
+        }
+
+        /// <summary>The live blocks of a scope, copied at one moment for each heap.</summary>
+        public IReadOnlyList<GmmBlockInfo> Blocks(GmmScope scope)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_scope_desc native = GmmScope.ToNative(scope))
+            using (gmm_blocks copy = new gmm_blocks())
+            using (gmm_block_info block = new gmm_block_info())
+            {
+                copy.fill(context.Address, native);
+                List<GmmBlockInfo> found = new List<GmmBlockInfo>();
+                for (ulong i = 0; i < copy.count; ++i)
+                {
+                    copy.at(i, block);
+                    found.Add(new GmmBlockInfo(block));
+                }
+                return found;
             }
         }
 

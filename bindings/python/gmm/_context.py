@@ -10,14 +10,16 @@ from gmm._arrays.imports import asarray, copied_array, from_dlpack
 from gmm._core import sycl
 from gmm._core.buffer import PINNED, Buffer, Pin
 from gmm._core.enums import Backend, FdType, Kind, LogLevel
-from gmm._core.errors import Error
+from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
-from gmm._core.info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
+from gmm._core.info import (
+    BackupInfo, BlockInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read)
 from gmm._core.ipc import adopt_import, import_block, import_desc
 from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
 from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
+InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
 os.register_at_fork(after_in_child=contexts.clear)
 
@@ -49,14 +51,14 @@ class Context(native.Handle):
     """
 
     def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0,
-                 capture=True):
+                 capture=True, leak_report=True):
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
         host_memory: bytes of each device of the host backend. host_devices: the number of its devices.
         decommit_after_ms: see the property; 0: GMM_DECOMMIT_AFTER_MS of the environment, else never. capture: False
         when the program allocates nothing while it captures a CUDA graph. Allocations on a stream then make no call of
-        the driver.
+        the driver. leak_report: the log hears of the blocks that are live when the context is closed.
         """
         if isinstance(backend, str):
             try:
@@ -68,7 +70,8 @@ class Context(native.Handle):
             sycl.load_library()
         desc = native.gmm_context_desc()
         desc.backend = backend
-        desc.flags = 0 if capture else native.GMM_CONTEXT_NO_CAPTURE
+        desc.flags = (0 if capture else native.GMM_CONTEXT_NO_CAPTURE) | (
+            0 if leak_report else native.GMM_CONTEXT_NO_LEAK_REPORT)
         desc.host_memory = host_memory
         desc.host_devices = host_devices
         desc.decommit_after_ms = native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms
@@ -162,6 +165,10 @@ class Context(native.Handle):
         native.gmm_query(self, address, struct)
         return read(PointerInfo, struct)
 
+    def name(self, memory, name):
+        """Names the block around an address, which is a number or a buffer; see Buffer.set_name()."""
+        native.gmm_name(self, memory, name)
+
     def free(self, memory, stream=None):
         """Frees a buffer. An address is accepted for a block that no Buffer stands for."""
         if isinstance(memory, Buffer):
@@ -225,6 +232,18 @@ class Context(native.Handle):
         contradict those of an existing tag are an error.
         """
         return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum)
+
+    def tags(self):
+        """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
+        numbers = native.gmm_tags()
+        numbers.fill(self)
+        found = []
+        for i in range(numbers.count):
+            try:
+                found.append(Tag._of(self, numbers.at(i)))
+            except InvalidTagError:
+                pass  # another thread destroyed it
+        return found
 
     def set_process_default_tag(self, tag):
         """Sets the current tag of every thread that is in no with block of a tag."""
@@ -420,6 +439,18 @@ class Context(native.Handle):
         pieces = []
         native.gmm_snapshot_json(self, pieces.append)
         return json.loads(b"".join(pieces))
+
+    def blocks(self, *, device=None, tag=None, kind=None):
+        """The live blocks of a scope, which is everything unless arguments narrow it: a list of BlockInfo.
+
+        The list is copied at one moment for each heap, and does not keep the blocks.
+        """
+        copy, struct, found = native.gmm_blocks(), native.gmm_block_info(), []
+        copy.fill(self, _scope(self, device, tag, kind))
+        for i in range(copy.count):
+            copy.at(i, struct)
+            found.append(read(BlockInfo, struct))
+        return found
 
     @property
     def decommit_after_ms(self):

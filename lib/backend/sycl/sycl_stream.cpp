@@ -11,7 +11,7 @@
 namespace gmm::sycl {
 namespace {
 
-Status no_memory() {
+Status no_memory_for_work() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: the host has no memory for it; free memory.");
 }
 
@@ -128,7 +128,7 @@ Status SyclStream::wait_for(Mark *mark) {
 
 Status SyclStream::record(Mark **out) {
   Mark *mark = allocator_.create<Mark>(api_, allocator_);
-  if (mark == nullptr) return no_memory();
+  if (mark == nullptr) return no_memory_for_work();
   Task task;
   task.kind = Task::Kind::kMark;
   task.mark = mark;
@@ -196,7 +196,7 @@ Status SyclStream::enqueue(const Task &task) {
     return Status();
   }
   Task *node = allocator_.create<Task>(task);
-  if (node == nullptr) return no_memory();
+  if (node == nullptr) return no_memory_for_work();
   if (!working_) {
     if (Status status = start(); !status.ok()) {
       allocator_.destroy(node);

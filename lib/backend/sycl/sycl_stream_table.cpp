@@ -4,7 +4,7 @@
 namespace gmm::sycl {
 namespace {
 
-Status no_memory() {
+Status no_memory_for_stream() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating a stream: the host has no memory for it; free memory.");
 }
 
@@ -17,9 +17,9 @@ void SyclStreamTable::set_devices(ContextRef context, const DeviceRef *devices, 
 }
 
 Status SyclStreamTable::add(QueueRef queue, Device device, bool owned, SyclStream **out) {
-  if (!streams_.reserve(streams_.size() + 1)) return no_memory();
+  if (!streams_.reserve(streams_.size() + 1)) return no_memory_for_stream();
   SyclStream *stream = allocator_.create<SyclStream>(api_, allocator_, log_, *this, queue, device, last_id_ + 1, owned);
-  if (stream == nullptr) return no_memory();
+  if (stream == nullptr) return no_memory_for_stream();
   ++last_id_;
   streams_.push_back_reserved(stream);
   *out = stream;
@@ -93,7 +93,7 @@ Status SyclStreamTable::acquire(Device device, gmm_stream handle, SyclStream **o
 Status SyclStreamTable::acquire_of_thread(Device device, SyclStream **out) {
   SyclStream *stream = by_thread_.find(device);
   if (stream == nullptr) {
-    if (!by_thread_.reserve()) return no_memory();
+    if (!by_thread_.reserve()) return no_memory_for_stream();
     GMM_TRY(add_new(device, &stream));
     by_thread_.add_reserved(device, stream);
   }

@@ -13,8 +13,6 @@
 namespace gmm {
 namespace {
 
-constexpr uint64_t kMaxAddresses = uint64_t{8} << 40;
-
 // mbind(2) without libnuma. A hint: copies to memory of another node are slower.
 void prefer_node(void *base, uint64_t size, int32_t node) {
 #if defined(SYS_mbind)
@@ -52,7 +50,7 @@ bool BackupArena::reserve_addresses_locked() {
   os::MemoryInfo info;
   if (!os::memory_info(&info).ok()) return false;
   uint64_t size = (info.total + kSegment - 1) / kSegment * kSegment;
-  if (size > kMaxAddresses) size = kMaxAddresses;
+  if (size > kMaxTierAddresses) size = kMaxTierAddresses;
   const uint64_t count = size / kSegment;
   void *base = nullptr;
   if (!segments_.reserve(count) || !os::reserve(size, os::kHugePage, &base).ok()) return false;

@@ -10,7 +10,7 @@
 namespace gmm {
 namespace {
 
-constexpr size_t kStackSize = size_t{256} << 10;
+constexpr size_t kCopyThreadStack = size_t{256} << 10;
 constexpr uint32_t kDefaultMaxThreads = 16;  // 16 threads reach the bandwidth of the host memory; more copy no faster
 
 uint32_t default_count() {
@@ -35,7 +35,7 @@ bool CopyThreads::start_thread_locked() {
   pthread_attr_t attributes;
   int error = pthread_attr_init(&attributes);
   if (error == 0) {
-    pthread_attr_setstacksize(&attributes, kStackSize);  // fails only below the system's minimum
+    pthread_attr_setstacksize(&attributes, kCopyThreadStack);  // fails only below the system's minimum
     error = start_thread(&threads_[running_], &attributes, ThreadSignals::kNone, thread_main, this);
     pthread_attr_destroy(&attributes);
   }

@@ -27,7 +27,7 @@ Status folder_error(const char *directory, int error) {
                      directory, system_error_text(error, text, sizeof text));
 }
 
-Status no_host_memory() {
+Status no_memory_for_file() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a backup file; free host memory.");
 }
 
@@ -113,7 +113,7 @@ Status BackupFile::open_current_locked(const char *directory) {
   files_[index].ranges = core_.allocator.create<RangeAllocator>(core_.allocator);
   if (files_[index].ranges == nullptr) {
     close(fd);
-    return no_host_memory();
+    return no_memory_for_file();
   }
   files_[index].end = 0;
   files_[index].descriptor.store(fd, std::memory_order_relaxed);
@@ -130,7 +130,7 @@ Status BackupFile::extend_locked(File &file, uint64_t bytes) {
                   : 0;
   if (error == 0) error = allocate_blocks(file.descriptor.load(std::memory_order_relaxed), file.end, bytes);
   if (error != 0) return prefix(folder_error(directory_, error), "Reserving %" PRIu64 " bytes: ", bytes);
-  if (!file.ranges->add(file.end, bytes)) return no_host_memory();
+  if (!file.ranges->add(file.end, bytes)) return no_memory_for_file();
   file.end += bytes;
   return Status();
 }
@@ -151,7 +151,7 @@ Status BackupFile::allocate(uint64_t size, uint64_t hint, uint64_t *location) {
   uint64_t offset = 0;
   if (!file.ranges->allocate(size, hint & kOffsetMask, &offset)) {
     GMM_TRY(extend_locked(file, size));
-    if (!file.ranges->allocate(size, file.end - size, &offset)) return no_host_memory();
+    if (!file.ranges->allocate(size, file.end - size, &offset)) return no_memory_for_file();
   }
   *location = static_cast<uint64_t>(current_) << kFileShift | offset;
   return Status();

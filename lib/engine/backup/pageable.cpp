@@ -9,7 +9,6 @@ namespace gmm {
 namespace {
 
 constexpr uint64_t kStep = uint64_t{64} << 20;
-constexpr uint64_t kMaxAddresses = uint64_t{8} << 40;
 
 }  // namespace
 
@@ -19,7 +18,7 @@ bool BackupPageable::open_more_locked(uint64_t size) {
     os::MemoryInfo info;
     if (!os::memory_info(&info).ok()) return false;
     uint64_t wanted = (info.total + kStep - 1) / kStep * kStep;
-    if (wanted > kMaxAddresses) wanted = kMaxAddresses;
+    if (wanted > kMaxTierAddresses) wanted = kMaxTierAddresses;
     void *base = nullptr;
     if (!os::reserve(wanted, os::kHugePage, &base).ok()) return false;
     base_ = static_cast<char *>(base);

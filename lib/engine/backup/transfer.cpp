@@ -16,7 +16,7 @@ constexpr uint64_t kMaxZeroRanges = 8192;             // ranges of one question 
 constexpr uint32_t kTries =
     3;  // of a call that must not fail: one refusal must not leave copies to memory that is freed
 
-Status no_host_memory() {
+Status no_memory_for_transfer() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan the copies of contents; free host memory.");
 }
 
@@ -74,12 +74,12 @@ Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count) {
         copy.base = chunk.base;
         copy.size = chunk.size;
         copy.is_kept = true;
-        if (!add_new_chunks(at, chunk.base) || !copies.push_back(copy)) return no_host_memory();
+        if (!add_new_chunks(at, chunk.base) || !copies.push_back(copy)) return no_memory_for_transfer();
         at = chunk.end();
       }
-      if (!add_new_chunks(at, range.end())) return no_host_memory();
+      if (!add_new_chunks(at, range.end())) return no_memory_for_transfer();
     }
-    if (!part_ends.push_back(copies.size())) return no_host_memory();
+    if (!part_ends.push_back(copies.size())) return no_memory_for_transfer();
   }
   return Status();
 }
@@ -96,10 +96,10 @@ Status CopyPlan::plan_restore(const BackupPart *parts, uint64_t count) {
         copy.chunk = chunk;
         copy.base = chunk.base > range.base ? chunk.base : range.base;
         copy.size = (chunk.end() < range.end() ? chunk.end() : range.end()) - copy.base;
-        if (!copies.push_back(copy)) return no_host_memory();
+        if (!copies.push_back(copy)) return no_memory_for_transfer();
       }
     }
-    if (!part_ends.push_back(copies.size())) return no_host_memory();
+    if (!part_ends.push_back(copies.size())) return no_memory_for_transfer();
   }
   return Status();
 }
@@ -442,7 +442,7 @@ Status Save::run(const BackupPart *parts, uint64_t count) {
   // commit() must not fail, so its memory comes first.
   for (uint64_t p = 0, first = 0; p < count; first = plan_.part_ends[p++])
     if (!parts[p].kept->chunks.reserve(parts[p].kept->chunks.size() + plan_.part_ends[p] - first))
-      return no_host_memory();
+      return no_memory_for_transfer();
   GMM_TRY(report_progress(0));
   bool has_new_chunks = false;
   for (const ChunkCopy &copy : plan_.copies) has_new_chunks = has_new_chunks || !copy.is_kept;

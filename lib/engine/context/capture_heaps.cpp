@@ -25,9 +25,8 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the heap of a graph capture.");
   HeapOptions options = parent.options();
   options.capture = capture.id;
-  gmm_heap *made = nullptr;
-  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &made));
-  Heap *heap = &made->heap;
+  gmm_heap *heap = nullptr;
+  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
   heap->capture.parent = &parent;
   heap->quotas().each[5] = &parent.own_quota();
   heap->capture.users.store(1, std::memory_order_relaxed);
@@ -54,7 +53,7 @@ void Context::end_capture_heap(Heap *heap) {
   // Counters of a heap do not go backwards.
   if (heap->capture.parent != nullptr) heap->capture.parent->caches.add_calls(heap->totals());
   if (heap->capture.graph != nullptr) heap->capture.graph->release();
-  retire(gmm_heap::of(heap));
+  retire(static_cast<gmm_heap *>(heap));
 }
 
 void Context::collect_ended_captures(bool may_wait) {

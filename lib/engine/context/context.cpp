@@ -13,10 +13,7 @@
 #include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
-
-gmm_heap *gmm_heap::of(gmm::Heap *heap) {
-  return reinterpret_cast<gmm_heap *>(reinterpret_cast<char *>(heap) - offsetof(gmm_heap, heap));
-}
+#include "engine/trace/leak_report.h"
 
 namespace gmm {
 namespace {
@@ -42,7 +39,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       heaps(allocator),
       captures(allocator),
       pins(core),
-      trace(core),
+      trace(core, tags),
       pauser(core, backups, heaps, tags),
       ipc(core, heaps),
       decommit(core, heaps),
@@ -134,6 +131,19 @@ void Context::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) end();
 }
 
+void Context::report_leaks() {
+  LeakReport report(core.allocator);
+  gmm_scope_desc everything = {};
+  heaps
+      .for_each(everything,
+                [&](Heap &heap) -> Status {
+                  report.add(heap, *tags.get(heap.options().tag));
+                  return Status();
+                })
+      .ignore();
+  report.write(core.log);
+}
+
 // Also what a failed init() left.
 void Context::end() {
   if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
@@ -142,6 +152,7 @@ void Context::end() {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
         core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
+    if ((flags & GMM_CONTEXT_NO_LEAK_REPORT) == 0) report_leaks();
     ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
@@ -149,7 +160,7 @@ void Context::end() {
     while (Heap *heap = heaps.remove_last()) {
       if (!heap->close(true).ok())
         core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
-      core.allocator.destroy(gmm_heap::of(heap));
+      core.allocator.destroy(static_cast<gmm_heap *>(heap));
     }
     pins.clear();
     core.deferred_release.retry(*core.backend);
@@ -196,8 +207,8 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
   options.tag = tag_number;
   gmm_heap *heap = nullptr;
   GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
-  *out = &heap->heap;
-  place.store(&heap->heap, std::memory_order_release);
+  *out = heap;
+  place.store(heap, std::memory_order_release);
   return Status();
 }
 
@@ -208,27 +219,27 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
   gmm_heap *heap = ::new (memory) gmm_heap(core, backups, captures, options, this);
-  heap->heap.own_quota().set_limit(limit);
-  const Status status = add_heap(heap->heap, options.tag);
+  heap->own_quota().set_limit(limit);
+  const Status status = add_heap(*heap, options.tag);
   if (!status.ok()) {
     core.allocator.destroy(heap);
     return status;
   }
-  if (trace.running()) trace.heap_created(heap->heap);
+  if (trace.running()) trace.heap_created(*heap);
   *out = heap;
   return Status();
 }
 
 Status Context::end_heap(gmm_heap *heap) {
-  GMM_TRY(core.backend->synchronize(heap->heap.options().device));
-  heaps.begin_end(heap->heap);  // nobody pauses, trims or counts the heap meanwhile
+  GMM_TRY(core.backend->synchronize(heap->options().device));
+  heaps.begin_end(*heap);  // nobody pauses, trims or counts the heap meanwhile
   LockGuard captures_guard(captures.mutex);
-  Status status = check_captures_of(heap->heap);
-  if (status.ok()) status = heap->heap.close(false);
-  heaps.finish_end(heap->heap, status.ok());
+  Status status = check_captures_of(*heap);
+  if (status.ok()) status = heap->close(false);
+  heaps.finish_end(*heap, status.ok());
   GMM_TRY(status);
-  orphan_captures_of(heap->heap);
-  if (trace.running()) trace.heap_destroyed(heap->heap.fast.serial);
+  orphan_captures_of(*heap);
+  if (trace.running()) trace.heap_destroyed(heap->fast.serial);
   retire(heap);
   return Status();
 }
@@ -260,7 +271,7 @@ Status Context::end_shared_heaps(Tag &tag) {
       Heap *heap = place.load(std::memory_order_acquire);
       if (heap == nullptr) continue;
       place.store(nullptr, std::memory_order_release);
-      const Status status = end_heap(gmm_heap::of(heap));
+      const Status status = end_heap(static_cast<gmm_heap *>(heap));
       if (status.ok()) continue;
       place.store(heap, std::memory_order_release);
       return status;
@@ -321,9 +332,11 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
   // Everything that is free anywhere, after the work that may use it.
   uint64_t released = 0;
   gmm_scope_desc everything = {};
-  // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
+  // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted. A
+  // trim that fails gave back what it could.
   constexpr uint32_t kTrims = 3;
-  for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
+  for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory(); ++i) {
+    trim(everything, &released).ignore();
     status = try_allocate(heap, size, alignment, flags, stream, out);
     if (released == 0) break;
   }
@@ -339,8 +352,9 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
     info.cause = status.code();
     if (!limits.ask(info)) break;
     status = try_allocate(heap, size, alignment, flags, stream, out);
-    if (!status.ok() && short_of_memory() && trim(everything, &released).ok())
-      status = try_allocate(heap, size, alignment, flags, stream, out);
+    if (status.ok() || !short_of_memory()) continue;
+    trim(everything, &released).ignore();
+    status = try_allocate(heap, size, alignment, flags, stream, out);
   }
   if (status.ok()) return status;
   heap.caches.count_failure();
@@ -393,13 +407,20 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
   collect_ended_captures();
-  const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
-    GMM_TRY(heap.drain_caches(true));
-    heap.free_held_for_importers();
-    return heap.reclaim().release(UINT64_MAX, true, bytes);
-  });
+  // What stands in the way of one heap keeps nothing of the others.
+  Status first;
+  heaps
+      .for_each(scope,
+                [&](Heap &heap) -> Status {
+                  keep_first(&first, [&] { return heap.drain_caches(true); });
+                  heap.free_held_for_importers();
+                  pauser.give_up_freed(heap);
+                  keep_first(&first, [&] { return heap.reclaim().release(UINT64_MAX, true, bytes); });
+                  return Status();
+                })
+      .ignore();
   collect_ended_captures();
-  return status;
+  return first;
 }
 
 Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
@@ -446,9 +467,12 @@ Status Context::defer_end() {
   return trim_for_program(everything, &bytes);
 }
 
-Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope_desc everything = {};
-  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
+void Context::forget_stream(gmm_stream stream) {
+  const auto forget = [&](Heap &heap) -> Status {
+    heap.forget_stream(stream);
+    return Status();
+  };
+  heaps.for_each(forget).ignore();  // it never fails
 }
 
 }  // namespace gmm

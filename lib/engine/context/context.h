@@ -27,18 +27,14 @@ namespace gmm {
 class Context;
 }  // namespace gmm
 
-// A user's heap. The engine's heap stands in it whole, so that an allocation follows one pointer.
-struct gmm_heap {
+// A user's heap: the engine's, and what tells a handle from other memory.
+struct gmm_heap : gmm::Heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
   gmm_heap(gmm::Core &core, gmm::BackupStore &backups, gmm::CaptureHeaps &captures, const gmm::HeapOptions &options,
            gmm::Context *owner)
-      : heap(core, backups, captures, options), context(owner) {}
+      : Heap(core, backups, captures, options), context(owner) {}
   uint64_t magic = kMagic;
-  gmm::Heap heap;
   gmm::Context *context;
-
-  // The user's heap that an engine's heap stands in.
-  static gmm_heap *of(gmm::Heap *heap);
 };
 
 struct gmm_event {
@@ -98,7 +94,8 @@ class Context {
   Status defer_end();
   // gmm_trim() inside gmm_defer_begin(): at its end.
   void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
-  Status forget_stream(gmm_stream stream);
+  // The stream is about to go, and its work is done: nothing names it any more.
+  void forget_stream(gmm_stream stream);
   // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. Heaps that hold
   // nothing then end.
   void collect_ended_captures(bool may_wait = true);
@@ -123,6 +120,7 @@ class Context {
  private:
   Status init(const gmm_context_desc &desc);
   void begin_trace();
+  void report_leaks();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
   Status check_unused(Tag &tag);

@@ -15,7 +15,7 @@
 namespace gmm {
 namespace {
 
-constexpr size_t kStackSize = size_t{512} << 10;  // the program's log callback and the driver run on it
+constexpr size_t kDecommitStack = size_t{512} << 10;  // the program's log callback and the driver run on it
 
 Status thread_failure(int error) {
   char text[128];
@@ -66,7 +66,7 @@ Status Decommit::start() {
   ending_.store(false, std::memory_order_relaxed);
   pthread_attr_t attributes;
   if (const int error = pthread_attr_init(&attributes); error != 0) return thread_failure(error);
-  pthread_attr_setstacksize(&attributes, kStackSize);  // only refused when below the system's minimum
+  pthread_attr_setstacksize(&attributes, kDecommitStack);  // only refused when below the system's minimum
   const int error = start_thread(&thread_, &attributes, ThreadSignals::kNone, thread_main, this);
   pthread_attr_destroy(&attributes);
   if (error != 0) return thread_failure(error);

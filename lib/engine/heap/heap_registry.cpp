@@ -5,8 +5,8 @@ namespace gmm {
 namespace {
 
 // Constant-initialised: no constructor runs at load.
-constinit Registry::Place g_places[HeapRegistry::kSlots] = {};
-constinit Registry g_heaps{g_places, HeapRegistry::kSlots};
+constinit Registry::Place g_heap_places[HeapRegistry::kSlots] = {};
+constinit Registry g_heaps{g_heap_places, HeapRegistry::kSlots};
 
 }  // namespace
 

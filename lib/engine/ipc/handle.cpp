@@ -9,8 +9,8 @@
 namespace gmm {
 namespace {
 
-constexpr uint32_t kMagic = 0x496d6d67;  // "gmmI"
-constexpr uint16_t kVersion = 1;
+constexpr uint32_t kHandleMagic = 0x496d6d67;  // "gmmI"
+constexpr uint16_t kHandleVersion = 1;
 
 constexpr unsigned kAtMagic = 0, kAtVersion = 4, kAtRoute = 6, kAtKind = 7, kAtDevice = 8, kAtSerial = 12, kAtUuid = 16,
                    kAtPid = 32, kAtReserved1 = 36, kAtStartTime = 40, kAtToken = 48, kAtAllocation = 64,
@@ -68,8 +68,8 @@ Status check_origin(const IpcHandle &handle) {
 void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
   uint8_t *bytes = out->bytes;
   std::memset(bytes, 0, sizeof out->bytes);
-  store_little(bytes + kAtMagic, kMagic);
-  store_little(bytes + kAtVersion, kVersion);
+  store_little(bytes + kAtMagic, kHandleMagic);
+  store_little(bytes + kAtVersion, kHandleVersion);
   bytes[kAtRoute] = static_cast<uint8_t>(handle.route);
   bytes[kAtKind] = handle.event ? kEventKind : static_cast<uint8_t>(handle.kind);
   store_little(bytes + kAtDevice, static_cast<uint32_t>(handle.device.ordinal));
@@ -91,16 +91,16 @@ void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
 
 Status ipc_handle_decode(const gmm_ipc_handle &in, IpcHandle *out) {
   const uint8_t *bytes = in.bytes;
-  if (load_little<uint32_t>(bytes + kAtMagic) != kMagic)
+  if (load_little<uint32_t>(bytes + kAtMagic) != kHandleMagic)
     return fail(kInvalid,
                 "import of a handle: these bytes are not a handle of gmm (they start with %02x %02x %02x %02x)",
                 bytes[0], bytes[1], bytes[2], bytes[3]);
   const uint16_t version = load_little<uint16_t>(bytes + kAtVersion);
-  if (version != kVersion)
+  if (version != kHandleVersion)
     return fail(
         kInvalid,
         "import of a handle: it has version %u, this library reads version %u; use the same release on both sides",
-        version, kVersion);
+        version, kHandleVersion);
   const uint32_t checksum = load_little<uint32_t>(bytes + kAtChecksum);
   const uint32_t computed = crc32c(bytes, kAtChecksum);
   if (checksum != computed)

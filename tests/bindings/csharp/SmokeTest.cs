@@ -420,6 +420,17 @@ internal sealed class SmokeTest
             Check(Regex.IsMatch(text, "\"version\" *: *1[^0-9.]"), "version 1");
             string block = "\"address\":\"0x" + buffer.Address.ToInt64().ToString("x") + "\",\"size\":1234567,";
             Check(text.Contains(block), "the block's address and size");
+            GmmBlockInfo found = null;
+            foreach (GmmBlockInfo listed in context.Blocks(new GmmScope { Kind = GmmKind.Vmm }))
+            {
+                found = listed.Address == buffer.Address ? listed : found;
+            }
+            Check(found != null && found.Size == 1234567 && found.ReservedSize >= 1234567, "the block's sizes");
+            Check(found != null && found.Kind == GmmKind.Vmm && found.State == GmmState.Active && found.Tag == 1 &&
+                      found.Device == 0 && found.Name == "",
+                "the block's kind, state, tag and device");
+            Check(context.Blocks().Count > 0, "the blocks of the context");
+            Same(0, context.Blocks(new GmmScope { Tag = context.Tag("no block") }).Count, "no blocks");
             Fails(GmmResult.Io, "IO", () => context.Snapshot(piece => false));
             Same("from the writer",
                 Fails<FormatException>(() => context.Snapshot(piece =>
@@ -427,6 +438,33 @@ internal sealed class SmokeTest
                     .Message,
                 "the exception of a writer");
         }
+        Names();
+    }
+
+    private void Names()
+    {
+        long before = context.Statistics().LiveBlocks;
+        using (GmmHeap heap = context.Heap(new GmmHeapOptions()))
+        using (heap.Alloc(5000, GmmStream.Default, "Gr\u00f6\u00dfe"))
+        using (GmmBuffer buffer = context.Alloc(MiB, new GmmAllocOptions { Name = "weights" }))
+        {
+            string text = context.Snapshot();
+            Check(text.Contains("\"name\":\"Gr\u00f6\u00dfe\"") && text.Contains("\"name\":\"weights\""),
+                "the names of two blocks");
+            buffer.SetName("heads");
+            context.Name((IntPtr)(buffer.Address.ToInt64() + 1), "bodies");
+            text = context.Snapshot();
+            Check(text.Contains("\"name\":\"bodies\"") && !text.Contains("weights") && !text.Contains("heads"),
+                "a name that replaced others");
+            buffer.SetName(null);
+            Check(!context.Snapshot().Contains("bodies"), "no name");
+            string tooLong = new string('n', 64);
+            Fails(GmmResult.InvalidValue, "INVALID_VALUE",
+                () => context.Alloc(MiB, new GmmAllocOptions { Name = tooLong }));
+            Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => heap.Alloc(5000, GmmStream.Default, tooLong));
+            Same(before + 2, context.Statistics().LiveBlocks, "live blocks");
+        }
+        Check(!context.Snapshot().Contains("\"name\""), "names of blocks that are free");
     }
 
     private void Trace()
@@ -443,7 +481,7 @@ internal sealed class SmokeTest
             Same("gmmtrace\u0001", System.Text.Encoding.ASCII.GetString(bytes, 0, 9),
                 "the first bytes and the version of the trace");
             List<string> events = new List<string>();
-            for (int at = 64, end = 64; at < bytes.Length; at += (bytes[at] & 7) * 8)
+            for (int at = BitConverter.ToInt32(bytes, 12), end = at; at < bytes.Length; at += (bytes[at] & 7) * 8)
             {
                 if (at == end) end = (at += 32) + BitConverter.ToInt32(bytes, at - 28); // a chunk's header
                 ulong address = (BitConverter.ToUInt64(bytes, at) >> 16) << 8;
@@ -497,6 +535,22 @@ internal sealed class SmokeTest
             {
                 Check(heard.Exists(line => line.StartsWith("Info ")),
                     "a line of level Info among " + string.Join("; ", heard));
+            }
+        }
+        foreach (bool report in new bool[] { true, false })
+        {
+            heard.Clear();
+            options.NoLeakReport = !report;
+            using (GmmContext leaking = new GmmContext(options))
+            {
+                leaking.Allocate(12345, new GmmAllocOptions { Name = "left over" });
+            }
+            lock (heard)
+            {
+                Same(report,
+                    heard.Exists(line => line.StartsWith("Warning ") && line.Contains("1 x 12345 bytes of DEVICE")
+                        && line.Contains("\"left over\"")),
+                    "a report of the leak among " + string.Join("; ", heard));
             }
         }
     }

@@ -184,6 +184,11 @@ def test_11_tag(context):
         buffer = context.alloc(MIB, Kind.VMM)
     assert buffer.tag == tag and context.alloc(MIB).tag == gmm.DEFAULT_TAG
     assert context.alloc(MIB, Kind.VMM, tag="smoke").tag == tag.number
+    assert tag in context.tags() and context.tags()[0] == gmm.DEFAULT_TAG
+    assert [listed.name for listed in context.tags() if listed == tag] == ["smoke"]
+    gone = context.tag("gone")
+    gone.destroy()
+    assert "gone" not in [listed.name for listed in context.tags()]
     with pytest.raises(gmm.InvalidTagError):
         context.tag_info("nobody")
 
@@ -345,8 +350,39 @@ def test_23_snapshot(context):
         pieces = []
         assert context.snapshot(pieces.append) is None
         assert json.loads(b"".join(pieces))["version"] == 1
+        blocks = context.blocks()
+        found = [block for block in blocks if block.address == buffer.address]
+        assert len(found) == 1 and found[0].size == MIB + 7 and found[0].reserved_size >= MIB + 7
+        assert found[0].kind == Kind.DEVICE and found[0].state == gmm.State.ACTIVE and found[0].tag == gmm.DEFAULT_TAG
+        assert found[0] in context.blocks(kind=Kind.DEVICE) and context.blocks(kind=Kind.HOST) == []
         text = json.dumps(snapshot)
         assert str(MIB + 7) in text or str(buffer.address) in text or f"{buffer.address:x}" in text
+
+
+def test_23_names(context):
+    def names():
+        return sorted(block["name"] for heap in context.snapshot()["heaps"] for block in heap["blocks"]
+                      if "name" in block)
+
+    before = context.stats().live_blocks
+    with context.heap() as heap, heap.alloc(5000, name="Größe"), context.alloc(MIB, name="weights") as buffer, \
+            context.zeros((4, 4), name="zeros"):
+        assert names() == ["Größe", "weights", "zeros"]
+        buffer.set_name("heads")
+        context.name(buffer.address + 1, "bodies")
+        assert names() == ["Größe", "bodies", "zeros"]
+        buffer.set_name(None)
+        assert names() == ["Größe", "zeros"]
+        with pytest.raises(gmm.InvalidValueError, match="63 bytes"):
+            context.alloc(MIB, name="n" * 64)
+        with pytest.raises(gmm.InvalidValueError, match="63 bytes"):
+            buffer.set_name("")
+        with pytest.raises(TypeError, match="name"):
+            context.alloc(MIB, name=b"weights")
+        with pytest.raises(ValueError, match="null"):
+            context.alloc(MIB, name="a\0b")
+        assert context.stats().live_blocks == before + 3
+    assert names() == []
 
 
 def test_24_trace(context, tmp_path):
@@ -390,6 +426,17 @@ def test_28_log(context):
     with gmm.Context(context.info.backend, log=lambda level, message: heard.append((level, message))):
         pass
     assert any(level == gmm.LogLevel.INFO and message for level, message in heard)
+    for report in (True, False):
+        heard.clear()
+        leaking = gmm.Context(context.info.backend, log=lambda level, message: heard.append((level, message)),
+                              leak_report=report)
+        leaking.alloc(12345, name="left over").free()
+        kept = leaking.alloc(12345, name="left over")
+        leaking.close()
+        assert kept.closed
+        warnings = [message for level, message in heard if level == gmm.LogLevel.WARNING]
+        assert len(warnings) == (2 if report else 0)
+        assert not report or ('1 x 12345 bytes of DEVICE' in warnings[0] and '"left over"' in warnings[0])
 
 
 def test_29_reset(context):

@@ -20,7 +20,7 @@ struct Trailer {
   int32_t device;
   uint32_t shareable;
 };
-constexpr char kMagic[16] = "fake-cuda-mem-1";
+constexpr char kBackingMagic[16] = "fake-cuda-mem-1";
 
 bool map_alias(Backing *backing) {
   void *alias = mmap(nullptr, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, backing->fd, 0);
@@ -51,7 +51,7 @@ std::shared_ptr<Backing> make_backing(size_t size, int device, uint64_t bytes, b
   backing->fd = memfd_create("fake-cuda", MFD_CLOEXEC);
   if (backing->fd < 0) return nullptr;
   Trailer trailer{{}, backing->id, backing->size, device, shareable};
-  memcpy(trailer.magic, kMagic, sizeof kMagic);
+  memcpy(trailer.magic, kBackingMagic, sizeof kBackingMagic);
   if (ftruncate(backing->fd, static_cast<off_t>(backing->size + kPage)) != 0 ||
       pwrite(backing->fd, &trailer, sizeof trailer, static_cast<off_t>(backing->size)) != sizeof trailer ||
       !map_alias(backing.get()))
@@ -68,7 +68,8 @@ std::shared_ptr<Backing> adopt_backing(int fd, uint64_t id) {
     return nullptr;
   size_t size = static_cast<size_t>(status.st_size) - kPage;
   if (pread(fd, &trailer, sizeof trailer, static_cast<off_t>(size)) != sizeof trailer ||
-      memcmp(trailer.magic, kMagic, sizeof kMagic) != 0 || trailer.size != size || (id && id != trailer.id))
+      memcmp(trailer.magic, kBackingMagic, sizeof kBackingMagic) != 0 || trailer.size != size ||
+      (id && id != trailer.id))
     return nullptr;
   backing->size = size;
   backing->device = trailer.device;

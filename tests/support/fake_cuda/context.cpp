@@ -209,7 +209,7 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
   if (flags) return CUDA_ERROR_INVALID_VALUE;
   Context *peer = live_context(value);
   if (!peer || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
-  if (state().configuration.lacks.count("peer")) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (lacks("peer")) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   return context->peers.insert(peer->device).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 

@@ -272,7 +272,7 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
   FAKE_CUDA_ENTER(cuDeviceCanAccessPeer);
   if (!can) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device) || !valid_device(peer)) return CUDA_ERROR_INVALID_DEVICE;
-  *can = device != peer && !state().configuration.lacks.count("peer");
+  *can = device != peer && !lacks("peer");
   return CUDA_SUCCESS;
 }
 

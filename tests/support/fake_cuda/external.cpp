@@ -20,8 +20,6 @@ std::map<CUexternalMemory, std::shared_ptr<External>> &externals() {
   return *all;
 }
 
-bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
-
 }  // namespace
 
 namespace fake {

@@ -73,8 +73,8 @@ CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t size, unsigned int f
   if (!address || !size || flags > 15 || start + size < start) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
   State &s = state();
-  if (s.configuration.lacks.count("register") || (flags & kIoMemory)) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((flags & kReadOnly) && s.configuration.lacks.count("readonly_register")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (lacks("register") || (flags & kIoMemory)) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & kReadOnly) && lacks("readonly_register")) return CUDA_ERROR_NOT_SUPPORTED;
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   // Pages are locked, so two registrations that share one overlap.
   uintptr_t first = start / kPage * kPage, last = (start + size + kPage - 1) / kPage * kPage;

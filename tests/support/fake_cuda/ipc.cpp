@@ -15,16 +15,16 @@ using namespace fake;
 
 namespace {
 
-struct Wire {
+struct MemoryWire {
   char magic[8];
   uint64_t id, size, offset;  // of the allocation in its file
   int32_t pid, fd, device;
   uint32_t check;
 };
-static_assert(sizeof(Wire) <= CU_IPC_HANDLE_SIZE);
-constexpr char kMagic[8] = "fakeIPC";
+static_assert(sizeof(MemoryWire) <= CU_IPC_HANDLE_SIZE);
+constexpr char kMemoryMagic[8] = "fakeIPC";
 
-uint32_t check_of(Wire wire) {
+uint32_t check_of(MemoryWire wire) {
   wire.check = 0;
   uint32_t sum = 2166136261u;
   const auto *bytes = reinterpret_cast<const unsigned char *>(&wire);
@@ -40,18 +40,18 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuIpcGetMemHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   Region *region = find_region(address);
   if (!region || region->kind != Kind::device) return CUDA_ERROR_INVALID_VALUE;
-  Wire wire{{},
-            region->backing->id,
-            region->size,
-            region->base - region->view,
-            getpid(),
-            region->backing->fd,
-            region->backing->device,
-            0};
-  memcpy(wire.magic, kMagic, sizeof kMagic);
+  MemoryWire wire{{},
+                  region->backing->id,
+                  region->size,
+                  region->base - region->view,
+                  getpid(),
+                  region->backing->fd,
+                  region->backing->device,
+                  0};
+  memcpy(wire.magic, kMemoryMagic, sizeof kMemoryMagic);
   wire.check = check_of(wire);
   memset(out, 0, sizeof *out);
   memcpy(out->reserved, &wire, sizeof wire);
@@ -62,12 +62,13 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, 
   FAKE_CUDA_ENTER(cuIpcOpenMemHandle_v2);
   if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
-  Wire wire;
+  if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  MemoryWire wire;
   memcpy(&wire, handle.reserved, sizeof wire);
   for (size_t i = sizeof wire; i < CU_IPC_HANDLE_SIZE; i++)
     if (handle.reserved[i]) return CUDA_ERROR_INVALID_VALUE;
-  if (memcmp(wire.magic, kMagic, sizeof kMagic) != 0 || wire.check != check_of(wire)) return CUDA_ERROR_INVALID_VALUE;
+  if (memcmp(wire.magic, kMemoryMagic, sizeof kMemoryMagic) != 0 || wire.check != check_of(wire))
+    return CUDA_ERROR_INVALID_VALUE;
   if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   if (wire.device != context->device) return CUDA_ERROR_INVALID_DEVICE;
   State &s = state();

@@ -59,13 +59,13 @@ void wait_for_record(const SharedPage &page, uint64_t number) {
 }
 
 namespace {
-struct Wire {
+struct EventWire {
   char magic[8];
   uint64_t inode;
   int32_t pid, fd;
 };
-static_assert(sizeof(Wire) <= CU_IPC_HANDLE_SIZE);
-constexpr char kMagic[8] = "fakeEVT";
+static_assert(sizeof(EventWire) <= CU_IPC_HANDLE_SIZE);
+constexpr char kEventMagic[8] = "fakeEVT";
 }  // namespace
 }  // namespace fake
 
@@ -75,14 +75,14 @@ CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
   FAKE_CUDA_ENTER(cuIpcGetEventHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   auto event = find_event(handle);
   if (!event || !event->page || event->imported) return CUDA_ERROR_INVALID_HANDLE;
   if (event->context != context) crash("cuIpcGetEventHandle of an event of another context than the current one");
   struct stat status;
   if (fstat(event->page->fd, &status) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  Wire wire{{}, status.st_ino, getpid(), event->page->fd};
-  memcpy(wire.magic, kMagic, sizeof kMagic);
+  EventWire wire{{}, status.st_ino, getpid(), event->page->fd};
+  memcpy(wire.magic, kEventMagic, sizeof kEventMagic);
   memset(out, 0, sizeof *out);
   memcpy(out->reserved, &wire, sizeof wire);
   return CUDA_SUCCESS;
@@ -92,10 +92,10 @@ CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
   FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (state().configuration.lacks.count("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
-  Wire wire;
+  if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  EventWire wire;
   memcpy(&wire, handle.reserved, sizeof wire);
-  if (memcmp(wire.magic, kMagic, sizeof kMagic) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (memcmp(wire.magic, kEventMagic, sizeof kEventMagic) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", wire.pid, wire.fd);

@@ -52,7 +52,7 @@ CUresult check_location(CUmemLocation location) {
   switch (static_cast<int>(location.type)) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
       if (!valid_device(location.id)) return CUDA_ERROR_INVALID_DEVICE;
-      return state().configuration.lacks.count("concurrent") ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+      return lacks("concurrent") ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
     case kLocationHost:
     case kLocationHostNumaCurrent:
       return CUDA_SUCCESS;
@@ -136,7 +136,7 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int f
   FAKE_CUDA_ENTER(cuMemAllocManaged);
   if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (state().configuration.lacks.count("managed")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (lacks("managed")) return CUDA_ERROR_NOT_SUPPORTED;
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   State &s = state();
   size_t offset = s.configuration.unaligned ? 512 * (1 + s.next_id % 7) : 0;
@@ -159,7 +159,7 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle)
   FAKE_CUDA_ENTER(cuMemAllocAsync);
   if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (state().configuration.lacks.count("pools")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Stream> stream;
   if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
   if (is_capturing(stream)) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here

@@ -121,6 +121,8 @@ struct State {
 
 // Made at the first call and never destroyed: threads may still run when the process ends.
 State &state();
+// FAKE_CUDA_LACKS names this ability.
+inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 
 // Counts the call, and says how it ends before it starts: a failure that a test asked for, no cuInit, a forked child.
 CUresult enter(Entry entry);

@@ -11,7 +11,6 @@ using namespace fake;
 
 namespace {
 
-bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 bool aligned(uint64_t value) { return value % kGranularity == 0; }
 void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
 

@@ -7,6 +7,10 @@
 
 namespace gmm::test {
 
+inline constexpr uint64_t kUnit = kExtentAlignment;
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr Device kFirst{0}, kSecond{1};
+
 // `memory`: bytes a device pretends to have, 0: the machine's; `devices`: 0 is one.
 Status open_host(const HostAllocator &allocator, const Log &log, uint64_t memory, uint32_t devices, Backend **out);
 // Bytes of touched memory files that this process has mapped.

@@ -12,10 +12,6 @@
 namespace gmm::test {
 namespace {
 
-constexpr uint64_t kUnit = kExtentAlignment;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr Device kFirst{0};
-
 TEST(HostBackendLimits, AreErrors) {
   if (kPageLocksAreReal) {
     EXPECT_EQ(play_in_child("locked_memory", {}, -1), 0);

@@ -20,10 +20,6 @@
 namespace gmm::test {
 namespace {
 
-constexpr uint64_t kUnit = kExtentAlignment;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr Device kFirst{0}, kSecond{1};
-
 uint64_t kilobytes_of(const char *path, const std::string &name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)

@@ -101,13 +101,13 @@ TEST_F(RegistryTest, AChildStartsAnew) {
 
 Registry::Place g_places[200] = {};
 Registry g_registry{g_places, 200};
-int g_ended, g_value;
+int g_ends, g_value;
 
 void end_table(void *table) {
   SlotTable::take(table, g_registry, [](void *object, void *value) {
     EXPECT_EQ(object, &g_value);
-    EXPECT_EQ(value, &g_ended);
-    ++g_ended;
+    EXPECT_EQ(value, &g_ends);
+    ++g_ends;
   });
 }
 
@@ -115,7 +115,7 @@ TEST(SlotTable, AThreadFindsWhatLivesAndEndsIt) {
   RegistryKey first, last;
   ASSERT_TRUE(g_registry.add(&g_value, &first));
   for (int i = 1; i < 150; ++i) ASSERT_TRUE(g_registry.add(&g_value, &last));
-  g_ended = 0;
+  g_ends = 0;
   std::thread([&] {
     ThreadRecord *record = make_thread_record();
     ASSERT_NE(record, nullptr);
@@ -123,15 +123,15 @@ TEST(SlotTable, AThreadFindsWhatLivesAndEndsIt) {
     for (const RegistryKey &key : {first, last}) {
       ASSERT_TRUE(SlotTable::reserve(record, ThreadPart::kLanes, key, end_table));
       EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, key), nullptr);
-      SlotTable::set(record, ThreadPart::kLanes, key, &g_ended);
+      SlotTable::set(record, ThreadPart::kLanes, key, &g_ends);
     }
-    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, first), &g_ended);
-    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, last), &g_ended);
+    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, first), &g_ends);
+    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, last), &g_ends);
     g_registry.remove(first);
     ASSERT_TRUE(g_registry.add(&g_value, &first));  // another object in its slot
     EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, first), nullptr);
   }).join();
-  EXPECT_EQ(g_ended, 1) << "of the two that it had, one lives";
+  EXPECT_EQ(g_ends, 1) << "of the two that it had, one lives";
 }
 
 }  // namespace

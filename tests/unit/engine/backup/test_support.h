@@ -18,8 +18,6 @@
 
 namespace gmm::test {
 
-inline constexpr uint64_t kMiB = uint64_t{1} << 20;
-
 // The flag for transfers that also take checksums where the library has them. What only checksums can show is skipped
 // without them.
 inline uint32_t checksum_flag() { return BackupStore::can_checksum() ? GMM_TAG_CHECKSUM : 0; }

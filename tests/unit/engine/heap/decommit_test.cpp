@@ -18,8 +18,6 @@ namespace gmm::test {
 namespace {
 
 constexpr uint64_t kAge = 1000;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
 
 std::atomic<uint32_t> g_warnings{0};
 void count_warnings(void *, uint32_t, const char *message) {

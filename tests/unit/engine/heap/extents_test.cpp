@@ -6,8 +6,6 @@
 namespace gmm::test {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-
 // Extents over the host backend, without a heap around them.
 class ExtentsOfKind {
  public:

@@ -8,13 +8,13 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-TEST(Growth, NothingMovesInsideTheAllowance) {
+TEST(GrowthPolicyTest, NothingMovesInsideTheAllowance) {
   GrowthPolicy policy;
   EXPECT_EQ(policy.to_move(100 * kMiB, 20 * kMiB, 120 * kMiB), 0u);
   EXPECT_EQ(policy.to_move(0, 20 * kMiB, 20 * kMiB), 0u);
 }
 
-TEST(Growth, WhatIsOverTheAllowanceMoves) {
+TEST(GrowthPolicyTest, WhatIsOverTheAllowanceMoves) {
   GrowthPolicy policy;
   const uint64_t peak = 128 * kMiB, allowed = GrowthPolicy::least_allowance(peak);
   EXPECT_EQ(policy.to_move(allowed, 20 * kMiB, peak), 20 * kMiB);
@@ -22,7 +22,7 @@ TEST(Growth, WhatIsOverTheAllowanceMoves) {
   EXPECT_EQ(policy.to_move(2 * allowed, 20 * kMiB, peak), 20 * kMiB) << "never more than is needed";
 }
 
-TEST(Growth, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
+TEST(GrowthPolicyTest, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
   GrowthPolicy policy;
   uint64_t moves = 0;
   while (policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) != 0) {
@@ -37,7 +37,7 @@ TEST(Growth, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
 }
 
 // A program whose every step needs the same move gets so much more memory that it needs none, and not all at once.
-TEST(Growth, MovesThatComeAgainAndAgainAreBoughtOff) {
+TEST(GrowthPolicyTest, MovesThatComeAgainAndAgainAreBoughtOff) {
   GrowthPolicy policy;
   const uint64_t peak = 7000 * kMiB, least = GrowthPolicy::least_allowance(peak),
                  most = GrowthPolicy::largest_allowance(peak);
@@ -62,7 +62,7 @@ TEST(Growth, MovesThatComeAgainAndAgainAreBoughtOff) {
   EXPECT_EQ(policy.allowance(peak), least) << "later moves are cheap again";
 }
 
-TEST(Growth, ADeviceThatIsBehindMakesRoomForMore) {
+TEST(GrowthPolicyTest, ADeviceThatIsBehindMakesRoomForMore) {
   GrowthPolicy policy;
   const uint64_t peak = 7000 * kMiB;
   EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
@@ -73,7 +73,7 @@ TEST(Growth, ADeviceThatIsBehindMakesRoomForMore) {
   EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
 }
 
-TEST(Growth, AHeapThatOnlyGrowsTakesSteps) {
+TEST(GrowthPolicyTest, AHeapThatOnlyGrowsTakesSteps) {
   GrowthPolicy policy;
   EXPECT_EQ(policy.to_take(0, 2 * kMiB, 2 * kMiB, 0), 2 * kMiB) << "the first block is not made more of";
   EXPECT_EQ(policy.to_take(8 * kMiB, 2 * kMiB, 10 * kMiB, 0), 8 * kMiB);
@@ -82,7 +82,7 @@ TEST(Growth, AHeapThatOnlyGrowsTakesSteps) {
   EXPECT_EQ(policy.to_take(400 * kMiB, 64 * kMiB, 464 * kMiB, 0), 64 * kMiB);
 }
 
-TEST(Growth, AfterAFreeItTakesWhatTheAllowanceLeaves) {
+TEST(GrowthPolicyTest, AfterAFreeItTakesWhatTheAllowanceLeaves) {
   GrowthPolicy policy;
   policy.freed();
   const uint64_t peak = 1280 * kMiB;  // 10 MiB of allowance
@@ -95,7 +95,7 @@ TEST(Growth, AfterAFreeItTakesWhatTheAllowanceLeaves) {
 }
 
 // 1,000 blocks of 2 MiB, one after the other: the number of extents is what a pause pays for.
-TEST(Growth, ManyBlocksComeInFewExtents) {
+TEST(GrowthPolicyTest, ManyBlocksComeInFewExtents) {
   GrowthPolicy policy;
   uint64_t held = 0, live = 0, extents = 0;
   for (int block = 0; block < 1000; ++block) {
@@ -110,7 +110,7 @@ TEST(Growth, ManyBlocksComeInFewExtents) {
   EXPECT_LE(held, live + 24 * kMiB);
 }
 
-TEST(Growth, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
+TEST(GrowthPolicyTest, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
   GrowthPolicy policy;
   EXPECT_EQ(policy.largest_extent(0, 256 * kMiB), 1024 * kMiB);
   policy.grew();
@@ -121,14 +121,14 @@ TEST(Growth, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
   EXPECT_EQ(policy.largest_extent(0, 4096 * kMiB), 24 * kMiB) << "what is free may have to be moved";
 }
 
-TEST(Growth, ThePeakIsRemembered) {
+TEST(GrowthPolicyTest, ThePeakIsRemembered) {
   GrowthPolicy policy;
   EXPECT_EQ(policy.peak(10, 5), 10u);
   EXPECT_EQ(policy.peak(10, 50), 50u);
   EXPECT_EQ(policy.peak(10, 20), 50u);
 }
 
-TEST(Growth, StreamsAreAskedWhileThereIsBudget) {
+TEST(GrowthPolicyTest, StreamsAreAskedWhileThereIsBudget) {
   GrowthPolicy policy;
   ASSERT_TRUE(policy.may_ask());
   for (int i = 0; policy.may_ask(); ++i) {

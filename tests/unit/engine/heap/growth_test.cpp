@@ -6,21 +6,6 @@
 namespace gmm::test {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
-
-CacheEntry taken(Heap &heap, uint64_t size) {
-  CacheEntry entry;
-  EXPECT_TRUE(take(heap, size, kKey, true, &entry).ok()) << last_message();
-  entry.slot->store(size);
-  return entry;
-}
-
-void put(Heap &heap, const CacheEntry &entry) {
-  entry.slot->store(0);
-  heap.put_back(&entry, 1, kKey);
-}
-
 TEST(Growth, AFreeNeighbourIsPartOfTheNewRun) {
   Engine engine;
   auto heap = make_heap(engine, Kind::kVmm);

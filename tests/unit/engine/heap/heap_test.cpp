@@ -7,8 +7,6 @@
 namespace gmm::test {
 namespace {
 
-constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
-
 // Blocks of a heap by address, to see that none overlap.
 class Blocks {
  public:
@@ -29,19 +27,6 @@ class Blocks {
  private:
   std::map<uintptr_t, uint64_t> live_;
 };
-
-CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
-  CacheEntry entry;
-  EXPECT_TRUE(take(heap, size, key, true, &entry).ok()) << last_message();
-  EXPECT_NE(entry.block, nullptr);
-  entry.slot->store(size);
-  return entry;
-}
-
-void put(Heap &heap, CacheEntry entry, StreamKey key = kKey) {
-  entry.slot->store(0);
-  heap.put_back(&entry, 1, key);
-}
 
 class HeapOfKind : public testing::TestWithParam<Kind> {};
 

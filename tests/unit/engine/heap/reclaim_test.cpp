@@ -7,21 +7,6 @@
 namespace gmm::test {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
-
-CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
-  CacheEntry entry;
-  EXPECT_TRUE(take(heap, size, key, true, &entry).ok()) << last_message();
-  entry.slot->store(size);
-  return entry;
-}
-
-void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
-  entry.slot->store(0);
-  heap.put_back(&entry, 1, key);
-}
-
 class ReclaimOfKind : public testing::TestWithParam<Kind> {};
 
 TEST_P(ReclaimOfKind, GivesBackUpToABoundAndNothingThatIsLive) {

@@ -20,7 +20,9 @@
 
 namespace gmm::test {
 
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
+inline constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
 
 // What a context has, as far as heaps need it.
 class Engine {
@@ -76,6 +78,20 @@ inline Status take(Heap &heap, uint64_t size, StreamKey key, bool may_grow, Cach
   *out = CacheEntry{nullptr, nullptr};
   uint32_t count = 0;
   return heap.take(request, out, &count);
+}
+
+// The same, handed out; put() takes it back.
+inline CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
+  CacheEntry entry;
+  EXPECT_TRUE(take(heap, size, key, true, &entry).ok()) << last_message();
+  EXPECT_NE(entry.block, nullptr);
+  entry.slot->store(size);
+  return entry;
+}
+
+inline void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
+  entry.slot->store(0);
+  heap.put_back(&entry, 1, key);
 }
 
 inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {

@@ -12,7 +12,7 @@
 namespace gmm {
 namespace {
 
-constexpr uintptr_t kBase = uintptr_t{3} << 40;
+constexpr uintptr_t kMapBase = uintptr_t{3} << 40;
 constexpr uint64_t kPage = uint64_t{2} << 20;
 
 void *at(uintptr_t address) { return reinterpret_cast<void *>(address); }
@@ -21,8 +21,8 @@ TEST(PageMap, KnowsNothingAtFirst) {
   PageMap map{HostAllocator()};
   ASSERT_TRUE(map.init());
   EXPECT_EQ(map.find(nullptr), nullptr);
-  EXPECT_EQ(map.find(at(kBase)), nullptr);
-  EXPECT_EQ(map.find_extent(at(kBase)), nullptr);
+  EXPECT_EQ(map.find(at(kMapBase)), nullptr);
+  EXPECT_EQ(map.find_extent(at(kMapBase)), nullptr);
   EXPECT_EQ(map.find(at(~uintptr_t{0})), nullptr);
   EXPECT_EQ(map.find(at(uintptr_t{1} << 48)), nullptr);
   EXPECT_FALSE(map.prepare(uintptr_t{1} << 48, kPage));
@@ -57,12 +57,12 @@ TEST(PageMap, AProgramThatCountsSeesEveryByte) {
     EXPECT_GE(counted.bytes, uint64_t{1} << 16) << "the root";
     const uint64_t of_root = counted.bytes;
     Span span;
-    ASSERT_TRUE(map.prepare(kBase - kPage, 2 * kPage));
+    ASSERT_TRUE(map.prepare(kMapBase - kPage, 2 * kPage));
     EXPECT_GE(counted.bytes, of_root + 2 * (uint64_t{1} << 18)) << "two leaves";
-    EXPECT_EQ(map.find(at(kBase)), nullptr);
-    map.set(kBase - kPage, 2 * kPage, &span);
-    EXPECT_EQ(map.find(at(kBase)), &span);
-    EXPECT_EQ(map.find(at(kBase + kPage)), nullptr);
+    EXPECT_EQ(map.find(at(kMapBase)), nullptr);
+    map.set(kMapBase - kPage, 2 * kPage, &span);
+    EXPECT_EQ(map.find(at(kMapBase)), &span);
+    EXPECT_EQ(map.find(at(kMapBase + kPage)), nullptr);
   }
   EXPECT_EQ(counted.bytes, 0u);
 }
@@ -72,30 +72,30 @@ TEST(PageMap, WholePagesAndGranules) {
   ASSERT_TRUE(map.init());
   Span whole, left, right;
   Extent extent;
-  ASSERT_TRUE(map.prepare(kBase, 4 * kPage));
-  map.set(kBase, 4 * kPage, &whole);
-  map.set_extent(kBase, 2 * kPage, &extent);
-  EXPECT_EQ(map.find(at(kBase)), &whole);
-  EXPECT_EQ(map.find(at(kBase + 4 * kPage - 1)), &whole);
-  EXPECT_EQ(map.find(at(kBase + 4 * kPage)), nullptr);
-  EXPECT_EQ(map.find(at(kBase - 1)), nullptr);
-  EXPECT_EQ(map.find_extent(at(kBase + 2 * kPage - 1)), &extent);
-  EXPECT_EQ(map.find_extent(at(kBase + 2 * kPage)), nullptr);
+  ASSERT_TRUE(map.prepare(kMapBase, 4 * kPage));
+  map.set(kMapBase, 4 * kPage, &whole);
+  map.set_extent(kMapBase, 2 * kPage, &extent);
+  EXPECT_EQ(map.find(at(kMapBase)), &whole);
+  EXPECT_EQ(map.find(at(kMapBase + 4 * kPage - 1)), &whole);
+  EXPECT_EQ(map.find(at(kMapBase + 4 * kPage)), nullptr);
+  EXPECT_EQ(map.find(at(kMapBase - 1)), nullptr);
+  EXPECT_EQ(map.find_extent(at(kMapBase + 2 * kPage - 1)), &extent);
+  EXPECT_EQ(map.find_extent(at(kMapBase + 2 * kPage)), nullptr);
   const uint64_t cut = kPage + 5 * kGranule;
-  ASSERT_TRUE(map.prepare_granules(kBase + cut, 4 * kPage - cut));
-  EXPECT_EQ(map.find(at(kBase + cut)), &whole) << "a table starts with what the page said";
-  map.set(kBase, cut, &left);
-  map.set(kBase + cut, 4 * kPage - cut, &right);
-  EXPECT_EQ(map.find(at(kBase + cut - 1)), &left);
-  EXPECT_EQ(map.find(at(kBase + cut)), &right);
-  EXPECT_EQ(map.find(at(kBase + 3 * kPage)), &right);
+  ASSERT_TRUE(map.prepare_granules(kMapBase + cut, 4 * kPage - cut));
+  EXPECT_EQ(map.find(at(kMapBase + cut)), &whole) << "a table starts with what the page said";
+  map.set(kMapBase, cut, &left);
+  map.set(kMapBase + cut, 4 * kPage - cut, &right);
+  EXPECT_EQ(map.find(at(kMapBase + cut - 1)), &left);
+  EXPECT_EQ(map.find(at(kMapBase + cut)), &right);
+  EXPECT_EQ(map.find(at(kMapBase + 3 * kPage)), &right);
 }
 
 TEST(PageMap, ARangeMayCrossLeaves) {
   PageMap map{HostAllocator()};
   ASSERT_TRUE(map.init());
   Span span;
-  const uintptr_t base = kBase - 3 * kPage;  // 32 GiB boundaries are multiples of kBase's
+  const uintptr_t base = kMapBase - 3 * kPage;  // 32 GiB boundaries are multiples of kMapBase's
   ASSERT_TRUE(map.prepare(base, 6 * kPage));
   map.set(base, 6 * kPage, &span);
   for (uintptr_t address = base; address < base + 6 * kPage; address += kGranule)
@@ -107,7 +107,7 @@ TEST(PageMap, RandomRangesAgainstAModel) {
   PageMap map{HostAllocator()};
   ASSERT_TRUE(map.init());
   constexpr uint64_t kGranules = 1024;
-  ASSERT_TRUE(map.prepare(kBase, kGranules * kGranule));
+  ASSERT_TRUE(map.prepare(kMapBase, kGranules * kGranule));
   std::vector<Span> spans(50);
   std::vector<Span *> model(kGranules, nullptr);
   struct Range {
@@ -128,15 +128,15 @@ TEST(PageMap, RandomRangesAgainstAModel) {
     });
     live.push_back({begin, end});
     Span *span = &spans[random() % spans.size()];
-    ASSERT_TRUE(map.prepare_granules(kBase + begin * kGranule, (end - begin) * kGranule));
+    ASSERT_TRUE(map.prepare_granules(kMapBase + begin * kGranule, (end - begin) * kGranule));
     if (random() % 2 == 0)
-      map.set(kBase + begin * kGranule, (end - begin) * kGranule, span);
+      map.set(kMapBase + begin * kGranule, (end - begin) * kGranule, span);
     else
-      map.set_each(kBase + begin * kGranule, (end - begin) * kGranule, span);
+      map.set_each(kMapBase + begin * kGranule, (end - begin) * kGranule, span);
     for (uint64_t i = begin; i < end; ++i) model[i] = span;
     for (uint64_t i = 0; i < kGranules; i += 1 + random() % 7)
       if (model[i] != nullptr) {
-        ASSERT_EQ(map.find(at(kBase + i * kGranule + random() % kGranule)), model[i]) << i;
+        ASSERT_EQ(map.find(at(kMapBase + i * kGranule + random() % kGranule)), model[i]) << i;
         ++checked;
       }
   }
@@ -154,14 +154,14 @@ TEST(PageMap, WantOfMemoryIsReported) {
     PageMap map{counting(&counted)};
     counted.calls_left = 1;
     ASSERT_TRUE(map.init());
-    EXPECT_FALSE(map.prepare(kBase, kPage));
-    EXPECT_EQ(map.find(at(kBase)), nullptr);
+    EXPECT_FALSE(map.prepare(kMapBase, kPage));
+    EXPECT_EQ(map.find(at(kMapBase)), nullptr);
     counted.calls_left = 1;
-    ASSERT_TRUE(map.prepare(kBase, kPage));
+    ASSERT_TRUE(map.prepare(kMapBase, kPage));
     Span span;
-    map.set(kBase, kPage, &span);
-    EXPECT_FALSE(map.prepare_granules(kBase + kGranule, kGranule));
-    EXPECT_EQ(map.find(at(kBase + kGranule)), &span);
+    map.set(kMapBase, kPage, &span);
+    EXPECT_FALSE(map.prepare_granules(kMapBase + kGranule, kGranule));
+    EXPECT_EQ(map.find(at(kMapBase + kGranule)), &span);
   }
   EXPECT_EQ(counted.bytes, 0u);
 }

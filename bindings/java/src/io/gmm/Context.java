@@ -4,6 +4,8 @@ package io.gmm;
 import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * A context binds the library to one backend. Several may live at once. After close() it takes no more calls. Its
@@ -55,7 +57,8 @@ public final class Context implements AutoCloseable {
         boolean made = false;
         try (gmm_context_desc desc = new gmm_context_desc()) {
             desc.setBackend(options.backend.value());
-            desc.setFlags(options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0);
+            desc.setFlags((options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0)
+                | (options.noLeakReport ? NativeConstants.GMM_CONTEXT_NO_LEAK_REPORT : 0));
             desc.setHost_memory(options.hostMemory);
             desc.setHost_devices(options.hostDevices);
             desc.setDecommit_after_ms(options.decommitAfterMillis);
@@ -120,9 +123,7 @@ public final class Context implements AutoCloseable {
     public Buffer alloc(long size, AllocOptions options) {
         Kind kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
         return Buffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
-            try (gmm_alloc_desc desc = options.toNative(stream)) {
-                Native.gmm_alloc(handle.address(), size, desc, out);
-            }
+            allocate(handle.address(), size, options, stream, out);
         });
     }
 
@@ -130,11 +131,40 @@ public final class Context implements AutoCloseable {
     public long allocate(long size, AllocOptions options) {
         long[] out = new long[1];
         on(options.stream, (context, stream) -> {
-            try (gmm_alloc_desc desc = options.toNative(stream)) {
-                Native.gmm_alloc(context, size, desc, out);
-            }
+            allocate(context, size, options, stream, out);
         });
         return out[0];
+    }
+
+    private static void allocate(long context, long size, AllocOptions options, long stream, long[] out) {
+        try (gmm_alloc_desc desc = options.toNative(stream)) {
+            Native.gmm_alloc(context, size, desc, out);
+        }
+        nameOrFree(context, options.name, stream, out[0]);
+    }
+
+    /** Names a new block, which is freed when that fails. */
+    static void nameOrFree(long context, String name, long stream, long address) {
+        if (name == null) {
+            return;
+        }
+        boolean named = false;
+        try {
+            Native.gmm_name(context, address, name);
+            named = true;
+        } finally {
+            if (!named) {
+                Native.gmm_free(context, address, stream);
+            }
+        }
+    }
+
+    /**
+     * Names the block around this address, for snapshots and the report of leaks; null takes the name away. The name
+     * has 1 to 63 bytes in UTF-8 and goes with the block.
+     */
+    public void name(long address, String name) {
+        run(context -> Native.gmm_name(context, address, name));
     }
 
     /**
@@ -268,6 +298,18 @@ public final class Context implements AutoCloseable {
     /** The tag with this number, as {@link PointerInfo#tag} gives it. */
     public Tag tagByNumber(int number) {
         return new Tag(this, number);
+    }
+
+    /** The tags of the context in the order of their making. The first is {@link #defaultTag}. */
+    public List<Tag> tags() {
+        try (gmm_tags numbers = new gmm_tags()) {
+            run(context -> numbers.fill(context));
+            List<Tag> found = new ArrayList<>();
+            for (int i = 0; i < numbers.getCount(); ++i) {
+                found.add(new Tag(this, numbers.at(i)));
+            }
+            return found;
+        }
     }
 
     /** The tag of memory that nobody tagged. */
@@ -533,6 +575,25 @@ public final class Context implements AutoCloseable {
             return true;
         });
         return new String(text.toByteArray(), StandardCharsets.UTF_8);
+    }
+
+    /** The live blocks of the context, copied at one moment for each heap. */
+    public List<BlockInfo> blocks() {
+        return blocks(null);
+    }
+
+    /** The live blocks of a scope, copied at one moment for each heap. */
+    public List<BlockInfo> blocks(Scope scope) {
+        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_blocks copy = new gmm_blocks();
+             gmm_block_info out = new gmm_block_info()) {
+            run(context -> copy.fill(context, native_));
+            List<BlockInfo> found = new ArrayList<>();
+            for (long i = 0; i < copy.getCount(); ++i) {
+                copy.at(i, out);
+                found.add(new BlockInfo(out));
+            }
+            return found;
+        }
     }
 
     /**

@@ -71,10 +71,11 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * @param memory  exactly an address from gmm_alloc() or gmm_heap_alloc(), paused or not. NULL is allowed and does
  * nothing.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INTERIOR_POINTER, INVALID_KIND (imported and pinned memory has functions of
- * its own), INVALID_HANDLE (stream), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the
- * block stays live), FORKED.
+ * its own), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the block stays live),
+ * FORKED.
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
- * for no stream. It waits for a pause or resume of the same memory.
+ * for no stream. It waits for a pause or resume of the same memory. If one of these streams was destroyed before, the
+ * memory of the block is not used again before gmm_trim(), or a lack of memory, waits for the device.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
  * Since: 1.0
  */
@@ -171,6 +172,23 @@ enum {
  * Since: 1.0
  */
 GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) GMM_NOEXCEPT;
+
+/**
+ * Names a block.
+ *
+ * Snapshots, traces and the report of what is live at the end of a context tell the name. Names need not differ. The
+ * free of a named block takes a lock, so gmm_try_free() leaves it to gmm_free(). Blocks without a name cost nothing
+ * more.
+ *
+ * @param memory  any address inside a live block of gmm_alloc() or gmm_heap_alloc().
+ * @param name  1 to 63 bytes of UTF-8, which the call copies. It replaces an earlier name; NULL: the block has none.
+ * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_VALUE (name), OUT_OF_HOST_MEMORY, FORKED. The block then keeps the
+ * name that it had.
+ * Threads: any.
+ * Ownership: gmm_free() and gmm_reset() forget the name.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) GMM_NOEXCEPT;
 
 /** What gmm_heap_create() is asked for. */
 typedef struct gmm_heap_desc {
