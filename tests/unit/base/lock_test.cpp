@@ -56,8 +56,8 @@ TEST_F(LockDeathTest, BothStacksArePrinted) {
         LockGuard pool(g_pool);
         LockGuard set(g_set);
       },
-      "This thread is here:\n.*lock_test(.|\n)*It took \"ObjectPool\" \\(rank [0-9]+, held briefly\\) here:\n"
-      ".*lock_test");
+      "This thread is here:\n.*_test(.|\n)*It took \"ObjectPool\" \\(rank [0-9]+, held briefly\\) here:\n"
+      ".*_test");
 }
 
 TEST_F(LockDeathTest, ALockIsTakenOnce) {
