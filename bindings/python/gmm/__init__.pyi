@@ -427,7 +427,7 @@ class Context(_Handle):
 def context() -> Context: ...
 def alloc(
     size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
-    dedicated: bool = False, zero: bool = False
+    dedicated: bool = False, zero: bool = False, name: str | None = None
 ) -> Buffer: ...
 def empty(
     shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,
