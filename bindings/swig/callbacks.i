@@ -29,8 +29,7 @@ gmm_result gmm_snapshot_json(gmm_context *context, gmm_write_fn write, void *use
 %ignore gmm_snapshot_write;
 %ignore gmm_snapshot_destroy;
 %ignore gmm_snapshot_info;
-%ignore gmm_block_info;
-/* An array that the caller lends. No language lists tags. */
+/* An array that the caller lends: see lists.i. */
 %ignore gmm_tag_list;
 
 %ignore gmm_log_callback;

@@ -30,3 +30,5 @@
 %include <gmm/pause.h>
 %include <gmm/ipc.h>
 %include <gmm/stats.h>
+
+%include "lists.i"

@@ -41,6 +41,7 @@ GMM_STRUCT(gmm_ticket_info)
 GMM_STRUCT(gmm_ipc_fd_info)
 GMM_STRUCT(gmm_ipc_legacy_info)
 GMM_STRUCT(gmm_backup_info)
+GMM_STRUCT(gmm_block_info)
 
 /* The library lends one to the out-of-memory handler for the time of its call. */
 %nodefaultctor gmm_oom_info;
@@ -49,6 +50,9 @@ GMM_STRUCT(gmm_backup_info)
 %immutable gmm_device_info::uuid;
 %immutable gmm_device_info::luid;
 %immutable gmm_ipc_legacy_info::bytes;
+
+/* The heap of a block may be gone, so no language gets it to use. */
+%ignore gmm_block_info::heap;
 
 /* A field that holds a result is a number: reading it fails for no result. */
 %apply int32_t { gmm_result gmm_ticket_info::result };

@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <cstdio>
+#include <gmm/gmm.hpp>
 #include <map>
+#include <memory>
+#include <stdexcept>
 #include <vector>
 
-#include "result.hpp"
-
 namespace {
+
+constexpr uint64_t kMiB = 1024 * 1024;
 
 struct Operation {
   uint64_t id, size;  // size 0: a free
@@ -52,23 +56,20 @@ Trace read_trace(const std::string &path) {
 }
 
 // Returns nanoseconds an operation.
-double run(gmm_context *context, const Trace &trace, const std::vector<gmm_stream> &streams) {
-  std::vector<void *> live(trace.ids);
-  gmm_alloc_desc desc = {};
-  desc.struct_size = sizeof desc;
+double run(gmm::context_ref context, const Trace &trace, const std::vector<gmm::stream> &streams) {
+  std::vector<gmm::buffer> live(trace.ids);
+  gmm::alloc_desc desc;
   desc.kind = GMM_KIND_VMM;
   const auto start = std::chrono::steady_clock::now();
   for (const Operation &o : trace.operations) {
-    if (o.size > 0) {
-      desc.stream = streams[o.stream];
-      check("gmm_alloc", gmm_alloc(context, o.size, &desc, &live[o.id]));
-    } else {
-      check("gmm_free", gmm_free(context, live[o.id], streams[o.stream]));
-      live[o.id] = nullptr;
-    }
+    desc.stream = streams[o.stream];
+    if (o.size > 0)
+      live[o.id] = context.alloc(o.size, desc);
+    else
+      live[o.id].free(desc.stream);
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
-  for (void *memory : live) check("gmm_free", gmm_free(context, memory, GMM_STREAM_DEFAULT));
+  for (gmm::buffer &block : live) block.free(GMM_STREAM_DEFAULT);
   return time.count() / static_cast<double>(trace.operations.size());
 }
 
@@ -87,23 +88,14 @@ void print_replay_header() {
 
 void replay(const std::string &path) {
   const Trace trace = read_trace(path);
-  gmm_context_desc desc = {};
+  gmm::context_desc desc;
   desc.host_memory = 16 * 1024 * kMiB;
-  const Context context = open_context(desc);
-  std::vector<gmm_stream> streams(trace.streams.size());
-  for (size_t i = 1; i < streams.size(); ++i)
-    check("gmm_stream_create", gmm_stream_create(context.get(), nullptr, &streams[i]));
-  const double first = run(context.get(), trace, streams);
-  gmm_scope_desc scope = {};
-  scope.struct_size = sizeof scope;
-  scope.flags = GMM_SCOPE_KIND;
-  scope.kind = GMM_KIND_VMM;
-  gmm_stats_info statistics = {};
-  statistics.struct_size = sizeof statistics;
-  check("gmm_stats_query", gmm_stats_query(context.get(), &scope, &statistics));
-  const double again = run(context.get(), trace, streams);
-  for (size_t i = 1; i < streams.size(); ++i)
-    check("gmm_stream_destroy", gmm_stream_destroy(context.get(), streams[i]));
+  const gmm::context context = gmm::context::create(desc);
+  std::vector<gmm::stream> streams(trace.streams.size());
+  for (size_t i = 1; i < streams.size(); ++i) streams[i] = gmm::stream::create(context);
+  const double first = run(context, trace, streams);
+  const gmm_stats_info statistics = context.stats_query(gmm::scope().kind(GMM_KIND_VMM));
+  const double again = run(context, trace, streams);
   std::string name = path.substr(path.rfind('/') + 1);
   name = name.substr(0, name.find('.'));
   std::printf("%-17s %-13zu %-13s %-13s %-7.3f %-13.0f %.0f\n", name.c_str(), trace.operations.size(),

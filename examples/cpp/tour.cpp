@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tour in C++17: the C interface with exceptions and objects that clean up. ../README.md says what each step must
-// hold.
+// The tour in C++17: gmm.hpp with exceptions. ../README.md says what each step must hold.
 #include <fcntl.h>
-#include <gmm/gmm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <gmm/gmm.hpp>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,10 +18,10 @@
 #include <vector>
 
 #include "replay.hpp"
-#include "result.hpp"
 
 namespace {
 
+constexpr uint64_t kMiB = 1024 * 1024;
 constexpr uint64_t kBlock = 64 * kMiB;
 constexpr const char *kKindNames[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
 
@@ -34,8 +33,8 @@ struct NotThere : std::runtime_error {
 uint8_t pattern(uint64_t i, unsigned complement) { return static_cast<uint8_t>((i * 31 + i / 4096) ^ complement); }
 
 // The bytes free on a GPU, or those resident here as a negative number. The difference of two answers came back.
-int64_t system_memory(gmm_context *context, bool host) {
-  if (!host) return static_cast<int64_t>(device_info(context).free_memory);
+int64_t system_memory(gmm::context_ref context, bool host) {
+  if (!host) return static_cast<int64_t>(context.device_query(gmm::device_id(0)).free_memory);
   long long total = 0, resident = 0;
   const std::unique_ptr<FILE, int (*)(FILE *)> file(std::fopen("/proc/self/statm", "r"), std::fclose);
   if (!file || std::fscanf(file.get(), "%lld %lld", &total, &resident) != 2)
@@ -45,26 +44,20 @@ int64_t system_memory(gmm_context *context, bool host) {
 
 class Tour {
  public:
-  Tour() : context_(open_context({})), device_(device_info(context_.get())), buffer_(kBlock) {
-    check("gmm_stream_create", gmm_stream_create(context_.get(), nullptr, &stream_));
-    gmm_tag_desc desc = {};
-    desc.struct_size = sizeof desc;
+  Tour()
+      : context_(gmm::context::create()),
+        device_(context_.device_query(gmm::device_id(0))),
+        buffer_(kBlock),
+        stream_(gmm::stream::create(context_)) {
+    gmm::tag_desc desc;
     // On the host backend the contents go to a file: a copy in host memory would be as large as what goes back.
     desc.contents = is_host() ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST;
-    check("gmm_tag_create", gmm_tag_create(context_.get(), "tour", &desc, &tag_));
-  }
-  Tour(const Tour &) = delete;
-  Tour &operator=(const Tour &) = delete;
-  ~Tour() {
-    if (gmm_stream_destroy(context_.get(), stream_) != GMM_OK)
-      std::fprintf(stderr, "tour: %s\n", gmm_last_error_message());
+    tag_ = gmm::tag::create(context_, "tour", desc);
   }
 
   void header() const {
-    gmm_context_info info = {};
-    info.struct_size = sizeof info;
-    check("gmm_context_query", gmm_context_query(context_.get(), &info));
-    std::printf("gmm %s, C++17, backend %s (%s), device 0: %s\n", gmm_version_string(), info.backend_name,
+    const gmm_context_info info = context_.query();
+    std::printf("gmm %s, C++17, backend %s (%s), device 0: %s\n", gmm::version_string(), info.backend_name,
                 info.driver_version, device_.name);
     if (is_host()) std::printf("This is the host backend: it needs no GPU, and its figures say nothing about one.\n");
   }
@@ -89,8 +82,8 @@ class Tour {
     throw NotThere(why);
   }
   void copy(void *destination, const void *source, uint64_t size) {
-    check("gmm_copy", gmm_copy(context_.get(), destination, source, size, stream_));
-    check("gmm_stream_synchronize", gmm_stream_synchronize(context_.get(), stream_));
+    context_.copy(destination, source, size, stream_);
+    stream_.synchronize();
   }
   void write(void *memory, unsigned complement) {
     for (uint64_t i = 0; i < kBlock; ++i) buffer_[i] = pattern(i, complement);
@@ -104,20 +97,6 @@ class Tour {
         throw std::runtime_error("byte " + std::to_string(i) + " is " + std::to_string(buffer_[i]) + ", expected " +
                                  std::to_string(pattern(i, complement)));
   }
-  gmm_pointer_info query(const void *address) const {
-    gmm_pointer_info info = {};
-    info.struct_size = sizeof info;
-    check("gmm_query", gmm_query(context_.get(), address, &info));
-    return info;
-  }
-  gmm_pause_desc my_tag() const {
-    gmm_pause_desc desc = {};
-    desc.struct_size = sizeof desc;
-    desc.tags = &tag_;
-    desc.tag_count = 1;
-    return desc;
-  }
-
   std::string alloc();
   std::string write_and_read();
   std::string look_at(const void *address) const;
@@ -131,38 +110,38 @@ class Tour {
   std::string resume();
   std::string free();
 
-  Context context_;
+  void *middle() const { return static_cast<uint8_t *>(block_.data()) + kBlock / 2; }
+
+  gmm::context context_;
   gmm_device_info device_;
   std::vector<uint8_t> buffer_;
-  gmm_stream stream_ = nullptr;
-  gmm_tag tag_ = 0;
+  gmm::stream stream_;
+  gmm::tag tag_;
   gmm_kind kind_ = 0;
-  uint8_t *block_ = nullptr;
+  gmm::buffer block_;
 };
 
 std::string Tour::alloc() {
-  gmm_alloc_desc desc = {};
-  desc.struct_size = sizeof desc;
+  gmm::alloc_desc desc;
   desc.kind = kind_;
   desc.tag = tag_;
   desc.stream = stream_;
   desc.flags = kind_ == GMM_KIND_VMM ? GMM_ALLOC_DEDICATED : 0;
-  void *memory = nullptr;
-  check("gmm_alloc", gmm_alloc(context_.get(), kBlock, &desc, &memory));
-  block_ = static_cast<uint8_t *>(memory);
-  if (reinterpret_cast<uintptr_t>(memory) % 256 != 0) throw std::runtime_error("the address is not a multiple of 256");
+  block_ = context_.alloc(kBlock, desc);
+  if (reinterpret_cast<uintptr_t>(block_.data()) % 256 != 0)
+    throw std::runtime_error("the address is not a multiple of 256");
   return "ok";
 }
 
 std::string Tour::write_and_read() {
-  write(block_, 0);
-  compare(block_, 0);
+  write(block_.data(), 0);
+  compare(block_.data(), 0);
   return "ok";
 }
 
 std::string Tour::look_at(const void *address) const {
-  const gmm_pointer_info info = query(address);
-  if (info.kind != kind_ || info.base != block_ || info.size != kBlock || info.device != 0 || info.tag != tag_ ||
+  const gmm_pointer_info info = context_.query(address);
+  if (info.kind != kind_ || info.base != block_.data() || info.size != kBlock || info.device != 0 || info.tag != tag_ ||
       info.state != GMM_STATE_ACTIVE)
     throw std::runtime_error("kind " + std::to_string(info.kind) + ", size " + std::to_string(info.size) + ", device " +
                              std::to_string(info.device) + ", tag " + std::to_string(info.tag) + ", state " +
@@ -171,19 +150,18 @@ std::string Tour::look_at(const void *address) const {
 }
 
 std::string Tour::foreign() const {
-  if (query(buffer_.data()).state != GMM_STATE_UNKNOWN)
+  if (context_.query(buffer_.data()).state != GMM_STATE_UNKNOWN)
     throw std::runtime_error("a vector of the program is taken for memory of gmm");
   return "ok";
 }
 
 std::string Tour::pin() {
   if ((device_.capabilities & GMM_DEVICE_CAN_PIN) == 0) throw NotThere("the device cannot pin");
-  check("gmm_pin", gmm_pin(context_.get(), buffer_.data(), kMiB, nullptr, nullptr));
+  const gmm::pinned pinned = context_.pin(buffer_.data(), kMiB);
   for (uint64_t i = 0; i < kMiB; ++i) buffer_[i] = pattern(i, 0xff);
-  copy(block_, buffer_.data(), kMiB);
-  compare(block_, 0xff, kMiB);
-  check("gmm_unpin", gmm_unpin(context_.get(), buffer_.data()));
-  write(block_, 0);
+  copy(block_.data(), buffer_.data(), kMiB);
+  compare(block_.data(), 0xff, kMiB);
+  write(block_.data(), 0);
   return "ok";
 }
 
@@ -192,37 +170,35 @@ constexpr const char *kOnlyVmm = "only VMM memory can give its pages back and ke
 
 std::string Tour::advise() {
   only({GMM_KIND_MANAGED}, kOnlyManaged);
-  check("gmm_advise", gmm_advise(context_.get(), block_, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, 0));
-  check("gmm_advise", gmm_advise(context_.get(), block_, 0, GMM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
-  compare(block_, 0);
+  context_.advise(block_.data(), 0, GMM_ADVISE_SET_PREFERRED_LOCATION, gmm::device_id(0));
+  context_.advise(block_.data(), 0, GMM_ADVISE_UNSET_PREFERRED_LOCATION, gmm::device_id(0));
+  compare(block_.data(), 0);
   return "ok";
 }
 
 std::string Tour::prefetch() {
   only({GMM_KIND_MANAGED}, kOnlyManaged);
-  check("gmm_prefetch", gmm_prefetch(context_.get(), block_, 0, GMM_DEVICE_HOST, stream_));
-  check("gmm_prefetch", gmm_prefetch(context_.get(), block_, 0, 0, stream_));
-  compare(block_, 0);
+  context_.prefetch(block_.data(), 0, gmm::device_id::host(), stream_);
+  context_.prefetch(block_.data(), 0, gmm::device_id(0), stream_);
+  compare(block_.data(), 0);
   return "ok";
 }
 
 std::string Tour::move() {
   only({GMM_KIND_VMM, GMM_KIND_MANAGED}, "the driver cannot move DEVICE and HOST memory: use VMM or MANAGED");
-  gmm_move_desc desc = {};
-  desc.struct_size = sizeof desc;
+  gmm::move_desc desc;
   desc.stream = stream_;
-  check("gmm_move", gmm_move(context_.get(), block_, GMM_DEVICE_HOST, &desc));
-  compare(block_, 0);
-  check("gmm_move", gmm_move(context_.get(), block_, 0, &desc));
-  compare(block_, 0);
-  return look_at(block_);
+  context_.move(block_.data(), gmm::device_id::host(), desc);
+  compare(block_.data(), 0);
+  context_.move(block_.data(), gmm::device_id(0), desc);
+  compare(block_.data(), 0);
+  return look_at(block_.data());
 }
 
 std::string Tour::share() {
   only({GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_HOST},
        "the driver has no way to share MANAGED memory: use DEVICE, VMM or HOST");
-  gmm_ipc_handle handle;
-  check("gmm_ipc_export", gmm_ipc_export(context_.get(), block_, &handle));
+  const gmm_ipc_handle handle = context_.ipc_export(block_.data());
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("no pipe");
   const std::string size = std::to_string(kBlock);
@@ -243,8 +219,8 @@ std::string Tour::share() {
     throw std::runtime_error("the second process did not start");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw std::runtime_error("the second process failed; its message stands above");
-  compare(block_, 0xff);
-  write(block_, 0);
+  compare(block_.data(), 0xff);
+  write(block_.data(), 0);
   return "ok";
 }
 
@@ -257,14 +233,14 @@ std::string mebibytes(double bytes) {
 std::string Tour::pause() {
   only({GMM_KIND_VMM}, kOnlyVmm);
   if ((device_.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) throw NotThere("the device cannot pause");
-  const gmm_pause_desc desc = my_tag();
-  check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
-  const int64_t before = system_memory(context_.get(), is_host());
-  check("gmm_pause", gmm_pause(context_.get(), &desc, nullptr));
+  context_.trim();
+  const int64_t before = system_memory(context_, is_host());
+  tag_.pause();
   // Otherwise the memory that the copies went through stays for the next pause.
-  check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
-  const int64_t gone = system_memory(context_.get(), is_host()) - before;
-  if (query(block_).state != GMM_STATE_PAUSED) throw std::runtime_error("after the pause the state is not PAUSED");
+  context_.trim();
+  const int64_t gone = system_memory(context_, is_host()) - before;
+  if (context_.query(block_.data()).state != GMM_STATE_PAUSED)
+    throw std::runtime_error("after the pause the state is not PAUSED");
   if (gone < static_cast<int64_t>(kBlock / 4 * 3))
     throw std::runtime_error("only " + mebibytes(static_cast<double>(gone)) + " came back to the system");
   return mebibytes(static_cast<double>(gone));
@@ -273,38 +249,30 @@ std::string Tour::pause() {
 std::string Tour::resume() {
   only({GMM_KIND_VMM}, kOnlyVmm);
   if ((device_.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) throw NotThere("the device cannot pause");
-  const gmm_pause_desc desc = my_tag();
-  uint64_t bytes = 0;
-  check("gmm_resume", gmm_resume(context_.get(), &desc, &bytes));
-  look_at(block_);
-  compare(block_, 0);
+  const uint64_t bytes = tag_.resume();
+  look_at(block_.data());
+  compare(block_.data(), 0);
   return mebibytes(static_cast<double>(bytes));
 }
 
 std::string Tour::free() {
-  check("gmm_free", gmm_free(context_.get(), block_, stream_));
-  const gmm_state state = query(block_).state;
+  const void *memory = block_.data();
+  block_.free(stream_);
+  const gmm_state state = context_.query(memory).state;
   if (state != GMM_STATE_FREE && state != GMM_STATE_UNKNOWN)
     throw std::runtime_error("after the free the state is " + std::to_string(state));
-  gmm_scope_desc scope = {};
-  scope.struct_size = sizeof scope;
-  scope.flags = GMM_SCOPE_TAG;
-  scope.tag = tag_;
-  gmm_stats_info statistics = {};
-  statistics.struct_size = sizeof statistics;
-  check("gmm_stats_query", gmm_stats_query(context_.get(), &scope, &statistics));
-  if (statistics.live_blocks != 0)
-    throw std::runtime_error(std::to_string(statistics.live_blocks) + " blocks are live still");
-  check("gmm_stream_synchronize", gmm_stream_synchronize(context_.get(), stream_));
-  check("gmm_trim", gmm_trim(context_.get(), nullptr, nullptr));
+  const uint64_t live = context_.stats_query(gmm::scope().tag(tag_)).live_blocks;
+  if (live != 0) throw std::runtime_error(std::to_string(live) + " blocks are live still");
+  stream_.synchronize();
+  context_.trim();
   return "ok";
 }
 
 const std::vector<Tour::Step> Tour::kSteps = {
     {"alloc", &Tour::alloc, nullptr},
     {"write and read", &Tour::write_and_read, "alloc"},
-    {"query", [](Tour &t) { return t.look_at(t.block_); }, "alloc"},
-    {"query interior", [](Tour &t) { return t.look_at(t.block_ + kBlock / 2); }, "alloc"},
+    {"query", [](Tour &t) { return t.look_at(t.block_.data()); }, "alloc"},
+    {"query interior", [](Tour &t) { return t.look_at(t.middle()); }, "alloc"},
     {"query foreign", &Tour::foreign, nullptr},
     {"pin", &Tour::pin, "write and read"},
     {"advise", &Tour::advise, "write and read"},
@@ -329,8 +297,9 @@ unsigned Tour::run() {
         if (step.needs != nullptr && cells[step.needs][kind_] == "FAILED") throw std::runtime_error("not reached");
         try {
           cell = step.run(*this);
-        } catch (const NotSupported &lacks) {
-          throw NotThere(lacks.what());
+        } catch (const gmm::error &error) {
+          if (error.code() == GMM_ERROR_NOT_SUPPORTED) throw NotThere(error.message());
+          throw std::runtime_error(std::string(error.name()) + ": " + error.message());
         }
       } catch (const NotThere &why) {
         size_t note = 0;
@@ -358,11 +327,10 @@ unsigned Tour::run() {
 void Tour::peer() {
   gmm_ipc_handle handle;
   if (std::fread(&handle, 1, sizeof handle, stdin) != sizeof handle) throw std::runtime_error("no handle on stdin");
-  void *memory = nullptr;
-  check("gmm_ipc_import", gmm_ipc_import(context_.get(), &handle, nullptr, &memory));
-  compare(memory, 0);
-  write(memory, 0xff);
-  check("gmm_ipc_close", gmm_ipc_close(context_.get(), memory));
+  gmm::imported memory = context_.ipc_import(handle);
+  compare(memory.data(), 0);
+  write(memory.data(), 0xff);
+  memory.close();
 }
 
 }  // namespace

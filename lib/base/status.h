@@ -47,6 +47,17 @@ class MessageGuard {
   int32_t native_;
 };
 
+// Calls fn() -> Status. *first stays the first failure of several calls, and the thread's message stays that one's.
+template <typename Fn>
+void keep_first(Status *first, Fn fn) {
+  if (first->ok()) {
+    *first = fn();
+    return;
+  }
+  MessageGuard message_guard;
+  fn().ignore();
+}
+
 // As strerror(), without its static buffer.
 const char *system_error_text(int error, char *buffer, unsigned long size);
 

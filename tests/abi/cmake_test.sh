@@ -26,18 +26,23 @@ version=$(sed -n 's/^set(PACKAGE_VERSION "\([0-9]*\.[0-9]*\).*/\1/p' "${config%.
 mkdir "$folder/found"
 cat >"$folder/found/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.20)
-project(found LANGUAGES C)
+project(found LANGUAGES C CXX)
 find_package(gmm $version REQUIRED)
 find_package(gmm REQUIRED)
 add_executable(shared "$root/tests/abi/static_link.c")
 target_link_libraries(shared PRIVATE gmm::gmm)
 add_executable(static "$root/tests/abi/static_link.c")
 target_link_libraries(static PRIVATE gmm::gmm_static)
+add_executable(frames "$root/examples/embed/frames.cpp")
+target_compile_features(frames PRIVATE cxx_std_17)
+target_compile_options(frames PRIVATE -fno-exceptions -fno-rtti)
+target_link_libraries(frames PRIVATE gmm::gmm)
 END
 quiet cmake -S "$folder/found" -B "$folder/found/build" -Dgmm_DIR="${config%/*}"
 quiet cmake --build "$folder/found/build"
 "$folder/found/build/shared"
 "$folder/found/build/static"
+runs "$folder/found/build/frames"
 needs "$folder/found/build/shared" >/dev/null || fail "gmm::gmm is not the shared library"
 if needs "$folder/found/build/static"; then fail "gmm::gmm_static is not the archive"; fi
 sed -i 's/find_package(gmm [0-9.]*/find_package(gmm 99.0/' "$folder/found/CMakeLists.txt"

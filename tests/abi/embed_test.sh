@@ -27,7 +27,8 @@ grep -- '-c [^ ]*subprojects/gmm/' "$folder/build/compile_commands.json" >"$fold
 if grep -v -- '-Wno-error ' "$folder/commands" | grep -- -Werror; then fail "warnings of gmm are errors"; fi
 [ "$("$@" introspect --tests "$folder/build")" = '[]' ] || fail "gmm's tests are there"
 "$@" introspect --targets "$folder/build" | grep -o '"name": "[^"]*"' | sort | uniq | tr '\n' ' ' >"$folder/targets"
-[ "$(cat "$folder/targets")" = '"name": "frames" "name": "gmm" "name": "gmm_engine" ' ] || fail "more is built: $(cat "$folder/targets")"
+[ "$(cat "$folder/targets")" = '"name": "frames" "name": "gmm" "name": "gmm_engine" ' ] ||
+  fail "more is built: $(cat "$folder/targets")"
 "$@" install -C "$folder/build" --no-rebuild --destdir "$folder/nothing" >"$folder/log" 2>&1 || cat "$folder/log" >&2
 [ ! -e "$folder/nothing" ] || fail "installed: $(find "$folder/nothing")"
 "$@" configure "$folder/build" -Dgmm:install=true >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }

@@ -203,5 +203,5 @@ int main(void) {
   KINDS(a_child_gets_nothing, ALL_KINDS);
   KINDS(defaults_are_served, 1u << GMM_KIND_DEVICE);
   KINDS(paused_memory_is_not_given_out, 1u << GMM_KIND_VMM);
-  return check_finish();
+  return finish_clean();
 }

@@ -265,5 +265,5 @@ int main(void) {
   PLAIN(every_call_in_a_child_says_forked);
   PLAIN(a_child_may_open_its_own);
   PLAIN(children_find_no_lock_held);
-  return check_finish();
+  return finish_clean();
 }

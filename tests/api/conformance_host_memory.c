@@ -415,6 +415,93 @@ static void contexts_leave_nothing_to_the_thread(void) {
 #endif
 }
 
+static gmm_context *counted_context(void) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *c = NULL;
+  MUST(gmm_context_create(&desc, &c));
+  return c;
+}
+
+// Calls of the backend that the free of a block makes which a further stream used so often.
+static uint64_t calls_of_a_free(gmm_context *c, gmm_stream stream, uint32_t uses) {
+  void *block = NULL;
+  OK(gmm_alloc(c, 1000, NULL, &block));
+  for (uint32_t i = 0; i < uses; ++i) OK(gmm_record_use(c, (char *)block + i % 1000, stream));
+  gmm_stats_info info = {.struct_size = sizeof info};
+  OK(gmm_stats_query(c, NULL, &info));
+  const uint64_t before = info.backend_calls;
+  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stats_query(c, NULL, &info));
+  return info.backend_calls - before;
+}
+
+static void a_use_takes_memory_once(void) {
+  enum { TIMES = 20000 };
+  gmm_context *c = counted_context();
+  gmm_stream stream = NULL;
+  void *block = NULL;
+  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
+  MUST(gmm_alloc(c, 1000, NULL, &block));
+  OK(gmm_record_use(c, block, stream));
+  OK(gmm_record_use(c, block, GMM_STREAM_PER_THREAD));
+  const uint64_t once = calls_of_a_free(c, stream, 1);
+  const int64_t bytes = counted.bytes, calls = counted.calls;
+  for (unsigned i = 0; i < TIMES; ++i) {
+    OK(gmm_record_use(c, block, stream));
+    OK(gmm_record_use(c, block, GMM_STREAM_PER_THREAD));
+  }
+  CHECK_EQUAL(counted.bytes - bytes, 0);
+  CHECK_EQUAL(counted.calls - calls, 0);
+  CHECK_EQUAL(calls_of_a_free(c, stream, TIMES), once);
+  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_destroy(c, stream));
+  OK(gmm_context_release(c));
+  CHECK_EQUAL(counted.bytes, 0);
+}
+
+// One cycle of a program that makes streams as it needs them. Every second one frees once more when the stream is gone,
+// as a garbage collector does.
+static void uses_a_stream(gmm_context *c, void *shared, bool late) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
+  for (uint64_t size = 1000; size <= 2 * MIB; size *= 4) {
+    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .stream = stream};
+    void *block = NULL;
+    OK(gmm_alloc(c, size, &desc, &block));
+    OK(gmm_free(c, block, stream));
+  }
+  OK(gmm_record_use(c, shared, stream));
+  void *block = NULL;
+  OK(gmm_alloc(c, 1000, NULL, &block));
+  OK(gmm_stream_destroy(c, stream));
+  OK(gmm_free(c, block, late ? stream : GMM_STREAM_DEFAULT));
+}
+
+static void destroyed_streams_leave_no_memory(void) {
+  gmm_context *c = counted_context();
+  void *shared = NULL;
+  MUST(gmm_alloc(c, 1000, NULL, &shared));
+  for (unsigned late = 0; late < 2; ++late) {
+    int64_t bytes = 0, blocks = 0;
+    for (unsigned i = 0; i < 300; ++i) {
+      uses_a_stream(c, shared, late);
+      if (late && i % 20 == 19) OK(gmm_trim(c, NULL, NULL));
+      if (i == 99) {
+        bytes = counted.bytes;
+        blocks = counted.blocks;
+      }
+    }
+    CHECK_MESSAGE(counted.bytes == bytes && counted.blocks == blocks, "200 streams left %lld bytes in %lld blocks",
+                  (long long)(counted.bytes - bytes), (long long)(counted.blocks - blocks));
+  }
+  OK(gmm_free(c, shared, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(c));
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
 int main(int count, char **words) {
   if (count == 3 && strcmp(words[1], "--second") == 0) {
     // The other side reads stdout; what the checks say goes to stderr.
@@ -422,12 +509,14 @@ int main(int count, char **words) {
     dup2(1, 3);
     dup2(2, 1);
     RUN(exports);
-    return check_finish();
+    return finish_clean();
   }
   signal(SIGPIPE, SIG_IGN);
   PLAIN(every_byte_is_counted);
   PLAIN(a_name_without_memory_is_none);
   PLAIN(a_report_without_memory_has_the_sum);
   PLAIN(contexts_leave_nothing_to_the_thread);
-  return check_finish();
+  PLAIN(a_use_takes_memory_once);
+  PLAIN(destroyed_streams_leave_no_memory);
+  return finish_clean();
 }

@@ -166,6 +166,126 @@ static void read_only_contents_are_copied_once(void) {
   OK(gmm_free(context, successor, GMM_STREAM_DEFAULT));
 }
 
+// Some of the contents are dropped while the rest is paused with its backup: all is written anew.
+static void dropped_read_only_contents_may_be_written_anew(void) {
+  enum { PARTS = 5 };
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
+  gmm_alloc_desc alloc = alloc_desc();
+  alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
+  const uint64_t size = 20 * MIB;
+  char *parts[PARTS];
+  MUST(gmm_tag_create(context, "anew", &desc, &alloc.tag));
+  for (uint32_t i = 0; i < PARTS; ++i) MUST(gmm_alloc(context, size, &alloc, (void **)&parts[i]));
+  gmm_pause_desc drop = one_tag(&alloc.tag);
+  drop.flags = GMM_PAUSE_DROP;
+  for (uint32_t discards = 0; discards < 2; ++discards) {
+    const uint32_t first = 1 + 20 * discards, anew = 11 + 20 * discards;
+    for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, first + i, GMM_STREAM_DEFAULT);
+    OK(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume_range(context, parts[0], size, NULL));
+    CHECK_PATTERN(parts[0], size, first);
+    if (discards)
+      OK(gmm_backup_discard(context, NULL, NULL));
+    else
+      OK(gmm_pause(context, &drop, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+    // What one of them did not drop is there, but the program need not know.
+    if (discards) CHECK_PATTERN(parts[0], size, first);
+    for (uint32_t i = 1; i < PARTS && !discards; ++i) CHECK_PATTERN(parts[i], size, first + i);
+    for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, anew + i, GMM_STREAM_DEFAULT);
+    OK(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+    for (uint32_t i = 0; i < PARTS; ++i) CHECK_PATTERN(parts[i], size, anew + i);
+    // From then on it is read-only again.
+    const uint64_t skipped = backup_info().skipped_bytes;
+    OK(gmm_pause(context, NULL, NULL));
+    CHECK_EQUAL(backup_info().skipped_bytes - skipped, PARTS * size);
+    OK(gmm_resume(context, NULL, NULL));
+    for (uint32_t i = 0; i < PARTS; ++i) CHECK_PATTERN(parts[i], size, anew + i);
+    // The next round begins with other contents.
+    OK(gmm_pause(context, &drop, NULL));
+    OK(gmm_resume(context, NULL, NULL));
+  }
+  for (uint32_t i = 0; i < PARTS; ++i) OK(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
+}
+
+static void a_reset_gives_back_what_a_range_resumed(void) {
+  gmm_tag tag = make_tag("reset", GMM_CONTENTS_HOST);
+  for (uint32_t round = 0; round < 3; ++round) {
+    gmm_alloc_desc alloc = alloc_desc();
+    alloc.tag = tag;
+    char *first = NULL, *second = NULL, *third = NULL;
+    MUST(gmm_alloc(context, 30 * MIB, &alloc, (void **)&first));
+    MUST(gmm_alloc(context, 40 * MIB, &alloc, (void **)&second));
+    alloc.flags = GMM_ALLOC_DEDICATED;
+    MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&third));
+    MUST(gmm_pause(context, NULL, NULL));
+    OK(gmm_resume_range(context, first, MIB, NULL));
+    CHECK_EQUAL(pause_info(tag).state, GMM_STATE_PARTLY_PAUSED);
+    OK(gmm_reset(context));
+    CHECK_EQUAL(stats().reserved_bytes, 0);
+    CHECK_EQUAL(stats().extents, 0);
+    CHECK_EQUAL(pause_info(tag).active_bytes + pause_info(tag).paused_bytes, 0);
+    CHECK_EQUAL(pause_info(tag).state, GMM_STATE_ACTIVE);
+    RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);
+  }
+}
+
+// Addresses of this process, used or not.
+static uint64_t reserved_addresses(void) {
+  unsigned long long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  REQUIRE(file != NULL && fscanf(file, "%llu", &pages) == 1);
+  fclose(file);
+  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+static uint64_t kept_bytes(gmm_tag tag) {
+  const gmm_tag_info info = pause_info(tag);
+  return info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes;
+}
+
+static void what_is_freed_while_it_is_paused_goes_back(void) {
+  enum { COUNT = 40 };
+  gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
+  gmm_stream other = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+  uint64_t addresses = 0;
+  for (uint32_t round = 0; round < 8; ++round) {
+    const bool trims = round < 4;  // else the next pause does it
+    char *freed[COUNT];
+    for (uint32_t i = 0; i < COUNT; ++i) {
+      const uint64_t size = i % 4 == 0 ? 100 * KIB : MIB + i * 64 * KIB;
+      REQUIRE((freed[i] = ALLOC_TAG(size, tag)) != NULL);
+      write_pattern(freed[i], size, round + i, GMM_STREAM_DEFAULT);
+    }
+    MUST(gmm_pause(context, NULL, NULL));
+    CHECK(kept_bytes(tag) >= 40 * MIB);
+    for (uint32_t i = 0; i < COUNT - 1; ++i) OK(gmm_free(context, freed[i], i % 3 == 0 ? other : GMM_STREAM_DEFAULT));
+    if (trims) {
+      OK(gmm_trim(context, NULL, NULL));
+      // One block lives, in a chunk of at most 4 MiB at each of its ends.
+      CHECK_MESSAGE(kept_bytes(tag) <= 12 * MIB, "%llu MiB are kept", (unsigned long long)(kept_bytes(tag) / MIB));
+    }
+    OK(gmm_free(context, freed[COUNT - 1], GMM_STREAM_DEFAULT));
+    if (trims) {
+      OK(gmm_trim(context, NULL, NULL));
+      CHECK_EQUAL(kept_bytes(tag), 0);
+      CHECK_EQUAL(backup_info().arena_used + backup_info().pageable_bytes, 0);
+      CHECK_EQUAL(pause_info(tag).paused_bytes, 0);
+      CHECK_EQUAL(stats().extents, 0);
+    }
+    const uint64_t now = reserved_addresses();
+    if (round == 1) addresses = now;
+    if (round > 1)
+      CHECK_MESSAGE(now <= addresses + 40 * 1024 * MIB, "%llu GiB more addresses after round %u",
+                    (unsigned long long)((now - addresses) / 1024 / MIB), round);
+  }
+  RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);  // nothing lives
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(kept_bytes(tag), 0);
+  OK(gmm_stream_destroy(context, other));
+}
+
 static uint64_t calls, total_told;
 static int32_t stop_at(void *user, uint64_t done, uint64_t total) {
   CHECK(done <= total);
@@ -292,9 +412,12 @@ int main(void) {
   KINDS(what_happens_to_contents_can_be_chosen_each_time, vmm);
   KINDS(kept_contents_can_be_read_and_forgotten, vmm);
   KINDS(read_only_contents_are_copied_once, vmm);
+  KINDS(dropped_read_only_contents_may_be_written_anew, vmm);
+  KINDS(a_reset_gives_back_what_a_range_resumed, vmm);
+  KINDS(what_is_freed_while_it_is_paused_goes_back, vmm);
   KINDS(a_program_may_end_it_at_any_call, vmm);
   KINDS(a_thread_waits_for_its_block, vmm);
   KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);
   KINDS(pauses_take_few_calls, vmm);
-  return check_finish();
+  return finish_clean();
 }

@@ -476,5 +476,5 @@ int main(void) {
   PLAIN(no_leak_is_no_line);
   PLAIN(the_report_is_bounded);
   PLAIN(snapshots_are_json);
-  return check_finish();
+  return finish_clean();
 }

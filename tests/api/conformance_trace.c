@@ -346,5 +346,5 @@ int main(int argc, char **argv) {
   PLAIN(a_child_writes_nothing);
   PLAIN(a_killed_program_leaves_a_readable_file);
   PLAIN(a_program_that_simply_ends_loses_nothing);
-  return check_finish();
+  return finish_clean();
 }

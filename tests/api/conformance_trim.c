@@ -193,8 +193,41 @@ static void that_wait_ends(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
+// As a garbage collector frees: after the end of the stream that the memory was used on.
+static void frees_on_a_destroyed_stream_go_back(void) {
+  gmm_tag first = make_tag("first", GMM_CONTENTS_DROP), second = make_tag("second", GMM_CONTENTS_DROP);
+  gmm_stream other = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+  for (unsigned round = 0; round < 3; ++round) {
+    gmm_stream gone = NULL;
+    MUST(gmm_stream_create(context, STREAM_ON(device), &gone));
+    void *a = alloc_here(__LINE__, 8 * MIB, first, gone, 0), *b = ALLOC_TAG(8 * MIB, second);
+    void *small = alloc_here(__LINE__, 1000, first, gone, 0), *used = alloc_here(__LINE__, 8 * MIB, second, gone, 0);
+    OK(gmm_record_use(context, used, other));
+    OK(gmm_stream_destroy(context, gone));
+    OK(gmm_free(context, a, gone));
+    OK(gmm_free(context, small, gone));
+    OK(gmm_free(context, used, gone));
+    OK(gmm_free(context, b, GMM_STREAM_DEFAULT));
+    if (round == 2) break;
+    uint64_t bytes = 0;
+    OK(gmm_trim(context, NULL, &bytes));
+    CHECK(bytes >= 24 * MIB);
+    CHECK_EQUAL(stats().reserved_bytes, 0);
+  }
+  // Nor does it stand in the way of an allocation that wants all there may be.
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  void *all = NULL;
+  OK(try_alloc(32 * MIB, GMM_TAG_CURRENT, &all));
+  OK(gmm_free(context, all, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_destroy(context, other));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
 int main(void) {
   KINDS(trim_gives_everything_back, ALL_KINDS);
+  KINDS(frees_on_a_destroyed_stream_go_back, ALL_KINDS);
   KINDS(trim_keeps_to_its_scope, ALL_KINDS);
   KINDS(reset_ends_all_blocks, ALL_KINDS);
   KINDS(defer_puts_trims_off, ALL_KINDS);
@@ -202,5 +235,5 @@ int main(void) {
   KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
   KINDS(what_queued_work_still_uses_is_waited_for, 1u << GMM_KIND_VMM);
   KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
-  return check_finish();
+  return finish_clean();
 }

@@ -7,12 +7,13 @@
 // CHECK notes a failure and goes on. REQUIRE ends the case. Both print where and what. Any thread may use CHECK. Only
 // the thread that runs the case may use REQUIRE and SKIP. check_label() adds words to the names of the cases that
 // follow.
+//
+// A test in C++ has CHECK and RUN. What leaves a case by longjmp() is for C, which has no destructors.
 #ifndef GMM_TESTS_CHECK_H
 #define GMM_TESTS_CHECK_H
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifndef __cplusplus
+#include <stdatomic.h>
+#endif
 
 // The address and thread sanitizers leave out mlock() and know no memory behind tagged pointers.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -33,6 +38,9 @@
 #define CHECK_SANITIZED 0
 #endif
 
+#ifdef __cplusplus
+extern "C" {
+#else
 extern struct check_state {
   int cases, failed;
   atomic_int failures;  // of the case that runs
@@ -42,11 +50,16 @@ extern struct check_state {
   bool skipped;
 } check_state;
 
+__attribute__((noreturn, format(printf, 1, 2))) void check_skip(const char *format, ...);
+#endif
+
 __attribute__((format(printf, 3, 4))) void check_failed(const char *file, int line, const char *format, ...);
 void check_label(const char *format, ...);
-__attribute__((noreturn, format(printf, 1, 2))) void check_skip(const char *format, ...);
 void check_run(const char *name, void (*function)(void));
 int check_finish(void);
+#ifdef __cplusplus
+}
+#endif
 
 #define RUN(function) check_run(#function, function)
 #define SKIP(...) check_skip(__VA_ARGS__)

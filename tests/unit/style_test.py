@@ -15,8 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import tap  # noqa: E402
 
 FOLDERS = ("include", "lib", "bindings", "tests", "examples")
-CODE = (".h", ".c", ".cpp", ".py", ".pyi", ".java", ".cs", ".i", ".sh", ".map", ".build")
-WIDE = (".h", ".c", ".cpp", ".py", ".java", ".cs", ".i", ".sh")  # these, meson.build and READMEs
+CODE = (".h", ".hpp", ".c", ".cpp", ".py", ".pyi", ".java", ".cs", ".i", ".sh", ".map", ".build")
+WIDE = (".h", ".hpp", ".c", ".cpp", ".py", ".java", ".cs", ".i", ".sh")  # these, meson.build and READMEs
 WIDTH = 120  # columns
 CLANG_FORMAT = "14"  # Debian 12's; other versions format differently
 
@@ -102,7 +102,7 @@ def main():
         if f"version {CLANG_FORMAT}." not in version:
             tap.skip("formatting", f"clang-format {CLANG_FORMAT} is wanted, this is {version.strip()}")
         else:
-            lines = format_problems([path for path in code if path.suffix in (".h", ".c", ".cpp")], root)
+            lines = format_problems([path for path in code if path.suffix in (".h", ".hpp", ".c", ".cpp")], root)
             tap.check(not lines, "C and C++ are formatted by .clang-format", lines)
     tap.finish()
 

@@ -6,8 +6,7 @@ TEST_LINT=changed takes only files that differ from the main branch, or that inc
 taken.
 
 Files that are compiled alike are read as one translation unit, because most of the time goes into headers. Where that
-unit does not compile, since two files use one name, its files are read one by one. The build reads many files as one
-too, so this test also has the compiler read each file alone: it must include what it needs.
+unit does not compile, since two files use one name, its files are read one by one.
 """
 
 import concurrent.futures
@@ -106,13 +105,6 @@ def groups_of(sources, flags):
             yield files[i:i + GROUP], flag
 
 
-def compile_alone(build, source, flag):
-    """What stops the compiler in a file that nothing was read before; warnings are the build's business."""
-    where, words = flag or (build, ("-std=c++20",))
-    return subprocess.run(["c++", "-fsyntax-only", "-w", *words, str(source)],
-                          capture_output=True, text=True, check=False, cwd=where)
-
-
 def tidy(root, build, source, flag):
     # GCC's command line is read: clang does not know all of its warnings.
     command = ["clang-tidy", "--quiet", f"--config-file={root / '.clang-tidy'}",
@@ -156,11 +148,6 @@ def main():
             concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
         groups = list(groups_of(sources, flags))
         jobs = [pool.submit(check_group, root, build, folder, number, group) for number, group in enumerate(groups)]
-        alone = [(source, pool.submit(compile_alone, build, source, flag))
-                 for files, flag in groups for source in files]
-        for source, job in alone:
-            done = job.result()
-            tap.check(done.returncode == 0, f"{source.relative_to(root)} alone", done.stderr.splitlines()[:30])
         for job in jobs:
             for files, done in job.result():
                 name = ", ".join([str(files[0].relative_to(root)), *(file.name for file in files[1:])])

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Collections.Generic;
 
 namespace Gmm
 {
@@ -52,6 +53,24 @@ namespace Gmm
         public GmmTag TagByNumber(int number)
         {
             return new GmmTag(this, (uint)number);
+        }
+
+        /// <summary>
+        /// The tags of the context in the order of their making. The first is <see cref="DefaultTag"/>.
+        /// </summary>
+        public IReadOnlyList<GmmTag> Tags()
+        {
+            using (Use context = new Use(handle))
+            using (gmm_tags numbers = new gmm_tags())
+            {
+                numbers.fill(context.Address);
+                List<GmmTag> found = new List<GmmTag>();
+                for (uint i = 0; i < numbers.count; ++i)
+                {
+                    found.Add(new GmmTag(this, numbers.at(i)));
+                }
+                return found;
+            }
         }
 
         /// <summary>The tag of memory that nobody tagged.</summary>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Collections.Generic;
 using System.IO;
 using System.Runtime.InteropServices;
 using System.Text;
@@ -382,6 +383,31 @@ namespace Gmm
             {
                 Native.gmm_stats_query(context.Address, native, statistics);
                 return new GmmStatistics(statistics);
+            }
+        }
+
+        /// <summary>The live blocks of the context, copied at one moment for each heap.</summary>
+        public IReadOnlyList<GmmBlockInfo> Blocks()
+        {
+            return Blocks(null);
+        }
+
+        /// <summary>The live blocks of a scope, copied at one moment for each heap.</summary>
+        public IReadOnlyList<GmmBlockInfo> Blocks(GmmScope scope)
+        {
+            using (Use context = new Use(handle))
+            using (gmm_scope_desc native = GmmScope.ToNative(scope))
+            using (gmm_blocks copy = new gmm_blocks())
+            using (gmm_block_info block = new gmm_block_info())
+            {
+                copy.fill(context.Address, native);
+                List<GmmBlockInfo> found = new List<GmmBlockInfo>();
+                for (ulong i = 0; i < copy.count; ++i)
+                {
+                    copy.at(i, block);
+                    found.Add(new GmmBlockInfo(block));
+                }
+                return found;
             }
         }
 

@@ -107,6 +107,46 @@ namespace Gmm
         }
     }
 
+    /// <summary>A live block at the time of GmmContext.Blocks().</summary>
+    public sealed class GmmBlockInfo
+    {
+        internal GmmBlockInfo(gmm_block_info from)
+        {
+            Address = from.address;
+            Size = (long)from.size;
+            ReservedSize = (long)from.reserved_size;
+            Kind = (GmmKind)from.kind;
+            Device = from.device;
+            Tag = (int)from.tag;
+            State = (GmmState)from.state;
+            Name = from.name;
+        }
+
+        /// <summary>The start of the block.</summary>
+        public System.IntPtr Address { get; }
+
+        /// <summary>The requested bytes.</summary>
+        public long Size { get; }
+
+        /// <summary>The bytes that the block takes, rounding included.</summary>
+        public long ReservedSize { get; }
+
+        /// <summary>The kind of memory.</summary>
+        public GmmKind Kind { get; }
+
+        /// <summary>The device.</summary>
+        public int Device { get; }
+
+        /// <summary>The tag's number.</summary>
+        public int Tag { get; }
+
+        /// <summary>Active or Paused.</summary>
+        public GmmState State { get; }
+
+        /// <summary>Empty.</summary>
+        public string Name { get; }
+    }
+
     /// <summary>The description of an address.</summary>
     public sealed class GmmPointerInfo
     {

@@ -11,11 +11,11 @@ from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
     Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
 from gmm._core.info import (
-    BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo)
+    BackupInfo, BlockInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo)
 
 __version__: str
 __all__ = [
-    "Advice", "AllocFlags", "AlreadyFreedError", "Array", "Backend", "BackupInfo", "Buffer", "BusyError",
+    "Advice", "AllocFlags", "AlreadyFreedError", "Array", "Backend", "BackupInfo", "BlockInfo", "Buffer", "BusyError",
     "CancelledError", "Capability", "CapturingError", "ClosedError", "Contents", "Context", "ContextInfo",
     "CorruptError", "DEFAULT_TAG", "DeviceInfo", "DriverError", "Error", "Event", "FdType", "FileError", "ForkedError",
     "HOST", "Heap", "IPCInvalidHandleError", "IPCPeerGoneError", "IPCRefusedError", "IPCRevokedError",
@@ -368,6 +368,7 @@ class Context(_Handle):
         self, name: str, contents: Contents | int | None = None, priority: int | None = None, *,
         read_only: bool | None = None, checksum: bool | None = None
     ) -> Tag: ...
+    def tags(self) -> list[Tag]: ...
     def set_process_default_tag(self, tag: _Tag) -> None: ...
     def tag_info(self, tag: _Tag) -> TagInfo: ...
     def pause(
@@ -415,6 +416,9 @@ class Context(_Handle):
     def snapshot(self, write: None = None) -> dict[str, Any]: ...
     @overload
     def snapshot(self, write: Callable[[bytes], object]) -> None: ...
+    def blocks(
+        self, *, device: int | None = None, tag: _Tag | None = None, kind: Kind | int | None = None
+    ) -> list[BlockInfo]: ...
     def trim(self, *, device: int | None = None, tag: _Tag | None = None, kind: Kind | int | None = None) -> int: ...
     def reset(self) -> None: ...
     def defer(self) -> AbstractContextManager[Context]: ...
@@ -423,7 +427,7 @@ class Context(_Handle):
 def context() -> Context: ...
 def alloc(
     size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
-    dedicated: bool = False, zero: bool = False
+    dedicated: bool = False, zero: bool = False, name: str | None = None
 ) -> Buffer: ...
 def empty(
     shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,

@@ -10,14 +10,16 @@ from gmm._arrays.imports import asarray, copied_array, from_dlpack
 from gmm._core import sycl
 from gmm._core.buffer import PINNED, Buffer, Pin
 from gmm._core.enums import Backend, FdType, Kind, LogLevel
-from gmm._core.errors import Error
+from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
-from gmm._core.info import BackupInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read
+from gmm._core.info import (
+    BackupInfo, BlockInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read)
 from gmm._core.ipc import adopt_import, import_block, import_desc
 from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
 from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
 
+InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
 os.register_at_fork(after_in_child=contexts.clear)
 
@@ -233,6 +235,18 @@ class Context(native.Handle):
         """
         return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum)
 
+    def tags(self):
+        """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
+        numbers = native.gmm_tags()
+        numbers.fill(self)
+        found = []
+        for i in range(numbers.count):
+            try:
+                found.append(Tag._of(self, numbers.at(i)))
+            except InvalidTagError:
+                pass  # another thread destroyed it
+        return found
+
     def set_process_default_tag(self, tag):
         """Sets the current tag of every thread that is in no with block of a tag."""
         native.gmm_tag_set_default(self, tag_number(self, tag))
@@ -427,6 +441,18 @@ class Context(native.Handle):
         pieces = []
         native.gmm_snapshot_json(self, pieces.append)
         return json.loads(b"".join(pieces))
+
+    def blocks(self, *, device=None, tag=None, kind=None):
+        """The live blocks of a scope, which is everything unless arguments narrow it: a list of BlockInfo.
+
+        The list is copied at one moment for each heap, and does not keep the blocks.
+        """
+        copy, struct, found = native.gmm_blocks(), native.gmm_block_info(), []
+        copy.fill(self, _scope(self, device, tag, kind))
+        for i in range(copy.count):
+            copy.at(i, struct)
+            found.append(read(BlockInfo, struct))
+        return found
 
     @property
     def decommit_after_ms(self):

@@ -3,7 +3,10 @@
 
 #define KEYWORDS(Function) (PyCFunction)(void (*)(void)) Function
 
-static PyMethodDef functions[] = {{"set_exception_factory", native_set_exception_factory, METH_O, NULL},
+static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored);
+
+static PyMethodDef functions[] = {{"require_main_interpreter", require_main_interpreter, METH_NOARGS, NULL},
+                                  {"set_exception_factory", native_set_exception_factory, METH_O, NULL},
                                   {"dlpack_capsule", dlpack_capsule, METH_VARARGS, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},
                                   {"dlpack_import", dlpack_import, METH_VARARGS, NULL},
@@ -27,6 +30,28 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
   }
   return 0;
 }
+
+/* The types and callbacks are the process's. A second interpreter would give the first one its own objects. */
+static int in_main_interpreter(void) {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 1;
+  PyErr_SetString(PyExc_ImportError,
+                  "gmm works in the main interpreter only, and this is a subinterpreter; import it there, or in a "
+                  "process of its own (multiprocessing).");
+  return 0;
+}
+
+/* Python hands a copy of a module that another interpreter has loaded to the next, without its initialiser. So the
+ * package asks first of all. */
+static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored) {
+  (void)module;
+  (void)ignored;
+  if (!in_main_interpreter()) return NULL;
+  Py_RETURN_NONE;
+}
+
+PyMODINIT_FUNC native_swig_init(void);
+PyMODINIT_FUNC PyInit__native(void);
+PyMODINIT_FUNC PyInit__native(void) { return in_main_interpreter() ? native_swig_init() : NULL; }
 
 int native_init(PyObject *module) {
   if (add_type(module, "Handle", &Handle_Type) < 0 || add_type(module, "Memory", &Memory_Type) < 0 ||

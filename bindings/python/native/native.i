@@ -65,6 +65,10 @@ GMM_QUICK(gmm_ticket_cancel)
 GMM_QUICK(gmm_backup_desc::gmm_backup_desc)
 GMM_QUICK(gmm_backup_desc::set_directory)
 GMM_QUICK(gmm_backup_info::gmm_backup_info)
+GMM_QUICK(gmm_block_info::gmm_block_info)
+GMM_QUICK(gmm_tags::gmm_tags)
+GMM_QUICK(gmm_tags::at)
+GMM_QUICK(gmm_blocks::gmm_blocks)
 GMM_QUICK(gmm_context_desc::set_log)
 
 %include "gmm.i"

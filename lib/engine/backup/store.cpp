@@ -224,6 +224,7 @@ bool BackupStore::merge(Extent &into, Extent &from) {
     Vector<Chunk> &chunks = into.kept->chunks;
     if (!chunks.reserve(chunks.size() + from.kept->chunks.size())) return false;
     for (const Chunk &chunk : from.kept->chunks) chunks.push_back_reserved(chunk);
+    if (from.kept->epoch < into.kept->epoch) into.kept->epoch = from.kept->epoch;
     allocator_.destroy(from.kept);
   } else {
     into.kept = from.kept;

@@ -47,6 +47,9 @@ struct KeptContents {
   uint64_t first_chunk_behind(uintptr_t address) const;
 
   Vector<Chunk> chunks;
+  // Tag::epoch when they were saved. In a later epoch a resume still restores them, but no pause takes them for what
+  // the memory holds since.
+  uint64_t epoch = 0;
 };
 
 // The CORRUPT of a chunk whose bytes do not match their checksum.

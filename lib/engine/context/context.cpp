@@ -339,9 +339,11 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
   // Everything that is free anywhere, after the work that may use it.
   uint64_t released = 0;
   gmm_scope_desc everything = {};
-  // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted.
+  // Again while that helps: another thread may have taken what a trim gave back, or have given back what is wanted. A
+  // trim that fails gave back what it could.
   constexpr uint32_t kTrims = 3;
-  for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory() && trim(everything, &released).ok(); ++i) {
+  for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory(); ++i) {
+    trim(everything, &released).ignore();
     status = try_allocate(heap, size, alignment, flags, stream, out);
     if (released == 0) break;
   }
@@ -357,8 +359,9 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
     info.cause = status.code();
     if (!limits.ask(info)) break;
     status = try_allocate(heap, size, alignment, flags, stream, out);
-    if (!status.ok() && short_of_memory() && trim(everything, &released).ok())
-      status = try_allocate(heap, size, alignment, flags, stream, out);
+    if (status.ok() || !short_of_memory()) continue;
+    trim(everything, &released).ignore();
+    status = try_allocate(heap, size, alignment, flags, stream, out);
   }
   if (status.ok()) return status;
   heap.caches.count_failure();
@@ -411,13 +414,20 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core.deferred_release.retry(*core.backend);
   collect_ended_captures();
-  const Status status = heaps.for_each(scope, [&](Heap &heap) -> Status {
-    GMM_TRY(heap.drain_caches(true));
-    heap.free_held_for_importers();
-    return heap.reclaim().release(UINT64_MAX, true, bytes);
-  });
+  // What stands in the way of one heap keeps nothing of the others.
+  Status first;
+  heaps
+      .for_each(scope,
+                [&](Heap &heap) -> Status {
+                  keep_first(&first, [&] { return heap.drain_caches(true); });
+                  heap.free_held_for_importers();
+                  pauser.give_up_freed(heap);
+                  keep_first(&first, [&] { return heap.reclaim().release(UINT64_MAX, true, bytes); });
+                  return Status();
+                })
+      .ignore();
   collect_ended_captures();
-  return status;
+  return first;
 }
 
 Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
@@ -473,9 +483,9 @@ Status Context::defer_end() {
   return trim_for_program(everything, &bytes);
 }
 
-Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope_desc everything = {};
-  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
+void Context::forget_stream(gmm_stream stream) {
+  LockGuard guard(heaps.mutex);
+  for (Heap *heap : heaps.heaps) heap->forget_stream(stream);
 }
 
 }  // namespace gmm

@@ -180,17 +180,22 @@ Span *Heap::retire_slab(Span *slab) {
 }
 
 void Heap::put_back_large(Span *span, uint64_t bit) {
-  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(*span);
+  const ByteRange freed{span->begin(), span->bytes()};
   --span->region->live_spans;
   streams_.order(span, bit);
-  runs_.make_free(span);
+  Span *run = runs_.make_free(span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(freed, *run);
 }
 
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
   streams_.order(span, span->streams | bit);
-  if (slabs_.put_back(span, entry.block)) retire_slab(span);
+  if (!slabs_.put_back(span, entry.block)) return;
+  const ByteRange freed{span->begin(), span->bytes()};
+  Span *run = retire_slab(span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0 && run->is(SpanState::kFree))
+    extents_.forget_contents(freed, *run);
 }
 
 uint64_t Heap::bit_of_free(StreamKey key) {
@@ -242,16 +247,11 @@ void Heap::free_held_for_importers() {
   uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
-Status Heap::forget_stream(gmm_stream stream) {
-  GMM_TRY(drain_caches(false));
+void Heap::forget_stream(gmm_stream stream) {
+  caches.forget_stream(stream);
   LockGuard guard(mutex);
-  // Nothing may name the stream again, whichever bit it had.
-  const uint64_t bit = streams_.forget(stream);
-  uses_.forget_stream(stream, bit);
-  if (bit == 0) return Status();
-  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region))
-    for_each_span(*region, [&](Span &span) { span.streams &= ~bit; });
-  return Status();
+  streams_.forget(stream);
+  uses_.forget_stream(stream);
 }
 
 void Heap::end_of_graph() {

@@ -92,7 +92,8 @@ class Heap {
   // block until free_held_for_importers() finds them gone.
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
   void free_held_for_importers();
-  Status forget_stream(gmm_stream stream);
+  // The stream is about to go, and its work is done.
+  void forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
   // The graph is gone that a capture heap held its memory for: from here on free memory may go.

@@ -3,30 +3,43 @@
 
 namespace gmm {
 
-// Waits for what is queued so far on the streams that free memory belongs to.
+// Waits for what is queued so far on the streams that free memory belongs to. The first failure is returned, and what
+// else can be waited for is.
 Status Reclaim::wait_for_free() {
-  Vector<NativeEvent> events(core_.allocator);
-  Status status;
+  StreamOrder::Work work(core_.allocator);
+  Status first;
   {
     LockGuard guard(mutex_);
     uint64_t bits = 0;
     runs_.for_each_free([&](Span *run) { bits |= run->streams; });
-    status = streams_.collect_events(bits, &events);
+    first = streams_.collect(bits, &work);
+    MessageGuard message_guard;
+    // To wait for a device would end a capture: what lost streams freed stays then.
+    if (work.losses != 0 && streams_.any_capturing()) work.losses = 0;
   }
-  for (uint64_t i = 0; i < events.size() && status.ok(); ++i) status = core_.backend->event_synchronize(events[i]);
-  return status;
+  for (NativeEvent event : work.events) keep_first(&first, [&] { return core_.backend->event_synchronize(event); });
+  if (work.losses == 0) return first;
+  keep_first(&first, [&]() -> Status {
+    GMM_TRY(core_.backend->synchronize(options_.device));
+    LockGuard guard(mutex_);
+    streams_.end_lost(work.losses);
+    return Status();
+  });
+  return first;
 }
 
+// What is done goes back even if not everything could be waited for: others need memory.
 Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
-  if (wait) GMM_TRY(wait_for_free());
+  Status first;
+  if (wait) first = wait_for_free();
   LockGuard guard(mutex_);
   if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
     runs_.clear_done(streams_, policy_);
     runs_.merge_all(false);  // also neighbours that wait for nothing since earlier
   }
-  GMM_TRY(release_locked(at_most, released));
+  keep_first(&first, [&] { return release_locked(at_most, released); });
   extents_.end_empty_regions();
-  return Status();
+  return first;
 }
 
 Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {

@@ -3,8 +3,6 @@
 
 namespace gmm {
 
-namespace {
-
 StreamKey plain(StreamKey key) {
   // The two names of the legacy default stream are one stream.
   if (key.stream == GMM_STREAM_LEGACY) key.stream = GMM_STREAM_DEFAULT;
@@ -12,20 +10,18 @@ StreamKey plain(StreamKey key) {
   return key;
 }
 
-}  // namespace
-
 uint64_t StreamOrder::find_bit(StreamKey key) {
   key = plain(key);
   for (uint64_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].retired || !(slots_[i].key == key)) continue;
+    if (slots_[i].lost != 0 || !(slots_[i].key == key)) continue;
+    slots_[i].ended = false;  // the name is a new stream's
     last_ = i;
     return bit_at(i);
   }
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
-    // Memory that still carries the bit of an ended thread may be taken for the new stream's once that thread's work is
-    // done.
-    if (!slot.retired && !(slot.ended && !slot.dirty && is_done(slot))) continue;
+    // Memory that still carries the bit of an ended stream may be taken for the new stream's once that work is done.
+    if (!slot.ended || slot.lost != 0 || slot.dirty || !is_done(slot)) continue;
     put_event(slot.noted);
     slot = Slot{key};
     last_ = i;
@@ -39,7 +35,7 @@ uint64_t StreamOrder::find_bit(StreamKey key) {
 template <typename Fn>
 Status StreamOrder::for_each(uint64_t bits, Fn fn) {
   for (uint64_t i = 0; i < slots_.size(); ++i)
-    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) GMM_TRY(fn(slots_[i]));
+    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0) GMM_TRY(fn(slots_[i]));
   return Status();
 }
 
@@ -72,15 +68,19 @@ void StreamOrder::put_event(NativeEvent event) {
 
 // A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph.
 // Another thread may begin a capture between question and record, so the question comes again afterwards.
-Status StreamOrder::record(NativeEvent event, gmm_stream stream) {
+Status StreamOrder::record(NativeEvent event, Slot &slot) {
+  gmm_stream stream = slot.key.stream;
+  if (slot.lost != 0)
+    return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream that was destroyed since.");
   bool capturing = false;
-  GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
-  if (!capturing) {
-    GMM_TRY(backend_->event_record(event, device_, stream));
-    if (stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
-    GMM_TRY(backend_->stream_is_capturing(device_, stream, &capturing));
+  Status status = backend_->stream_is_capturing(device_, stream, &capturing);
+  if (status.ok() && !capturing) {
+    status = backend_->event_record(event, device_, stream);
+    if (status.ok() && stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
+    if (status.ok()) status = backend_->stream_is_capturing(device_, stream, &capturing);
   }
-  if (!capturing) return Status();
+  if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
+  if (!status.ok() || !capturing) return status;
   return fail(GMM_ERROR_CAPTURING, "The memory was freed on a stream that is in graph capture.");
 }
 
@@ -95,15 +95,15 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   // What the waiter takes is free for others behind this wait only.
   if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
   return for_each(bits, [&](Slot &slot) -> Status {
-    if (slot.key == waiter) return Status();
-    if (slot.key.stream == GMM_STREAM_PER_THREAD) {
+    if ((slot.key == waiter && slot.lost == 0) || is_over(slot)) return Status();
+    if (slot.key.stream == GMM_STREAM_PER_THREAD && slot.lost == 0) {
       if (slot.dirty)
         return fail(GMM_ERROR_CAPTURING, "The memory was freed on a per-thread stream while it was in graph capture.");
       return slot.noted == nullptr ? Status() : backend_->stream_wait(device_, waiter.stream, slot.noted);
     }
     NativeEvent event = nullptr;
     GMM_TRY(take_event(&event));
-    Status status = record(event, slot.key.stream);
+    Status status = record(event, slot);
     if (status.ok()) status = backend_->stream_wait(device_, waiter.stream, event);
     put_event(event);
     return status;
@@ -112,8 +112,12 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
 
 // The stream was waited for.
 void StreamOrder::all_done(Slot &slot) {
-  slot.dirty = slot.pending = slot.refused = false;
+  slot.dirty = slot.pending = false;
   slot.done_stamps = ++recorded_;
+}
+
+void StreamOrder::lose(Slot &slot) {
+  if (slot.lost == 0) slot.lost = ++losses_;
 }
 
 Status StreamOrder::note_frees(StreamKey key) {
@@ -126,8 +130,10 @@ Status StreamOrder::note_frees(StreamKey key) {
   if (status.code() == GMM_ERROR_CAPTURING) return Status();
   if (status.ok()) return status;
   // Without an event the stream is waited for. Nobody else could do either later, but wait for the device.
-  slot.refused = !backend_->stream_synchronize(device_, slot.key.stream).ok();
-  if (slot.refused) return status;
+  if (!backend_->stream_synchronize(device_, slot.key.stream).ok()) {
+    lose(slot);
+    return status;
+  }
   all_done(slot);
   return Status();
 }
@@ -135,13 +141,13 @@ Status StreamOrder::note_frees(StreamKey key) {
 // Records the slot's event behind the last free. A per-thread stream can do so in its own thread only, and did at the
 // free.
 Status StreamOrder::bring_up_to_date(Slot &slot) {
-  if (!slot.dirty && slot.noted != nullptr) return Status();
+  if (!slot.dirty && (slot.noted != nullptr || slot.ended)) return Status();
   if (slot.noted == nullptr) GMM_TRY(take_event(&slot.noted));
   // Until it is recorded outside of a capture, the event says nothing and is not asked.
   slot.dirty = true;
   slot.pending = false;
-  GMM_TRY(record(slot.noted, slot.key.stream));
-  slot.dirty = slot.refused = false;
+  GMM_TRY(record(slot.noted, slot));
+  slot.dirty = false;
   slot.pending = true;
   slot.noted_stamp = recorded_++;
   return Status();
@@ -149,13 +155,15 @@ Status StreamOrder::bring_up_to_date(Slot &slot) {
 
 void StreamOrder::ask(Slot &slot) {
   MessageGuard message_guard;
-  if (!is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
+  if (slot.lost != 0 || !is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
   // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question
   // about a stream that is captured ends the capture, and one may have begun since anybody looked: then only an event
   // can be asked.
   const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
   bool capturing = true, idle = false;
-  if (!backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() || capturing) return;
+  const Status status = backend_->stream_is_capturing(device_, slot.key.stream, &capturing);
+  if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
+  if (!status.ok() || capturing) return;
   if (may_ask && backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
     slot.dirty = false;
     slot.done_stamps = ++recorded_;
@@ -177,7 +185,7 @@ uint64_t StreamOrder::record_free(StreamKey key, const Log &log) {
 
 void StreamOrder::ask(uint64_t bits) {
   for (uint64_t i = 0; i < slots_.size(); ++i)
-    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0 && !slots_[i].retired) ask(slots_[i]);
+    if ((bits >> (i < kBits ? i : kBits - 1) & 1) != 0) ask(slots_[i]);
 }
 
 uint64_t StreamOrder::done(uint64_t bits, uint64_t stamp) const {
@@ -185,35 +193,50 @@ uint64_t StreamOrder::done(uint64_t bits, uint64_t stamp) const {
   for (uint64_t i = 0; i < slots_.size() && (i < kBits || (bits & kSharedBit) != 0); ++i) {
     const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
     const Slot &slot = slots_[i];
-    if ((bits & bit) == 0 || slot.retired) continue;
+    if ((bits & bit) == 0) continue;
     if (stamp >= slot.done_stamps && (slot.dirty || slot.pending)) open |= bit;
   }
   return bits & ~open;
 }
 
-Status StreamOrder::collect_events(uint64_t bits, Vector<NativeEvent> *events) {
-  return for_each(bits, [&](Slot &slot) -> Status {
-    if (!events->reserve(events->size() + 1))
+Status StreamOrder::collect(uint64_t bits, Work *work) {
+  Status first;
+  const auto note = [&](Slot &slot) -> Status {
+    if (!work->events.reserve(work->events.size() + 1))
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
-    if (slot.key.stream != GMM_STREAM_PER_THREAD) {
+    if (slot.key.stream != GMM_STREAM_PER_THREAD && slot.lost == 0) {
       const Status status = bring_up_to_date(slot);
       if (status.code() == GMM_ERROR_CAPTURING) return Status();
-      GMM_TRY(status);
-    } else if (slot.refused) {
-      // No event says when it is done, and its thread may be gone.
-      GMM_TRY(backend_->synchronize(device_));
-      all_done(slot);
+      if (!status.ok() && slot.lost == 0) return status;
     }
-    if (slot.noted != nullptr && !slot.dirty) events->push_back_reserved(slot.noted);
+    if (slot.lost == 0 && slot.noted != nullptr && !slot.dirty) work->events.push_back_reserved(slot.noted);
     return Status();
-  });
+  };
+  for_each(bits, [&](Slot &slot) -> Status {
+    keep_first(&first, [&] { return note(slot); });
+    return Status();
+  }).ignore();
+  // The lost ones without memory too, so that their places are used again.
+  for (const Slot &slot : slots_)
+    if (slot.lost != 0) work->losses = losses_;
+  return first;
+}
+
+void StreamOrder::end_lost(uint64_t losses) {
+  for (Slot &slot : slots_) {
+    if (slot.lost == 0 || slot.lost > losses) continue;
+    all_done(slot);
+    slot.lost = 0;
+    slot.ended = true;
+  }
+  last_ = kNone;
 }
 
 bool StreamOrder::any_capturing() {
   MessageGuard message_guard;
   for (const Slot &slot : slots_) {
     bool capturing = false;
-    if (slot.retired) continue;
+    if (slot.lost != 0 || is_over(slot)) continue;
     // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the
     // question says so again, and louder, at the synchronisation that follows.
     if (backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() && capturing) return true;
@@ -221,21 +244,20 @@ bool StreamOrder::any_capturing() {
   return false;
 }
 
-uint64_t StreamOrder::forget(gmm_stream stream) {
+void StreamOrder::forget(gmm_stream stream) {
   stream = plain(StreamKey{stream}).stream;
-  for (uint64_t i = 0; i < slots_.size(); ++i) {
-    Slot &slot = slots_[i];
-    if (slot.retired || slot.key.stream != stream || stream == GMM_STREAM_PER_THREAD) continue;
-    slot.retired = true;
-    // The shared last bit must stay set for the other streams behind it.
-    return i < kBits - 1 ? uint64_t{1} << i : 0;
+  if (stream == GMM_STREAM_PER_THREAD) return;  // other threads have one, too
+  for (Slot &slot : slots_) {
+    if (slot.lost != 0 || slot.key.stream != stream) continue;
+    all_done(slot);
+    slot.ended = true;
   }
-  return 0;
+  last_ = kNone;
 }
 
 void StreamOrder::end_thread(uint64_t thread) {
   for (Slot &slot : slots_)
-    if (!slot.retired && slot.key == StreamKey{GMM_STREAM_PER_THREAD, thread}) slot.ended = true;
+    if (slot.key == StreamKey{GMM_STREAM_PER_THREAD, thread}) slot.ended = true;
 }
 
 void StreamOrder::clear() {

@@ -11,6 +11,11 @@
 //
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
+//
+// A stream is lost when the driver does not know it any more and nobody told gmm so: no event can be recorded behind
+// its work. Garbage collectors free memory on such streams. Only the whole device can be waited for then, which a trim
+// does. Until then nothing takes that memory. A stream that ended is done with all of its memory, and its place serves
+// the next stream.
 #ifndef GMM_ENGINE_HEAP_STREAM_ORDER_H
 #define GMM_ENGINE_HEAP_STREAM_ORDER_H
 
@@ -30,6 +35,9 @@ struct StreamKey {
   bool operator==(const StreamKey &) const = default;
 };
 
+// The one key of a stream that has two names, and without the thread where it does not matter.
+StreamKey plain(StreamKey key);
+
 // Not thread-safe: under the heap's lock.
 class StreamOrder {
  public:
@@ -40,7 +48,7 @@ class StreamOrder {
   // no memory to remember it.
   uint64_t bit_of(StreamKey key) {
     // Keys in slots have one name each, so one that is equal needs no other.
-    if (last_ < slots_.size() && slots_[last_].key == key && !slots_[last_].retired) return bit_at(last_);
+    if (last_ < slots_.size() && slots_[last_].key == key && slots_[last_].lost == 0) return bit_at(last_);
     return find_bit(key);
   }
   // The bits that memory may carry to be given to a stream as it is: its own, and none when it shares the last one.
@@ -48,8 +56,8 @@ class StreamOrder {
   static uint64_t own_of(uint64_t bit) { return bit & ~kSharedBit; }
   // Memory was freed on the stream that bit_of() was just asked for, not a per-thread one: nothing is recorded yet.
   void note_free_on_last() { slots_[last_].dirty = true; }
-  // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING when one of them is in a graph
-  // capture.
+  // Makes `waiter` wait for what is queued on the streams of `bits` so far. CAPTURING: one of them is in a graph
+  // capture. INVALID_HANDLE: one of them is lost.
   Status put_behind(StreamKey waiter, uint64_t bits);
   // Notes that memory was freed on the stream. A per-thread stream, the calling thread's own, records its event here;
   // others when asked for.
@@ -88,14 +96,22 @@ class StreamOrder {
   void ask(uint64_t bits);
   // Those of the bits whose streams were done with memory of this stamp when they were last asked.
   uint64_t done(uint64_t bits, uint64_t stamp) const;
-  // Events behind the last frees on these streams, for a caller that waits for them without the heap's lock and asks
-  // again then. The events stay the streams'. A stream in a graph capture is left out: what it freed stays.
-  Status collect_events(uint64_t bits, Vector<NativeEvent> *events);
+  // What a caller waits for without the heap's lock. It asks the streams again then.
+  struct Work {
+    explicit Work(const HostAllocator &allocator) : events(allocator) {}
+    Vector<NativeEvent> events;  // behind the last frees; they stay the streams'
+    uint64_t losses = 0;         // not 0: the device, as streams are lost; end_lost() wants to know it
+  };
+  // The work behind the last frees on these streams. A stream in a graph capture is left out: what it freed stays. The
+  // first failure to learn about a stream leaves out that stream alone.
+  Status collect(uint64_t bits, Work *work);
+  // The device was waited for since collect() told of these losses: those streams are done with their memory.
+  void end_lost(uint64_t losses);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
-  // The stream is about to go; its bit, to be cleared in all free memory. 0 when it was never seen.
-  uint64_t forget(gmm_stream stream);
-  // A thread ended, and all that its per-thread stream freed is noted. Its place is used again when that is done.
+  // The stream is about to go, and its work is done.
+  void forget(gmm_stream stream);
+  // A thread ended, and all that its per-thread stream freed is noted.
   void end_thread(uint64_t thread);
   uint64_t known_streams() const { return slots_.size(); }
   // Gives the events back.
@@ -104,6 +120,7 @@ class StreamOrder {
  private:
   static constexpr uint32_t kBits = 64;
   static constexpr uint64_t kSharedBit = uint64_t{1} << (kBits - 1);
+  static constexpr uint64_t kNone = UINT64_MAX;
   struct Slot {
     StreamKey key;
     NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
@@ -111,15 +128,17 @@ class StreamOrder {
     uint64_t done_stamps = 0;     // memory of lower stamps is done with
     bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
     bool pending = false;  // `noted` was not seen to have passed
-    bool retired = false;
-    bool refused = false;  // a per-thread stream that could neither be noted nor waited for
-    bool ended = false;    // the thread of a per-thread stream is gone
+    bool ended = false;    // the stream is gone, or the thread of a per-thread one
+    uint64_t lost = 0;     // which loss this stream was; 0: it is not lost. A lost one has no key: its name may be anew
   };
+  // The stream ended and is done with everything. Nobody may name it to the driver.
+  static bool is_over(const Slot &slot) { return slot.ended && !slot.dirty && !slot.pending; }
   bool is_done(Slot &slot);
   void ask(Slot &slot);
   void all_done(Slot &slot);
+  void lose(Slot &slot);
   Status bring_up_to_date(Slot &slot);
-  Status record(NativeEvent event, gmm_stream stream);
+  Status record(NativeEvent event, Slot &slot);
   uint64_t record_free(StreamKey key, const Log &log);
   Status take_event(NativeEvent *out);
   void put_event(NativeEvent event);
@@ -134,7 +153,8 @@ class StreamOrder {
   Vector<NativeEvent> spare_;  // has room for every event that was made
   uint64_t events_ = 0;
   uint64_t recorded_ = 0;
-  uint64_t last_ = 0;  // the slot that bit_of() found last
+  uint64_t losses_ = 0;    // how many streams were ever lost
+  uint64_t last_ = kNone;  // the slot that bit_of() found last
   bool captures_ = false;
   bool held_for_graph_ = false;
 };

@@ -35,7 +35,8 @@ struct Tag {
   Quota held_on[kMaxDevices];
   std::atomic<Heap *> heaps[kKindCount][kMaxDevices] = {};  // the shared heaps; user heaps are not here
   std::atomic<uint64_t> pauses{0};
-  uint64_t counted = 0;  // the last count of tags that saw this one; with the lock of the HeapSet
+  std::atomic<uint64_t> epoch{0};  // of the contents: what drops some of them begins another
+  uint64_t counted = 0;            // the last count of tags that saw this one; with the lock of the HeapSet
 };
 
 // The tags of a table by name: open addressing with linear probing, at most half full. With the table's lock.

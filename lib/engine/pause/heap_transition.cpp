@@ -7,6 +7,17 @@
 
 namespace gmm {
 
+void give_up_freed(Heap &heap, ReadySignal &ready) {
+  {
+    // gmm_resume_wait() must not take an extent that ends here for one that is ready.
+    LockGuard ready_guard(ready.mutex);
+    for_each_region(heap, [&](Region &region) {
+      if (is_detached(region) && heap.paused().drop(region)) heap.paused().settle(region);
+    });
+  }
+  heap.extents().end_empty_regions();
+}
+
 Status HeapTransition::check_capture(const char *operation) {
   if (!heap_.streams().any_capturing()) return Status();
   return fail(GMM_ERROR_CAPTURING, "%s: a stream that uses tag \"%s\" is being captured; end the capture first.",
@@ -18,11 +29,7 @@ void HeapTransition::attach_active() {
   for_each_extent(heap_,
                   [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
   heap_.paused().set_retaining(retaining);
-  for_each_region(heap_, [&](Region &region) {
-    bool paused = false;
-    for_each_extent(region, [&](Extent &extent) { paused = paused || is_paused(extent); });
-    if (is_detached(region) && !paused) heap_.paused().attach(region);
-  });
+  for_each_region(heap_, [&](Region &region) { heap_.paused().settle(region); });
 }
 
 void HeapTransition::sort_planned() {

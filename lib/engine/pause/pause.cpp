@@ -33,6 +33,8 @@ Status HeapPause::check_importers(uint32_t importers, uint32_t flags) {
 Status HeapPause::detach() {
   {
     LockGuard guard(heap_.mutex);
+    // What was freed since earlier pauses would use up the addresses, as allocations go to new regions after each.
+    give_up_freed(heap_, context_.ready);
     for_each_region(heap_, [&](Region &region) {
       if (!is_detached(region) && !region.extents.empty()) heap_.paused().detach(region);
     });
@@ -43,8 +45,13 @@ Status HeapPause::detach() {
 
 bool HeapPause::ensure_kept(Extent &extent) {
   const HostAllocator &allocator = context_.core.allocator;
-  if (extent.kept == nullptr) extent.kept = allocator.create<KeptContents>(allocator);
-  return extent.kept != nullptr;
+  const uint64_t epoch = tag().epoch.load(std::memory_order_relaxed);
+  if (extent.kept != nullptr && extent.kept->epoch != epoch) context_.backups.forget(extent);
+  if (extent.kept != nullptr) return true;
+  extent.kept = allocator.create<KeptContents>(allocator);
+  if (extent.kept == nullptr) return false;
+  extent.kept->epoch = epoch;
+  return true;
 }
 
 Status HeapPause::plan(uint32_t flags) {
@@ -125,6 +132,8 @@ uint64_t HeapPause::commit() {
     if (extent->kept != nullptr && (contents_ == GMM_CONTENTS_DROP || extent->kept->chunks.empty()))
       context_.backups.forget(*extent);
   }
+  // The program writes anew what it dropped, and cannot tell which part of a read-only tag that was.
+  if (contents_ == GMM_CONTENTS_DROP && !extents_.empty()) tag().epoch.fetch_add(1, std::memory_order_relaxed);
   heap_.quotas().refund(bytes);
   heap_.extents().count_paused(static_cast<int64_t>(bytes));
   tag().pauses.fetch_add(1, std::memory_order_relaxed);

@@ -127,6 +127,7 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
     for_each_extent(*heap, [&](Extent &extent) {
       if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
+      tags_.get(heap->options().tag)->epoch.fetch_add(1, std::memory_order_relaxed);
       *bytes += kept.arena + kept.pageable + kept.file + kept.zero;
       backups_.forget(extent);
     });
@@ -140,9 +141,13 @@ void Pauser::forget(Heap &heap) {
   LockGuard heap_guard(heap.mutex);
   for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
   heap.paused().set_retaining(false);
-  for_each_region(heap, [&](Region &region) {
-    if (is_detached(region) && heap.paused().drop(region) && region.extents.empty()) heap.paused().attach(region);
-  });
+  gmm::give_up_freed(heap, ready_);
+}
+
+void Pauser::give_up_freed(Heap &heap) {
+  if (heap.options().kind != Kind::kVmm || heap.fast.has_paused.load(std::memory_order_relaxed) == 0) return;
+  LockGuard guard(heap.mutex);
+  gmm::give_up_freed(heap, ready_);
 }
 
 void Pauser::forget_retained(gmm_tag tag) {

@@ -38,6 +38,8 @@
 // - A paused extent may have a handle or a mapping that the driver did not take back. The next pause or resume goes on
 //   with it.
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
+// - What is kept of active read-only memory serves a later pause only in the epoch of the tag in which it was saved. A
+//   pause or discard that drops contents begins another epoch.
 //
 // Locks, in their order: mutex_, which every operation but wait_ready() holds to its end; HeapSet::mutex, while heaps
 // are selected; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h).
@@ -76,9 +78,12 @@ class Pauser {
   Status map(const void *address, uint64_t size, const void **out);
   Status discard(const PauseRequest &request, uint64_t *bytes);
 
-  // These wait for the transaction that runs.
+  // These wait for the transaction that runs, but for give_up_freed().
   // The heap ends or is reset: what is kept of it goes, and its paused memory becomes empty addresses.
   void forget(Heap &heap);
+  // Memory of the heap that was freed while it was paused: its addresses and what is kept of it go. It waits for no
+  // transaction but one of this heap.
+  void give_up_freed(Heap &heap);
   // What is kept of a tag's active memory goes.
   void forget_retained(gmm_tag tag);
   // What is kept of every heap goes. The context ends.

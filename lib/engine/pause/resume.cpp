@@ -120,12 +120,13 @@ void HeapResume::drop_outside_large_blocks() {
 
 void HeapResume::forget_restored() {
   const bool read_only = (tag().flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
+  const uint64_t epoch = tag().epoch.load(std::memory_order_relaxed);
   if (read_only) drop_outside_large_blocks();
   for (const PlannedExtent &planned : extents_) {
     Extent *extent = planned.extent;
     context_.backups.views.end(ByteRange{base_of(*extent), size_of(*extent)});
     if (extent->kept == nullptr || is_paused(*extent)) continue;
-    if (!read_only || extent->kept->chunks.empty()) context_.backups.forget(*extent);
+    if (!read_only || extent->kept->epoch != epoch || extent->kept->chunks.empty()) context_.backups.forget(*extent);
   }
 }
 

@@ -18,8 +18,9 @@ out=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-abi=$(sed -n "s/^abi_version = '\(.*\)'/\1/p" "$root/meson.build")
-version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$root/meson.build")
+abi=$(sed -n "s/^abi_version = '\([^']*\)'.*/\1/p" "$root/meson.build")
+version=$(sed -n "s/^  version: '\([^']*\)'.*/\1/p" "$root/meson.build")
+version=$version$(sed -n 's/^#define GMM_VERSION_SUFFIX "\(.*\)"/\1/p' "$root/include/gmm/version.h")
 mkdir "$work/gmm"
 git -C "$root" archive HEAD -- LICENSE README.md meson.build meson_options.txt include lib bindings |
   tar -x -C "$work/gmm"

@@ -74,7 +74,8 @@ internal static class LifecycleTest
         context.Dispose();
         foreach (Action step in new Action[] { () => context.Info(), () => context.Alloc(1), () => context.Statistics(),
                                                () => tag.Push(), () => tag.Info(), () => context.Stream(0),
-                                               () => context.Snapshot(), () => context.Pin(new byte[16]),
+                                               () => context.Snapshot(), () => context.Tags(),
+                                               () => context.Blocks(), () => context.Pin(new byte[16]),
                                                () => context.Heap(new GmmHeapOptions()) })
         {
             Fails<ObjectDisposedException>(step);

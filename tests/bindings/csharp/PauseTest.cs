@@ -60,6 +60,13 @@ internal sealed class PauseTest
         Same(tag.Number, context.FindTag("smoke").Number, "the tag that was found");
         Same(tag.Number, context.Tag("smoke").Number, "the tag of the same name");
         Fails(GmmResult.InvalidTag, "INVALID_TAG", () => context.FindTag("no such tag"));
+        Same(context.DefaultTag.Number, context.Tags()[0].Number, "the first of the tags");
+        bool listed = false;
+        foreach (GmmTag one in context.Tags())
+        {
+            listed |= one.Number == tag.Number && one.Info().Name == "smoke";
+        }
+        Check(listed, "the tag among the tags");
         Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.Tag(""));
         GmmBuffer buffer;
         using (IDisposable scope = tag.Push())

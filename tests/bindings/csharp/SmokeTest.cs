@@ -420,6 +420,17 @@ internal sealed class SmokeTest
             Check(Regex.IsMatch(text, "\"version\" *: *1[^0-9.]"), "version 1");
             string block = "\"address\":\"0x" + buffer.Address.ToInt64().ToString("x") + "\",\"size\":1234567,";
             Check(text.Contains(block), "the block's address and size");
+            GmmBlockInfo found = null;
+            foreach (GmmBlockInfo listed in context.Blocks(new GmmScope { Kind = GmmKind.Vmm }))
+            {
+                found = listed.Address == buffer.Address ? listed : found;
+            }
+            Check(found != null && found.Size == 1234567 && found.ReservedSize >= 1234567, "the block's sizes");
+            Check(found != null && found.Kind == GmmKind.Vmm && found.State == GmmState.Active && found.Tag == 1 &&
+                      found.Device == 0 && found.Name == "",
+                "the block's kind, state, tag and device");
+            Check(context.Blocks().Count > 0, "the blocks of the context");
+            Same(0, context.Blocks(new GmmScope { Tag = context.Tag("no block") }).Count, "no blocks");
             Fails(GmmResult.Io, "IO", () => context.Snapshot(piece => false));
             Same("from the writer",
                 Fails<FormatException>(() => context.Snapshot(piece =>

@@ -385,3 +385,53 @@ thread.join()
     with pytest.raises(gmm.OutOfMemoryError):
         host.alloc(1 << 40)
     assert asked == [threading.current_thread()]
+
+
+SUBINTERPRETER = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+REFUSED = '''
+try:
+    import gmm
+except ImportError as error:
+    assert "subinterpreter" in str(error), error
+else:
+    raise AssertionError("gmm was imported")
+'''
+def refused():
+    interpreter = interpreters.create()
+    failure = interpreters.run_string(interpreter, REFUSED)
+    assert failure is None, failure
+    interpreters.destroy(interpreter)
+"""
+
+
+def test_a_subinterpreter_is_refused_and_breaks_nothing():
+    run_code(SUBINTERPRETER + """
+import gmm
+with gmm.Context("host") as context:
+    buffer = context.alloc(100)
+    refused()
+    buffer.fill(1)
+    assert bytes(buffer) == bytes([1]) * 100
+    try:
+        context.alloc(1 << 60)
+    except gmm.Error as error:
+        assert type(error).__module__.startswith("gmm"), type(error)
+    assert gmm.asarray(buffer).nbytes == 100
+    refused()
+    buffer.free()
+""")
+
+
+def test_a_subinterpreter_that_comes_first_is_refused():
+    run_code(SUBINTERPRETER + """
+refused()
+import gmm
+with gmm.Context("host") as context, context.alloc(100) as buffer:
+    buffer.fill(1)
+    assert bytes(buffer) == bytes([1]) * 100
+""")

@@ -184,6 +184,11 @@ def test_11_tag(context):
         buffer = context.alloc(MIB, Kind.VMM)
     assert buffer.tag == tag and context.alloc(MIB).tag == gmm.DEFAULT_TAG
     assert context.alloc(MIB, Kind.VMM, tag="smoke").tag == tag.number
+    assert tag in context.tags() and context.tags()[0] == gmm.DEFAULT_TAG
+    assert [listed.name for listed in context.tags() if listed == tag] == ["smoke"]
+    gone = context.tag("gone")
+    gone.destroy()
+    assert "gone" not in [listed.name for listed in context.tags()]
     with pytest.raises(gmm.InvalidTagError):
         context.tag_info("nobody")
 
@@ -345,6 +350,11 @@ def test_23_snapshot(context):
         pieces = []
         assert context.snapshot(pieces.append) is None
         assert json.loads(b"".join(pieces))["version"] == 1
+        blocks = context.blocks()
+        found = [block for block in blocks if block.address == buffer.address]
+        assert len(found) == 1 and found[0].size == MIB + 7 and found[0].reserved_size >= MIB + 7
+        assert found[0].kind == Kind.DEVICE and found[0].state == gmm.State.ACTIVE and found[0].tag == gmm.DEFAULT_TAG
+        assert found[0] in context.blocks(kind=Kind.DEVICE) and context.blocks(kind=Kind.HOST) == []
         text = json.dumps(snapshot)
         assert str(MIB + 7) in text or str(buffer.address) in text or f"{buffer.address:x}" in text
 

@@ -46,6 +46,19 @@ class PointerInfo(NamedTuple):
     generation: int
 
 
+class BlockInfo(NamedTuple):
+    """A live block at the time of a snapshot. Sizes are bytes."""
+
+    address: int
+    size: int
+    reserved_size: int
+    kind: Kind
+    device: int
+    tag: int
+    state: State
+    name: str
+
+
 class TagInfo(NamedTuple):
     """The state of a tag. Sizes are bytes."""
 

@@ -25,6 +25,12 @@ class Tag:
         self.name = name
         self.number = native.gmm_tag_create(context, name, desc)[1]
 
+    @classmethod
+    def _of(cls, context, number):
+        tag = cls.__new__(cls)
+        tag.context, tag.number, tag.name = context, number, tag_info(context, number).name
+        return tag
+
     def __index__(self):
         return self.number
 

@@ -91,20 +91,88 @@ TEST_F(BlockUsesTest, AnImporterOfAnyExtentHoldsTheBlockUntilItIsGone) {
   EXPECT_EQ(freed(), ~uint64_t{0}) << "given back once";
 }
 
-TEST_F(BlockUsesTest, AForgottenStreamIsNamedByNoUseAndNoHeldBlock) {
+TEST_F(BlockUsesTest, AForgottenStreamIsNamedByNoUseAndDoneWithHeldBlocks) {
   uint64_t id = 7;
   ASSERT_TRUE(uses.mark_exported(block, &id).ok());
   ASSERT_TRUE(uses.record(block, b).ok());
-  uses.forget_stream(b.stream, order.forget(b.stream));
+  order.forget(b.stream);
+  uses.forget_stream(b.stream);
   extents[0].importers = 1;
   bool held = false;
   const uint64_t recorded = engine.backend->count("event_record");
   ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
   EXPECT_EQ(engine.backend->count("event_record"), recorded);
   ASSERT_TRUE(held);
-  uses.forget_stream(a.stream, order.forget(a.stream));
+  const uint64_t stamp = order.stamp();
+  order.forget(a.stream);
+  uses.forget_stream(a.stream);
   extents[0].importers = 0;
-  EXPECT_EQ(freed(), 0u);
+  const uint64_t bits = freed();
+  EXPECT_EQ(order.done(bits, stamp), bits);
+}
+
+// Whichever of the two was destroyed: the free must not fail, as a garbage collector cannot name another stream.
+TEST_F(BlockUsesTest, ABlockWithADestroyedStreamIsHeldForTheDevice) {
+  for (const bool freeing : {true, false}) {
+    const StreamKey gone{engine.stream()}, other{engine.stream()};
+    ASSERT_TRUE(uses.record(block, freeing ? other : gone).ok());
+    ASSERT_TRUE(engine.backend->stream_destroy(gone.stream).ok());
+    bool held = false;
+    const uint64_t stamp = order.stamp();
+    ASSERT_TRUE(uses.order_after(block, freeing ? gone : other, false, &held).ok()) << last_message();
+    ASSERT_TRUE(held);
+    const uint64_t bits = freed();
+    ASSERT_NE(bits, ~uint64_t{0});
+    EXPECT_EQ(std::popcount(bits), 2);
+    ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, other.stream).ok());
+    order.ask(bits);
+    EXPECT_NE(order.done(bits, stamp), bits);
+    StreamOrder::Work work{HostAllocator()};
+    ASSERT_TRUE(order.collect(bits, &work).ok());
+    ASSERT_NE(work.losses, 0u);
+    order.end_lost(work.losses);
+    EXPECT_EQ(order.done(bits, stamp), bits);
+  }
+}
+
+TEST_F(BlockUsesTest, AUseIsNotedOnceHoweverOftenItIsTold) {
+  const StreamKey own{GMM_STREAM_PER_THREAD, current_thread_id()};
+  uint64_t id = 7;
+  for (int i = 0; i < 1000; ++i) {
+    for (const StreamKey &key : {b, own, StreamKey{GMM_STREAM_DEFAULT}, StreamKey{GMM_STREAM_LEGACY}})
+      ASSERT_TRUE(uses.record(block, key).ok());
+    ASSERT_TRUE(uses.mark_exported(block, &id).ok());
+  }
+  EXPECT_EQ(uses.count(), 4u);
+  bool held = true;
+  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
+  EXPECT_EQ(uses.count(), 0u);
+}
+
+TEST_F(BlockUsesTest, AFreeLooksAtFewUsesHoweverManyThereAre) {
+  constexpr uint32_t kBlocks = 20000;
+  std::vector<std::atomic<uint64_t>> slots(kBlocks);
+  const auto entry = [&](uint32_t i) {
+    return CacheEntry{reinterpret_cast<void *>((uintptr_t{1} << 41) + uint64_t{i} * kGranule), &slots[i]};
+  };
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    slots[i] = 1;
+    ASSERT_TRUE(uses.record(entry(i), a).ok());
+    ASSERT_TRUE(uses.record(entry(i), b).ok());
+  }
+  EXPECT_EQ(uses.count(), 2 * kBlocks);
+  EXPECT_LE(uses.longest_list(), 16u);
+  for (uint32_t i = 0; i < kBlocks; i += 2) {
+    bool held = true;
+    ASSERT_TRUE(uses.order_after(entry(i), a, false, &held).ok());
+    EXPECT_FALSE(held);
+  }
+  EXPECT_EQ(uses.count(), kBlocks);
+  uses.forget_stream(b.stream);
+  EXPECT_EQ(uses.count(), kBlocks / 2);
+  EXPECT_LE(uses.longest_list(), 16u);
+  for (uint32_t i = 0; i < kBlocks; i += 2) ASSERT_TRUE(uses.record(entry(i), a).ok());  // places are used again
+  EXPECT_EQ(uses.count(), kBlocks);
 }
 
 TEST_F(BlockUsesTest, PerThreadStreamsOfOtherThreadsAreSeen) {

@@ -82,9 +82,9 @@ TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
   const uint64_t records = engine.backend->count("event_record");
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   EXPECT_EQ(passed(order, bits, stamp), 0u);
-  Vector<NativeEvent> events;
-  EXPECT_TRUE(order.collect_events(bits, &events).ok());
-  EXPECT_TRUE(events.empty());
+  StreamOrder::Work work{HostAllocator()};
+  EXPECT_TRUE(order.collect(bits, &work).ok());
+  EXPECT_TRUE(work.events.empty());
   EXPECT_TRUE(order.any_capturing());
   EXPECT_EQ(engine.backend->count("event_record"), records);
   EXPECT_EQ(engine.backend->count("event_query"), 0u);
@@ -93,8 +93,8 @@ TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   engine.backend->captured = nullptr;
   EXPECT_TRUE(order.put_behind(b, bits).ok());
-  EXPECT_TRUE(order.collect_events(bits, &events).ok());
-  EXPECT_EQ(events.size(), 1u);
+  EXPECT_TRUE(order.collect(bits, &work).ok());
+  EXPECT_EQ(work.events.size(), 1u);
 }
 
 TEST_F(StreamOrderTest, ACaptureThatBeginsAtTheRecordIsSeen) {
@@ -186,22 +186,62 @@ TEST_F(StreamOrderTest, AForgottenStreamIsNotAskedAgain) {
   const StreamKey a{engine.stream()}, b{engine.stream()};
   const uint64_t bit = order.bit_of(a);
   order.bit_of(b);
-  EXPECT_EQ(order.forget(a.stream), bit);
-  EXPECT_EQ(order.forget(a.stream), 0u);
+  const uint64_t stamp = free_on(a);
+  order.forget(a.stream);
+  order.forget(a.stream);
   ASSERT_TRUE(engine.backend->stream_destroy(a.stream).ok());
+  EXPECT_EQ(order.done(bit, stamp), bit);
   ASSERT_TRUE(order.put_behind(b, bit).ok());
+  StreamOrder::Work work{HostAllocator()};
+  ASSERT_TRUE(order.collect(bit, &work).ok());
+  EXPECT_EQ(work.losses, 0u);
+  EXPECT_FALSE(order.any_capturing());
   EXPECT_EQ(engine.backend->count("event_record"), 0u);
   // Its place is used again.
   EXPECT_EQ(order.bit_of(StreamKey{engine.stream()}), bit);
+}
+
+// A stream that the driver destroyed without a word to gmm, or that a garbage collector frees on later.
+TEST_F(StreamOrderTest, MemoryOfALostStreamWaitsForTheDevice) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  const uint64_t bits = order.bit_of(a) | order.bit_of(b);
+  ASSERT_TRUE(engine.backend->stream_destroy(a.stream).ok());
+  const uint64_t stamp = free_on(a), lost = order.bit_of(a);
+  free_on(b);
+  EXPECT_EQ(order.put_behind(b, lost).code(), GMM_ERROR_INVALID_HANDLE);
+  EXPECT_NE(order.bit_of(a), lost) << "a later stream of that name owned what the lost one may still use";
+  StreamOrder::Work work{HostAllocator()};
+  ASSERT_TRUE(order.collect(bits, &work).ok()) << "a lost stream is in nobody's way";
+  EXPECT_EQ(work.events.size(), 1u) << "the other stream's";
+  ASSERT_NE(work.losses, 0u);
+  EXPECT_EQ(done(lost, stamp), 0u);
+  order.end_lost(work.losses - 1);
+  EXPECT_EQ(done(lost, stamp), 0u) << "this loss came later";
+  order.end_lost(work.losses);
+  EXPECT_EQ(done(lost, stamp), lost);
+  EXPECT_EQ(order.bit_of(StreamKey{engine.stream()}), lost) << "the place is used again";
+}
+
+TEST_F(StreamOrderTest, AFailureToLearnOfOneStreamLeavesOutThatOneAlone) {
+  const StreamKey a{engine.stream()}, b{engine.stream()};
+  const uint64_t bits = order.bit_of(a) | order.bit_of(b);
+  free_on(a);
+  free_on(b);
+  engine.backend->refuse(1, "event_record");
+  StreamOrder::Work work{HostAllocator()};
+  EXPECT_EQ(order.collect(bits, &work).code(), GMM_ERROR_DRIVER);
+  EXPECT_EQ(work.events.size(), 1u);
+  EXPECT_EQ(work.losses, 0u);
 }
 
 TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
   const StreamKey a{engine.stream()};
   Barrier barrier;
   barrier.close(engine, a.stream);
-  Vector<NativeEvent> events;
+  StreamOrder::Work work{HostAllocator()};
+  Vector<NativeEvent> &events = work.events;
   uint64_t stamp = free_on(a);
-  ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
+  ASSERT_TRUE(order.collect(order.bit_of(a), &work).ok());
   ASSERT_EQ(events.size(), 1u);
   bool passed = true;
   ASSERT_TRUE(engine.backend->event_query(events[0], &passed).ok());
@@ -217,7 +257,7 @@ TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
   stamp = free_on(a);
   EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
   barrier.open();
-  ASSERT_TRUE(order.collect_events(order.bit_of(a), &events).ok());
+  ASSERT_TRUE(order.collect(order.bit_of(a), &work).ok());
   EXPECT_EQ(engine.backend->count("event_create"), 1u);
 }
 
@@ -256,9 +296,11 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver)
       order.end_thread(key.thread);
     }).join();
     EXPECT_EQ(done(bit, stamp), waited_for ? bit : 0);
-    Vector<NativeEvent> events;
-    ASSERT_TRUE(order.collect_events(bit, &events).ok());
-    for (NativeEvent event : events) EXPECT_TRUE(engine.backend->event_synchronize(event).ok());
+    StreamOrder::Work work{HostAllocator()};
+    ASSERT_TRUE(order.collect(bit, &work).ok());
+    for (NativeEvent event : work.events) EXPECT_TRUE(engine.backend->event_synchronize(event).ok());
+    EXPECT_EQ(work.losses != 0, !waited_for);
+    order.end_lost(work.losses);
     EXPECT_EQ(done(bit, stamp), bit);
   }
 }

@@ -4,6 +4,8 @@ package io.gmm;
 import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * A context binds the library to one backend. Several may live at once. After close() it takes no more calls. Its
@@ -299,6 +301,18 @@ public final class Context implements AutoCloseable {
         return new Tag(this, number);
     }
 
+    /** The tags of the context in the order of their making. The first is {@link #defaultTag}. */
+    public List<Tag> tags() {
+        try (gmm_tags numbers = new gmm_tags()) {
+            run(context -> numbers.fill(context));
+            List<Tag> found = new ArrayList<>();
+            for (int i = 0; i < numbers.getCount(); ++i) {
+                found.add(new Tag(this, numbers.at(i)));
+            }
+            return found;
+        }
+    }
+
     /** The tag of memory that nobody tagged. */
     public Tag defaultTag() {
         return new Tag(this, 1);
@@ -562,6 +576,25 @@ public final class Context implements AutoCloseable {
             return true;
         });
         return new String(text.toByteArray(), StandardCharsets.UTF_8);
+    }
+
+    /** The live blocks of the context, copied at one moment for each heap. */
+    public List<BlockInfo> blocks() {
+        return blocks(null);
+    }
+
+    /** The live blocks of a scope, copied at one moment for each heap. */
+    public List<BlockInfo> blocks(Scope scope) {
+        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_blocks copy = new gmm_blocks();
+             gmm_block_info out = new gmm_block_info()) {
+            run(context -> copy.fill(context, native_));
+            List<BlockInfo> found = new ArrayList<>();
+            for (long i = 0; i < copy.getCount(); ++i) {
+                copy.at(i, out);
+                found.add(new BlockInfo(out));
+            }
+            return found;
+        }
     }
 
     /**

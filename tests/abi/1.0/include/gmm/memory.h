@@ -71,10 +71,11 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * @param memory  exactly an address from gmm_alloc() or gmm_heap_alloc(), paused or not. NULL is allowed and does
  * nothing.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INTERIOR_POINTER, INVALID_KIND (imported and pinned memory has functions of
- * its own), INVALID_HANDLE (stream), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the
- * block stays live), FORKED.
+ * its own), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the block stays live),
+ * FORKED.
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
- * for no stream. It waits for a pause or resume of the same memory.
+ * for no stream. It waits for a pause or resume of the same memory. If one of these streams was destroyed before, the
+ * memory of the block is not used again before gmm_trim(), or a lack of memory, waits for the device.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
  * Since: 1.0
  */

@@ -31,7 +31,8 @@ enum {
    * The program does not write the contents after their first pause.
    *
    * gmm keeps the backup through the resume, so a later pause does not copy the same contents again. A block never gets
-   * the backup of a freed block that lay at its address before.
+   * the backup of a freed block that lay at its address before. After a pause or gmm_backup_discard() that dropped
+   * contents of the tag, the program may write all of its memory anew.
    */
   GMM_TAG_READ_ONLY = 1u << 0,
   /**

@@ -226,8 +226,9 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 /**
  * Returns free memory to the driver.
  *
- * The call empties the thread caches, those of idle threads too, and then returns whole free extents. Without a
- * scope it also returns the page-locked host memory of backups that holds no contents.
+ * The call empties the thread caches, those of idle threads too, and then returns whole free extents. It gives up the
+ * addresses and backups of memory that was freed while it was paused. Without a scope it also returns the page-locked
+ * host memory of backups that holds no contents.
  *
  * @param scope  NULL: the whole context.
  * @param[out] bytes  bytes that returned to the driver; may be NULL.

@@ -81,7 +81,8 @@ final class LifecycleTest {
         for (Tap.Step step : List.<Tap.Step>of(context::info,
                  ()
                      -> context.alloc(1),
-                 context::statistics, tag::push, tag::info, () -> context.stream(0), context::snapshot)) {
+                 context::statistics, tag::push, tag::info, () -> context.stream(0), context::snapshot, context::tags,
+                 context::blocks)) {
             same("this context is closed", fails(IllegalStateException.class, step).getMessage(), "the message");
         }
     }

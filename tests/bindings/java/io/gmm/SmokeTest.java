@@ -323,6 +323,9 @@ final class SmokeTest {
         same(tag.number(), context.findTag("smoke").number(), "the tag that was found");
         same(tag.number(), context.tag("smoke").number(), "the tag of the same name");
         fails(Result.INVALID_TAG, () -> context.findTag("no such tag"));
+        same(1, context.tags().get(0).number(), "the first of the tags");
+        check(context.tags().stream().anyMatch(listed -> listed.number() == tag.number()
+            && listed.info().name().equals("smoke")), "the tag among the tags");
         fails(Result.INVALID_VALUE, () -> context.tag(""));
         Buffer buffer;
         try (Tag.Scope scope = tag.push()) {
@@ -450,6 +453,15 @@ final class SmokeTest {
             check(text.replace(" ", "").contains("\"version\":1,"), "the version");
             String block = "\"address\":\"0x" + Long.toHexString(buffer.address()) + "\",\"size\":1234567,";
             check(text.contains(block), "the block's address and size");
+            BlockInfo found = null;
+            for (BlockInfo listed : context.blocks(new Scope().kind(Kind.VMM))) {
+                found = listed.address() == buffer.address() ? listed : found;
+            }
+            check(found != null && found.size() == 1234567 && found.reservedSize() >= 1234567, "the block's sizes");
+            check(found != null && found.kind() == Kind.VMM && found.state() == State.ACTIVE && found.tag() == 1
+                && found.device() == 0 && found.name().isEmpty(), "the block's kind, state, tag and device");
+            check(!context.blocks().isEmpty(), "the blocks of the context");
+            same(0, context.blocks(new Scope().kind(Kind.MANAGED).tag(context.tag("no block"))).size(), "no blocks");
             fails(Result.IO, () -> context.snapshot(piece -> false));
             same("from the writer", fails(IllegalArgumentException.class, () -> context.snapshot(piece -> {
                 throw new IllegalArgumentException("from the writer");

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm/gmm.hpp has every function and field of the C headers, and compiles without one warning.
+
+Usage: hpp_test.py SOURCE_ROOT LIBGMM_SO LIBCHECK_A PROGRAM...     (PROGRAM: tests/api/gmm_hpp_test.cpp, a policy each)
+
+The programs are asked which functions of C they call. An inline function that nobody uses is not in them, so this tells
+too that the tests use every function of gmm.hpp.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Wold-style-cast", "-Werror"]
+PLAIN = ["-fno-exceptions", "-fno-rtti"]
+WAYS = (["-std=c++17"], ["-std=c++17", *PLAIN], ["-std=c++20", "-DGMM_HPP_EXCEPTIONS=0", "-DGMM_HPP_PMR=0"])
+# Fields that gmm.hpp sets itself: `flags` only where it must be 0.
+OWN = {"struct_size", "reserved"}
+
+
+def run(*command, **more):
+    return subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True, **more)
+
+
+def functions(folder):
+    """What the C headers declare."""
+    names = set()
+    for header in folder.glob("*.h"):
+        text = re.sub(r"/\*.*?\*/", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
+        names |= set(re.findall(r"\bGMM_API [^;(]*?\b(gmm_\w+)\s*\(", text))
+    return names
+
+
+def structs(text):
+    """Name to fields and body of every struct in a text."""
+    text = re.sub(r"/\*.*?\*/", lambda m: " must_be_0 " if "must be 0" in m[0] else " ", text, flags=re.DOTALL)
+    found = {}
+    for name, body in re.findall(r"^(?:typedef )?struct (\w+) \{(.*?)^\}", text, re.DOTALL | re.MULTILINE):
+        fields = []
+        for line in re.sub(r"\[\[nodiscard\]\].*", "", body, flags=re.DOTALL).split(";"):
+            line = re.sub(r"\bmust_be_0\b", "", line)
+            match = re.search(r"(\w+)\s*(?:\[\w+\])?\s*(?:=.*)?$", line.strip(), re.DOTALL)
+            if match:
+                fields.append(match[1])
+        zero = "flags" in fields and re.search(r"\bflags;\s*must_be_0", body) is not None
+        found[name] = ([field for field in fields if field not in OWN and not (zero and field == "flags")], body)
+    return found
+
+
+def called_by(program):
+    """Functions of gmm that a program calls."""
+    return set(re.findall(r"\bU (gmm_\w+)", run("nm", "-D", "--undefined-only", program).stdout))
+
+
+def check_text(root):
+    names = functions(root / "include/gmm")
+    text = (root / "include/gmm/gmm.hpp").read_text(encoding="utf-8")
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    used = set(re.findall(r"\b(gmm_\w+)\b(?=[(,])", code)) & names
+    told = set()
+    for mentioned in re.findall(r"C:((?:[\s*]+gmm_\w+\(\),?)+)", text):
+        told |= set(re.findall(r"gmm_\w+", mentioned))
+    tap.check(used == names, f"gmm.hpp calls the {len(names)} functions of the headers", sorted(names ^ used))
+    tap.check(told == names, "a comment of gmm.hpp names each", sorted(names ^ told))
+
+    own = structs(text)
+    lines = []
+    for header in sorted((root / "include/gmm").glob("*.h")):
+        for name, (fields, _) in structs(header.read_text(encoding="utf-8")).items():
+            if name.endswith("_desc") and name != "gmm_scope_desc":
+                here, body = own.get(name[len("gmm_"):], ([], ""))
+                if here != fields:
+                    lines.append(f"{name}: {', '.join(fields)}; in gmm.hpp: {', '.join(here)}")
+                made = re.search(r"return \{(.*?)\};", body, re.DOTALL)
+                order = re.findall(r"\b\w+\b", made[1]) if made else []
+                if [word for word in order if word in fields] != fields:
+                    lines.append(f"{name}: c() makes {' '.join(order)}")
+    tap.check(not lines, "the descriptors of gmm.hpp have the fields of C in their order", lines)
+    planted = structs("typedef struct gmm_x_desc {\n  uint32_t struct_size;\n  uint32_t flags; /**< must be 0 */\n"
+                      "  void *a;\n  uint64_t b[3];\n} gmm_x_desc;\n")
+    tap.check(planted["gmm_x_desc"][0] == ["a", "b"], "the fields of a struct are seen", [str(planted)])
+
+
+def check_compilers(root, library, check, folder):
+    source = pathlib.Path(folder) / "source.cpp"
+    source.write_text("#include <gmm/gmm.hpp>\n" * 2)
+    for compiler in ("g++", "clang++"):
+        if shutil.which(compiler) is None:
+            tap.skip(f"gmm.hpp with {compiler}", f"{compiler} is not installed")
+            continue
+        for way in WAYS:
+            done = run(compiler, *way, *WARNINGS, "-fsyntax-only", "-I", root / "include", source)
+            tap.check(done.returncode == 0, f"gmm.hpp with {compiler} {' '.join(way)}", done.stderr.splitlines())
+    # The library is built by one compiler; a program may be built by another.
+    if shutil.which("clang++") is not None and library is not None:
+        program = pathlib.Path(folder) / "program"
+        done = run("clang++", "-std=c++20", *PLAIN, "-O0", "-Wall", "-Wextra", "-Werror", "-I", root / "include",
+                   root / "tests/api/gmm_hpp_test.cpp", check, library, "-ldl", "-lpthread",
+                   f"-Wl,-rpath,{library.resolve().parent}", "-o", program)
+        tap.check(done.returncode == 0, "its test builds with clang++", done.stderr.splitlines())
+        if done.returncode == 0:
+            done = run(program, env=dict(os.environ, GMM_BACKEND="host"), timeout=240)
+            tap.check(done.returncode == 0, "its test passes with clang++", done.stdout.splitlines())
+
+
+def main():
+    root, library, check, *programs = map(pathlib.Path, sys.argv[1:])
+    check_text(root)
+    names = functions(root / "include/gmm")
+    policies = set()
+    for program in programs:
+        lost = names - called_by(program)
+        tap.check(not lost, f"{program.name} calls every function", sorted(lost))
+        symbols = run("nm", "-C", "--defined-only", program).stdout
+        spaces = set(re.findall(r"\bgmm::(\w+)::", symbols))
+        tap.check(len(spaces) == 1 and spaces <= {"throwing", "returning"},
+                  f"{program.name} has the names of one policy", sorted(spaces))
+        policies |= spaces
+    tap.check(policies == {"throwing", "returning"}, "both policies are tested", sorted(policies))
+    with tempfile.TemporaryDirectory() as folder:
+        check_compilers(root, library if library.is_file() else None, check, folder)
+    tap.finish()
+
+
+main()

@@ -1,0 +1,1009 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm/gmm.hpp on the backend that GMM_BACKEND names. The file is compiled for both of the header's policies, as C++17
+// and C++20: a case takes the value of an outcome by TAKE, and leaves by the error of one that has none.
+static unsigned unheard;  // failures of destructors
+#define GMM_HPP_UNHEARD(code) (static_cast<void>(code), static_cast<void>(++unheard))
+#ifndef __cpp_exceptions
+#include <unistd.h>
+#define GMM_HPP_FATAL(error) _exit(-(error).code())
+#endif
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <gmm/gmm.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../support/check.h"
+#include "../support/fake_cuda/fake_cuda.h"
+
+namespace {
+
+constexpr uint64_t kMiB = 1024 * 1024;
+
+#if GMM_HPP_EXCEPTIONS
+#define TAKE(name, expression) [[maybe_unused]] auto name = (expression)
+#define DO(expression) (expression)
+#define FAILS(expression, expected)                   \
+  do {                                                \
+    gmm_result fails_code = GMM_OK;                   \
+    try {                                             \
+      static_cast<void>(expression);                  \
+    } catch (const gmm::error &fails_error) {         \
+      fails_code = fails_error.code();                \
+      CHECK(std::strlen(fails_error.message()) > 20); \
+    }                                                 \
+    CHECK_EQUAL(fails_code, expected);                \
+  } while (0)
+#define DONE return void()
+#else
+#define TAKE(name, expression)              \
+  auto name##_or = (expression);            \
+  if (!name##_or) return name##_or.error(); \
+  [[maybe_unused]] auto &name = *name##_or
+#define DO(expression)                \
+  do {                                \
+    auto do_or = (expression);        \
+    if (!do_or) return do_or.error(); \
+  } while (0)
+#define FAILS(expression, expected)                      \
+  do {                                                   \
+    auto fails_or = (expression);                        \
+    CHECK_EQUAL(fails_or.error().code(), expected);      \
+    CHECK(std::strlen(fails_or.error().message()) > 20); \
+  } while (0)
+#define DONE return gmm::result<void>()
+#endif
+using step = gmm::outcome<void>;
+
+// --- What runs the cases ---------------------------------------------------------------------------------------------
+step (*current)();
+void run_current() {
+  unheard = 0;
+#if GMM_HPP_EXCEPTIONS
+  try {
+    current();
+  } catch (const gmm::error &left) {
+    CHECK_MESSAGE(false, "%s: %s", left.name(), left.message());
+  }
+#else
+  const auto left = current();
+  CHECK_MESSAGE(left.has_value(), "%s: %s", left.error().name(), left.error().message());
+#endif
+}
+#define CASE(function) (current = function, check_run(#function, run_current))
+
+gmm::outcome<gmm::context> open_context() {
+  gmm::context_desc desc;
+  desc.host_devices = 2;
+  return gmm::context::create(desc);
+}
+bool on_cuda() {
+  const char *name = std::getenv("GMM_BACKEND");
+  return name != nullptr && std::strcmp(name, "cuda") == 0;
+}
+gmm::alloc_desc of_kind(gmm_kind kind, gmm_tag tag = 0, gmm_stream stream = nullptr) {
+  gmm::alloc_desc desc;
+  desc.kind = kind;
+  desc.tag = tag;
+  desc.stream = stream;
+  return desc;
+}
+gmm::outcome<uint64_t> live_blocks(gmm::context_ref context) {
+  TAKE(stats, context.stats_query());
+  return uint64_t{stats.live_blocks};
+}
+#define LIVE(context, expected)           \
+  do {                                    \
+    TAKE(live_now, live_blocks(context)); \
+    CHECK_EQUAL(live_now, expected);      \
+  } while (0)
+
+#ifndef __cpp_exceptions
+// The code with which a step ends the process.
+int ends_with(step (*ending)()) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    static_cast<void>(ending());
+    _exit(0);
+  }
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? -WEXITSTATUS(status) : 1;
+}
+#endif
+
+// --- Values ----------------------------------------------------------------------------------------------------------
+step times_are_milliseconds() {
+  using namespace std::chrono_literals;
+  CHECK_EQUAL(gmm::milliseconds(7).count(), 7);
+  CHECK_EQUAL(gmm::milliseconds(2s).count(), 2000);
+  CHECK_EQUAL(gmm::milliseconds(1us).count(), 1);
+  CHECK_EQUAL(gmm::milliseconds(1500us).count(), 2);
+  CHECK_EQUAL(gmm::milliseconds(-3s).count(), 0);
+  CHECK_EQUAL(gmm::milliseconds(std::chrono::duration<double>(0.25)).count(), 250);
+  CHECK(gmm::milliseconds(std::chrono::hours::max()).count() == GMM_FOREVER);
+  CHECK(gmm::milliseconds::forever().count() == GMM_FOREVER && gmm::milliseconds().count() == 0);
+  static_assert(gmm::milliseconds(std::chrono::minutes(1)).count() == 60000);
+  static_assert(!std::is_convertible_v<int, gmm::milliseconds>, "a number says no unit");
+  static_assert(!std::is_convertible_v<int, gmm::device_id>, "a device is no number");
+  static_assert(gmm::device_id::host().get() == -1 && gmm::device_id(1) != gmm::device_id());
+  DONE;
+}
+
+step objects_are_as_small_as_what_they_hold() {
+  static_assert(sizeof(gmm::context) == sizeof(void *) && sizeof(gmm::event) == sizeof(void *));
+  static_assert(sizeof(gmm::buffer) == 4 * sizeof(void *) && sizeof(gmm::tag) == 2 * sizeof(void *));
+  static_assert(!std::is_copy_constructible_v<gmm::context> && !std::is_copy_assignable_v<gmm::buffer>);
+  static_assert(std::is_nothrow_move_constructible_v<gmm::heap> && std::is_nothrow_move_assignable_v<gmm::buffer>);
+  static_assert(std::is_nothrow_default_constructible_v<gmm::tag> && !std::is_copy_constructible_v<gmm::tag_scope>);
+  static_assert(std::is_trivially_copyable_v<gmm::context_ref> && std::is_trivially_copyable_v<gmm::stream_ref>);
+  static_assert(std::is_convertible_v<gmm::context, gmm::context_ref>);
+  static_assert(!std::is_convertible_v<gmm_context *, gmm::context>, "ownership is taken over by name");
+  const gmm::context nothing;
+  const gmm::buffer no_block;
+  CHECK(!nothing && !no_block && !gmm::stream() && !gmm::ticket() && !gmm::tag_scope());
+  CHECK(gmm::version() == GMM_VERSION && std::strcmp(gmm::version_string(), gmm_version_string()) == 0);
+  DONE;
+}
+
+step results_hold_a_value_or_an_error() {
+  gmm::result<std::unique_ptr<int>> good(std::make_unique<int>(7));
+  CHECK(good && good.has_value() && **good == 7 && *good->get() == 7 && good.error().code() == GMM_OK);
+  gmm::result<std::unique_ptr<int>> moved = std::move(good);
+  CHECK(*moved.value() == 7);
+  gmm::result<std::unique_ptr<int>> bad(gmm::error(GMM_ERROR_BUSY, "why it is busy"));
+  CHECK(!bad && bad.error().code() == GMM_ERROR_BUSY && std::string(bad.error().message()) == "why it is busy");
+  CHECK(std::string(bad.error().name()) == "GMM_ERROR_BUSY" && bad.error().native_code() == 0);
+  moved = std::move(bad);
+  CHECK(!moved && std::string(moved.error().message()) == "why it is busy");
+  moved = gmm::result<std::unique_ptr<int>>(std::make_unique<int>(8));
+  CHECK(moved && *std::move(moved).value_or(nullptr) == 8);
+  CHECK_EQUAL(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, nullptr)).value_or(5), 5);
+  const gmm::result<void> nothing;
+  CHECK(nothing.has_value());
+  nothing.value();
+  const gmm::error copy = moved.error(), other(GMM_ERROR_BUSY, nullptr);
+  CHECK(copy.code() == GMM_OK && std::string(other.message()) == other.text());
+#if GMM_HPP_EXCEPTIONS
+  FAILS(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, "a message of some length")).value(), GMM_ERROR_BUSY);
+  const gmm::result<void> failed(gmm::error(GMM_ERROR_BUSY, "a message of some length"));
+  FAILS(failed.value(), GMM_ERROR_BUSY);
+#elif !defined(__cpp_exceptions)
+  const auto look = []() -> step {
+    static_cast<void>(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, nullptr)).value());
+    DONE;
+  };
+  CHECK_EQUAL(ends_with(look), GMM_ERROR_BUSY);
+#endif
+  DONE;
+}
+
+step errors_keep_their_message() {
+  TAKE(context, open_context());
+#if GMM_HPP_EXCEPTIONS
+  gmm::error kept;
+  try {
+    static_cast<void>(context.alloc(0));
+    CHECK(!"an allocation of 0 bytes succeeds");
+  } catch (const std::exception &e) {
+    kept = dynamic_cast<const gmm::error &>(e);
+    CHECK(std::string(e.what()) == kept.message());
+  }
+  CHECK_EQUAL(kept.code(), GMM_ERROR_INVALID_SIZE);
+  DO(context.limit_set({}, 1));
+  bool is_bad_alloc = false;
+  try {
+    static_cast<void>(context.alloc(kMiB));
+  } catch (const std::bad_alloc &e) {
+    is_bad_alloc = std::string(e.what()) == gmm_last_error_message();
+  }
+  CHECK(is_bad_alloc);
+#else
+  const gmm::error kept = context.alloc(0).error();
+  CHECK_EQUAL(kept.code(), GMM_ERROR_INVALID_SIZE);
+  DO(context.limit_set({}, 1));
+  FAILS(context.alloc(kMiB), GMM_ERROR_LIMIT_EXCEEDED);
+#endif
+  CHECK(std::strlen(kept.message()) > 20 && std::strcmp(kept.message(), gmm_last_error_message()) != 0);
+  DO(context.limit_set(gmm::scope(), GMM_NO_LIMIT));
+  DONE;
+}
+
+// --- Objects ---------------------------------------------------------------------------------------------------------
+step contexts_are_counted() {
+  TAKE(context, open_context());
+  TAKE(info, context.query());
+  CHECK(info.struct_size == sizeof info && info.device_count > 0);
+  TAKE(device, context.device_query(gmm::device_id()));
+  CHECK(device.device == 0 && device.total_memory > 0);
+  FAILS(context.device_query(gmm::device_id(99)), GMM_ERROR_INVALID_DEVICE);
+  TAKE(second, context.retain());
+  CHECK(second == context && second.get() == context.get());
+  DO(context.release());
+  CHECK(!context);
+  DO(context.release());  // of nothing
+  TAKE(block, second.alloc(kMiB));
+  CHECK(block.context() == second.get());
+  block = {};
+  TAKE(plain, gmm::context::create());
+  CHECK(plain != second);
+  gmm::context adopted(plain.detach());
+  CHECK(!plain && adopted);
+  DONE;
+}
+
+step buffers_free_themselves() {
+  TAKE(context, open_context());
+  {
+    TAKE(a, context.alloc(1000, of_kind(GMM_KIND_HOST)));
+    CHECK(a && a.size() == 1000 && a.stream() == nullptr);
+    TAKE(info, context.query(static_cast<char *>(a.data()) + 500));
+    CHECK(info.base == a.data() && info.kind == GMM_KIND_HOST && info.size == 1000);
+    LIVE(context, 1);
+    gmm::buffer b = std::move(a);
+    CHECK(!a && a.size() == 0 && b);
+    LIVE(context, 1);
+    TAKE(c, context.alloc(2000));
+    b = std::move(c);  // frees the first
+    LIVE(context, 1);
+    gmm::buffer &same = b;
+    b = std::move(same);
+    CHECK(b.size() == 2000);
+    LIVE(context, 1);
+  }
+  LIVE(context, 0);
+  TAKE(d, context.alloc(3000));
+  void *memory = d.detach();
+  CHECK(memory != nullptr && !d);
+  LIVE(context, 1);
+  gmm::buffer e(context.get(), memory, 3000);
+  DO(e.free());
+  CHECK(!e);
+  LIVE(context, 0);
+  FAILS(context.free(memory), GMM_ERROR_ALREADY_FREED);
+  TAKE(f, context.alloc(3000));
+  memory = f.detach();
+  DO(context.free(memory));
+  LIVE(context, 0);
+  // One that the library refuses to free stays what it was, and its destructor is heard.
+  {
+    gmm::buffer wrong(context.get(), &memory, 8);
+    FAILS(wrong.free(), GMM_ERROR_UNKNOWN_POINTER);
+    CHECK(wrong.data() == &memory);
+    CHECK_EQUAL(unheard, 0);
+  }
+  CHECK_EQUAL(unheard, 1);
+  DONE;
+}
+
+step buffers_have_spans() {
+  TAKE(context, open_context());
+  TAKE(buffer, context.alloc(4096 + 3, of_kind(GMM_KIND_HOST)));
+  DO(context.fill(buffer.data(), 7, buffer.size()));
+  DO(gmm::stream_ref(context, nullptr).synchronize());
+  const gmm::span<uint32_t> words = buffer.as<uint32_t>();
+  CHECK(words.size() == 1024 && words.size_bytes() == 4096 && words[1023] == 0x07070707u && !words.empty());
+  uint64_t sum = 0;
+  for (const std::byte b : buffer.as()) sum += std::to_integer<unsigned>(b);
+  CHECK_EQUAL(sum, 7 * (4096 + 3));
+  CHECK(gmm::buffer().as<int>().data() == nullptr && gmm::buffer().as<int>().size() == 0);
+#ifdef __cpp_lib_span
+  static_assert(std::is_same_v<decltype(words), const std::span<uint32_t>>);
+#endif
+  DONE;
+}
+
+step tries_take_what_the_thread_has() {
+  TAKE(context, open_context());
+  CHECK(!context.try_alloc(5000));
+  TAKE(a, context.alloc(5000));
+  void *memory = a.data();
+  CHECK(a.try_free() && !a);
+  gmm::buffer b = context.try_alloc(5000);
+  CHECK(b.data() == memory && b.size() == 5000);
+  gmm::buffer wrong(context.get(), &memory, 8);
+  CHECK(!wrong.try_free() && wrong);
+  wrong.detach();
+  TAKE(heap, gmm::heap::create(context));
+  CHECK(!heap.try_alloc(5000));
+  TAKE(c, heap.alloc(5000));
+  memory = c.data();
+  DO(c.free());
+  b = heap.try_alloc(5000);
+  CHECK(b.data() == memory);
+  DONE;
+}
+
+step heaps_end_after_their_blocks() {
+  TAKE(context, open_context());
+  gmm::heap_desc desc;
+  desc.kind = GMM_KIND_VMM;
+  desc.device = gmm::device_id(1);
+  desc.limit = 64 * kMiB;
+  TAKE(heap, gmm::heap::create(context, desc));
+  CHECK(heap.kind() == GMM_KIND_VMM && heap.context() == context);
+  TAKE(block, heap.alloc(5000, nullptr, 4096, GMM_ALLOC_ZERO));
+  CHECK(reinterpret_cast<uintptr_t>(block.data()) % 4096 == 0);
+  TAKE(info, context.query(block.data()));
+  CHECK(info.kind == GMM_KIND_VMM && info.device == 1);
+  FAILS(heap.alloc(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
+  FAILS(heap.destroy(), GMM_ERROR_BUSY);
+  CHECK(heap);
+  block = {};
+  DO(heap.destroy());
+  CHECK(!heap);
+  const gmm::heap_ref none;
+  CHECK(heap == none);
+  {
+    TAKE(plain, gmm::heap::create(context));
+    CHECK(plain.kind() == GMM_KIND_DEVICE && plain != none);
+  }
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+int called;
+step streams_and_events_order_work() {
+  TAKE(context, open_context());
+  gmm::stream_desc on_second;
+  on_second.device = gmm::device_id(1);
+  on_second.priority = -1;
+  TAKE(stream, gmm::stream::create(context));
+  TAKE(other, gmm::stream::create(context, on_second));
+  TAKE(event, gmm::event::create(context));
+  TAKE(host, context.alloc(4096, of_kind(GMM_KIND_HOST, 0, stream)));
+  CHECK(host.stream() == stream.get());
+  DO(context.fill(host.data(), 3, host.size(), stream));
+  called = 0;
+  DO(stream.call([](void *count) { ++*static_cast<int *>(count); }, &called));
+  DO(event.record(stream));
+  DO(other.wait_event(event));
+  DO(event.synchronize());
+  CHECK_EQUAL(called, 1);
+  TAKE(passed, event.query());
+  CHECK(passed);
+  TAKE(in_time, event.synchronize_for(std::chrono::seconds(1)));
+  CHECK(in_time);
+  DO(context.record_use(host.data(), other));
+  uint8_t byte = 0;
+  DO(context.copy(&byte, host.data(), 1, other));
+  DO(other.synchronize());
+  CHECK_EQUAL(byte, 3);
+  host.set_stream(other);
+  DO(host.free());
+  DO(other.forget());
+  DO(other.destroy());
+  DO(event.destroy());
+  int native = 0;
+  CHECK(gmm::native_stream(&native) == reinterpret_cast<gmm_stream>(&native));
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+std::atomic<bool> gate_open;
+// Holds a stream until the end of the scope, whichever way that is left.
+struct closed_gate {
+  closed_gate() { gate_open = false; }
+  ~closed_gate() { gate_open = true; }
+};
+step what_is_not_ready_is_no_error() {
+  TAKE(context, open_context());
+  TAKE(stream, gmm::stream::create(context));
+  TAKE(event, gmm::event::create(context));
+  {
+    const closed_gate gate;
+    const auto wait = [](void *) {
+      while (!gate_open) usleep(100);
+    };
+    DO(stream.call(wait, nullptr));
+    DO(event.record(stream));
+    TAKE(passed, event.query());
+    TAKE(in_time, event.synchronize_for(gmm::milliseconds(0)));
+    CHECK(!passed && !in_time);
+  }
+  DO(event.synchronize());
+  DONE;
+}
+
+// --- Tags and pauses -------------------------------------------------------------------------------------------------
+step tags_end_when_nobody_uses_them() {
+  TAKE(context, open_context());
+  gmm::tag_desc keep;
+  keep.contents = GMM_CONTENTS_HOST;
+  keep.priority = 3;
+  TAKE(weights, gmm::tag::create(context, "weights", keep));
+  TAKE(info, weights.query());
+  CHECK(std::strcmp(info.name, "weights") == 0 && info.contents == GMM_CONTENTS_HOST && info.priority == 3);
+  keep.priority = 4;
+  DO(weights.configure(keep));
+  TAKE(found, gmm::tag_ref::find(context, "weights"));
+  CHECK(found == weights.get() && found);
+  std::vector<gmm_tag> tags(8);
+  TAKE(count, context.tag_list(gmm::span<gmm_tag>(tags.data(), tags.size())));
+  CHECK(count == 2 && tags[0] == GMM_TAG_DEFAULT && tags[1] == weights);
+  TAKE(none_fit, context.tag_list({}));
+  CHECK_EQUAL(none_fit, 2);
+  {
+    TAKE(block, context.alloc(100, of_kind(GMM_KIND_VMM, weights)));
+    FAILS(weights.destroy(), GMM_ERROR_BUSY);
+    CHECK(weights);
+  }
+  DO(weights.destroy());
+  FAILS(gmm::tag_ref::find(context, "weights"), GMM_ERROR_INVALID_TAG);
+  {
+    TAKE(short_lived, gmm::tag::create(context, "short"));
+    TAKE(kept, gmm::tag::create(context, "kept"));
+    kept.detach();
+  }
+  FAILS(gmm::tag_ref::find(context, "short"), GMM_ERROR_INVALID_TAG);
+  TAKE(again, gmm::tag_ref::find(context, "kept"));
+  CHECK(again != weights.get());
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+gmm::outcome<uint64_t> current_tag(gmm::context_ref context) {
+  TAKE(block, context.alloc(100));
+  TAKE(info, context.query(block.data()));
+  return uint64_t{info.tag};
+}
+#define CURRENT(context, expected)        \
+  do {                                    \
+    TAKE(tag_now, current_tag(context));  \
+    CHECK_EQUAL(tag_now, expected.get()); \
+  } while (0)
+
+step tag_scopes_nest() {
+  TAKE(context, open_context());
+  TAKE(outer, gmm::tag::create(context, "outer"));
+  TAKE(inner, gmm::tag::create(context, "inner"));
+  {
+    TAKE(a, outer.push());
+    CURRENT(context, outer);
+    {
+      TAKE(b, inner.push());
+      CURRENT(context, inner);
+      gmm::tag_scope c = std::move(b);
+      CURRENT(context, inner);
+    }
+    CURRENT(context, outer);
+    DO(a.pop());
+    CURRENT(context, gmm::tag_ref(context, GMM_TAG_DEFAULT));
+  }
+  DO(inner.set_default());
+  CURRENT(context, inner);
+  DO(gmm::tag_ref(context, GMM_TAG_DEFAULT).set_default());
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+step pauses_tell_bytes() {
+  TAKE(context, open_context());
+  gmm::tag_desc keep;
+  keep.contents = GMM_CONTENTS_HOST;
+  TAKE(tag, gmm::tag::create(context, "paused", keep));
+  gmm::backup_desc backup;
+  backup.threads = 1;
+  DO(context.backup_configure(backup));
+  DO(context.backup_reserve(gmm::device_id(), kMiB));
+  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
+  DO(context.fill(block.data(), 9, block.size()));
+  TAKE(gone, tag.pause());
+  CHECK(gone >= 2 * kMiB);
+  TAKE(again, tag.pause());
+  CHECK_EQUAL(again, 0);
+  TAKE(info, context.query(block.data()));
+  CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
+  TAKE(ready, context.resume_wait_for(block.data(), block.size(), gmm::milliseconds(0)));
+  CHECK(!ready);
+  uint8_t byte = 0;
+  DO(context.backup_read(block.data(), 1, &byte));
+  CHECK_EQUAL(byte, 9);
+  TAKE(mapped, context.backup_map(block.data(), 2));
+  CHECK_EQUAL(static_cast<const uint8_t *>(mapped)[1], 9);
+  TAKE(kept, context.backup_query());
+  CHECK(kept.arena_bytes + kept.pageable_bytes > 0);
+  TAKE(back, context.resume_range(block.data(), block.size()));
+  CHECK(back >= 2 * kMiB);
+  DO(context.resume_wait(block.data(), block.size()));
+  TAKE(whole, context.pause());
+  CHECK(whole >= 2 * kMiB);
+  TAKE(dropped, context.backup_discard());
+  CHECK(dropped > 0);
+  TAKE(returned, context.resume());
+  CHECK_EQUAL(returned, whole);
+  TAKE(nothing, tag.resume());
+  CHECK_EQUAL(nothing, 0);
+  DONE;
+}
+
+int32_t stop(void *, uint64_t, uint64_t) noexcept { return 1; }
+step tickets_wait_at_their_end() {
+  TAKE(context, open_context());
+  gmm::tag_desc keep;
+  keep.contents = GMM_CONTENTS_HOST;
+  TAKE(tag, gmm::tag::create(context, "background", keep));
+  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
+  DO(context.fill(block.data(), 9, block.size()));
+  {
+    TAKE(ticket, tag.pause_async());
+    TAKE(bytes, ticket.wait());
+    CHECK(bytes >= 2 * kMiB);
+    TAKE(info, ticket.query());
+    CHECK(info.done == 1 && info.bytes == bytes);
+    TAKE(same, ticket.wait_for(gmm::milliseconds(0)));
+    CHECK(same.has_value() && *same == bytes);
+    DO(ticket.cancel());
+    DO(ticket.destroy());
+  }
+  { TAKE(ticket, tag.resume_async()); }
+  TAKE(info, context.query(block.data()));
+  CHECK_EQUAL(info.state, GMM_STATE_ACTIVE);
+  gmm::pause_desc stopped;
+  stopped.progress.fn = stop;
+  TAKE(cancelled, context.pause_async(stopped));
+  FAILS(cancelled.wait(), GMM_ERROR_CANCELLED);
+  TAKE(nothing, context.resume_async());
+  TAKE(none, nothing.wait());
+  CHECK_EQUAL(none, 0);
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+// --- Pages, sharing --------------------------------------------------------------------------------------------------
+step pins_end_with_their_object() {
+  TAKE(context, open_context());
+  std::vector<uint8_t> own(20000, 5);
+  {
+    TAKE(outer, context.pin(own.data(), own.size()));
+    CHECK(outer.data() == own.data() && outer.device_pointer() != nullptr);
+    TAKE(inner, context.pin(own.data(), 100));
+    DO(inner.unpin());
+    TAKE(info, context.query(own.data()));
+    CHECK_EQUAL(info.state, GMM_STATE_PINNED);
+  }
+  TAKE(info, context.query(own.data()));
+  CHECK_EQUAL(info.state, GMM_STATE_UNKNOWN);
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+step pages_go_where_they_are_needed() {
+  TAKE(context, open_context());
+  TAKE(managed, context.alloc(kMiB, of_kind(GMM_KIND_MANAGED)));
+  DO(context.advise(managed.data(), 0, GMM_ADVISE_SET_PREFERRED_LOCATION, gmm::device_id(0)));
+  DO(context.prefetch(managed.data(), 0, gmm::device_id::host()));
+  FAILS(context.prefetch(managed.data(), 0, gmm::device_id(99)), GMM_ERROR_INVALID_DEVICE);
+  gmm::alloc_desc desc = of_kind(GMM_KIND_VMM);
+  desc.flags = GMM_ALLOC_DEDICATED;
+  TAKE(block, context.alloc(2 * kMiB, desc));
+  TAKE(moved, context.move(block.data(), gmm::device_id::host()));
+  CHECK(moved);
+  TAKE(again, context.move(block.data(), gmm::device_id::host()));
+  CHECK(!again);
+  DONE;
+}
+
+step imports_close_themselves() {
+  TAKE(context, open_context());
+  std::string folder = "/tmp/gmm-hpp-XXXXXX";
+  CHECK(mkdtemp(folder.data()) != nullptr);
+  gmm::ipc_desc place;
+  place.directory = folder.c_str();
+  DO(context.ipc_configure(place));
+  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM)));
+  TAKE(handle, context.ipc_export(static_cast<char *>(block.data()) + 100));
+  {
+    TAKE(again, context.ipc_import(handle));
+    CHECK(again.data() == static_cast<char *>(block.data()) + 100);
+    gmm::imported moved = std::move(again);
+    DO(moved.close());
+  }
+  gmm_ipc_handle wrong = {};
+  FAILS(context.ipc_import(wrong), GMM_ERROR_IPC_INVALID_HANDLE);
+  TAKE(fd, context.ipc_export_fd(block.data()));
+  gmm::ipc_fd_desc of;
+  of.type = fd.type;
+  of.size = fd.size;
+  {
+    TAKE(mapped, context.ipc_import_fd(fd.fd, of));
+    TAKE(stats, context.stats_query());
+    CHECK(mapped.data() != nullptr && stats.imported_bytes > 0);
+  }
+  CHECK_EQUAL(close(fd.fd), 0);
+  TAKE(stats, context.stats_query());
+  CHECK_EQUAL(stats.imported_bytes, 0);
+  TAKE(device, context.alloc(2 * kMiB, of_kind(GMM_KIND_DEVICE)));
+  if (on_cuda()) {
+    TAKE(legacy, context.ipc_export_legacy(device.data()));
+    CHECK(legacy.size >= 2 * kMiB);
+  } else {
+    FAILS(context.ipc_export_legacy(device.data()), GMM_ERROR_NOT_SUPPORTED);
+  }
+  gmm::event_desc shared;
+  shared.flags = GMM_EVENT_SHARED;
+  TAKE(event, gmm::event::create(context, shared));
+  TAKE(event_handle, event.export_handle());
+  TAKE(twin, gmm::event::import_handle(context, event_handle));
+  CHECK(twin && twin.get() != event.get());
+  DO(event.record(nullptr));
+  DO(twin.synchronize());
+  twin = {};
+  event = {};
+  DO(context.release());  // its socket goes
+  rmdir(folder.c_str());
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+// --- Limits, counts, records -----------------------------------------------------------------------------------------
+int asked;
+int32_t give_up(void *user, const gmm_oom_info *info) {
+  ++*static_cast<int *>(user);
+  return info->attempt < 2 ? 1 : 0;
+}
+step limits_are_of_a_scope() {
+  TAKE(context, open_context());
+  TAKE(tag, gmm::tag::create(context, "limited"));
+  DO(context.limit_set(gmm::scope().tag(tag).device(gmm::device_id(0)), 4 * kMiB));
+  asked = 0;
+  DO(context.set_oom_handler(give_up, &asked));
+  FAILS(context.alloc(8 * kMiB, of_kind(GMM_KIND_VMM, tag)), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_EQUAL(asked, 2);
+  DO(context.set_oom_handler(nullptr, nullptr));
+  TAKE(block, context.alloc(kMiB, of_kind(GMM_KIND_VMM, tag)));
+  TAKE(other, context.alloc(kMiB));
+  TAKE(of_tag, context.stats_query(gmm::scope().tag(tag).kind(GMM_KIND_VMM)));
+  CHECK(of_tag.live_blocks == 1 && of_tag.live_bytes == kMiB);
+  block = {};
+  TAKE(trimmed, context.trim(gmm::scope().tag(tag)));
+  CHECK(trimmed >= kMiB);
+  {
+    TAKE(deferred, gmm::defer::begin(context));
+    TAKE(nothing, context.trim());
+    CHECK_EQUAL(nothing, 0);
+    DO(deferred.end());
+  }
+  DO(context.set_decommit(std::chrono::seconds(60)));
+  TAKE(info, context.query());
+  CHECK_EQUAL(info.decommit_after_ms, 60000);
+  DO(context.set_decommit(gmm::milliseconds::forever()));
+  other.detach();
+  DO(context.reset());
+  LIVE(context, 0);
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+step snapshots_are_read_and_written() {
+  TAKE(context, open_context());
+  TAKE(block, context.alloc(777, of_kind(GMM_KIND_HOST)));
+  DO(context.name(block.data(), "weights"));
+  TAKE(snapshot, gmm::snapshot::create(context, gmm::scope().kind(GMM_KIND_HOST)));
+  TAKE(info, snapshot.query());
+  CHECK_EQUAL(info.block_count, 1);
+  TAKE(first, snapshot.query_block(0));
+  CHECK(first.address == block.data() && first.size == 777);
+  CHECK(std::string(first.name) == "weights");
+  FAILS(snapshot.query_block(1), GMM_ERROR_INVALID_VALUE);
+  std::string text;
+  DO(snapshot.write([&](std::string_view piece) {
+    text += piece;
+    return true;
+  }));
+  CHECK(text.find("\"gmm-snapshot\"") != std::string::npos);
+  FAILS(snapshot.write([](std::string_view) { return false; }), GMM_ERROR_IO);
+#if GMM_HPP_EXCEPTIONS
+  bool got = false;
+  try {
+    snapshot.write([](std::string_view) -> bool { throw 7; });
+  } catch (int thrown) {
+    got = thrown == 7;
+  }
+  CHECK(got);
+#endif
+  DO(snapshot.destroy());
+  DONE;
+}
+
+step traces_end_with_their_object() {
+  TAKE(context, open_context());
+  std::string path = "/tmp/gmm-hpp-XXXXXX";
+  const int file = mkstemp(path.data());
+  CHECK(file >= 0);
+  close(file);
+  {
+    TAKE(trace, gmm::trace::begin(context, path.c_str()));
+    FAILS(gmm::trace::begin(context, path.c_str()), GMM_ERROR_BUSY);
+    DO(trace.end());
+    CHECK(!trace);
+    TAKE(second, gmm::trace::begin(context, path.c_str()));
+  }
+  FILE *stored = std::fopen(path.c_str(), "rb");
+  char magic[8] = {};
+  CHECK(stored != nullptr && std::fread(magic, 1, 8, stored) == 8 && std::memcmp(magic, "gmmtrace", 8) == 0);
+  if (stored != nullptr) std::fclose(stored);
+  std::remove(path.c_str());
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+// --- Containers ------------------------------------------------------------------------------------------------------
+struct alignas(4096) page {
+  char bytes[4096];
+};
+
+step containers_hold_host_and_managed_memory() {
+  TAKE(context, open_context());
+  for (const gmm::cpu_kind kind : {gmm::cpu_kind::host, gmm::cpu_kind::managed}) {
+    TAKE(heap, gmm::cpu_heap::create(context, kind));
+    {
+      std::vector<int, gmm::allocator<int>> numbers(1000, 7, heap);
+      numbers.push_back(8);
+      TAKE(info, context.query(&numbers[500]));
+      CHECK(info.kind == static_cast<gmm_kind>(kind) && numbers[999] == 7 && numbers[1000] == 8);
+      std::vector<int, gmm::allocator<int>> moved = std::move(numbers);
+      CHECK(moved.size() == 1001 && moved.get_allocator() == gmm::allocator<char>(heap));
+      std::vector<page, gmm::allocator<page>> pages(3, heap);
+      CHECK(reinterpret_cast<uintptr_t>(pages.data()) % 4096 == 0);
+#if GMM_HPP_PMR
+      gmm::memory_resource resource(heap);
+      std::pmr::vector<std::pmr::string> words(&resource);
+      for (int i = 0; i < 100; ++i) words.emplace_back("a word that is longer than a string's own room");
+      TAKE(of_word, context.query(words[99].data()));
+      CHECK(of_word.kind == static_cast<gmm_kind>(kind) && resource.heap() == heap);
+      gmm::memory_resource other(heap);
+      CHECK(resource == resource && resource != other);
+      void *nothing = resource.allocate(0);
+      CHECK(nothing != nullptr);
+      resource.deallocate(nothing, 0);
+#endif
+    }
+    LIVE(context, 0);
+    DO(heap.destroy());
+  }
+  TAKE(own, gmm::cpu_heap::create(context));
+  TAKE(another, gmm::cpu_heap::create(context));
+  CHECK(gmm::allocator<int>(own) != gmm::allocator<int>(another));
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
+step containers_refuse_other_kinds() {
+  TAKE(context, open_context());
+  gmm::heap_desc desc;
+  for (const gmm_kind kind : {GMM_KIND_DEVICE, GMM_KIND_VMM}) {
+    desc.kind = kind;
+    TAKE(heap, gmm::heap::create(context, desc));
+    FAILS(gmm::cpu_heap_ref::of(heap), GMM_ERROR_INVALID_KIND);
+  }
+  desc.kind = GMM_KIND_MANAGED;
+  TAKE(heap, gmm::heap::create(context, desc));
+  TAKE(taken, gmm::cpu_heap_ref::of(heap));
+  std::vector<int, gmm::allocator<int>> numbers(10, 3, taken);
+  CHECK_EQUAL(numbers[9], 3);
+  static_assert(!std::is_constructible_v<gmm::allocator<int>, gmm::heap>, "a heap of any kind is refused by its type");
+#if GMM_HPP_PMR
+  static_assert(!std::is_constructible_v<gmm::memory_resource, gmm::heap_ref>);
+#endif
+  DONE;
+}
+
+[[maybe_unused]] gmm::outcome<gmm::cpu_heap> limited_heap(gmm::context_ref context) {
+  gmm::heap_desc desc;
+  desc.limit = 4 * kMiB;
+  return gmm::cpu_heap::create(context, gmm::cpu_kind::host, desc);
+}
+
+#if GMM_HPP_EXCEPTIONS
+step containers_throw_bad_alloc() {
+  TAKE(context, open_context());
+  TAKE(heap, limited_heap(context));
+  gmm::allocator<uint64_t> allocator = heap;
+  FAILS(allocator.allocate(8 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
+  FAILS(allocator.allocate(SIZE_MAX / 4), GMM_ERROR_OUT_OF_HOST_MEMORY);
+  bool told = false;
+  try {
+    std::vector<uint64_t, gmm::allocator<uint64_t>> large(8 * kMiB, heap);
+  } catch (const std::bad_alloc &) {
+    told = true;
+  }
+  CHECK(told);
+#if GMM_HPP_PMR
+  gmm::memory_resource resource(heap);
+  FAILS(resource.allocate(64 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
+  FAILS(resource.allocate(64, 4 * kMiB), GMM_ERROR_INVALID_ALIGNMENT);
+#endif
+  LIVE(context, 0);
+  DONE;
+}
+#elif !defined(__cpp_exceptions)
+step containers_end_the_program() {
+  const auto too_much = []() -> step {
+    gmm::context_desc desc;
+    desc.backend = GMM_BACKEND_HOST;  // a driver does not survive fork()
+    TAKE(context, gmm::context::create(desc));
+    TAKE(heap, limited_heap(context));
+    static_cast<void>(gmm::allocator<uint64_t>(heap).allocate(8 * kMiB));
+    DONE;
+  };
+  CHECK_EQUAL(ends_with(too_much), GMM_ERROR_LIMIT_EXCEEDED);
+  const auto overflow = []() -> step {
+    gmm::context_desc desc;
+    desc.backend = GMM_BACKEND_HOST;
+    TAKE(context, gmm::context::create(desc));
+    TAKE(heap, limited_heap(context));
+    static_cast<void>(gmm::allocator<uint64_t>(heap).allocate(SIZE_MAX / 4));
+    DONE;
+  };
+  CHECK_EQUAL(ends_with(overflow), GMM_ERROR_OUT_OF_HOST_MEMORY);
+  DONE;
+}
+#endif
+
+// --- Failures on the way ---------------------------------------------------------------------------------------------
+std::atomic<int64_t> host_blocks, host_calls, host_fails_at;
+void *host_allocate(void *, uint64_t size, uint64_t alignment) {
+  if (host_calls++ == host_fails_at) return nullptr;
+  void *memory = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory != nullptr) ++host_blocks;
+  return memory;
+}
+void host_deallocate(void *, void *memory, uint64_t) {
+  --host_blocks;
+  std::free(memory);
+}
+
+// A bit of everything, which may fail anywhere.
+step use_everything() {
+  gmm::context_desc desc;
+  desc.host_allocator = {host_allocate, host_deallocate, nullptr};
+  desc.log.fn = [](void *, gmm_log_level, const char *) {};
+  TAKE(context, gmm::context::create(desc));
+  TAKE(tag, gmm::tag::create(context, "everything"));
+  TAKE(scope, tag.push());
+  TAKE(stream, gmm::stream::create(context));
+  TAKE(event, gmm::event::create(context));
+  TAKE(heap, gmm::heap::create(context));
+  TAKE(of_heap, heap.alloc(3 * kMiB, stream));
+  TAKE(block, context.alloc(5000, of_kind(GMM_KIND_VMM, tag, stream)));
+  DO(event.record(stream));
+  TAKE(own, gmm::cpu_heap::create(context));
+#ifdef __cpp_exceptions
+#if GMM_HPP_EXCEPTIONS
+  const std::vector<int, gmm::allocator<int>> numbers(1000, 7, own);
+#endif
+#endif
+  DO(event.synchronize());
+  TAKE(paused, tag.pause());
+  TAKE(ticket, tag.resume_async());
+  TAKE(resumed, ticket.wait());
+  CHECK_EQUAL(resumed, paused);
+  TAKE(snapshot, gmm::snapshot::create(context));
+  DONE;
+}
+// Whether it came to its end.
+bool used_everything() {
+#if GMM_HPP_EXCEPTIONS
+  try {
+    use_everything();
+    return true;
+  } catch (const gmm::error &e) {
+    CHECK(e.code() < 0 && std::strlen(e.message()) > 20);
+    return false;
+  }
+#else
+  return use_everything().has_value();
+#endif
+}
+
+step nothing_leaks_when_host_memory_fails() {
+  host_fails_at = -1;
+  CHECK(used_everything());
+  int64_t at = 0;
+  unsigned failed = 0;
+  for (;; ++at) {
+    host_calls = 0;
+    host_fails_at = at;
+    const bool good = used_everything();
+    CHECK_MESSAGE(host_blocks == 0, "allocation %lld: %lld blocks are left", static_cast<long long>(at),
+                  static_cast<long long>(host_blocks));
+    if (host_calls <= at) break;
+    if (!good) ++failed;
+  }
+  CHECK_MESSAGE(failed > 10, "of %lld allocations %u failures were told", static_cast<long long>(at), failed);
+  host_fails_at = -1;
+  DONE;
+}
+
+step nothing_leaks_when_the_driver_fails() {
+  void *driver = on_cuda() ? dlopen("libcuda.so.1", RTLD_NOW) : nullptr;
+  if (driver == nullptr) DONE;
+  const auto fail = reinterpret_cast<decltype(&fake_cuda_fail)>(dlsym(driver, "fake_cuda_fail"));
+  const auto failures = reinterpret_cast<decltype(&fake_cuda_failures)>(dlsym(driver, "fake_cuda_failures"));
+  const auto live = reinterpret_cast<decltype(&fake_cuda_live)>(dlsym(driver, "fake_cuda_live"));
+  if (fail != nullptr && failures != nullptr && live != nullptr) {
+    unsigned failed = 0;
+    fake_cuda_live_t before = {}, after = {};
+    host_fails_at = -1;
+    CHECK(used_everything());
+    live(&before);
+    for (uint64_t k = 1;; ++k) {
+      const uint64_t so_far = failures();
+      fail(nullptr, k, 2);  // CUDA_ERROR_OUT_OF_MEMORY
+      unheard = 0;
+      if (!used_everything()) ++failed;
+      fail(nullptr, 0, 0);
+      // An event that the driver refused to destroy is there still, and nobody names it any more.
+      if (unheard > 0) host_blocks = 0;
+      live(&after);
+      // The driver itself keeps the reference to its context that it refused to take back.
+      CHECK_EQUAL(host_blocks, 0);
+      CHECK_EQUAL(after.allocations, before.allocations);
+      CHECK_EQUAL(after.reservations, before.reservations);
+      CHECK_EQUAL(after.handles, before.handles);
+      CHECK_EQUAL(after.streams, before.streams);
+      CHECK_EQUAL(after.events, before.events);
+      if (failures() == so_far) break;
+    }
+    CHECK_MESSAGE(failed > 10, "%u failures were told", failed);
+  }
+  dlclose(driver);
+  DONE;
+}
+
+#if __cplusplus >= 202002L
+step descriptors_take_names() {
+  TAKE(context, gmm::context::create({.host_devices = 2}));
+  TAKE(tag, gmm::tag::create(context, "named", {.contents = GMM_CONTENTS_HOST}));
+  TAKE(stream, gmm::stream::create(context, {.device = gmm::device_id(1)}));
+  TAKE(block, context.alloc(100, {.kind = GMM_KIND_VMM, .tag = tag, .stream = stream}));
+  TAKE(info, context.query(block.data()));
+  CHECK(info.kind == GMM_KIND_VMM && info.tag == tag);
+  DONE;
+}
+#endif
+
+}  // namespace
+
+int main() {
+  CASE(times_are_milliseconds);
+  CASE(objects_are_as_small_as_what_they_hold);
+  CASE(results_hold_a_value_or_an_error);
+  CASE(errors_keep_their_message);
+  CASE(contexts_are_counted);
+  CASE(buffers_free_themselves);
+  CASE(buffers_have_spans);
+  CASE(tries_take_what_the_thread_has);
+  CASE(heaps_end_after_their_blocks);
+  CASE(streams_and_events_order_work);
+  CASE(what_is_not_ready_is_no_error);
+  CASE(tags_end_when_nobody_uses_them);
+  CASE(tag_scopes_nest);
+  CASE(pauses_tell_bytes);
+  CASE(tickets_wait_at_their_end);
+  CASE(pins_end_with_their_object);
+  CASE(pages_go_where_they_are_needed);
+  CASE(imports_close_themselves);
+  CASE(limits_are_of_a_scope);
+  CASE(snapshots_are_read_and_written);
+  CASE(traces_end_with_their_object);
+  CASE(containers_hold_host_and_managed_memory);
+  CASE(containers_refuse_other_kinds);
+#if GMM_HPP_EXCEPTIONS
+  CASE(containers_throw_bad_alloc);
+#elif !defined(__cpp_exceptions)
+  CASE(containers_end_the_program);
+#endif
+  CASE(nothing_leaks_when_host_memory_fails);
+  CASE(nothing_leaks_when_the_driver_fails);
+#if __cplusplus >= 202002L
+  CASE(descriptors_take_names);
+#endif
+  return check_finish();
+}
