@@ -309,5 +309,5 @@ int main(int count, char **words) {
   PLAIN(descriptors_map_it);
   KINDS(another_process_imports_it, device_kinds | 1u << GMM_KIND_HOST);
   KINDS(regions_come_and_go_meanwhile, device_kinds);
-  return check_finish();
+  return finish_clean();
 }

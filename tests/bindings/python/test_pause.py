@@ -266,7 +266,6 @@ def test_27_no_capture(context):
 # What only Python has of it.
 
 
-
 def test_await(kept):
     tag, buffer = kept
 
