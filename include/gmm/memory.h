@@ -149,8 +149,9 @@ typedef struct gmm_pointer_info {
   uint32_t flags;           /**< GMM_POINTER_* bits */
   void *allocation_base;    /**< start of the driver's allocation that the block lies in */
   uint64_t allocation_size; /**< bytes */
-  void *device_pointer;     /**< the address that devices use for `address`; another one for some pinned memory only */
-  uint64_t generation;      /**< counts the pauses of the memory: contents of another generation may be lost */
+  /** The address that devices use for `address`. It differs for some pinned memory, and on a strict host backend. */
+  void *device_pointer;
+  uint64_t generation; /**< counts the pauses of the memory: contents of another generation may be lost */
 } gmm_pointer_info;
 
 enum {

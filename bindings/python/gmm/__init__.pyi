@@ -321,7 +321,7 @@ class Context(_Handle):
     def __init__(
         self, backend: Backend | int | str = ..., *, log: Callable[[LogLevel, str], object] | None = None,
         host_memory: int = 0, host_devices: int = 0, decommit_after_ms: int | None = 0, capture: bool = True,
-        leak_report: bool = True
+        leak_report: bool = True, strict_host: bool = False
     ) -> None: ...
     @property
     def info(self) -> ContextInfo: ...
