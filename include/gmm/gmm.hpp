@@ -876,6 +876,8 @@ class context_ref {
     return detail::ask<gmm_pointer_info>(
         [this, address](gmm_pointer_info *out) { return gmm_query(context_, address, out); });
   }
+  /** Names a block; NULL takes the name away. C: gmm_name(). */
+  outcome<void> name(const void *memory, const char *name) const { return done(gmm_name(context_, memory, name)); }
   /** Queues a copy. C: gmm_copy(). */
   outcome<void> copy(void *destination, const void *source, uint64_t size, gmm_stream stream = nullptr) const {
     return done(gmm_copy(context_, destination, source, size, stream));

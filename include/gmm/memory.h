@@ -173,6 +173,23 @@ enum {
  */
 GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) GMM_NOEXCEPT;
 
+/**
+ * Names a block.
+ *
+ * Snapshots, traces and the report of what is live at the end of a context tell the name. Names need not differ. The
+ * free of a named block takes a lock, so gmm_try_free() leaves it to gmm_free(). Blocks without a name cost nothing
+ * more.
+ *
+ * @param memory  any address inside a live block of gmm_alloc() or gmm_heap_alloc().
+ * @param name  1 to 63 bytes of UTF-8, which the call copies. It replaces an earlier name; NULL: the block has none.
+ * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_VALUE (name), OUT_OF_HOST_MEMORY, FORKED. The block then keeps the
+ * name that it had.
+ * Threads: any.
+ * Ownership: gmm_free() and gmm_reset() forget the name.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) GMM_NOEXCEPT;
+
 /** What gmm_heap_create() is asked for. */
 typedef struct gmm_heap_desc {
   uint32_t struct_size;

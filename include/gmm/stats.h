@@ -131,7 +131,7 @@ typedef struct gmm_block_info {
   uint64_t size;          /**< bytes requested */
   uint64_t reserved_size; /**< bytes that the block takes, rounding included */
   gmm_heap *heap;         /**< of gmm_heap_create(), which may have been destroyed since; NULL: gmm_alloc() */
-  char name[64];          /**< empty */
+  char name[64];          /**< of gmm_name(); empty: none */
 } gmm_block_info;
 
 /**
@@ -196,8 +196,9 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * Starts a trace: a record of the context's operations in a file.
  *
  * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
- * thread and time. It also records every pause, resume, trim, reset, heap and end of a thread. GMM_TRACE=file in the
- * environment traces each context from its creation to its end; gmm replaces `%p` in that name by the process id.
+ * thread and time. It also records every pause, resume, trim, reset, heap and end of a thread, and the names of tags
+ * and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end; gmm replaces `%p` in
+ * that name by the process id.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.
@@ -225,8 +226,9 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 /**
  * Returns free memory to the driver.
  *
- * The call empties the thread caches, those of idle threads too, and then returns whole free extents. Without a
- * scope it also returns the page-locked host memory of backups that holds no contents.
+ * The call empties the thread caches, those of idle threads too, and then returns whole free extents. It gives up the
+ * addresses and backups of memory that was freed while it was paused. Without a scope it also returns the page-locked
+ * host memory of backups that holds no contents.
  *
  * @param scope  NULL: the whole context.
  * @param[out] bytes  bytes that returned to the driver; may be NULL.

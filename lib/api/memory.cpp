@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
+#include "base/name.h"
 #include "engine/context/query.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
@@ -221,6 +222,17 @@ gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info
   query(*context, address, &info);
   fill_output(info, size, out);
   return GMM_OK;
+}
+
+gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) noexcept {
+  Block block;
+  Status status = Context::check(context);
+  if (status.ok()) status = find_block(context->core, memory, "gmm_name", &block);
+  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNames::kSize);
+  const CacheEntry entry{reinterpret_cast<void *>(block.base), block.slot};
+  if (status.ok()) status = block.heap->set_name(entry, name);
+  if (status.ok() && context->trace.running()) context->trace.named(entry.block, name == nullptr ? "" : name);
+  return result_of(status);
 }
 
 gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_heap **out) noexcept {

@@ -76,7 +76,7 @@ gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc, 
 gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = synchronize(*context, stream);
-  if (status.ok()) status = context->forget_stream(stream);
+  if (status.ok()) context->forget_stream(stream);
   return result_of(status);
 }
 
@@ -86,7 +86,7 @@ gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) noexcept 
     status = fail(GMM_ERROR_INVALID_HANDLE,
                   "gmm_stream_destroy: a default stream cannot be destroyed; pass one of gmm_stream_create().");
   if (status.ok()) status = synchronize(*context, stream);
-  if (status.ok()) status = context->forget_stream(stream);
+  if (status.ok()) context->forget_stream(stream);
   if (status.ok()) status = context->core.backend->stream_destroy(stream);
   return result_of(status);
 }

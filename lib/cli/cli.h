@@ -12,7 +12,9 @@ struct options {
   gmm_kind kind;
   uint64_t operations; /* snapshot: the number of operations to run; UINT64_MAX: all */
   int threads;         /* replay: one thread for each recorded thread */
-  int environment;     /* info: the variables of the environment, not the devices */
+  int has_device;      /* the command line names it */
+  int has_kind;
+  int environment; /* info: the variables of the environment, not the devices */
   char **files;
   int file_count;
 };

@@ -47,11 +47,11 @@ static int parse_option(const char *name, const char *value, struct options *opt
   static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
   uint64_t number = 0;
   if (strcmp(name, "--backend") == 0) return parse_name(value, backends, 3, &options->context.backend);
-  if (strcmp(name, "--kind") == 0) return parse_name(value, kinds, 5, &options->kind);
+  if (strcmp(name, "--kind") == 0) return options->has_kind = parse_name(value, kinds, 5, &options->kind);
   if (strcmp(name, "--device") == 0) {
     if (!parse_number(value, INT32_MAX, &number)) return 0;
     options->device = (gmm_device)number;
-    return 1;
+    return options->has_device = 1;
   }
   if (strcmp(name, "--host-memory") == 0) {
     if (!parse_number(value, UINT64_C(1) << 20, &number)) return 0;

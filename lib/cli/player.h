@@ -5,16 +5,25 @@
 
 #include "cli/trace.h"
 
+/* What each alloc of a trace is given, or where the flag stands, what the trace tells. */
+struct player_memory {
+  gmm_kind kind;
+  gmm_device device;
+  int kind_of_trace, device_of_trace, tag_of_trace;
+};
+
 /* A context that runs a trace, with its streams and its blocks by number. */
 struct player {
   gmm_context *context;
   gmm_stream *streams;
   void **blocks;
   gmm_alloc_desc desc;
+  struct trace_place *places; /* those of the trace, with this context's tags */
+  const struct trace_name *names;
 };
 
 /* 0: it failed and has printed the cause on stderr. */
-int player_open(const gmm_context_desc *desc, gmm_device device, gmm_kind kind, const struct trace *trace,
+int player_open(const gmm_context_desc *desc, const struct player_memory *memory, const struct trace *trace,
                 struct player *out);
 /* Runs the first `count` operations and adds the time that they took. */
 int player_run(struct player *player, const struct trace *trace, uint64_t count, uint64_t *nanoseconds);

@@ -24,7 +24,8 @@ static int replay(const struct options *options, const char *path) {
   struct trace trace;
   struct player player;
   if (!trace_read(path, &trace)) return 0;
-  if (!player_open(&options->context, options->device, options->kind, &trace, &player)) return trace_free(&trace), 0;
+  const struct player_memory memory = {.kind = options->kind, .device = options->device};
+  if (!player_open(&options->context, &memory, &trace, &player)) return trace_free(&trace), 0;
 
   const gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
   gmm_stats_info first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
@@ -82,11 +83,27 @@ static int32_t write_text(void *user, const char *text, uint64_t size) {
 int command_snapshot(const struct options *options) {
   static struct operation nothing;
   static uint64_t default_stream;
-  struct trace trace = {.operations = &nothing, .streams = &default_stream, .stream_count = 1, .block_count = 1};
+  static struct trace_place nowhere;
+  struct trace trace = {.operations = &nothing,
+                        .streams = &default_stream,
+                        .stream_count = 1,
+                        .block_count = 1,
+                        .places = &nowhere,
+                        .place_count = 1};
   struct player player;
   if (options->file_count > 0 && !trace_read(options->files[0], &trace)) return EXIT_FAILED;
+  const struct player_memory memory = {.kind = options->kind,
+                                       .device = options->device,
+                                       .kind_of_trace = !options->has_kind,
+                                       .device_of_trace = !options->has_device,
+                                       .tag_of_trace = 1};
+  gmm_context_desc desc = options->context;
+  desc.flags |= GMM_CONTEXT_NO_LEAK_REPORT; /* the snapshot shows them */
+  for (uint32_t i = 0; i < trace.place_count && memory.device_of_trace; ++i)
+    if (trace.places[i].device >= (gmm_device)desc.host_devices)
+      desc.host_devices = (uint32_t)trace.places[i].device + 1;
   uint64_t nanoseconds = 0;
-  int good = player_open(&options->context, options->device, options->kind, &trace, &player);
+  int good = player_open(&desc, &memory, &trace, &player);
   if (good) {
     good = player_run(&player, &trace, options->operations, &nanoseconds);
     gmm_snapshot *snapshot = NULL;
@@ -108,6 +125,7 @@ int command_trace(const struct options *options) {
     if (!trace_read(options->files[i], &trace)) return EXIT_FAILED;
     for (uint64_t j = 0; j < trace.count; ++j) {
       const struct operation *operation = &trace.operations[j];
+      if (operation->what == OPERATION_NAME) continue; /* the text has no names */
       const uint64_t stream = trace.streams[operation->stream];
       if (operation->what == OPERATION_ALLOC)
         printf("a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", operation->block, operation->size, stream);

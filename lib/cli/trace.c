@@ -9,7 +9,7 @@
 
 #include "cli/trace_builder.h"
 
-enum { MOST_STREAMS = 4096 };
+enum { MOST_STREAMS = 4096, MOST_PLACES = 65536 };
 
 int trace_grow(void **items, uint64_t *capacity, uint64_t index, size_t size) {
   if (index < *capacity) return 1;
@@ -39,6 +39,42 @@ const char *trace_stream_index(struct trace *trace, uint64_t number, uint32_t *o
   return NULL;
 }
 
+const char *trace_place_index(struct trace *trace, struct trace_place place, uint16_t *out) {
+  uint32_t i = trace->place_count;
+  while (i > 0 && (trace->places[i - 1].kind != place.kind || trace->places[i - 1].device != place.device ||
+                   trace->places[i - 1].tag != place.tag))
+    --i;
+  *out = (uint16_t)(i - 1);
+  if (i > 0) return NULL;
+  if (trace->place_count == MOST_PLACES) return "the trace has more than 65,536 kinds, devices and tags";
+  struct trace_place *grown = realloc(trace->places, (trace->place_count + 1) * sizeof *grown);
+  if (grown == NULL) return "no memory for the trace";
+  grown[trace->place_count] = place;
+  trace->places = grown;
+  *out = (uint16_t)trace->place_count++;
+  return NULL;
+}
+
+const char *trace_add_name(struct trace_name **names, uint32_t *count, gmm_tag tag, const char *text) {
+  if (*count == UINT32_MAX) return "the trace has more names than this program can count";
+  /* The array grows when its size is a power of two. */
+  if ((*count & (*count - 1)) == 0) {
+    struct trace_name *grown = realloc(*names, (*count == 0 ? 1 : (size_t)*count * 2) * sizeof *grown);
+    if (grown == NULL) return "no memory for the trace";
+    *names = grown;
+  }
+  struct trace_name *name = &(*names)[(*count)++];
+  name->tag = tag;
+  snprintf(name->text, sizeof name->text, "%s", text);
+  return NULL;
+}
+
+const char *trace_add_tag(struct trace *trace, gmm_tag tag, const char *text) {
+  for (uint32_t i = 0; i < trace->tag_count; ++i)
+    if (trace->tags[i].tag == tag) return NULL;
+  return trace_add_name(&trace->tags, &trace->tag_count, tag, text);
+}
+
 const char *trace_add(struct trace_builder *builder, const struct operation *operation, uint64_t freed) {
   struct trace *trace = &builder->trace;
   if (!trace_grow((void **)&trace->operations, &builder->capacity, trace->count, sizeof *trace->operations))
@@ -56,7 +92,9 @@ const char *trace_add(struct trace_builder *builder, const struct operation *ope
 int trace_parse(const char *name, const unsigned char *bytes, size_t size, struct trace *out) {
   struct trace_builder builder = {.name = name};
   uint32_t ignored = 0;
+  uint16_t unknown = 0;
   const char *wrong = trace_stream_index(&builder.trace, 0, &ignored);
+  if (wrong == NULL) wrong = trace_place_index(&builder.trace, (struct trace_place){0}, &unknown);
   if (wrong == NULL && (trace_is_binary(bytes, size) ? trace_parse_binary(&builder, bytes, size)
                                                      : trace_parse_text(&builder, bytes, size))) {
     if (builder.trace.count != 0) {
@@ -106,5 +144,8 @@ int trace_read(const char *path, struct trace *out) {
 void trace_free(struct trace *trace) {
   free(trace->operations);
   free(trace->streams);
+  free(trace->places);
+  free(trace->tags);
+  free(trace->names);
   memset(trace, 0, sizeof *trace);
 }

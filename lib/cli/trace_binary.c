@@ -51,7 +51,7 @@ static uint32_t pop(struct merger *merger) {
 }
 
 static int possible(struct merger *merger, const struct cursor *cursor) {
-  if (cursor->what == EVENT_RESET) return 1;
+  if (cursor->what == EVENT_RESET || cursor->what == EVENT_TAG) return 1;
   return (live_find(&merger->live, cursor->address) != NULL) == (cursor->what != EVENT_ALLOC);
 }
 
@@ -99,6 +99,7 @@ static const char *add_event(struct merger *merger, uint32_t thread) {
   struct trace *trace = &merger->builder->trace;
   struct operation operation = {.thread = thread};
   if (cursor->what == EVENT_RESET) return free_all(merger, thread);
+  if (cursor->what == EVENT_TAG) return trace_add_tag(trace, cursor->tag, cursor->name);
   /* gmm_stream 1 is a default stream too. */
   const char *wrong = trace_stream_index(trace, cursor->stream == 1 ? 0 : cursor->stream, &operation.stream);
   if (wrong != NULL) return wrong;
@@ -114,6 +115,11 @@ static const char *add_event(struct merger *merger, uint32_t thread) {
     operation.size = cursor->size;
     operation.block = trace->block_count;
     operation.log2_alignment = cursor->log2_alignment;
+    const struct trace_place place = {.kind = cursor->heap_word & 0xffff,
+                                      .device = (gmm_device)(cursor->heap_word >> 16 & 0xffff),
+                                      .tag = (gmm_tag)(cursor->heap_word >> 32)};
+    wrong = trace_place_index(trace, place, &operation.place);
+    if (wrong != NULL) return wrong;
     const struct live_block block = {cursor->address, cursor->size, operation.block};
     if (!live_add(&merger->live, block)) return "no memory for the trace";
     return trace_add(merger->builder, &operation, 0);
@@ -125,6 +131,12 @@ static const char *add_event(struct merger *merger, uint32_t thread) {
   if (cursor->what == EVENT_FREE) return add_free(merger, live, thread, operation.stream);
   operation.block = live->block;
   operation.what = OPERATION_USE;
+  if (cursor->what == EVENT_NAME) {
+    operation.what = OPERATION_NAME;
+    operation.stream = trace->name_count;
+    wrong = trace_add_name(&trace->names, &trace->name_count, 0, cursor->name);
+    if (wrong != NULL) return wrong;
+  }
   return trace_add(merger->builder, &operation, 0);
 }
 

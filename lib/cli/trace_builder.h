@@ -16,6 +16,9 @@ struct trace_builder {
 int trace_grow(void **items, uint64_t *capacity, uint64_t index, size_t size);
 /* Returns NULL, or what is wrong. */
 const char *trace_stream_index(struct trace *trace, uint64_t number, uint32_t *out);
+const char *trace_place_index(struct trace *trace, struct trace_place place, uint16_t *out);
+const char *trace_add_name(struct trace_name **names, uint32_t *count, gmm_tag tag, const char *text);
+const char *trace_add_tag(struct trace *trace, gmm_tag tag, const char *text);
 const char *trace_add(struct trace_builder *builder, const struct operation *operation, uint64_t freed);
 
 /* 0: it failed and has printed the cause on stderr. */

@@ -13,7 +13,8 @@ enum {
   CHUNK_MAGIC = 0x6b6e6863,
   VERSION = 1,
   LONGEST_CHUNK = 1 << 24,
-  PLACES = 32
+  PLACES = 32,
+  NAME_BYTES = 48 /* of a record */
 };
 
 /* The first byte of a record: its number, and its number of 8-byte words. */
@@ -25,7 +26,9 @@ enum {
   RECORD_FREE = 5 << 3 | 1,
   RECORD_USE = 6 << 3 | 1,
   RECORD_RESET = 10 << 3 | 1,
-  RECORD_END = 14 << 3 | 2
+  RECORD_END = 14 << 3 | 2,
+  RECORD_TAG_NAME = 16 << 3 | 7,
+  RECORD_BLOCK_NAME = 17 << 3 | 7
 };
 
 static uint64_t little(const unsigned char *bytes, int count) {
@@ -130,6 +133,28 @@ static int open_chunk(const struct chunks *chunks, struct cursor *cursor, int *e
   return 1;
 }
 
+/* The first part of a name. Its second part, if there is one, is the next record of the chunk. */
+static const char *read_name(struct cursor *cursor, const unsigned char *record) {
+  const uint64_t value = little(record + 2, 6);
+  const uint64_t left = cursor->chunk->size - cursor->position;
+  if (record[1] != 0) return "a name has no first part";
+  if (value == 0) return "a name is that of nothing";
+  memset(cursor->name, 0, sizeof cursor->name);
+  memcpy(cursor->name, record + 8, NAME_BYTES);
+  const unsigned char *second = record + 8 + NAME_BYTES;
+  if (left >= 8 + NAME_BYTES && second[0] == record[0] && second[1] == 1 && little(second + 2, 6) == value) {
+    memcpy(cursor->name + NAME_BYTES, second + 8, sizeof cursor->name - NAME_BYTES - 1);
+    cursor->position += 8 + NAME_BYTES;
+    ++cursor->records;
+  }
+  cursor->what = record[0] == RECORD_TAG_NAME ? EVENT_TAG : EVENT_NAME;
+  if (cursor->what == EVENT_TAG && cursor->name[0] == '\0') return "the name of a tag is empty";
+  if (cursor->what == EVENT_TAG) cursor->tag = (uint32_t)value;
+  cursor->address = value << 8;
+  cursor->stream = 0;
+  return NULL;
+}
+
 /* Returns NULL if the record is right, and what is wrong otherwise. */
 static const char *read_record(struct cursor *cursor, const unsigned char *record) {
   const uint64_t value = little(record + 2, 6);
@@ -147,10 +172,14 @@ static const char *read_record(struct cursor *cursor, const unsigned char *recor
     case RECORD_HEAP:
       if (place >= PLACES) return "the place is above 31";
       cursor->heaps |= 1u << place;
+      cursor->heap_words[place] = little(record + 16, 8);
       return NULL;
     case RECORD_RESET:
       cursor->what = EVENT_RESET;
       return NULL;
+    case RECORD_TAG_NAME:
+    case RECORD_BLOCK_NAME:
+      return read_name(cursor, record);
     case RECORD_ALLOC:
     case RECORD_FREE:
     case RECORD_USE:
@@ -170,6 +199,7 @@ static const char *read_record(struct cursor *cursor, const unsigned char *recor
   cursor->log2_alignment = word >> 53 & 31;
   if (cursor->size == 0) return "the allocation has 0 bytes";
   if ((cursor->heaps >> (word >> 48 & 31) & 1) == 0) return "the chunk does not name the heap of the allocation";
+  cursor->heap_word = cursor->heap_words[word >> 48 & 31];
   return NULL;
 }
 

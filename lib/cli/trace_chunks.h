@@ -31,7 +31,7 @@ struct chunks {
 /* 0: it failed and has printed the cause on stderr. The caller frees `items` in any case. */
 int chunks_read(const char *name, const unsigned char *bytes, size_t size, struct chunks *out);
 
-enum { EVENT_NONE, EVENT_ALLOC, EVENT_FREE, EVENT_USE, EVENT_RESET };
+enum { EVENT_NONE, EVENT_ALLOC, EVENT_FREE, EVENT_USE, EVENT_RESET, EVENT_NAME, EVENT_TAG };
 
 /* A position in the events of one thread. */
 struct cursor {
@@ -41,10 +41,14 @@ struct cursor {
   uint32_t records;
   uint32_t heaps;       /* bits: the places that are defined */
   uint64_t streams[32]; /* handles */
+  uint64_t heap_words[32];
   /* The current event. */
   int what;
   uint64_t offset; /* in the file */
   uint64_t address, size, stream;
+  uint64_t heap_word; /* of an alloc: bits 0-15 kind, 16-31 device, 32-63 tag */
+  uint32_t tag;       /* of a tag's name */
+  char name[64];      /* of a block or tag */
   uint8_t log2_alignment;
 };
 

@@ -257,5 +257,5 @@ int main(int count, char **words) {
   KINDS(queued_work_is_in_the_backup, vmm);
   KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);
   KINDS(the_limit_of_a_group_leads_to_the_file, vmm);
-  return check_finish();
+  return finish_clean();
 }

@@ -59,6 +59,11 @@ static void what_would_wait_does_nothing(void) {
   CHECK_EQUAL((intptr_t)answer, GMM_ERROR_NOT_READY);
   CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
 
+  // A block with a name, which must be forgotten.
+  OK(gmm_name(context, kept, "kept"));
+  RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
+  CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
+
   // Another stream, and what asks for more than the cache knows.
   gmm_stream stream = 0;
   MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
@@ -198,5 +203,5 @@ int main(void) {
   KINDS(a_child_gets_nothing, ALL_KINDS);
   KINDS(defaults_are_served, 1u << GMM_KIND_DEVICE);
   KINDS(paused_memory_is_not_given_out, 1u << GMM_KIND_VMM);
-  return check_finish();
+  return finish_clean();
 }

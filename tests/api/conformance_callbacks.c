@@ -134,5 +134,5 @@ int main(void) {
   PLAIN(host_allocator_is_balanced);
   PLAIN(every_host_allocation_may_fail);
   PLAIN(log_callback_hears_which_backend);
-  return check_finish();
+  return finish_clean();
 }

@@ -468,5 +468,5 @@ int main(void) {
   PLAIN(a_program_without_captures_is_not_asked);
   KINDS(statistics_and_snapshot_know_it, ALL_KINDS);
   KINDS(a_graph_outlives_its_context, ALL_KINDS);
-  return check_finish();
+  return finish_clean();
 }

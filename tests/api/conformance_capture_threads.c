@@ -134,5 +134,5 @@ int main(void) {
   open_cuda();
   KINDS(several_captures_at_once, ALL_KINDS);
   KINDS(a_graph_runs_many_times_beside_a_busy_program, ALL_KINDS);
-  return check_finish();
+  return finish_clean();
 }

@@ -256,5 +256,5 @@ int main(void) {
   KINDS(paused_memory_is_let_be, 1u << GMM_KIND_VMM);
   PLAIN(contexts_end_while_it_works);
   PLAIN(a_forked_child_has_no_thread);
-  return check_finish();
+  return finish_clean();
 }

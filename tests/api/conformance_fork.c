@@ -79,6 +79,7 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_copy(context, memory, bytes, 64, stream));
     FORKED(gmm_fill(context, memory, 1, 64, stream));
     FORKED(gmm_record_use(context, memory, stream));
+    FORKED(gmm_name(context, memory, "odd"));
     FORKED(gmm_event_create(context, NULL, &event_made));
     FORKED(gmm_event_record(event, 0, stream));
     FORKED(gmm_stream_wait_event(context, stream, event, 0));
@@ -264,5 +265,5 @@ int main(void) {
   PLAIN(every_call_in_a_child_says_forked);
   PLAIN(a_child_may_open_its_own);
   PLAIN(children_find_no_lock_held);
-  return check_finish();
+  return finish_clean();
 }

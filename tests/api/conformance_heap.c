@@ -240,5 +240,5 @@ int main(void) {
   KINDS(peers_may_be_asked_for, 1u << GMM_KIND_VMM);
   KINDS(bad_heaps_are_refused, ALL_KINDS);
   KINDS(many_heaps_come_and_go, ALL_KINDS);
-  return check_finish();
+  return finish_clean();
 }

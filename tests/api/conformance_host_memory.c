@@ -214,6 +214,70 @@ static void counts_and_traces(gmm_context *c) {
   OK(gmm_reset(c));
 }
 
+// The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
+// again.
+static void a_name_without_memory_is_none(void) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *c = NULL;
+  MUST(gmm_context_create(&desc, &c));
+  unsigned failures = 0;
+  for (unsigned i = 0; i < 100; ++i) {
+    void *block = NULL;
+    char name[16];
+    MUST(gmm_alloc(c, 1000, NULL, &block));
+    snprintf(name, sizeof name, "block %u", i);
+    for (unsigned k = 0;; ++k) {
+      counted.fail_at = counted.calls + k;
+      const gmm_result result = gmm_name(c, block, name);
+      counted.fail_at = -1;
+      if (result == GMM_OK) break;
+      ++failures;
+      CHECK_EQUAL(result, GMM_ERROR_OUT_OF_HOST_MEMORY);
+      gmm_snapshot *snapshot = NULL;
+      unsigned named = 0;
+      MUST(gmm_snapshot_create(c, NULL, &snapshot));
+      for (unsigned j = 0; j <= i; ++j) {
+        gmm_block_info info = {.struct_size = sizeof info};
+        OK(gmm_snapshot_query_block(snapshot, j, &info));
+        named += info.name[0] != 0;
+        if (info.address == block) CHECK_EQUAL(info.name[0], 0);
+      }
+      CHECK_EQUAL(named, i);
+      OK(gmm_snapshot_destroy(snapshot));
+      REQUIRE(k < 10);
+    }
+  }
+  CHECK(failures >= 2);
+  OK(gmm_context_release(c));  // reports what is live
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
+// The report of leaks does without memory, too: it has the sum.
+static void hear(void *user, gmm_log_level level, const char *message) {
+  if (level == GMM_LOG_WARNING) snprintf(user, 256, "%s", message);
+}
+static void a_report_without_memory_has_the_sum(void) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  char last[256] = "";
+  gmm_context_desc desc = counted_desc();
+  desc.log = (gmm_log_callback){hear, last};
+  for (unsigned k = 0; k < 3; ++k) {
+    gmm_context *c = NULL;
+    MUST(gmm_context_create(&desc, &c));
+    for (unsigned i = 0; i < 5; ++i) MUST(gmm_alloc(c, 1000, NULL, &(void *){NULL}));
+    counted.fail_at = counted.calls + k;
+    OK(gmm_context_release(c));
+    counted.fail_at = -1;
+    CHECK_MESSAGE(strstr(last, "5 blocks of 5000 bytes") != NULL, "%s", last);
+    CHECK_EQUAL(counted.bytes, 0);
+  }
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
 // --- Another process, and another thread --------------------------------------------------------------------------
 
 // Exports a block and an event, and ends once the other side is done with them.
@@ -397,6 +461,47 @@ static void a_use_takes_memory_once(void) {
   CHECK_EQUAL(counted.bytes, 0);
 }
 
+// One cycle of a program that makes streams as it needs them. Every second one frees once more when the stream is gone,
+// as a garbage collector does.
+static void uses_a_stream(gmm_context *c, void *shared, bool late) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
+  for (uint64_t size = 1000; size <= 2 * MIB; size *= 4) {
+    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .stream = stream};
+    void *block = NULL;
+    OK(gmm_alloc(c, size, &desc, &block));
+    OK(gmm_free(c, block, stream));
+  }
+  OK(gmm_record_use(c, shared, stream));
+  void *block = NULL;
+  OK(gmm_alloc(c, 1000, NULL, &block));
+  OK(gmm_stream_destroy(c, stream));
+  OK(gmm_free(c, block, late ? stream : GMM_STREAM_DEFAULT));
+}
+
+static void destroyed_streams_leave_no_memory(void) {
+  gmm_context *c = counted_context();
+  void *shared = NULL;
+  MUST(gmm_alloc(c, 1000, NULL, &shared));
+  for (unsigned late = 0; late < 2; ++late) {
+    int64_t bytes = 0, blocks = 0;
+    for (unsigned i = 0; i < 300; ++i) {
+      uses_a_stream(c, shared, late);
+      if (late && i % 20 == 19) OK(gmm_trim(c, NULL, NULL));
+      if (i == 99) {
+        bytes = counted.bytes;
+        blocks = counted.blocks;
+      }
+    }
+    CHECK_MESSAGE(counted.bytes == bytes && counted.blocks == blocks, "200 streams left %lld bytes in %lld blocks",
+                  (long long)(counted.bytes - bytes), (long long)(counted.blocks - blocks));
+  }
+  OK(gmm_free(c, shared, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(c));
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
 int main(int count, char **words) {
   if (count == 3 && strcmp(words[1], "--second") == 0) {
     // The other side reads stdout; what the checks say goes to stderr.
@@ -404,11 +509,14 @@ int main(int count, char **words) {
     dup2(1, 3);
     dup2(2, 1);
     RUN(exports);
-    return check_finish();
+    return finish_clean();
   }
   signal(SIGPIPE, SIG_IGN);
   PLAIN(every_byte_is_counted);
+  PLAIN(a_name_without_memory_is_none);
+  PLAIN(a_report_without_memory_has_the_sum);
   PLAIN(contexts_leave_nothing_to_the_thread);
   PLAIN(a_use_takes_memory_once);
-  return check_finish();
+  PLAIN(destroyed_streams_leave_no_memory);
+  return finish_clean();
 }

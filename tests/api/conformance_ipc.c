@@ -430,5 +430,5 @@ int main(int count, char **words) {
   KINDS(close_tells_its_mistakes_apart, ALL_KINDS);
   KINDS(descriptors_carry_the_memory, files);
   KINDS(device_memory_has_a_descriptor_when_the_query_says_so, 1u << GMM_KIND_DEVICE);
-  return check_finish();
+  return finish_clean();
 }

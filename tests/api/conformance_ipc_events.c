@@ -282,5 +282,5 @@ int main(int count, char **words) {
   KINDS(at_home_it_is_the_same_event, 1u << GMM_KIND_DEVICE);
   KINDS(a_stream_of_another_device_waits, 1u << GMM_KIND_DEVICE);
   KINDS(many_records_at_once, 1u << GMM_KIND_DEVICE);
-  return check_finish();
+  return finish_clean();
 }

@@ -493,5 +493,5 @@ int main(int count, char **words) {
   KINDS(an_importer_waits_for_no_other_tags_pause, 1u << GMM_KIND_VMM);
   KINDS(an_import_during_a_pause_is_in_its_way, 1u << GMM_KIND_VMM);
   KINDS(a_deleted_socket_is_made_anew, (1u << GMM_KIND_VMM) | (1u << GMM_KIND_DEVICE));
-  return check_finish();
+  return finish_clean();
 }

@@ -244,5 +244,5 @@ int main(int count, char **words) {
   KINDS(a_foreign_file_is_imported, 1u << GMM_KIND_HOST);
   KINDS(the_drivers_own_handle, 1u << GMM_KIND_DEVICE);
   KINDS(a_dma_buf_where_the_query_says_so, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM));
-  return check_finish();
+  return finish_clean();
 }

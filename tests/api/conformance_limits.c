@@ -400,5 +400,5 @@ int main(void) {
   KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
   KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
-  return check_finish();
+  return finish_clean();
 }

@@ -425,5 +425,5 @@ int main(void) {
   PLAIN(null_descriptor_means_device_memory_on_device_0);
   KINDS(sizes_beyond_all_memory_fail_cleanly, ALL_KINDS);
   KINDS(a_full_device_recovers, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM));
-  return check_finish();
+  return finish_clean();
 }

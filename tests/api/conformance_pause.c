@@ -380,5 +380,5 @@ int main(void) {
   KINDS(bad_pauses_are_refused, vmm);
   KINDS(higher_priorities_resume_first, vmm);
   KINDS(memory_that_comes_during_a_pause_stays_active, vmm);
-  return check_finish();
+  return finish_clean();
 }

@@ -231,6 +231,61 @@ static void a_reset_gives_back_what_a_range_resumed(void) {
   }
 }
 
+// Addresses of this process, used or not.
+static uint64_t reserved_addresses(void) {
+  unsigned long long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  REQUIRE(file != NULL && fscanf(file, "%llu", &pages) == 1);
+  fclose(file);
+  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+static uint64_t kept_bytes(gmm_tag tag) {
+  const gmm_tag_info info = pause_info(tag);
+  return info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes;
+}
+
+static void what_is_freed_while_it_is_paused_goes_back(void) {
+  enum { COUNT = 40 };
+  gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
+  gmm_stream other = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+  uint64_t addresses = 0;
+  for (uint32_t round = 0; round < 8; ++round) {
+    const bool trims = round < 4;  // else the next pause does it
+    char *freed[COUNT];
+    for (uint32_t i = 0; i < COUNT; ++i) {
+      const uint64_t size = i % 4 == 0 ? 100 * KIB : MIB + i * 64 * KIB;
+      REQUIRE((freed[i] = ALLOC_TAG(size, tag)) != NULL);
+      write_pattern(freed[i], size, round + i, GMM_STREAM_DEFAULT);
+    }
+    MUST(gmm_pause(context, NULL, NULL));
+    CHECK(kept_bytes(tag) >= 40 * MIB);
+    for (uint32_t i = 0; i < COUNT - 1; ++i) OK(gmm_free(context, freed[i], i % 3 == 0 ? other : GMM_STREAM_DEFAULT));
+    if (trims) {
+      OK(gmm_trim(context, NULL, NULL));
+      // One block lives, in a chunk of at most 4 MiB at each of its ends.
+      CHECK_MESSAGE(kept_bytes(tag) <= 12 * MIB, "%llu MiB are kept", (unsigned long long)(kept_bytes(tag) / MIB));
+    }
+    OK(gmm_free(context, freed[COUNT - 1], GMM_STREAM_DEFAULT));
+    if (trims) {
+      OK(gmm_trim(context, NULL, NULL));
+      CHECK_EQUAL(kept_bytes(tag), 0);
+      CHECK_EQUAL(backup_info().arena_used + backup_info().pageable_bytes, 0);
+      CHECK_EQUAL(pause_info(tag).paused_bytes, 0);
+      CHECK_EQUAL(stats().extents, 0);
+    }
+    const uint64_t now = reserved_addresses();
+    if (round == 1) addresses = now;
+    if (round > 1)
+      CHECK_MESSAGE(now <= addresses + 40 * 1024 * MIB, "%llu GiB more addresses after round %u",
+                    (unsigned long long)((now - addresses) / 1024 / MIB), round);
+  }
+  RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);  // nothing lives
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(kept_bytes(tag), 0);
+  OK(gmm_stream_destroy(context, other));
+}
+
 static uint64_t calls, total_told;
 static int32_t stop_at(void *user, uint64_t done, uint64_t total) {
   CHECK(done <= total);
@@ -359,9 +414,10 @@ int main(void) {
   KINDS(read_only_contents_are_copied_once, vmm);
   KINDS(dropped_read_only_contents_may_be_written_anew, vmm);
   KINDS(a_reset_gives_back_what_a_range_resumed, vmm);
+  KINDS(what_is_freed_while_it_is_paused_goes_back, vmm);
   KINDS(a_program_may_end_it_at_any_call, vmm);
   KINDS(a_thread_waits_for_its_block, vmm);
   KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);
   KINDS(pauses_take_few_calls, vmm);
-  return check_finish();
+  return finish_clean();
 }

@@ -223,5 +223,5 @@ int main(void) {
   PLAIN(the_end_of_the_addresses_is_refused);
   PLAIN(read_only_pins);
   PLAIN(releasing_the_context_unpins);
-  return check_finish();
+  return finish_clean();
 }

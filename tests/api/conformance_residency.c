@@ -197,5 +197,5 @@ int main(void) {
   KINDS(other_kinds_cannot_move, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_HOST));
   KINDS(bad_moves_are_refused, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
   KINDS(paused_memory_does_not_move, ONLY(GMM_KIND_VMM));
-  return check_finish();
+  return finish_clean();
 }

@@ -169,7 +169,8 @@ static bool json_value(int depth) {
 
 static void snapshots_are_json(void) {
   gmm_tag tag = 0;
-  OK(gmm_tag_create(context, "a \"quoted\\ name\twith\n\x01 things \xc3\xbc", NULL, &tag));
+  const char *odd = "a \"quoted\\ name\twith\n\x01 things \xc3\xbc";
+  OK(gmm_tag_create(context, odd, NULL, &tag));
   void *blocks[50];
   for (unsigned i = 0; i < 50; ++i) {
     gmm_alloc_desc desc = {
@@ -177,6 +178,7 @@ static void snapshots_are_json(void) {
     if (!has_kind(desc.kind)) desc.kind = GMM_KIND_DEVICE;
     MUST(gmm_alloc(context, 1234 + i * 1000, &desc, &blocks[i]));
   }
+  OK(gmm_name(context, blocks[7], odd));
   RESULT(gmm_pause(context, NULL, NULL), has_kind(GMM_KIND_VMM) ? GMM_OK : GMM_UNCHANGED);
   memset(&written, 0, sizeof written);
   OK(write_snapshot(context, write_text, NULL));
@@ -195,6 +197,7 @@ static void snapshots_are_json(void) {
   CHECK_MESSAGE(strstr(written.text, address) != NULL || strstr(written.text, decimal) != NULL,
                 "block %p is not in the snapshot", blocks[7]);
   CHECK(strstr(written.text, "8234") != NULL);  // its size
+  CHECK(strstr(written.text, "\"name\":\"a \\u0022quoted") != NULL);
   const char *out = getenv("SNAPSHOT_OUT");
   FILE *file = out != NULL ? fopen(out, "w") : NULL;
   if (file != NULL) {
@@ -261,6 +264,192 @@ static void snapshots_are_read_by_index(void) {
   OK(gmm_heap_destroy(heap));
 }
 
+// --- names -----------------------------------------------------------------------------------------------------------
+// The name of a block in a snapshot; NULL: the snapshot does not have the block.
+static const char *name_of(const void *memory) {
+  static gmm_block_info block;
+  gmm_snapshot *snapshot = NULL;
+  gmm_snapshot_info info = {.struct_size = sizeof info};
+  MUST(gmm_snapshot_create(context, NULL, &snapshot));
+  OK(gmm_snapshot_query(snapshot, &info));
+  bool found = false;
+  for (uint64_t i = 0; i < info.block_count && !found; ++i) {
+    memset(&block, 0, sizeof block);
+    block.struct_size = sizeof block;
+    OK(gmm_snapshot_query_block(snapshot, i, &block));
+    found = block.address == memory;
+  }
+  OK(gmm_snapshot_destroy(snapshot));
+  return found ? block.name : NULL;
+}
+#define CHECK_NAME(memory, expected)                                                                              \
+  do {                                                                                                            \
+    const char *got = name_of(memory);                                                                            \
+    CHECK_MESSAGE(got != NULL && strcmp(got, expected) == 0, "the name is \"%s\"", got == NULL ? "(none)" : got); \
+  } while (0)
+
+static void names_go_with_their_blocks(void) {
+  const char *longest = "63 bytes: \xe2\x82\xac 0123456789012345678901234567890123456789012345678";
+  REQUIRE(strlen(longest) == 63);
+  gmm_heap_desc of = {.struct_size = sizeof of, .kind = kind, .device = device};
+  gmm_heap *heap = NULL;
+  char *small = ALLOC(5000), *large = ALLOC(3 * MIB), *own = NULL;
+  MUST(gmm_heap_create(context, &of, &heap));
+  MUST(gmm_heap_alloc(heap, 700, 0, 0, GMM_STREAM_DEFAULT, (void **)&own));
+  CHECK_NAME(small, "");
+  OK(gmm_name(context, small, "small"));
+  OK(gmm_name(context, large + MIB, longest));
+  OK(gmm_name(context, own, "small"));  // a second one of this name
+  CHECK_NAME(small, "small");
+  CHECK_NAME(large, longest);
+  CHECK_NAME(own, "small");
+  OK(gmm_name(context, large, "other"));
+  RESULT(gmm_name(context, large, "no text: \xff"), GMM_ERROR_INVALID_VALUE);
+  CHECK_NAME(large, "other");
+  OK(gmm_name(context, own, NULL));
+  OK(gmm_name(context, own, NULL));
+  CHECK_NAME(own, "");
+  CHECK_EQUAL(query(small).size, 5000);
+  // Who gets the memory next gets no name.
+  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
+  CHECK(ALLOC(5000) == small);
+  CHECK_NAME(small, "");
+  OK(gmm_name(context, small, "again"));
+  OK(gmm_reset(context));
+  small = ALLOC(5000);
+  large = ALLOC(3 * MIB);
+  CHECK_NAME(small, "");
+  CHECK_NAME(large, "");
+  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+static void names_survive_a_pause(void) {
+  if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
+  kind = GMM_KIND_VMM;
+  void *block = ALLOC(3 * MIB);
+  OK(gmm_name(context, block, "paused"));
+  OK(gmm_pause(context, NULL, NULL));
+  CHECK_NAME(block, "paused");
+  OK(gmm_name(context, block, "renamed"));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_NAME(block, "renamed");
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+enum { NAMERS = 4, NAMED = 300 };
+static void *name_and_free(void *number) {
+  void *blocks[NAMED];
+  char name[32];
+  for (unsigned round = 0; round < 20; ++round) {
+    for (unsigned i = 0; i < NAMED; ++i) {
+      blocks[i] = ALLOC(1000);
+      snprintf(name, sizeof name, "%u of thread %u", i, *(unsigned *)number);
+      OK(gmm_name(context, blocks[i], name));
+    }
+    for (unsigned i = 0; i < NAMED; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  }
+  return NULL;
+}
+static void threads_name_blocks_at_once(void) {
+  pthread_t threads[NAMERS];
+  unsigned numbers[NAMERS];
+  for (unsigned i = 0; i < NAMERS; ++i) {
+    numbers[i] = i;
+    REQUIRE(pthread_create(&threads[i], NULL, name_and_free, &numbers[i]) == 0);
+  }
+  for (unsigned i = 0; i < 5; ++i) CHECK(name_of(&numbers) == NULL);
+  for (unsigned i = 0; i < NAMERS; ++i) pthread_join(threads[i], NULL);
+  void *block = ALLOC(1000);
+  CHECK_NAME(block, "");
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// --- the report of leaks ---------------------------------------------------------------------------------------------
+enum { MOST_LINES = 64 };
+static struct {
+  unsigned count;
+  char lines[MOST_LINES][256];
+} heard;
+static void hear_warnings(void *user, gmm_log_level level, const char *message) {
+  (void)user;
+  if (level != GMM_LOG_WARNING || heard.count == MOST_LINES) return;
+  snprintf(heard.lines[heard.count++], sizeof heard.lines[0], "%s", message);
+}
+static gmm_context *open_heard(uint32_t flags) {
+  const gmm_context_desc desc = {.struct_size = sizeof desc, .flags = flags, .log = {hear_warnings, NULL}};
+  gmm_context *opened = NULL;
+  MUST(gmm_context_create(&desc, &opened));
+  memset(&heard, 0, sizeof heard);
+  return opened;
+}
+static void *leak(gmm_context *of, uint64_t size, gmm_kind k, gmm_tag tag, const char *name) {
+  const gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .tag = tag};
+  void *block = NULL;
+  MUST(gmm_alloc(of, size, &desc, &block));
+  if (name != NULL) OK(gmm_name(of, block, name));
+  return block;
+}
+#define CHECK_LINE(number, expected) \
+  CHECK_MESSAGE(strcmp(heard.lines[number], expected) == 0, "line %u: %s", (unsigned)(number), heard.lines[number])
+
+static void leaks_are_reported(void) {
+  gmm_context *of = open_heard(0);
+  gmm_tag tag = 0;
+  OK(gmm_tag_create(of, "layers", NULL, &tag));
+  for (unsigned i = 0; i < 3; ++i) leak(of, 4000, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, NULL);
+  for (unsigned i = 0; i < 2; ++i) leak(of, 4000, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, "activations");
+  for (unsigned i = 0; i < 2; ++i) leak(of, 2 * MIB, GMM_KIND_HOST, tag, "weights");
+  OK(gmm_free(of, leak(of, 4000, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, "freed"), GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(of));
+  CHECK_EQUAL(heard.count, 4);
+  CHECK_LINE(0, "Leak: 2 x 2097152 bytes of HOST memory on device 0, tag \"layers\", name \"weights\".");
+  CHECK_LINE(1, "Leak: 3 x 4000 bytes of DEVICE memory on device 0, tag \"default\".");
+  CHECK_LINE(2, "Leak: 2 x 4000 bytes of DEVICE memory on device 0, tag \"default\", name \"activations\".");
+  CHECK_LINE(3,
+             "Leaks: the context ends, and 7 blocks of 4214304 bytes in all are live; free them before, or set "
+             "GMM_CONTEXT_NO_LEAK_REPORT.");
+}
+
+static void no_leak_is_no_line(void) {
+  gmm_context *of = open_heard(0);
+  void *block = leak(of, 4000, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, "freed");
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_free(of, block, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(of));
+  CHECK_EQUAL(heard.count, 0);
+  of = open_heard(GMM_CONTEXT_NO_LEAK_REPORT);
+  leak(of, 4000, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, "kept");
+  OK(gmm_context_query(of, &info));
+  CHECK_EQUAL(info.flags, GMM_CONTEXT_NO_LEAK_REPORT);
+  OK(gmm_context_release(of));
+  CHECK_EQUAL(heard.count, 0);
+}
+
+// However many groups there are, the report has few lines, and the largest groups are in it.
+static void the_report_is_bounded(void) {
+  enum { GROUPS = 5000 };
+  gmm_context *of = open_heard(0);
+  char name[32];
+  uint64_t bytes = 0;
+  for (unsigned i = 0; i < GROUPS; ++i) {
+    const uint64_t size = 256 + (i * 2741u) % GROUPS;  // each once, in no order
+    snprintf(name, sizeof name, "block %u", i);
+    leak(of, size, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, name);
+    bytes += size;
+  }
+  OK(gmm_context_release(of));
+  CHECK_EQUAL(heard.count, 33);
+  for (unsigned i = 0; i < 32; ++i) {
+    snprintf(name, sizeof name, "Leak: 1 x %u bytes", 256 + GROUPS - 1 - i);
+    CHECK_MESSAGE(strncmp(heard.lines[i], name, strlen(name)) == 0, "line %u: %s", i, heard.lines[i]);
+  }
+  char sum[64];
+  snprintf(sum, sizeof sum, "and 5000 blocks of %llu bytes in all", (unsigned long long)bytes);
+  CHECK_MESSAGE(strstr(heard.lines[32], sum) != NULL, "%s", heard.lines[32]);
+}
+
 // The writer may call gmm: no lock is held.
 static int32_t allocate_while_written(void *user, const char *text, uint64_t size) {
   (void)text, (void)size;
@@ -280,6 +469,12 @@ int main(void) {
   PLAIN(bad_scopes_are_refused);
   PLAIN(snapshots_are_read_by_index);
   PLAIN(the_writer_may_call_gmm);
+  KINDS(names_go_with_their_blocks, ALL_KINDS);
+  PLAIN(names_survive_a_pause);
+  PLAIN(threads_name_blocks_at_once);
+  PLAIN(leaks_are_reported);
+  PLAIN(no_leak_is_no_line);
+  PLAIN(the_report_is_bounded);
   PLAIN(snapshots_are_json);
-  return check_finish();
+  return finish_clean();
 }

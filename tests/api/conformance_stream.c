@@ -404,5 +404,5 @@ int main(void) {
   PLAIN(events_order_streams);
   KINDS(copies_check_their_ranges, ALL_KINDS);
   KINDS(copies_go_between_all_kinds_and_devices, ALL_KINDS);
-  return check_finish();
+  return finish_clean();
 }

@@ -279,5 +279,5 @@ int main(void) {
   PLAIN(an_empty_tag_is_destroyed);
   PLAIN(a_used_tag_is_busy);
   PLAIN(tags_come_and_go);
-  return check_finish();
+  return finish_clean();
 }

@@ -301,5 +301,5 @@ int main(void) {
   KINDS(pausing_disturbs_no_other_tag, 1u << GMM_KIND_VMM);
   PLAIN(threads_outlive_a_context);
   PLAIN(threads_use_several_contexts);
-  return check_finish();
+  return finish_clean();
 }

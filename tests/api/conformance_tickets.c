@@ -119,5 +119,5 @@ int main(void) {
   KINDS(a_ticket_ends_with_what_it_came_to, vmm);
   KINDS(a_ticket_can_be_cancelled, vmm);
   KINDS(a_ticket_outlives_the_last_reference, vmm);
-  return check_finish();
+  return finish_clean();
 }

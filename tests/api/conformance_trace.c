@@ -163,6 +163,45 @@ static void pauses_are_in_it(void) {
   unlink(path);
 }
 
+// The names of tags stand in every chunk with an allocation of the tag, those of blocks where they were given.
+static void names_are_in_it(void) {
+  new_path();
+  const char *long_name = "a name of 63 bytes, which is as long as the name of a tag can b";
+  const gmm_tag tag = make_tag(long_name, GMM_CONTENTS_DROP);
+  MUST(gmm_trace_begin(context, path));
+  char *one = ALLOC_TAG(5000, tag);
+  void *two = ALLOC(5000);
+  OK(gmm_name(context, one + 17, "short"));
+  OK(gmm_name(context, two, long_name));
+  OK(gmm_name(context, one, NULL));
+  RESULT(gmm_name(context, two, ""), GMM_ERROR_INVALID_VALUE);
+  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
+  OK(gmm_trace_end(context));
+  read_trace(2, 2, 10000, 0);
+  const struct {
+    uint32_t number;
+    const void *address;
+    const char *name;
+  } expected[] = {{TRACE_ALLOC, one, long_name},
+                  {TRACE_ALLOC, two, "default"},
+                  {TRACE_BLOCK_NAME, one, "short"},
+                  {TRACE_BLOCK_NAME, two, long_name},
+                  {TRACE_BLOCK_NAME, one, ""}};
+  unsigned seen = 0;
+  for (size_t i = 0; i < file.count; ++i) {
+    const trace_event *event = &file.events[i];
+    if (event->number != TRACE_ALLOC && event->number != TRACE_BLOCK_NAME) continue;
+    REQUIRE(seen < 5);
+    CHECK_EQUAL(event->number, expected[seen].number);
+    CHECK_EQUAL(event->address, (uintptr_t)expected[seen].address);
+    CHECK_MESSAGE(strcmp(event->name, expected[seen].name) == 0, "name %u: \"%s\"", seen, event->name);
+    ++seen;
+  }
+  CHECK_EQUAL(seen, 5);
+  unlink(path);
+}
+
 static void a_full_disk_is_reported(void) {
   if (access("/dev/full", W_OK) != 0) SKIP("no /dev/full here");
   RESULT(gmm_trace_begin(context, "/dev/full"), GMM_ERROR_IO);
@@ -301,10 +340,11 @@ int main(int argc, char **argv) {
   if (argc == 4 && strcmp(argv[1], "--second") == 0) return end_simply(argv[2], argv[3]);
   KINDS(traces_hold_every_event, ALL_KINDS);
   PLAIN(pauses_are_in_it);
+  PLAIN(names_are_in_it);
   PLAIN(a_full_disk_is_reported);
   PLAIN(the_environment_starts_a_trace);
   PLAIN(a_child_writes_nothing);
   PLAIN(a_killed_program_leaves_a_readable_file);
   PLAIN(a_program_that_simply_ends_loses_nothing);
-  return check_finish();
+  return finish_clean();
 }

@@ -235,5 +235,5 @@ int main(void) {
   KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
   KINDS(what_queued_work_still_uses_is_waited_for, 1u << GMM_KIND_VMM);
   KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
-  return check_finish();
+  return finish_clean();
 }

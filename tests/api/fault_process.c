@@ -354,5 +354,5 @@ int main(int count, char **words) {
   PLAIN(memory_cannot_be_registered);
   PLAIN(the_file_may_not_grow);
   KINDS(sizes_that_nobody_should_ask_for, vmm);
-  return check_finish();
+  return finish_clean();
 }

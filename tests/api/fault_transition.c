@@ -265,5 +265,5 @@ int main(void) {
   KINDS(mixed_states_change_only_the_rest, vmm);
   KINDS(another_thread_and_device, vmm);
   KINDS(work_in_flight_ends_before_memory_goes, vmm);
-  return check_finish();
+  return finish_clean();
 }

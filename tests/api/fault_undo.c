@@ -297,5 +297,5 @@ int main(void) {
   KINDS(a_capture_refuses_pause_and_resume, vmm);
   KINDS(damage_to_the_file_is_told, vmm);
   KINDS(read_only_may_be_taken_back, vmm);
-  return check_finish();
+  return finish_clean();
 }

@@ -685,11 +685,13 @@ step limits_are_of_a_scope() {
 step snapshots_are_read_and_written() {
   TAKE(context, open_context());
   TAKE(block, context.alloc(777, of_kind(GMM_KIND_HOST)));
+  DO(context.name(block.data(), "weights"));
   TAKE(snapshot, gmm::snapshot::create(context, gmm::scope().kind(GMM_KIND_HOST)));
   TAKE(info, snapshot.query());
   CHECK_EQUAL(info.block_count, 1);
   TAKE(first, snapshot.query_block(0));
   CHECK(first.address == block.data() && first.size == 777);
+  CHECK(std::string(first.name) == "weights");
   FAILS(snapshot.query_block(1), GMM_ERROR_INVALID_VALUE);
   std::string text;
   DO(snapshot.write([&](std::string_view piece) {

@@ -196,5 +196,5 @@ int main(int count, char **words) {
     }
   }
   stop_exporters();
-  return check_finish();
+  return finish_clean();
 }

@@ -100,10 +100,33 @@ static void prepare_freeing_recorded(void) {
   MUST(gmm_stream_synchronize(context, other_stream));
   write_pattern(allocated, alloc_size, 4, stream);
 }
+// The name is there until the block is freed.
+static const char *name_of_allocated(void) {
+  static gmm_block_info block;
+  gmm_snapshot *snapshot = NULL;
+  block = (gmm_block_info){.struct_size = sizeof block};
+  if (gmm_snapshot_create(context, NULL, &snapshot) != GMM_OK) return "no snapshot";
+  OK(gmm_snapshot_query_block(snapshot, 0, &block));
+  OK(gmm_snapshot_destroy(snapshot));
+  return block.name;
+}
+static void prepare_freeing_named(void) {
+  prepare_freeing_recorded();
+  MUST(gmm_name(context, allocated, "named"));
+}
+static gmm_result run_name(void) { return gmm_name(context, allocated, "named"); }
+static void is_named(void) {
+  CHECK(strcmp(name_of_allocated(), "named") == 0);
+  OK(gmm_free(context, allocated, stream));
+}
 static gmm_result run_free(void) { return gmm_free(context, allocated, stream); }
 static void not_freed(void) {
   CHECK_EQUAL(query(allocated).state, GMM_STATE_ACTIVE);
   CHECK_PATTERN(allocated, alloc_size, 4);
+}
+static void not_freed_and_named(void) {
+  not_freed();
+  CHECK(strcmp(name_of_allocated(), "named") == 0);
 }
 static void is_freed(void) {
   gmm_state state = query(allocated).state;

@@ -38,6 +38,7 @@ void split(const trace &read, Loaded *out) {
   out->threads.resize(read.thread_count);
   for (uint64_t i = 0; i < read.count; ++i) {
     const operation &one = read.operations[i];
+    if (one.what == OPERATION_NAME) continue;
     auto &own = out->threads[one.thread];
     gmm_bench_operation operation = {size_of(one), 0, one.stream, 0, 0};
     Last &before = last[one.block];
@@ -66,8 +67,10 @@ bool load(const std::string &path, bool threads, Loaded *out) {
   } else {
     out->blocks = read.block_count;
     auto &own = out->threads.emplace_back();
-    for (uint64_t i = 0; i < read.count; ++i)
-      own.push_back({size_of(read.operations[i]), read.operations[i].block, read.operations[i].stream, 0, 0});
+    for (uint64_t i = 0; i < read.count; ++i) {
+      const operation &one = read.operations[i];
+      if (one.what != OPERATION_NAME) own.push_back({size_of(one), one.block, one.stream, 0, 0});
+    }
   }
   trace_free(&read);
   return true;

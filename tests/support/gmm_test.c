@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmm_test.h"
 
+#include "ends.h"
+
 gmm_context *context;
 gmm_device device;
 gmm_kind kind;
@@ -19,6 +21,7 @@ gmm_backend backend_id(void) {
 }
 
 gmm_context *open_context(uint32_t host_devices) {
+  ends_begin();
   gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = host_devices};
   gmm_context *opened = NULL;
   gmm_result result = gmm_context_create(&desc, &opened);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "ends.h"
 
 #define KIB ((uint64_t)1024)
 #define MIB ((uint64_t)1024 * 1024)

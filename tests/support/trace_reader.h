@@ -21,7 +21,10 @@ enum {
   TRACE_HEAP_DESTROYED = 12,
   TRACE_THREAD_ENDED = 13,
   TRACE_END = 14,
-  TRACE_UNUSED = 15
+  TRACE_UNUSED = 15,
+  TRACE_TAG_NAME = 16,
+  TRACE_BLOCK_NAME = 17,
+  TRACE_MOST_TAGS = 64  // that this reader keeps
 };
 
 typedef struct trace_event {
@@ -29,6 +32,7 @@ typedef struct trace_event {
   uint64_t address, size, stream;
   uint64_t words[2];               // of the other records
   uint64_t heap, heap_kind;        // number; kind, device and tag
+  char name[97];                   // of a block; of an alloc: of its tag
   uint32_t thread, number, flags;  // number: TRACE_*
 } trace_event;
 
@@ -67,6 +71,11 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
   const unsigned char *header = bytes + at, *record = header + 32, *end = record + trace_number(header + 4, 4);
   const uint64_t start = trace_number(header + 16, 8);
   uint64_t streams[32] = {0}, heaps[32] = {0}, heap_kinds[32] = {0}, time = start, records = 0;
+  struct {
+    uint64_t tag;
+    char name[97];
+  } tags[TRACE_MOST_TAGS];  // of the chunk
+  uint32_t tag_count = 0;
   for (; record < end; ++records) {
     const uint64_t words = record[0] & 7, value = trace_number(record + 2, 6), offset = (uint64_t)(record - bytes);
     const uint32_t number = record[0] >> 3, place = record[1];
@@ -78,6 +87,7 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
     if (place > 31) return trace_wrong(file, "place", offset);
     const uint64_t first = words > 1 ? trace_number(record + 8, 8) : 0;
     const uint64_t second = words > 2 ? trace_number(record + 16, 8) : 0;
+    const unsigned char *text = record + 8;
     record += words * 8;
     if (number == 1) {
       if (start + value <= time && value != 0) return trace_wrong(file, "time", offset);
@@ -89,6 +99,16 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
       heap_kinds[place] = second;
     } else if (number == TRACE_UNUSED) {
       if (words != 1) return trace_wrong(file, "size of unused words", offset);
+    } else if (number == TRACE_TAG_NAME) {
+      if (words != 7 || place > 1 || value == 0) return trace_wrong(file, "name of a tag", offset);
+      uint32_t i = 0;
+      while (i < tag_count && tags[i].tag != value) ++i;
+      if (i == TRACE_MOST_TAGS || (place == 1 && i == tag_count))
+        return trace_wrong(file, "name of one more tag", offset);
+      if (place == 0) memset(&tags[i], 0, sizeof tags[i]);
+      tags[i].tag = value;
+      memcpy(tags[i].name + 48 * place, text, 48);
+      tag_count += i == tag_count;
     } else if (number == TRACE_END) {
       file->ended = 1;
       file->lost = first;
@@ -99,11 +119,22 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
         if (file->events == NULL) return trace_wrong(file, "no memory", offset);
       }
       trace_event *event = &file->events[file->count];
+      if (number == TRACE_BLOCK_NAME && place == 1) {
+        if (event == file->events || event[-1].number != number || event[-1].address != value * 256)
+          return trace_wrong(file, "second part of a name", offset);
+        memcpy(event[-1].name + 48, text, 48);
+        continue;
+      }
       memset(event, 0, sizeof *event);
       event->time = time;
       event->order = file->count++;
       event->thread = (uint32_t)trace_number(header + 8, 4);
       event->number = number;
+      if (number == TRACE_BLOCK_NAME) {
+        memcpy(event->name, text, 48);
+        event->address = value * 256;
+        continue;
+      }
       event->words[0] = first;
       event->words[1] = second;
       if (number >= TRACE_ALLOC && number <= TRACE_USE) {
@@ -116,6 +147,8 @@ static inline int trace_read_chunk(trace_file *file, const unsigned char *bytes,
         event->heap_kind = heap_kinds[first >> 48 & 31];
         event->flags = (uint32_t)(first >> 53);
         if (event->heap == 0) return trace_wrong(file, "no heap", offset);
+        for (uint32_t i = 0; i < tag_count; ++i)
+          if (tags[i].tag == event->heap_kind >> 32) memcpy(event->name, tags[i].name, sizeof event->name);
       }
     }
   }

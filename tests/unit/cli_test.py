@@ -163,6 +163,72 @@ def test_binary_traces(folder):
         expect(f"a bad binary trace: {name}", ["trace", folder / "bad.trace"], 1, err=message)
 
 
+def name_records(number, value, name):
+    """The records of a name (lib/engine/trace/FORMAT.md)."""
+    parts = [name[at:at + 48] for at in range(0, max(len(name), 1), 48)]
+    return [bytes([number << 3 | 7, part]) + value.to_bytes(6, "little") + text.ljust(48, b"\0")
+            for part, text in enumerate(parts)]
+
+
+def recorded_by_hand():
+    """A trace of three heaps: a thread allocates a block in each, names two, and frees and allocates one."""
+    def head(number, words, place=0, value=0):
+        return bytes([number << 3 | words, place]) + value.to_bytes(6, "little")
+
+    def words(*numbers):
+        return b"".join(number.to_bytes(8, "little") for number in numbers)
+
+    def heap(place, kind, device, tag):
+        return head(3, 3, place) + words(place + 70, kind | device << 16 | tag << 32)
+
+    def alloc(address, size, place):
+        return head(4, 2, 0, address >> 8) + words(size | place << 48)
+
+    long_name = ("w" * 61 + "\u00fc").encode()
+    records = [heap(0, 1, 0, 1), *name_records(16, 1, b"default"), alloc(0x100000, 1000, 0),
+               heap(1, 2, 1, 7), *name_records(16, 7, long_name), alloc(0x200000, 5000000, 1),
+               *name_records(17, 0x2000, b"first"), *name_records(17, 0x2000, long_name),
+               heap(2, 3, 0, 9), alloc(0x300000, 3000, 2),
+               *name_records(17, 0x1000, b"gone"), *name_records(17, 0x1000, b""),
+               head(5, 1, 0, 0x1000), alloc(0x100000, 2000, 1)]
+    data = b"".join(records)
+    chunk = b"chnk" + b"".join(n.to_bytes(4, "little") for n in (len(data), 1, 0)) + words(0)
+    chunk += len(records).to_bytes(4, "little") + bytes(4) + data
+    end = b"chnk" + b"".join(n.to_bytes(4, "little") for n in (16, 0, 0)) + words(0) + (1).to_bytes(4, "little")
+    end += bytes(4) + head(14, 2) + words(0)
+    header = b"gmmtrace" + (1).to_bytes(4, "little") + (64).to_bytes(4, "little") + words(10**9, 0, 0, 1)
+    return header.ljust(64, b"\0") + chunk + end
+
+
+def blocks_of(text):
+    """What a snapshot tells of its blocks: kind, device, tag, size, name."""
+    return sorted((heap["kind"], heap["device"], heap["tag"], block["size"], block.get("name", ""))
+                  for heap in json.loads(text)["heaps"] for block in heap["blocks"])
+
+
+def test_snapshot_of_trace(folder):
+    path, again = folder / "by_hand.trace", folder / "again.trace"
+    path.write_bytes(recorded_by_hand())
+    long_name = "w" * 61 + "\u00fc"
+    expected = [("host", 0, "tag 9", 3000, ""), ("vmm", 1, long_name, 2000, ""),
+                ("vmm", 1, long_name, 5000000, long_name)]
+    got = blocks_of(expect("snapshot of a binary trace", ["snapshot", path], 0))
+    tap.check(got == expected, "kinds, devices, tags and names are the trace's", [str(got)])
+    tap.check(record(again, "snapshot", path) == 0, "the snapshot's replay is traced")
+    got = blocks_of(expect("snapshot of what was traced", ["snapshot", again], 0))
+    tap.check(got == expected, "and so are those of its own trace", [str(got)])
+    got = blocks_of(expect("snapshot of one kind", ["snapshot", path, "--kind", "managed", "--device", "0"], 0))
+    tap.check({block[:2] for block in got} == {("managed", 0)} and [block[2:] for block in got] ==
+              [block[2:] for block in expected], "--kind and --device are for all blocks", [str(got)])
+    text = expect("its text", ["trace", path], 0)
+    tap.check(text == "a 0 1000 0\na 1 5000000 0\na 2 3000 0\nf 0 0\na 3 2000 0\n", "the text has no names",
+              text.splitlines())
+    whole = recorded_by_hand()
+    (folder / "part.trace").write_bytes(whole.replace(bytes([17 << 3 | 7, 0]), bytes([17 << 3 | 7, 1]), 1))
+    expect("a name without its begin", ["trace", folder / "part.trace"], 1, err="a name has no first part")
+    expect("replay of names", ["replay", path, "--host-memory", "16"], 0, r"by_hand +9 ")
+
+
 def test_snapshot(folder):
     (folder / "two.trace").write_text("a 0 1000 0\na 1 5000000 7\nf 0 0\n")
     for name, arguments in (("without a trace", []), ("after a trace", [folder / "two.trace"]),
@@ -184,6 +250,7 @@ def main():
         test_bad_traces(pathlib.Path(folder))
         test_binary_traces(pathlib.Path(folder))
         test_snapshot(pathlib.Path(folder))
+        test_snapshot_of_trace(pathlib.Path(folder))
     tap.finish()
 
 

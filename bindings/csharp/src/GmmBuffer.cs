@@ -233,6 +233,15 @@ namespace Gmm
             }
         }
 
+        /// <summary>Names the buffer, for snapshots and the report of leaks; null takes the name away.</summary>
+        public void SetName(string name)
+        {
+            using (Use buffer = Using())
+            {
+                Native.gmm_name(context.DangerousGetHandle(), buffer.Address, name);
+            }
+        }
+
         /// <summary>What the library knows about the address.</summary>
         public GmmPointerInfo Query()
         {

@@ -50,7 +50,8 @@ namespace Gmm
                 using (gmm_context_desc desc = new gmm_context_desc())
                 {
                     desc.backend = (uint)options.Backend;
-                    desc.flags = options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0;
+                    desc.flags = (options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0)
+                        | (options.NoLeakReport ? (uint)Native.GMM_CONTEXT_NO_LEAK_REPORT : 0);
                     desc.host_memory = (ulong)options.HostMemory;
                     desc.host_devices = (uint)options.HostDevices;
                     desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;
@@ -149,7 +150,42 @@ namespace Gmm
             {
                 IntPtr address;
                 Native.gmm_alloc(context, (ulong)size, desc, out address);
+                NameOrFree(context, options.Name, stream, address);
                 return address;
+            }
+        }
+
+        /// <summary>Names a new block, which is freed when that fails.</summary>
+        internal static void NameOrFree(IntPtr context, string name, IntPtr stream, IntPtr address)
+        {
+            if (name == null)
+            {
+                return;
+            }
+            bool named = false;
+            try
+            {
+                Native.gmm_name(context, address, name);
+                named = true;
+            }
+            finally
+            {
+                if (!named)
+                {
+                    Native.gmm_free(context, address, stream);
+                }
+            }
+        }
+
+        /// <summary>
+        /// Names the block around this address, for snapshots and the report of leaks; null takes the name away. The
+        /// name has 1 to 63 bytes in UTF-8 and goes with the block.
+        /// </summary>
+        public void Name(IntPtr address, string name)
+        {
+            using (Use context = new Use(handle))
+            {
+                Native.gmm_name(context.Address, address, name);
             }
         }
 

@@ -67,10 +67,17 @@ namespace Gmm
         /// <summary>Allocates a buffer that is used first on this stream. The buffer keeps the heap.</summary>
         public GmmBuffer Alloc(long size, GmmStream stream)
         {
+            return Alloc(size, stream, null);
+        }
+
+        /// <summary>The same with a name, as <see cref="GmmAllocOptions.Name"/>.</summary>
+        public GmmBuffer Alloc(long size, GmmStream stream, string name)
+        {
             return GmmBuffer.Allocated(context, handle, stream, size, kind, on =>
             {
                 IntPtr address;
                 Native.gmm_heap_alloc(handle.DangerousGetHandle(), (ulong)size, 0, 0, on, out address);
+                GmmContext.NameOrFree(context.DangerousGetHandle(), name, on, address);
                 return address;
             });
         }

@@ -27,6 +27,8 @@ namespace Gmm
         /// does not ask the driver.
         /// </summary>
         public bool NoCapture { get; set; }
+        /// <summary>The logger does not hear of blocks that are live when the context ends.</summary>
+        public bool NoLeakReport { get; set; }
     }
 
     /// <summary>What a pause does with a tag's memory.</summary>
@@ -133,6 +135,10 @@ namespace Gmm
         public bool Dedicated { get; set; }
         /// <summary>The bytes read as zero.</summary>
         public bool Zero { get; set; }
+        /// <summary>
+        /// The block's name of 1 to 63 bytes in UTF-8, for snapshots and the report of leaks; null means none.
+        /// </summary>
+        public string Name { get; set; }
 
         internal gmm_alloc_desc ToNative(IntPtr stream)
         {

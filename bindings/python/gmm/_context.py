@@ -51,14 +51,14 @@ class Context(native.Handle):
     """
 
     def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0,
-                 capture=True):
+                 capture=True, leak_report=True):
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
         host_memory: bytes of each device of the host backend. host_devices: the number of its devices.
         decommit_after_ms: see the property; 0: GMM_DECOMMIT_AFTER_MS of the environment, else never. capture: False
         when the program allocates nothing while it captures a CUDA graph. Allocations on a stream then make no call of
-        the driver.
+        the driver. leak_report: the log hears of the blocks that are live when the context is closed.
         """
         if isinstance(backend, str):
             try:
@@ -70,7 +70,8 @@ class Context(native.Handle):
             sycl.load_library()
         desc = native.gmm_context_desc()
         desc.backend = backend
-        desc.flags = 0 if capture else native.GMM_CONTEXT_NO_CAPTURE
+        desc.flags = (0 if capture else native.GMM_CONTEXT_NO_CAPTURE) | (
+            0 if leak_report else native.GMM_CONTEXT_NO_LEAK_REPORT)
         desc.host_memory = host_memory
         desc.host_devices = host_devices
         desc.decommit_after_ms = native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms
@@ -163,6 +164,10 @@ class Context(native.Handle):
         struct = native.gmm_pointer_info()
         native.gmm_query(self, address, struct)
         return read(PointerInfo, struct)
+
+    def name(self, memory, name):
+        """Names the block around an address, which is a number or a buffer; see Buffer.set_name()."""
+        native.gmm_name(self, memory, name)
 
     def free(self, memory, stream=None):
         """Frees a buffer. An address is accepted for a block that no Buffer stands for."""

@@ -4,9 +4,9 @@
 /* --- Arguments ---------------------------------------------------------------------------------------------- */
 
 /* The arguments of all functions here. A Signature names those of one. */
-enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, FIRST_DTYPE, ARGUMENTS };
+enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, NAME, FIRST_DTYPE, ARGUMENTS };
 static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
-                                                      "alignment", "dedicated", "zero",   "dtype"};
+                                                      "alignment", "dedicated", "zero",   "name", "dtype"};
 static PyObject *interned[ARGUMENTS], *interned_shape;
 
 typedef struct {
@@ -17,10 +17,10 @@ typedef struct {
   int has_shape;  /**< the first argument is called shape */
 } Signature;
 
-enum { kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED };
+enum { kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED | 1u << NAME };
 static const Signature alloc_signature = {
     "alloc", {SIZE, KIND, 0}, 2, kOptions | 1u << SIZE | 1u << KIND | 1u << ZERO, 0};
-static const Signature heap_signature = {"alloc", {SIZE, 0, 0}, 1, 1u << SIZE | 1u << STREAM, 0};
+static const Signature heap_signature = {"alloc", {SIZE, 0, 0}, 1, 1u << SIZE | 1u << STREAM | 1u << NAME, 0};
 static const Signature empty_signature = {
     "empty", {SIZE, FIRST_DTYPE, KIND}, 3, kOptions | 1u << SIZE | 1u << KIND | 1u << FIRST_DTYPE, 1};
 static const Signature zeros_signature = {
@@ -110,6 +110,22 @@ static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
   return truth < 0 ? -1 : 0;
 }
 
+/* NULL in *name where there is none. */
+static int to_name(PyObject *object, const char **name) {
+  *name = NULL;
+  if (!object || object == Py_None) return 0;
+  Py_ssize_t length = 0;
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "name: expected a str or None, not %.100s", Py_TYPE(object)->tp_name);
+    return -1;
+  }
+  *name = PyUnicode_AsUTF8AndSize(object, &length);
+  if (!*name) return -1;
+  if (strlen(*name) == (size_t)length) return 0;
+  PyErr_SetString(PyExc_ValueError, "name: a name cannot hold a null character");
+  return -1;
+}
+
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
   if (values[KIND] && to_uint32(values[KIND], &desc->kind, "kind") < 0) return -1;
   if (values[DEVICE] && to_device(values[DEVICE], &desc->device) < 0) return -1;
@@ -122,8 +138,11 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
 /* --- Allocation --------------------------------------------------------------------------------------------- */
 
 /* The caller holds both open; heap may be NULL. */
-static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *stream_object) {
+static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *const *values) {
+  PyObject *const stream_object = values[STREAM];
   Handle *stream = NULL;
+  const char *name;
+  if (to_name(values[NAME], &name) < 0) return NULL;
   if (stream_object && handle_stream(stream_object, &desc->stream, &stream) < 0) return NULL;
   Memory *memory = buffer_new(); /* before the block, so that nothing can fail after it */
   if (!memory) {
@@ -159,6 +178,12 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
     memory->address = address;
     memory->nbytes = (Py_ssize_t)size;
     memory->open = 1;
+    if (name) {
+      PyThreadState *state = gmm_python_leave_gil();
+      result = gmm_name((gmm_context *)context->pointer, address, name);
+      gmm_python_take_gil(state);
+      if (result < 0) gmm_python_raise(result); /* the object frees the block */
+    }
   } else {
     gmm_python_raise(result);
   }
@@ -172,7 +197,7 @@ static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
   uint64_t size;
   if (to_uint64(values[SIZE], &size) < 0 || describe(context, values, &desc) < 0) return NULL;
-  return (PyObject *)allocate(context, NULL, size, &desc, values[STREAM]);
+  return (PyObject *)allocate(context, NULL, size, &desc, values);
 }
 
 static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32_t flags) {
@@ -186,7 +211,7 @@ static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32
   const Py_ssize_t bytes = array_bytes(dtype, shape, ndim);
   if (bytes < 0) return NULL;
   /* An array without elements has an address too. */
-  Memory *memory = allocate(context, NULL, bytes ? (uint64_t)bytes : 1, &desc, values[STREAM]);
+  Memory *memory = allocate(context, NULL, bytes ? (uint64_t)bytes : 1, &desc, values);
   if (!memory) return NULL;
   Array *array = array_allocate(ndim);
   if (!array) {
@@ -266,21 +291,20 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
   if (parse(&heap_signature, arguments, count, names, values) < 0 || to_uint64(values[SIZE], &size) < 0) return NULL;
   Handle *heap = handle_enter(self, HANDLE_HEAP);
   if (!heap) return NULL;
-  PyObject *made = (PyObject *)allocate(heap->parent, heap, size, &desc, values[STREAM]);
+  PyObject *made = (PyObject *)allocate(heap->parent, heap, size, &desc, values);
   handle_leave(heap);
   return made;
 }
 
 /* A function's text names $module where a method's names $self. */
 #define ALLOC_ARGUMENTS \
-  "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False)\n--\n\n"
+  "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False, name=None)\n--\n\n"
 #define ALLOC_TEXT                                                                                                     \
   "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                                    \
   "tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: " \
-  "the "                                                                                                               \
-  "bytes read as zero."
+  "the bytes read as zero. name: snapshots and the report of leaks show it."
 #define ARRAY_ARGUMENTS \
-  "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False)\n--\n\n"
+  "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, name=None)\n--\n\n"
 #define EMPTY_TEXT "Allocates an Array with undefined elements. The options are those of alloc()."
 #define ZEROS_TEXT                                                                                               \
   "Allocates an Array whose elements read as zero, filled in the order of the stream. The options are those of " \
@@ -292,7 +316,7 @@ PyDoc_STRVAR(alloc_doc, "alloc($self, /, " ALLOC_ARGUMENTS ALLOC_TEXT);
 PyDoc_STRVAR(empty_doc, "empty($self, /, " ARRAY_ARGUMENTS EMPTY_TEXT);
 PyDoc_STRVAR(zeros_doc, "zeros($self, /, " ARRAY_ARGUMENTS ZEROS_TEXT);
 PyDoc_STRVAR(heap_alloc_doc,
-             "alloc($self, /, size, *, stream=None)\n--\n\nAllocates a Buffer for first use on a stream.");
+             "alloc($self, /, size, *, stream=None, name=None)\n--\n\nAllocates a Buffer for first use on a stream.");
 #define METHOD(Name, Function, Doc) \
   { Name, (PyCFunction)(void (*)(void))Function, METH_FASTCALL | METH_KEYWORDS, Doc }
 static PyMethodDef context_alloc_def = METHOD("alloc", context_alloc, alloc_doc);

@@ -13,6 +13,7 @@
 #include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
+#include "engine/trace/leak_report.h"
 
 namespace gmm {
 namespace {
@@ -38,7 +39,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       heaps(allocator),
       captures(allocator, heaps),
       pins(core),
-      trace(core),
+      trace(core, tags),
       pauser(core, backups, heaps, tags),
       ipc(core, heaps),
       decommit(core, heaps),
@@ -130,6 +131,19 @@ void Context::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) end();
 }
 
+void Context::report_leaks() {
+  LeakReport report(core.allocator);
+  gmm_scope_desc everything = {};
+  heaps
+      .for_each(everything,
+                [&](Heap &heap) -> Status {
+                  report.add(heap, *tags.get(heap.options().tag));
+                  return Status();
+                })
+      .ignore();
+  report.write(core.log);
+}
+
 // Also what a failed init() left.
 void Context::end() {
   if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
@@ -138,6 +152,7 @@ void Context::end() {
     for (uint32_t i = 0; i < device_count; ++i)
       if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
         core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
+    if ((flags & GMM_CONTEXT_NO_LEAK_REPORT) == 0) report_leaks();
     ipc.clear();
     pauser.clear();
     // Graphs may outlive the context; their memory does not.
@@ -406,6 +421,7 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
                 [&](Heap &heap) -> Status {
                   keep_first(&first, [&] { return heap.drain_caches(true); });
                   heap.free_held_for_importers();
+                  pauser.give_up_freed(heap);
                   keep_first(&first, [&] { return heap.reclaim().release(UINT64_MAX, true, bytes); });
                   return Status();
                 })
@@ -467,9 +483,9 @@ Status Context::defer_end() {
   return trim_for_program(everything, &bytes);
 }
 
-Status Context::forget_stream(gmm_stream stream) {
-  gmm_scope_desc everything = {};
-  return heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.forget_stream(stream); });
+void Context::forget_stream(gmm_stream stream) {
+  LockGuard guard(heaps.mutex);
+  for (Heap *heap : heaps.heaps) heap->forget_stream(stream);
 }
 
 }  // namespace gmm

@@ -94,7 +94,8 @@ class Context {
   Status defer_end();
   // gmm_trim() inside gmm_defer_begin(): at its end.
   void put_off_trim() { trim_pending_.store(1, std::memory_order_release); }
-  Status forget_stream(gmm_stream stream);
+  // The stream is about to go, and its work is done: nothing names it any more.
+  void forget_stream(gmm_stream stream);
   // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. Heaps that hold
   // nothing then end.
   void collect_ended_captures();
@@ -119,6 +120,7 @@ class Context {
  private:
   Status init(const gmm_context_desc &desc);
   void begin_trace();
+  void report_leaks();
   void end();
   Status add_heap(Heap &heap, gmm_tag tag);
   Status check_unused(Tag &tag);

@@ -336,8 +336,11 @@ void Extents::end_extent(Extent *extent) {
   --count_;
 }
 
-void Extents::forget_contents(const Span &block) {
-  for (uintptr_t at = block.begin(), end = block.end(); at < end;) {
+void Extents::forget_contents(ByteRange freed, const Span &run) {
+  // A chunk that reaches into the freed memory begins and ends no further away.
+  const uintptr_t begin = freed.base - run.begin() < kMaxChunk ? run.begin() : freed.base - kMaxChunk;
+  const uintptr_t end = run.end() - freed.end() < kMaxChunk ? run.end() : freed.end() + kMaxChunk;
+  for (uintptr_t at = begin; at < end;) {
     Extent *extent = core_.page_map.find_extent(address(at));
     if (extent == nullptr) return;
     const uintptr_t extent_end = base_of(*extent) + size_of(*extent), stop = extent_end < end ? extent_end : end;

@@ -68,9 +68,9 @@ class Extents {
   Status release_in(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule);
   // Makes two neighbours without a handle one, with what is kept of both. False: that cannot be told.
   bool merge(Extent *into, Extent *from);
-  // A large block was freed: what is kept of active memory is not true of its successor, and of paused memory nobody
-  // wants it back.
-  void forget_contents(const Span &block);
+  // Memory was freed: what is kept of active memory is not true of its successor, and of paused memory nobody wants it
+  // back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
+  void forget_contents(ByteRange freed, const Span &run);
 
   // Calls fn(Extent *) for the extents that lie whole in a free run and that no importer has.
   template <typename Fn>

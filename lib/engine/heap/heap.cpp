@@ -26,6 +26,7 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       slabs_(core, this),
       streams_(core.backend, options.device, core.allocator),
       uses_(core, streams_),
+      names_(core.allocator),
       extents_(core, this, backups, options_, quotas_, runs_),
       paused_(core, fast.has_paused, runs_, slabs_, streams_, extents_),
       reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
@@ -179,17 +180,22 @@ Span *Heap::retire_slab(Span *slab) {
 }
 
 void Heap::put_back_large(Span *span, uint64_t bit) {
-  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(*span);
+  const ByteRange freed{span->begin(), span->bytes()};
   --span->region->live_spans;
   streams_.order(span, bit);
-  runs_.make_free(span);
+  Span *run = runs_.make_free(span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(freed, *run);
 }
 
 void Heap::put_back_one(const CacheEntry &entry, uint64_t bit) {
   Span *span = core_.page_map.find(entry.block);
   if (!span->is(SpanState::kSlab)) return put_back_large(span, bit);
   streams_.order(span, span->streams | bit);
-  if (slabs_.put_back(span, entry.block)) retire_slab(span);
+  if (!slabs_.put_back(span, entry.block)) return;
+  const ByteRange freed{span->begin(), span->bytes()};
+  Span *run = retire_slab(span);
+  if (fast.has_paused.load(std::memory_order_relaxed) != 0 && run->is(SpanState::kFree))
+    extents_.forget_contents(freed, *run);
 }
 
 uint64_t Heap::bit_of_free(StreamKey key) {
@@ -214,6 +220,13 @@ Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   return uses_.record(block, StreamKey{stream, current_thread_id()});
 }
 
+Status Heap::set_name(const CacheEntry &block, const char *name) {
+  LockGuard guard(mutex);
+  if (block.slot->load(std::memory_order_relaxed) == 0)
+    return fail(GMM_ERROR_ALREADY_FREED, "gmm_name(%p): another thread freed the block.", block.block);
+  return names_.set(block, name);
+}
+
 Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held) {
   bool other_thread = false;
   {
@@ -224,7 +237,9 @@ Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held
   // without its lock, as a callback may free memory.
   if (other_thread) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
-  return uses_.order_after(block, key, other_thread, held);
+  GMM_TRY(uses_.order_after(block, key, other_thread, held));
+  names_.forget(block.block);
+  return Status();
 }
 
 void Heap::free_held_for_importers() {
@@ -232,12 +247,11 @@ void Heap::free_held_for_importers() {
   uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
 }
 
-Status Heap::forget_stream(gmm_stream stream) {
-  GMM_TRY(drain_caches(false));
+void Heap::forget_stream(gmm_stream stream) {
+  caches.forget_stream(stream);
   LockGuard guard(mutex);
   streams_.forget(stream);
   uses_.forget_stream(stream);
-  return Status();
 }
 
 void Heap::end_of_graph() {
@@ -252,6 +266,7 @@ Status Heap::reset() {
   caches.forget_live();
   LockGuard guard(mutex);
   uses_.clear();
+  names_.clear();
   not_waited_for_.clear();
   for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {

@@ -6,6 +6,7 @@
 //   Slabs          spans that hold blocks of one small class                   engine/heap/slabs.h
 //   StreamOrder    which streams' queued work may still use free memory        engine/heap/stream_order.h
 //   BlockUses      further streams and exports of live blocks                  engine/heap/block_uses.h
+//   BlockNames     names of live blocks                                        engine/heap/block_names.h
 //   Extents        physical memory under the regions                           engine/heap/extents.h
 //   Growth         memory for a block that no free run fits                    engine/heap/growth.h
 //   Reclaim        free memory back to the driver                              engine/heap/reclaim.h
@@ -26,6 +27,7 @@
 #include <cstdint>
 
 #include "base/lock.h"
+#include "engine/heap/block_names.h"
 #include "engine/heap/block_uses.h"
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/extents.h"
@@ -82,13 +84,16 @@ class Heap {
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
-  // At the free of a block with further uses, on a stream `key` of the calling thread: puts that stream behind those
-  // that use the block. *held: importers have its memory, and the heap holds the block until free_held_for_importers()
-  // finds them gone.
+  // gmm_name(): the block, live, has a name; NULL: none. The name is checked. OUT_OF_HOST_MEMORY; ALREADY_FREED where
+  // another thread frees the block.
+  Status set_name(const CacheEntry &block, const char *name);
+  // At the free of a block with further uses or a name, on a stream `key` of the calling thread: puts that stream
+  // behind those that use the block, and forgets the name. *held: importers have its memory, and the heap holds the
+  // block until free_held_for_importers() finds them gone.
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
   void free_held_for_importers();
   // The stream is about to go, and its work is done.
-  Status forget_stream(gmm_stream stream);
+  void forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
   // The graph is gone that a capture heap held its memory for: from here on free memory may go.
@@ -130,6 +135,7 @@ class Heap {
   List<Region, HeapRegions> &regions() { return runs_.regions(); }
   StreamOrder &streams() { return streams_; }
   BlockUses &uses() { return uses_; }
+  const BlockNames &names() const { return names_; }
   Extents &extents() { return extents_; }
   PausedRegions &paused() { return paused_; }
 
@@ -156,6 +162,7 @@ class Heap {
   GrowthPolicy policy_;
   StreamOrder streams_;
   BlockUses uses_;
+  BlockNames names_;
   Extents extents_;
   PausedRegions paused_;
   Reclaim reclaim_;

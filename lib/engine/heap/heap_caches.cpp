@@ -41,11 +41,21 @@ void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   for_each_locked([](HeapCache &cache) { cache.revoke(); });
   if (!list_.empty()) pass_barrier();
   for_each_locked([&](HeapCache &cache) {
-    cache.empty_revoked(per_thread);
+    cache.empty_revoked(per_thread, per_thread != nullptr);
     live += cache.live_bytes.load(std::memory_order_relaxed);
   });
   transfers.drain();
   note_peak(live);
+}
+
+void HeapCaches::forget_stream(gmm_stream stream) {
+  if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
+  if (stream == GMM_STREAM_PER_THREAD) return;  // other threads have one, too
+  LockGuard guard(mutex);
+  for_each_locked([](HeapCache &cache) { cache.revoke(); });
+  if (!list_.empty()) pass_barrier();
+  for_each_locked([&](HeapCache &cache) { cache.forget_revoked(stream); });
+  transfers.drain();
 }
 
 uint32_t HeapCaches::drain_transfers(uint64_t thread) {
@@ -83,7 +93,7 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   for_each_locked([&](HeapCache &cache) {
     if (!cache.is_revoked()) return;
     cached += cache.cached_bytes.load(std::memory_order_relaxed);
-    cache.empty_revoked(nullptr);
+    cache.empty_revoked(nullptr, true);
     cache.drained = true;
   });
   const uint64_t after = heap_.reclaim().releasable();

@@ -45,8 +45,11 @@ class HeapCaches {
   void wait_for_drain() { LockGuard guard(mutex); }
 
   // Empties every cache into the heap, those of other threads too. Blocks that per-thread streams of other threads
-  // freed go to the list, as far as there is host memory; with NULL they stay in their caches.
+  // freed go to the list, as far as there is host memory, and the caches' bookkeeping of streams ends; with NULL both
+  // stay.
   void drain(Vector<CacheEntry> *per_thread);
+  // A stream is about to go: what every cache has of it goes to the heap, and its bookkeeping ends.
+  void forget_stream(gmm_stream stream);
   // Empties the transfer cache, which costs no barrier, and notes the peak. Returns how many caches of other threads
   // hold free blocks.
   uint32_t drain_transfers(uint64_t thread);

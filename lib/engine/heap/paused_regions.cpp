@@ -62,25 +62,36 @@ void PausedRegions::drop_in(Span *run) {
   if (run != nullptr) runs_.list(run);
 }
 
+// Makes free neighbours of a region one run.
+void PausedRegions::join_free(Region &region) {
+  const auto lies_in_paused = [&](const Span &span) {
+    for (uintptr_t at = span.begin(); at < span.end();) {
+      const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+      if (!is_paused(*extent)) return false;
+      at = base_of(*extent) + size_of(*extent);
+    }
+    return true;
+  };
+  for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
+    if (!span->is(SpanState::kFree)) continue;
+    // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
+    if (span->streams != 0 && lies_in_paused(*span)) span->streams = 0;
+    if (previous != nullptr && previous->is(SpanState::kFree)) span = runs_.merge(previous, span);
+  }
+}
+
 bool PausedRegions::drop(Region &region) {
   if (streams_.held_for_graph()) return true;
-  bool wholly = true;
-  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
-    wholly = wholly && is_paused(*extent);
-  if (wholly) {
-    // The device was synchronised before the pause, and nothing can use what is not mapped: no run waits for a stream.
-    for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
-      if (!span->is(SpanState::kFree)) continue;
-      span->streams = 0;
-      if (previous != nullptr && previous->is(SpanState::kFree)) span = runs_.merge(previous, span);
-    }
-  }
+  join_free(region);
   // First the list, as released runs merge with the addresses around them.
   Vector<Span *> runs(core_.allocator);
   for_each_span(region, [&](Span &span) {
     if (span.is(SpanState::kFree) && !runs.push_back(&span)) return;  // it goes later
   });
-  for (Span *run : runs) drop_in(run);
+  for (Span *run : runs) {
+    extents_.forget_contents(ByteRange{run->begin(), run->bytes()}, *run);
+    drop_in(run);
+  }
   if (!region.dedicated || !region.extents.empty()) return true;
   forget(region);
   extents_.end_region(&region);

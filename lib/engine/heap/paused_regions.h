@@ -30,7 +30,8 @@ class PausedRegions {
   void attach(Region &region);
   // Puts it back if none of its extents is paused any more.
   void settle(Region &region);
-  // Gives up paused extents without a live block. False: the region was dedicated and ended with them.
+  // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
+  // dedicated and ended with them.
   bool drop(Region &region);
   // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and
   // what is kept stay.
@@ -41,6 +42,7 @@ class PausedRegions {
   void set_retaining(bool retaining);
 
  private:
+  void join_free(Region &region);
   void drop_in(Span *run);
 
   Core &core_;

@@ -69,7 +69,7 @@ void StreamOrder::put_event(NativeEvent event) {
 // A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph.
 // Another thread may begin a capture between question and record, so the question comes again afterwards.
 Status StreamOrder::record(NativeEvent event, Slot &slot) {
-  const gmm_stream stream = slot.key.stream;
+  gmm_stream stream = slot.key.stream;
   if (slot.lost != 0)
     return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream that was destroyed since.");
   bool capturing = false;

@@ -242,6 +242,7 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
     request.wanted = bin->capacity / 2 < kBatch ? bin->capacity / 2 : kBatch;
   }
   if (taken_over && pop_any(*cache, *bins, size, requested, out)) return Status();
+  const uint64_t ended_bins = cache->ended_bins;
   cache->leave();
   if (taken_over) request.back_count = 0;
   uint32_t count = 0;
@@ -251,7 +252,7 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   *out = taken.block;
   cache->enter();
   count_alloc(*cache, requested);
-  const uint32_t cached = bin == nullptr ? 0 : cache->fill(*bin, blocks, count);
+  const uint32_t cached = bin == nullptr || cache->ended_bins != ended_bins ? 0 : cache->fill(*bin, blocks, count);
   cache->leave();
   if (cached < count) heap.put_back(blocks + cached, count - cached, request.key);
   return Status();
@@ -450,16 +451,26 @@ Bin *HeapCache::bin_of(StreamBins &bins, uint32_t class_index) {
   return &bin;
 }
 
-void HeapCache::free_bins() {
+template <typename Fn>
+void HeapCache::end_bins_if(Fn fn) {
   const HostAllocator &allocator = heap->core().allocator;
-  while (all != nullptr) {
-    StreamBins *bins = all;
-    all = bins->next;
+  for (StreamBins **link = &all; *link != nullptr;) {
+    StreamBins *bins = *link;
+    if (!fn(*bins)) {
+      link = &bins->next;
+      continue;
+    }
+    *link = bins->next;
+    if (current == bins) current = nullptr;
     for (Bin &bin : bins->bins)
       if (bin.entries != nullptr) allocator.deallocate(bin.entries, bin_array_bytes(bin.block_bytes));
     allocator.destroy(bins);
+    ++ended_bins;
   }
-  current = nullptr;
+}
+
+void HeapCache::free_bins() {
+  end_bins_if([](const StreamBins &) { return true; });
 }
 
 uint32_t HeapCache::remove_large(StreamBins &bins, CacheEntry *out) {
@@ -579,10 +590,42 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
 
 void HeapCache::empty() { empty_except(false, nullptr); }
 
-void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread) {
+void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread, bool end_bins) {
   wait_until_left(busy);
   empty_except(true, per_thread);
+  if (end_bins)
+    end_bins_if([](const StreamBins &bins) {
+      uint32_t count = bins.large_count;
+      for (const Bin &bin : bins.bins) count += bin.count;
+      return count == 0;
+    });
   attention.fetch_and(~kRevoked, std::memory_order_release);
+}
+
+void HeapCache::forget_revoked(gmm_stream stream) {
+  wait_until_left(busy);
+  for (StreamBins *bins = all; bins != nullptr; bins = bins->next)
+    if (bins->key.stream == stream) add(cached_bytes, 0 - put_back_all(*bins));
+  end_bins_if([&](const StreamBins &bins) { return bins.key.stream == stream; });
+  attention.fetch_and(~kRevoked, std::memory_order_release);
+}
+
+// Every block of a stream goes to the heap. Returns the bytes of the small ones, which the caller takes off
+// `cached_bytes`.
+uint64_t HeapCache::put_back_all(StreamBins &bins) {
+  uint64_t bytes = 0;
+  if (bins.large_count != 0) {
+    CacheEntry large[kLargeEntries];
+    const uint32_t count = remove_large(bins, large);
+    heap->put_back(large, count, bins.key);
+  }
+  for (Bin &bin : bins.bins) {
+    if (bin.count == 0) continue;
+    heap->put_back(bin.entries, bin.count, bins.key);
+    bytes += bin.count * uint64_t{bin.block_bytes};
+    bin.count = 0;
+  }
+  return bytes;
 }
 
 // keep_per_thread: what the per-thread stream freed goes to the list, as far as there is host memory, or stays. Another
@@ -590,28 +633,17 @@ void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread) {
 void HeapCache::empty_except(bool keep_per_thread, Vector<CacheEntry> *per_thread) {
   uint64_t kept = 0;
   for (StreamBins *bins = all; bins != nullptr; bins = bins->next) {
-    const bool keep = keep_per_thread && bins->key.stream == GMM_STREAM_PER_THREAD;
-    if (keep) {
-      while (bins->large_count != 0 && per_thread != nullptr &&
-             per_thread->push_back(bins->large[bins->large_count - 1].entry))
-        --bins->large_count;
-      for (uint32_t i = 0; i < bins->large_count; ++i) kept += bins->large[i].bytes;
-    } else if (bins->large_count != 0) {
-      CacheEntry large[kLargeEntries];
-      const uint32_t count = remove_large(*bins, large);
-      heap->put_back(large, count, bins->key);
+    if (!keep_per_thread || bins->key.stream != GMM_STREAM_PER_THREAD) {
+      put_back_all(*bins);
+      continue;
     }
+    while (bins->large_count != 0 && per_thread != nullptr &&
+           per_thread->push_back(bins->large[bins->large_count - 1].entry))
+      --bins->large_count;
+    for (uint32_t i = 0; i < bins->large_count; ++i) kept += bins->large[i].bytes;
     for (Bin &bin : bins->bins) {
-      if (keep) {
-        while (bin.count != 0 && per_thread != nullptr && per_thread->push_back(bin.entries[bin.count - 1]))
-          --bin.count;
-        for (uint32_t i = 0; i < bin.count; ++i)
-          kept += heap->core().page_map.find(bin.entries[i].block)->block_bytes();
-        continue;
-      }
-      if (bin.count == 0) continue;
-      heap->put_back(bin.entries, bin.count, bins->key);
-      bin.count = 0;
+      while (bin.count != 0 && per_thread != nullptr && per_thread->push_back(bin.entries[bin.count - 1])) --bin.count;
+      for (uint32_t i = 0; i < bin.count; ++i) kept += heap->core().page_map.find(bin.entries[i].block)->block_bytes();
     }
   }
   cached_bytes.store(kept, std::memory_order_relaxed);

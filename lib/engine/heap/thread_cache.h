@@ -78,6 +78,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // number is the same, and whether the cache was emptied since.
   uint64_t seen_calls = 0, idle_since = 0;
   bool drained = false;
+  // How often bins ended: an owner that left the cache asks whether those that it found are still there.
+  uint64_t ended_bins = 0;
 
   // The calling thread's cache of a heap; NULL when it has none. It becomes the one that the fast paths find.
   static HeapCache *find(const Heap &heap);
@@ -129,8 +131,11 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   void revoke() { attention.fetch_or(kRevoked, std::memory_order_seq_cst); }
   bool is_revoked() const { return (attention.load(std::memory_order_relaxed) & kRevoked) != 0; }
   // Waits until the owner left, empties the cache, and lets the owner enter again. Blocks that the owner's per-thread
-  // stream freed go to the list, as far as there is host memory; with NULL they stay.
-  void empty_revoked(Vector<CacheEntry> *per_thread);
+  // stream freed go to the list, as far as there is host memory; with NULL they stay. end_bins: the bins end, too, as
+  // far as they are empty then.
+  void empty_revoked(Vector<CacheEntry> *per_thread, bool end_bins);
+  // The same for one stream alone, whose bins end.
+  void forget_revoked(gmm_stream stream);
   // Frees the bins. They are empty.
   void free_bins();
 
@@ -139,6 +144,10 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   bool may_take_over(uint64_t bytes) const;
   bool frees_for_others() const;
   void empty_except(bool keep_per_thread, Vector<CacheEntry> *per_thread);
+  uint64_t put_back_all(StreamBins &bins);
+  // Unlinks and frees the bins that fn(StreamBins &) is true for. They are empty.
+  template <typename Fn>
+  void end_bins_if(Fn fn);
 };
 
 // Allocates `size` bytes, 1 to kMaxSize. The caches may serve an `alignment` of up to kGranule. Returns errors

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/name.h"
 #include "base/thread_record.h"
 #include "base/utf8.h"
 
@@ -72,15 +73,6 @@ Status check_desc(const gmm_tag_desc &desc) {
     return fail(GMM_ERROR_INVALID_FLAGS, "gmm_tag_desc.flags = 0x%x has unknown bits; pass GMM_TAG_* only.",
                 desc.flags);
   return Status();
-}
-
-// Snapshots, traces and messages show the name as text, so it must be text. The message does not repeat other bytes.
-Status check_text(const char *name, uint64_t length) {
-  const uint64_t text = utf8_prefix(name, length);
-  if (text == length) return Status();
-  return fail(GMM_ERROR_INVALID_VALUE,
-              "A tag's name is text in UTF-8, and byte %u of this one, 0x%02x, is not; encode the name as UTF-8.",
-              static_cast<unsigned>(text), static_cast<unsigned>(static_cast<unsigned char>(name[text])));
 }
 
 void set(Tag &tag, const gmm_tag_desc &desc) {
@@ -211,11 +203,7 @@ Status TagTable::find(const char *name, gmm_tag *out) {
 }
 
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
-  const uint64_t length = strnlen(name, sizeof(Tag::name));
-  if (length == 0 || length >= sizeof(Tag::name))
-    return fail(GMM_ERROR_INVALID_VALUE, "A tag's name has 1 to 63 bytes; this one has %s.",
-                length == 0 ? "none" : "more");
-  GMM_TRY(check_text(name, length));
+  GMM_TRY(check_name("A tag's name", name, sizeof(Tag::name)));
   if (desc != nullptr) GMM_TRY(check_desc(*desc));
   const uint32_t hash = TagNames::hash_of(name);
   LockGuard guard(mutex_);
@@ -236,7 +224,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   void *memory = slot == nullptr ? nullptr : memory_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the tag \"%s\".", name);
   Tag *made = ::new (memory) Tag();
-  std::memcpy(made->name, name, length);
+  std::strncpy(made->name, name, sizeof made->name - 1);
   made->number = number;
   made->hash = hash;
   if (desc != nullptr) set(*made, *desc);

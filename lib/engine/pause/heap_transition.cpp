@@ -7,6 +7,17 @@
 
 namespace gmm {
 
+void give_up_freed(Heap &heap, ReadySignal &ready) {
+  {
+    // gmm_resume_wait() must not take an extent that ends here for one that is ready.
+    LockGuard ready_guard(ready.mutex);
+    for_each_region(heap, [&](Region &region) {
+      if (is_detached(region) && heap.paused().drop(region)) heap.paused().settle(region);
+    });
+  }
+  heap.extents().end_empty_regions();
+}
+
 Status HeapTransition::check_capture(const char *operation) {
   if (!heap_.streams().any_capturing()) return Status();
   return fail(GMM_ERROR_CAPTURING, "%s: a stream that uses tag \"%s\" is being captured; end the capture first.",

@@ -20,6 +20,10 @@ struct TransitionContext {
   ReadySignal &ready;
 };
 
+// Gives up the paused memory of a heap that has no live block, with what is kept of it, and returns addresses that hold
+// nothing. With the lock of the heap.
+void give_up_freed(Heap &heap, ReadySignal &ready);
+
 // HeapPause (pause.h) and HeapResume (resume.h) add the steps of their transaction. Every function but check_capture()
 // needs the lock of the heap until the transition ends.
 class HeapTransition {

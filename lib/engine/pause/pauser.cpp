@@ -141,10 +141,13 @@ void Pauser::forget(Heap &heap) {
   LockGuard heap_guard(heap.mutex);
   for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
   heap.paused().set_retaining(false);
-  LockGuard ready_guard(ready_.mutex);
-  for_each_region(heap, [&](Region &region) {
-    if (is_detached(region) && heap.paused().drop(region)) heap.paused().settle(region);
-  });
+  gmm::give_up_freed(heap, ready_);
+}
+
+void Pauser::give_up_freed(Heap &heap) {
+  if (heap.options().kind != Kind::kVmm || heap.fast.has_paused.load(std::memory_order_relaxed) == 0) return;
+  LockGuard guard(heap.mutex);
+  gmm::give_up_freed(heap, ready_);
 }
 
 void Pauser::forget_retained(gmm_tag tag) {

@@ -78,9 +78,12 @@ class Pauser {
   Status map(const void *address, uint64_t size, const void **out);
   Status discard(const PauseRequest &request, uint64_t *bytes);
 
-  // These wait for the transaction that runs.
+  // These wait for the transaction that runs, but for give_up_freed().
   // The heap ends or is reset: what is kept of it goes, and its paused memory becomes empty addresses.
   void forget(Heap &heap);
+  // Memory of the heap that was freed while it was paused: its addresses and what is kept of it go. It waits for no
+  // transaction but one of this heap.
+  void give_up_freed(Heap &heap);
   // What is kept of a tag's active memory goes.
   void forget_retained(gmm_tag tag);
   // What is kept of every heap goes. The context ends.

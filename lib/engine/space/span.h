@@ -113,7 +113,8 @@ enum class SpanState : uint32_t {
   kLarge = 4      // one block
 };
 
-// Bit 63 of a slot: gmm_record_use() named further streams.
+// Bit 63 of a slot: gmm_record_use() named further streams, or the block is exported or has a name. A free then takes
+// the heap's lock.
 inline constexpr uint64_t kUsedElsewhere = uint64_t{1} << 63;
 
 // Aligned, so that a thread that uses one span does not slow another one down at the next.

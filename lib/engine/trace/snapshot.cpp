@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "engine/trace/live_blocks.h"
+
 namespace gmm {
 namespace {
 
@@ -52,16 +54,18 @@ constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", 
 
 }  // namespace
 
-bool Snapshot::copy_span(Span &span, bool paused) {
-  if (!span.live()) return true;
-  const uint32_t count = span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t size = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
-    if (size == 0) continue;
+bool Snapshot::copy_span(Span &span, const BlockNames &names, bool paused) {
+  bool good = true;
+  for_each_live_block(span, [&](void *block, uint64_t size) {
+    const char *name = names.of(block);
+    Name copy = {};
+    std::strcpy(copy.text, name);
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
-    if (!blocks_.push_back(BlockCopy{span.block(i), size, span.block_bytes(), heap, paused})) return false;
-  }
-  return true;
+    good = good && (*name == '\0' || names_.push_back(copy)) &&
+           blocks_.push_back(BlockCopy{reinterpret_cast<uintptr_t>(block), size, span.block_bytes(), heap,
+                                       *name == '\0' ? 0 : static_cast<uint32_t>(names_.size()), paused});
+  });
+  return good;
 }
 
 Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
@@ -85,7 +89,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
                                                    extent->importers.load(std::memory_order_relaxed), extent->mapped});
     for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
-      good = good && copy_span(span, extent != nullptr && is_paused(*extent));
+      good = good && copy_span(span, heap.names(), extent != nullptr && is_paused(*extent));
     });
   }
   copy.extents_end = extents_.size();
@@ -118,6 +122,7 @@ void Snapshot::query_block(uint64_t index, gmm_block_info *out, Heap **heap) con
   out->address = reinterpret_cast<void *>(block.address);
   out->size = block.size;
   out->reserved_size = block.reserved_size;
+  std::strcpy(out->name, name_of(block));
   *heap = of.is_of_user ? of.heap : nullptr;
 }
 
@@ -138,10 +143,16 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
                    extent == first ? "" : ",", extents_[extent].address, extents_[extent].size,
                    extents_[extent].mapped ? "true" : "false", extents_[extent].importers);
     writer.print("],\"blocks\":[");
-    for (const uint64_t first = block; block < heap.blocks_end; ++block)
-      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"}",
+    for (const uint64_t first = block; block < heap.blocks_end; ++block) {
+      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"",
                    block == first ? "" : ",", blocks_[block].address, blocks_[block].size, blocks_[block].reserved_size,
                    blocks_[block].paused ? "paused" : "active");
+      if (const char *name = name_of(blocks_[block]); *name != '\0') {
+        writer.print(",\"name\":");
+        writer.quote(name);
+      }
+      writer.print("}");
+    }
     writer.print("]}");
   }
   writer.print("]}\n");

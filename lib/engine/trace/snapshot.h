@@ -15,7 +15,8 @@ namespace gmm {
 // Any thread reads it after take().
 class Snapshot {
  public:
-  explicit Snapshot(const HostAllocator &allocator) : heaps_(allocator), extents_(allocator), blocks_(allocator) {}
+  explicit Snapshot(const HostAllocator &allocator)
+      : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator) {}
 
   // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY.
   Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
@@ -48,10 +49,16 @@ class Snapshot {
     uintptr_t address;
     uint64_t size, reserved_size;
     uint32_t heap;  // its index
+    uint32_t name;  // its index, from 1; 0: none
     bool paused;
   };
 
-  bool copy_span(Span &span, bool paused);
+  struct Name {
+    char text[BlockNames::kSize];
+  };
+
+  const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
+  bool copy_span(Span &span, const BlockNames &names, bool paused);
   Status copy_heap(Heap &heap, const Tag &tag);
 
   gmm_backend backend_ = GMM_BACKEND_AUTO;
@@ -59,6 +66,7 @@ class Snapshot {
   Vector<HeapCopy> heaps_;
   Vector<ExtentCopy> extents_;
   Vector<BlockCopy> blocks_;
+  Vector<Name> names_;
 };
 
 }  // namespace gmm

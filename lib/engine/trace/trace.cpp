@@ -249,6 +249,7 @@ bool Trace::next_chunk(TraceLane &lane) {
   lane.start = lane.written = lane.now;
   std::memset(lane.streams, 0, sizeof lane.streams);
   std::memset(lane.heaps, 0, sizeof lane.heaps);
+  std::memset(lane.tags, 0, sizeof lane.tags);
   if (make_chunk(lane)) return true;
   lose(1);
   return false;
@@ -300,6 +301,27 @@ inline uint32_t Trace::stream_place(TraceLane &lane, gmm_stream stream) {
   return place;
 }
 
+// A name is zeros behind its end. Its second part is left out where it has none.
+void Trace::put_name(TraceLane &lane, uint8_t type, uint64_t value, const char *name) {
+  static_assert(kNameParts * kNameBytes >= BlockNames::kSize && kNameParts * kNameBytes >= sizeof(Tag::name));
+  const uint64_t length = strnlen(name, kNameParts * kNameBytes);
+  for (uint32_t part = 0; part == 0 || part * kNameBytes < length; ++part) {
+    uint64_t words[kNameBytes / 8] = {};
+    const uint64_t rest = length - part * kNameBytes;
+    std::memcpy(words, name + part * kNameBytes, rest < kNameBytes ? rest : kNameBytes);
+    put(lane, head(type, part, value), words, kNameBytes / 8);
+    ++lane.records;
+  }
+}
+
+__attribute__((noinline)) void Trace::put_tag(TraceLane &lane, gmm_tag tag) {
+  gmm_tag &known = lane.tags[tag % kPlaces];
+  const Tag *of = tags_.get(tag);
+  if (known == tag || of == nullptr) return;
+  known = tag;
+  put_name(lane, kTagName, tag, of->name);
+}
+
 inline uint32_t Trace::heap_place(TraceLane &lane, const Heap &heap) {
   const uint32_t place = heap.fast.slot % kPlaces;
   if (__builtin_expect(lane.heaps[place] != heap.fast.serial, 0)) {
@@ -307,6 +329,7 @@ inline uint32_t Trace::heap_place(TraceLane &lane, const Heap &heap) {
     const uint64_t words[2] = {heap.fast.serial, heap_word_of(heap)};
     put(lane, head(kHeap, place, 0), words, 2);
     ++lane.records;
+    put_tag(lane, heap.options().tag);
   }
   return place;
 }
@@ -353,6 +376,18 @@ void Trace::used(const void *memory, gmm_stream stream) {
   if (lane == nullptr) return;
   stamp(*lane, memory);
   put_address(*lane, kUse, memory, stream);
+  leave(*lane);
+}
+
+void Trace::named(const void *memory, const char *name) {
+  TraceLane *lane = enter();
+  if (lane == nullptr) return;
+  stamp(*lane, memory);
+  if (room(*lane)) {
+    put_time(*lane);
+    put_name(*lane, kBlockName, reinterpret_cast<uintptr_t>(memory) / kAddressUnit, name);
+    ++lane->events;
+  }
   leave(*lane);
 }
 

@@ -41,6 +41,7 @@
 #include "base/lock.h"
 #include "base/slot_table.h"
 #include "engine/heap/heap.h"
+#include "engine/limits/tag.h"
 #include "engine/space/core.h"
 #include "engine/trace/file.h"
 #include "engine/trace/format.h"
@@ -64,6 +65,7 @@ struct TraceLane {
   timespec coarse = {};
   gmm_stream streams[trace_format::kPlaces] = {};
   uint64_t heaps[trace_format::kPlaces] = {};
+  gmm_tag tags[trace_format::kPlaces] = {};  // whose names the chunk has, by number % kPlaces
   unsigned char *chunk = nullptr;
   bool is_mapped = false;  // the chunk is the file's
   uint64_t thread_id = 0;  // 0: no thread has the buffer; under lanes_mutex_
@@ -74,7 +76,7 @@ class Trace {
  public:
   static constexpr uint32_t kMaxTraces = 4096;  // contexts of a process that ever began one
 
-  explicit Trace(Core &core) : core_(core) {}
+  Trace(Core &core, const TagTable &tags) : core_(core), tags_(tags) {}
   ~Trace();
   Status begin(const char *path);
   // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
@@ -88,6 +90,8 @@ class Trace {
   // Calls cached_free() and records the event if it succeeded.
   Status freed(Core &core, void *memory, gmm_stream stream);
   void used(const void *memory, gmm_stream stream);
+  // `memory` is the start of the block; "": it has no name any more.
+  void named(const void *memory, const char *name);
   void paused(const gmm_tag *tags, uint32_t count, uint64_t bytes) {
     tags_changed(trace_format::kPause, tags, count, bytes);
   }
@@ -111,8 +115,10 @@ class Trace {
   // Gives the lane's next record a time that keeps the order of the events at the address.
   void stamp(TraceLane &lane, const void *memory);
   static void read_clock(TraceLane &lane);
-  // Makes room for a record of up to three words and those that may precede it: a stream, a heap and a time.
-  bool room(TraceLane &lane) { return __builtin_expect(lane.end - lane.at >= 9, 1) || next_chunk(lane); }
+  // Makes room for a record of up to three words, or a block's name, and those that may precede it: a stream, a heap, a
+  // tag's name and a time.
+  static constexpr uint32_t kRoom = 9 + trace_format::kNameWords;
+  bool room(TraceLane &lane) { return __builtin_expect(lane.end - lane.at >= kRoom, 1) || next_chunk(lane); }
   bool next_chunk(TraceLane &lane);
   bool make_chunk(TraceLane &lane);
   // What the lane recorded is in the file; a mapped chunk is no longer the lane's.
@@ -122,7 +128,9 @@ class Trace {
   static void put(TraceLane &lane, uint64_t first, const uint64_t *rest, uint32_t count);
   static void put_time(TraceLane &lane);
   static uint32_t stream_place(TraceLane &lane, gmm_stream stream);
-  static uint32_t heap_place(TraceLane &lane, const Heap &heap);
+  uint32_t heap_place(TraceLane &lane, const Heap &heap);
+  void put_tag(TraceLane &lane, gmm_tag tag);
+  static void put_name(TraceLane &lane, uint8_t type, uint64_t value, const char *name);
   void put_address(TraceLane &lane, uint8_t type, const void *memory, gmm_stream stream);
   void note(uint8_t type, uint64_t first, uint64_t second);
   void put_note(TraceLane &lane, uint8_t type, uint64_t first, uint64_t second);
@@ -132,6 +140,7 @@ class Trace {
   void end_lane(TraceLane &lane);
 
   Core &core_;
+  const TagTable &tags_;
   RegistryKey key_;  // since the first begin()
   std::atomic<uint64_t> *touched_ = nullptr;
   bool fence_ = false;

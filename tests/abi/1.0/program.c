@@ -157,6 +157,7 @@ static void streams_and_events(void) {
   OK(gmm_stream_wait_event(context, other, event, 0));
   OK(gmm_copy(context, bytes, block, sizeof bytes, other));
   OK(gmm_record_use(context, block, other));
+  OK(gmm_name(context, block, "one"));
   OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
   OK(gmm_event_query(event, &passed));
   CHECK_EQUAL(passed, 1);

@@ -438,6 +438,33 @@ internal sealed class SmokeTest
                     .Message,
                 "the exception of a writer");
         }
+        Names();
+    }
+
+    private void Names()
+    {
+        long before = context.Statistics().LiveBlocks;
+        using (GmmHeap heap = context.Heap(new GmmHeapOptions()))
+        using (heap.Alloc(5000, GmmStream.Default, "Gr\u00f6\u00dfe"))
+        using (GmmBuffer buffer = context.Alloc(MiB, new GmmAllocOptions { Name = "weights" }))
+        {
+            string text = context.Snapshot();
+            Check(text.Contains("\"name\":\"Gr\u00f6\u00dfe\"") && text.Contains("\"name\":\"weights\""),
+                "the names of two blocks");
+            buffer.SetName("heads");
+            context.Name((IntPtr)(buffer.Address.ToInt64() + 1), "bodies");
+            text = context.Snapshot();
+            Check(text.Contains("\"name\":\"bodies\"") && !text.Contains("weights") && !text.Contains("heads"),
+                "a name that replaced others");
+            buffer.SetName(null);
+            Check(!context.Snapshot().Contains("bodies"), "no name");
+            string tooLong = new string('n', 64);
+            Fails(GmmResult.InvalidValue, "INVALID_VALUE",
+                () => context.Alloc(MiB, new GmmAllocOptions { Name = tooLong }));
+            Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => heap.Alloc(5000, GmmStream.Default, tooLong));
+            Same(before + 2, context.Statistics().LiveBlocks, "live blocks");
+        }
+        Check(!context.Snapshot().Contains("\"name\""), "names of blocks that are free");
     }
 
     private void Trace()
@@ -454,7 +481,7 @@ internal sealed class SmokeTest
             Same("gmmtrace\u0001", System.Text.Encoding.ASCII.GetString(bytes, 0, 9),
                 "the first bytes and the version of the trace");
             List<string> events = new List<string>();
-            for (int at = 64, end = 64; at < bytes.Length; at += (bytes[at] & 7) * 8)
+            for (int at = BitConverter.ToInt32(bytes, 12), end = at; at < bytes.Length; at += (bytes[at] & 7) * 8)
             {
                 if (at == end) end = (at += 32) + BitConverter.ToInt32(bytes, at - 28); // a chunk's header
                 ulong address = (BitConverter.ToUInt64(bytes, at) >> 16) << 8;
@@ -508,6 +535,22 @@ internal sealed class SmokeTest
             {
                 Check(heard.Exists(line => line.StartsWith("Info ")),
                     "a line of level Info among " + string.Join("; ", heard));
+            }
+        }
+        foreach (bool report in new bool[] { true, false })
+        {
+            heard.Clear();
+            options.NoLeakReport = !report;
+            using (GmmContext leaking = new GmmContext(options))
+            {
+                leaking.Allocate(12345, new GmmAllocOptions { Name = "left over" });
+            }
+            lock (heard)
+            {
+                Same(report,
+                    heard.Exists(line => line.StartsWith("Warning ") && line.Contains("1 x 12345 bytes of DEVICE")
+                        && line.Contains("\"left over\"")),
+                    "a report of the leak among " + string.Join("; ", heard));
             }
         }
     }

@@ -359,6 +359,32 @@ def test_23_snapshot(context):
         assert str(MIB + 7) in text or str(buffer.address) in text or f"{buffer.address:x}" in text
 
 
+def test_23_names(context):
+    def names():
+        return sorted(block["name"] for heap in context.snapshot()["heaps"] for block in heap["blocks"]
+                      if "name" in block)
+
+    before = context.stats().live_blocks
+    with context.heap() as heap, heap.alloc(5000, name="Größe"), context.alloc(MIB, name="weights") as buffer, \
+            context.zeros((4, 4), name="zeros"):
+        assert names() == ["Größe", "weights", "zeros"]
+        buffer.set_name("heads")
+        context.name(buffer.address + 1, "bodies")
+        assert names() == ["Größe", "bodies", "zeros"]
+        buffer.set_name(None)
+        assert names() == ["Größe", "zeros"]
+        with pytest.raises(gmm.InvalidValueError, match="63 bytes"):
+            context.alloc(MIB, name="n" * 64)
+        with pytest.raises(gmm.InvalidValueError, match="63 bytes"):
+            buffer.set_name("")
+        with pytest.raises(TypeError, match="name"):
+            context.alloc(MIB, name=b"weights")
+        with pytest.raises(ValueError, match="null"):
+            context.alloc(MIB, name="a\0b")
+        assert context.stats().live_blocks == before + 3
+    assert names() == []
+
+
 def test_24_trace(context, tmp_path):
     path = tmp_path / "of.trace"
     with context.trace(path):
@@ -400,6 +426,17 @@ def test_28_log(context):
     with gmm.Context(context.info.backend, log=lambda level, message: heard.append((level, message))):
         pass
     assert any(level == gmm.LogLevel.INFO and message for level, message in heard)
+    for report in (True, False):
+        heard.clear()
+        leaking = gmm.Context(context.info.backend, log=lambda level, message: heard.append((level, message)),
+                              leak_report=report)
+        leaking.alloc(12345, name="left over").free()
+        kept = leaking.alloc(12345, name="left over")
+        leaking.close()
+        assert kept.closed
+        warnings = [message for level, message in heard if level == gmm.LogLevel.WARNING]
+        assert len(warnings) == (2 if report else 0)
+        assert not report or ('1 x 12345 bytes of DEVICE' in warnings[0] and '"left over"' in warnings[0])
 
 
 def test_29_reset(context):

@@ -126,6 +126,10 @@ class _Methods(Interchange):
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
         native.gmm_record_use(self.context, self, as_stream(stream))
 
+    def set_name(self, name):
+        """Names the block for snapshots and for the report of leaks, until it is freed. None: it has no name."""
+        native.gmm_name(self.context, self, name)
+
     def advise(self, advice, location=0, *, offset=0, size=None):
         """Gives a hint about managed memory. location: a device, or gmm.HOST."""
         address, size = self._range(offset, size)

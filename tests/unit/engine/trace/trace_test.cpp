@@ -26,6 +26,7 @@ class TraceTest : public testing::Test {
     char name[] = "/tmp/gmm-trace-XXXXXX";
     close(mkstemp(name));
     path = name;
+    EXPECT_TRUE(tags.init().ok());
   }
   ~TraceTest() override {
     std::free(file.events);
@@ -75,7 +76,8 @@ class TraceTest : public testing::Test {
   }
   Engine engine;
   std::unique_ptr<Heap> heap = make_heap(engine, Kind::kVmm);
-  Trace trace{engine.core};
+  TagTable tags{engine.core.allocator};
+  Trace trace{engine.core, tags};
   std::string path;
   trace_file file = {};
 };
@@ -182,7 +184,9 @@ TEST_F(TraceTest, MoreStreamsThanPlacesKeepTheirHandles) {
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(file.events[i + 1].size, expected[i].first);
     ASSERT_EQ(file.events[i + 1].stream, expected[i].second);
+    ASSERT_STREQ(file.events[i + 1].name, "default") << "every chunk names its tags";
   }
+  EXPECT_GE(file.chunks, 2u);
 }
 
 // Blocks go from thread to thread; caches spill and fill, so addresses change hands through the heap too.
@@ -383,12 +387,12 @@ TEST_F(TraceTest, TheFileIsReadableAtEveryMoment) {
 
 TEST_F(TraceTest, TwoTracesDoNotShareAFile) {
   begin();
-  Trace other{engine.core};
+  Trace other{engine.core, tags};
   EXPECT_EQ(other.begin(path.c_str()).code(), GMM_ERROR_BUSY);
   void *memory = alloc(100);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
-  if (child == 0) _exit(Trace(engine.core).begin(path.c_str()).code() == GMM_ERROR_BUSY ? 0 : 1);
+  if (child == 0) _exit(Trace(engine.core, tags).begin(path.c_str()).code() == GMM_ERROR_BUSY ? 0 : 1);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
@@ -403,7 +407,7 @@ TEST_F(TraceTest, AThreadEndsBesideTracesWithoutAGate) {
   begin();
   Gate *const gate = engine.core.gate;
   Core young(HostAllocator(), Log(nullptr, nullptr));
-  Trace of_young{young};
+  Trace of_young{young, tags};
   std::thread([&] { release(alloc(512)); }).join();
   ASSERT_TRUE(trace.end().ok());
   read();

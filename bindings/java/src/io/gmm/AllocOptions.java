@@ -9,6 +9,7 @@ public final class AllocOptions {
     Stream stream = Stream.DEFAULT;
     long alignment;
     int flags;
+    String name;
 
     /** The kind of memory; DEVICE when not set. */
     public AllocOptions kind(Kind value) {
@@ -49,6 +50,12 @@ public final class AllocOptions {
     /** The bytes read as zero. */
     public AllocOptions zero() {
         flags |= NativeConstants.GMM_ALLOC_ZERO;
+        return this;
+    }
+
+    /** The block's name of 1 to 63 bytes in UTF-8, for snapshots and the report of leaks; null means none. */
+    public AllocOptions name(String value) {
+        name = value;
         return this;
     }
 

@@ -287,6 +287,11 @@ public final class Buffer implements AutoCloseable {
         with(stream, (native_, address, on) -> Native.gmm_record_use(native_, address, on));
     }
 
+    /** Names the buffer, for snapshots and the report of leaks; null takes the name away. */
+    public void setName(String name) {
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_name(native_, address, name));
+    }
+
     /** What the library knows about the address. */
     public PointerInfo query() {
         long address = acquire();

@@ -57,7 +57,8 @@ public final class Context implements AutoCloseable {
         boolean made = false;
         try (gmm_context_desc desc = new gmm_context_desc()) {
             desc.setBackend(options.backend.value());
-            desc.setFlags(options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0);
+            desc.setFlags((options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0)
+                | (options.noLeakReport ? NativeConstants.GMM_CONTEXT_NO_LEAK_REPORT : 0));
             desc.setHost_memory(options.hostMemory);
             desc.setHost_devices(options.hostDevices);
             desc.setDecommit_after_ms(options.decommitAfterMillis);
@@ -122,9 +123,7 @@ public final class Context implements AutoCloseable {
     public Buffer alloc(long size, AllocOptions options) {
         Kind kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
         return Buffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
-            try (gmm_alloc_desc desc = options.toNative(stream)) {
-                Native.gmm_alloc(handle.address(), size, desc, out);
-            }
+            allocate(handle.address(), size, options, stream, out);
         });
     }
 
@@ -132,11 +131,40 @@ public final class Context implements AutoCloseable {
     public long allocate(long size, AllocOptions options) {
         long[] out = new long[1];
         on(options.stream, (context, stream) -> {
-            try (gmm_alloc_desc desc = options.toNative(stream)) {
-                Native.gmm_alloc(context, size, desc, out);
-            }
+            allocate(context, size, options, stream, out);
         });
         return out[0];
+    }
+
+    private static void allocate(long context, long size, AllocOptions options, long stream, long[] out) {
+        try (gmm_alloc_desc desc = options.toNative(stream)) {
+            Native.gmm_alloc(context, size, desc, out);
+        }
+        nameOrFree(context, options.name, stream, out[0]);
+    }
+
+    /** Names a new block, which is freed when that fails. */
+    static void nameOrFree(long context, String name, long stream, long address) {
+        if (name == null) {
+            return;
+        }
+        boolean named = false;
+        try {
+            Native.gmm_name(context, address, name);
+            named = true;
+        } finally {
+            if (!named) {
+                Native.gmm_free(context, address, stream);
+            }
+        }
+    }
+
+    /**
+     * Names the block around this address, for snapshots and the report of leaks; null takes the name away. The name
+     * has 1 to 63 bytes in UTF-8 and goes with the block.
+     */
+    public void name(long address, String name) {
+        run(context -> Native.gmm_name(context, address, name));
     }
 
     /**

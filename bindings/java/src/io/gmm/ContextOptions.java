@@ -9,6 +9,7 @@ public final class ContextOptions {
     int hostDevices;
     long decommitAfterMillis;
     boolean noCapture;
+    boolean noLeakReport;
 
     /** The backend; AUTO when not set. */
     public ContextOptions backend(Backend value) {
@@ -43,6 +44,12 @@ public final class ContextOptions {
      */
     public ContextOptions noCapture() {
         noCapture = true;
+        return this;
+    }
+
+    /** The logger does not hear of blocks that are live when the context ends. */
+    public ContextOptions noLeakReport() {
+        noLeakReport = true;
         return this;
     }
 

@@ -42,8 +42,15 @@ public final class Heap implements AutoCloseable {
 
     /** Allocates a buffer that is used first on this stream. The buffer keeps the heap. */
     public Buffer alloc(long size, Stream stream) {
-        return Buffer.allocated(context, handle, stream, size, kind,
-            (on, out) -> Native.gmm_heap_alloc(handle.address(), size, 0, 0, on, out));
+        return alloc(size, stream, null);
+    }
+
+    /** The same with a name, as {@link AllocOptions#name}. */
+    public Buffer alloc(long size, Stream stream, String name) {
+        return Buffer.allocated(context, handle, stream, size, kind, (on, out) -> {
+            Native.gmm_heap_alloc(handle.address(), size, 0, 0, on, out);
+            Context.nameOrFree(context.address(), name, on, out[0]);
+        });
     }
 
     /** Allocates memory without an object; {@link Context#free} takes its address. */

@@ -79,7 +79,9 @@ enum {
    * gmm then saves the driver call that each allocation on a stream otherwise makes (stream.h). If the program breaks
    * the promise, gmm may give out memory again that a graph still uses.
    */
-  GMM_CONTEXT_NO_CAPTURE = 1u << 0
+  GMM_CONTEXT_NO_CAPTURE = 1u << 0,
+  /** The context ends without a report of the blocks that are live then (gmm_context_release()). */
+  GMM_CONTEXT_NO_LEAK_REPORT = 1u << 1
 };
 
 /** GMM_DECOMMIT_AFTER_MS in the environment decides; without it: never. */
@@ -127,6 +129,10 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  *
  * The last release frees all memory of the context, live blocks included, and ends the context's threads. After the
  * last release of a process's last context, a library that carries gmm may be unloaded while threads live that used it.
+ *
+ * Blocks that are live then are reported to the log as warnings. A warning counts the live blocks of one tag, kind,
+ * device, size and name. There are at most 32 of these warnings, those of most bytes, and one with the sum.
+ * GMM_CONTEXT_NO_LEAK_REPORT turns the report off.
  *
  * @param context  NULL is allowed and does nothing.
  * Errors: FORKED (in a child after fork(), where the call touches nothing).

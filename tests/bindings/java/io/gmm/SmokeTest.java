@@ -467,6 +467,31 @@ final class SmokeTest {
                 throw new IllegalArgumentException("from the writer");
             })).getMessage(), "the exception of a writer");
         }
+        names();
+    }
+
+    private void names() throws Exception {
+        long before = context.statistics().liveBlocks();
+        try (Heap heap = context.heap(new HeapOptions());
+             Buffer inHeap = heap.alloc(5000, Stream.DEFAULT, "Gr\u00f6\u00dfe");
+             Buffer buffer = context.alloc(MIB, new AllocOptions().name("weights"))) {
+            String text = context.snapshot();
+            check(text.contains("\"name\":\"Gr\u00f6\u00dfe\"") && text.contains("\"name\":\"weights\""),
+                "the names of two blocks");
+            buffer.setName("heads");
+            context.name(buffer.address() + 1, "bodies");
+            text = context.snapshot();
+            check(text.contains("\"name\":\"bodies\"") && !text.contains("weights") && !text.contains("heads"),
+                "a name that replaced others");
+            buffer.setName(null);
+            check(!context.snapshot().contains("bodies"), "no name");
+            String tooLong = new String(new char[64]).replace('\0', 'n');
+            fails(Result.INVALID_VALUE, () -> context.alloc(MIB, new AllocOptions().name(tooLong)));
+            fails(Result.INVALID_VALUE, () -> heap.alloc(5000, Stream.DEFAULT, tooLong));
+            same(before + 2, context.statistics().liveBlocks(), "live blocks");
+            check(inHeap.address() != 0, "the buffer of the heap");
+        }
+        check(!context.snapshot().contains("\"name\""), "names of blocks that are free");
     }
 
     private void trace() throws Exception {
@@ -538,6 +563,23 @@ final class SmokeTest {
                 check(heard.stream().anyMatch(line -> line.startsWith("INFO ")), "a line of level INFO among " + heard);
             }
             check(!logged.isClosed(), "open");
+        }
+        for (boolean report : new boolean[] {true, false}) {
+            heard.clear();
+            ContextOptions options = options().logger((level, message) -> {
+                synchronized (heard) {
+                    heard.add(level + " " + message);
+                }
+            });
+            try (Context leaking = Context.open(report ? options : options.noLeakReport())) {
+                leaking.allocate(12345, new AllocOptions().name("left over"));
+            }
+            synchronized (heard) {
+                same(report,
+                    heard.stream().anyMatch(line -> line.startsWith("WARNING ")
+                        && line.contains("1 x 12345 bytes of DEVICE") && line.contains("\"left over\"")),
+                    "a report of the leak among " + heard);
+            }
         }
     }
 

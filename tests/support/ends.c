@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ends.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+
+#include "fake_cuda/fake_cuda.h"
+#include "gmm_test.h"
+
+typedef struct holdings {
+  uint64_t descriptors, threads, file_mappings, reserved_bytes;
+  fake_cuda_live_t live;
+} holdings;
+
+static holdings at_start;
+static bool begun, countable;
+
+static uint64_t descriptors_now(bool print) {
+  static const char folder[] = "/proc/self/fd";
+  uint64_t count = 0;
+  DIR *directory = opendir(folder);
+  if (directory == NULL) return 0;
+  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    if (entry->d_name[0] == '.' || atoi(entry->d_name) == dirfd(directory)) continue;
+    ++count;
+    if (!print) continue;
+    char path[512], target[256] = "";
+    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    printf("# %s %s\n", path, length > 0 ? target : "");
+  }
+  closedir(directory);
+  return count;
+}
+
+// Without those of the fake driver, which stay as a driver's do.
+static uint64_t threads_now(void) {
+  uint64_t count = 0;
+  DIR *directory = opendir("/proc/self/task");
+  if (directory == NULL) return 0;
+  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    if (entry->d_name[0] == '.') continue;
+    char path[300], name[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) continue;  // it has ended
+    const bool read = fgets(name, sizeof name, file) != NULL;
+    fclose(file);
+    if (read && strcmp(name, "fake driver\n") != 0) ++count;
+  }
+  closedir(directory);
+  return count;
+}
+
+static holdings held(void) {
+  holdings now;
+  memset(&now, 0, sizeof now);
+  now.descriptors = descriptors_now(false);
+  now.threads = threads_now();
+  FILE *maps = fopen("/proc/self/maps", "r");
+  char line[1024];
+  while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+    unsigned long long begin = 0, end = 0;
+    char access[8] = "";
+    if (sscanf(line, "%llx-%llx %7s", &begin, &end, access) != 3) continue;
+    if (strstr(line, "memfd:gmm") != NULL) ++now.file_mappings;
+    // Smaller ones are the C library's: its arenas, and the guards of stacks.
+    if (strncmp(access, "---", 3) == 0 && end - begin >= 256 * MIB && strstr(line, ".so") == NULL)
+      now.reserved_bytes += end - begin;
+  }
+  if (maps != NULL) fclose(maps);
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void (*live)(fake_cuda_live_t *) = NULL;
+  if (library != NULL) {
+    *(void **)&live = dlsym(library, "fake_cuda_live");
+    if (live != NULL) live(&now.live);
+    dlclose(library);
+  }
+  return now;
+}
+
+static bool fake_or_host(void) {
+  const char *backend = getenv("GMM_BACKEND");
+  if (backend != NULL && strcmp(backend, "host") == 0) return true;
+  if (backend == NULL || strcmp(backend, "cuda") != 0) return false;
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == NULL) return false;
+  const bool fake = dlsym(library, "fake_cuda_live") != NULL;
+  dlclose(library);
+  return fake;
+}
+
+void ends_begin(void) {
+  if (begun) return;
+  begun = true;
+  // What stays for the process comes with its first context, and is no loss.
+  gmm_context *first = NULL;
+  if (gmm_context_create(NULL, &first) != GMM_OK || gmm_context_release(first) != GMM_OK) return;
+  countable = fake_or_host();
+  if (countable) at_start = held();
+}
+
+// A thread that is ending is there for a moment more.
+static bool same_threads(void) { return threads_now() <= at_start.threads; }
+
+static void nothing_is_held_at_the_end(void) {
+  if (!countable) SKIP("a real driver keeps what it likes");
+  SOON(same_threads());
+  const holdings now = held();
+#define SAME(what)                                                                                \
+  CHECK_MESSAGE(now.what <= at_start.what, #what ": %llu before the first case, %llu at the end", \
+                (unsigned long long)at_start.what, (unsigned long long)now.what)
+  SAME(descriptors);
+  if (now.descriptors > at_start.descriptors) descriptors_now(true);
+  SAME(file_mappings);
+  SAME(reserved_bytes);
+  SAME(live.allocations);
+  SAME(live.reservations);
+  SAME(live.handles);
+  SAME(live.mappings);
+  SAME(live.registrations);
+  SAME(live.imports);
+  SAME(live.streams);
+  SAME(live.events);
+  SAME(live.graphs);
+  SAME(live.user_objects);
+  SAME(live.context_references);
+  SAME(live.device_bytes);
+  SAME(live.host_bytes);
+  SAME(live.managed_bytes);
+#undef SAME
+}
+
+int finish_clean(void) {
+  if (begun) RUN(nothing_is_held_at_the_end);
+  return check_finish();
+}

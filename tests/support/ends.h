@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a test program holds of the system and of the fake driver. A program of the interface's tests ends by
+// finish_clean(), whose case fails when more is held than before the program's first case.
+//
+// Counted: open descriptors, threads, mappings of gmm's memory files, reserved addresses, and what the fake driver
+// counts. A real driver and SYCL's runtime keep what they like, so there the case is skipped.
+#ifndef GMM_TESTS_ENDS_H
+#define GMM_TESTS_ENDS_H
+
+// open_context() calls it before the program's first context.
+void ends_begin(void);
+// The last case, and check_finish().
+int finish_clean(void);
+
+#endif
