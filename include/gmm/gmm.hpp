@@ -586,7 +586,8 @@ struct ipc_fd_desc {
 /**
  * Owns what a reference names, and ends it in the destructor.
  *
- * A destructor gives its failure to GMM_HPP_UNHEARD().
+ * A destructor that fails tries once more, as a driver may refuse one call, and gives a second failure to
+ * GMM_HPP_UNHEARD().
  */
 template <class Ref>
 class unique : public Ref {
@@ -618,7 +619,8 @@ class unique : public Ref {
  private:
   void end_unheard() noexcept {
     if (!named()) return;
-    const gmm_result code = named().end();
+    gmm_result code = named().end();
+    if (code < 0) code = named().end();
     if (code < 0) GMM_HPP_UNHEARD(code);
     named() = Ref();
   }

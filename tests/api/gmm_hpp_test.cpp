@@ -635,6 +635,8 @@ step imports_close_themselves() {
   DO(twin.synchronize());
   twin = {};
   event = {};
+  DO(device.free());
+  DO(block.free());
   DO(context.release());  // its socket goes
   rmdir(folder.c_str());
   CHECK_EQUAL(unheard, 0);
