@@ -81,7 +81,16 @@ enum {
    */
   GMM_CONTEXT_NO_CAPTURE = 1u << 0,
   /** The context ends without a report of the blocks that are live then (gmm_context_release()). */
-  GMM_CONTEXT_NO_LEAK_REPORT = 1u << 1
+  GMM_CONTEXT_NO_LEAK_REPORT = 1u << 1,
+  /**
+   * Host backend: the CPU faults on the addresses of DEVICE and VMM memory, as it would with a GPU.
+   *
+   * So a program that runs in this mode has no such access. Copies and fills of gmm work, as do pauses and sharing.
+   * VMM memory that gmm_move() moved to the host can be used by the CPU. A function of gmm_stream_call(), which stands
+   * for a kernel, uses gmm_pointer_info::device_pointer. Other backends ignore the flag. GMM_STRICT_HOST=1 in the
+   * environment sets it for every context.
+   */
+  GMM_CONTEXT_STRICT_HOST = 1u << 2
 };
 
 /** GMM_DECOMMIT_AFTER_MS in the environment decides; without it: never. */

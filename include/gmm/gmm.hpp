@@ -586,7 +586,8 @@ struct ipc_fd_desc {
 /**
  * Owns what a reference names, and ends it in the destructor.
  *
- * A destructor gives its failure to GMM_HPP_UNHEARD().
+ * A destructor that fails tries once more, as a driver may refuse one call, and gives a second failure to
+ * GMM_HPP_UNHEARD().
  */
 template <class Ref>
 class unique : public Ref {
@@ -618,7 +619,8 @@ class unique : public Ref {
  private:
   void end_unheard() noexcept {
     if (!named()) return;
-    const gmm_result code = named().end();
+    gmm_result code = named().end();
+    if (code < 0) code = named().end();
     if (code < 0) GMM_HPP_UNHEARD(code);
     named() = Ref();
   }
@@ -876,6 +878,8 @@ class context_ref {
     return detail::ask<gmm_pointer_info>(
         [this, address](gmm_pointer_info *out) { return gmm_query(context_, address, out); });
   }
+  /** Names a block; NULL takes the name away. C: gmm_name(). */
+  outcome<void> name(const void *memory, const char *name) const { return done(gmm_name(context_, memory, name)); }
   /** Queues a copy. C: gmm_copy(). */
   outcome<void> copy(void *destination, const void *source, uint64_t size, gmm_stream stream = nullptr) const {
     return done(gmm_copy(context_, destination, source, size, stream));

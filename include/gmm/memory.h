@@ -66,7 +66,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * A thread keeps the blocks that it freed for its own next allocations: at most 128 MiB for each heap, and no block
  * above 64 MiB. Blocks that one thread allocated and another freed wait for the first: at most 128 MiB for each heap.
  * These blocks return to their heap when the thread ends, by gmm_trim(), when memory is short, and after the time of
- * gmm_context_set_decommit().
+ * gmm_context_set_decommit(). Those of idle threads also return before the heap grows, if these threads hold more than
+ * 64 MiB of it together.
  *
  * @param memory  exactly an address from gmm_alloc() or gmm_heap_alloc(), paused or not. NULL is allowed and does
  * nothing.
@@ -149,8 +150,9 @@ typedef struct gmm_pointer_info {
   uint32_t flags;           /**< GMM_POINTER_* bits */
   void *allocation_base;    /**< start of the driver's allocation that the block lies in */
   uint64_t allocation_size; /**< bytes */
-  void *device_pointer;     /**< the address that devices use for `address`; another one for some pinned memory only */
-  uint64_t generation;      /**< counts the pauses of the memory: contents of another generation may be lost */
+  /** The address that devices use for `address`. It differs for some pinned memory, and on a strict host backend. */
+  void *device_pointer;
+  uint64_t generation; /**< counts the pauses of the memory: contents of another generation may be lost */
 } gmm_pointer_info;
 
 enum {

@@ -91,4 +91,8 @@ Status Backend::shared_event_wait(Device device, gmm_stream stream, NativeEvent 
 
 void Backend::identify(const void *, ForeignPointer *) {}
 
+bool Backend::is_cpu_memory() const { return false; }
+
+void *Backend::device_address(const void *address) const { return const_cast<void *>(address); }
+
 }  // namespace gmm

@@ -200,6 +200,11 @@ class Backend {
   // `known` stays false.
   virtual void identify(const void *address, ForeignPointer *out);
 
+  // Whether the CPU may use kDevice and VMM memory of a device, at the same address.
+  virtual bool is_cpu_memory() const;
+  // Where the functions of stream_call() find a byte of kDevice or VMM memory.
+  virtual void *device_address(const void *address) const;
+
   // The number of calls that allocated, freed, mapped, unmapped, pinned or exported so far.
   uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
 

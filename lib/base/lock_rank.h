@@ -58,6 +58,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kSyclStream, "SyclStream", kBrief)            \
   LOCK(kSyclStreamTable, "SyclStreamTable", kBrief)  \
   LOCK(kSyclMark, "SyclStream mark", kBrief)         \
+  LOCK(kHostViews, "HostViews", kBrief)              \
   LOCK(kHostEvent, "HostEvent", kBrief)              \
   LOCK(kHostStreamTable, "HostStreamTable", kBrief)  \
   LOCK(kHostStream, "HostStream", kBrief)            \

@@ -181,7 +181,8 @@ static void query_knows_every_address_of_a_block(void) {
     CHECK_EQUAL(info.usm, usm[kind]);
     CHECK((info.flags & GMM_POINTER_DEVICE_ACCESSIBLE) != 0);
     if (kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED) CHECK((info.flags & GMM_POINTER_HOST_ACCESSIBLE) != 0);
-    CHECK(info.device_pointer == block + offsets[i]);
+    // A strict host backend has a view of its own for functions of a stream.
+    if (getenv("GMM_STRICT_HOST") == NULL) CHECK(info.device_pointer == block + offsets[i]);
     CHECK((char *)info.allocation_base <= block &&
           (char *)info.allocation_base + info.allocation_size >= block + info.reserved_size);
     uint32_t may = kind == GMM_KIND_DEVICE    ? GMM_IPC_ROUTE_LEGACY | GMM_IPC_ROUTE_FD

@@ -76,7 +76,8 @@ static int second_main(char **words) {
     gmm_ipc_import_desc again_desc = import_desc();
     void *other = NULL;
     if (gmm_ipc_import(context, &handle, &again_desc, &other) != GMM_ERROR_IPC_REVOKED) return 75;
-    if (on_host_backend() && ((uint8_t *)memory)[7] != pattern_at(7, seed)) return 76;  // the old pages are still there
+    const bool readable = (query(memory).flags & GMM_POINTER_HOST_ACCESSIBLE) != 0;
+    if (readable && ((uint8_t *)memory)[7] != pattern_at(7, seed)) return 76;  // the old pages are still there
   } else if (strcmp(mode, "twice") == 0) {
     if (second_import(&handle) != memory) return 30;
     if (gmm_ipc_close(context, memory + 5) != GMM_OK) return 31;

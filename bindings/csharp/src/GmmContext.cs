@@ -51,7 +51,8 @@ namespace Gmm
                 {
                     desc.backend = (uint)options.Backend;
                     desc.flags = (options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0)
-                        | (options.NoLeakReport ? (uint)Native.GMM_CONTEXT_NO_LEAK_REPORT : 0);
+                        | (options.NoLeakReport ? (uint)Native.GMM_CONTEXT_NO_LEAK_REPORT : 0)
+                        | (options.StrictHost ? (uint)Native.GMM_CONTEXT_STRICT_HOST : 0);
                     desc.host_memory = (ulong)options.HostMemory;
                     desc.host_devices = (uint)options.HostDevices;
                     desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;

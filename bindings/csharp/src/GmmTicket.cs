@@ -200,11 +200,13 @@ namespace Gmm
         {
             TaskCompletionSource<long> source =
                 new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);
+            // Before the thread, which may start late: a token that is cancelled from now on cancels the ticket.
+            CancellationTokenRegistration registration = cancellationToken.Register(Cancel);
             Thread thread = new Thread(() =>
             {
                 try
                 {
-                    using (cancellationToken.Register(Cancel))
+                    using (registration)
                     {
                         Wait(Timeout.InfiniteTimeSpan);
                     }

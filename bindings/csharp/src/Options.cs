@@ -29,6 +29,8 @@ namespace Gmm
         public bool NoCapture { get; set; }
         /// <summary>The logger does not hear of blocks that are live when the context ends.</summary>
         public bool NoLeakReport { get; set; }
+        /// <summary>Host backend: the CPU faults on Device and Vmm memory, as it would with a GPU.</summary>
+        public bool StrictHost { get; set; }
     }
 
     /// <summary>What a pause does with a tag's memory.</summary>

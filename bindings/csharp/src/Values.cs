@@ -143,7 +143,7 @@ namespace Gmm
         /// <summary>Active or Paused.</summary>
         public GmmState State { get; }
 
-        /// <summary>Empty.</summary>
+        /// <summary>The name that gmm_name() of the C interface gave the block; empty without one.</summary>
         public string Name { get; }
     }
 

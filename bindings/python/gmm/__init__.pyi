@@ -321,7 +321,7 @@ class Context(_Handle):
     def __init__(
         self, backend: Backend | int | str = ..., *, log: Callable[[LogLevel, str], object] | None = None,
         host_memory: int = 0, host_devices: int = 0, decommit_after_ms: int | None = 0, capture: bool = True,
-        leak_report: bool = True
+        leak_report: bool = True, strict_host: bool = False
     ) -> None: ...
     @property
     def info(self) -> ContextInfo: ...
@@ -427,7 +427,7 @@ class Context(_Handle):
 def context() -> Context: ...
 def alloc(
     size: int, kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
-    dedicated: bool = False, zero: bool = False
+    dedicated: bool = False, zero: bool = False, name: str | None = None
 ) -> Buffer: ...
 def empty(
     shape: _Shape, dtype: _Dtype = "float64", kind: Kind | int = ..., *, device: int = 0, tag: _Tag = 0,

@@ -51,7 +51,7 @@ class Context(native.Handle):
     """
 
     def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0,
-                 capture=True, leak_report=True):
+                 capture=True, leak_report=True, strict_host=False):
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
@@ -59,6 +59,7 @@ class Context(native.Handle):
         decommit_after_ms: see the property; 0: GMM_DECOMMIT_AFTER_MS of the environment, else never. capture: False
         when the program allocates nothing while it captures a CUDA graph. Allocations on a stream then make no call of
         the driver. leak_report: the log hears of the blocks that are live when the context is closed.
+        strict_host: on the host backend the CPU faults on DEVICE and VMM memory, as it would with a GPU.
         """
         if isinstance(backend, str):
             try:
@@ -71,7 +72,8 @@ class Context(native.Handle):
         desc = native.gmm_context_desc()
         desc.backend = backend
         desc.flags = (0 if capture else native.GMM_CONTEXT_NO_CAPTURE) | (
-            0 if leak_report else native.GMM_CONTEXT_NO_LEAK_REPORT)
+            0 if leak_report else native.GMM_CONTEXT_NO_LEAK_REPORT) | (
+                native.GMM_CONTEXT_STRICT_HOST if strict_host else 0)
         desc.host_memory = host_memory
         desc.host_devices = host_devices
         desc.decommit_after_ms = native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms

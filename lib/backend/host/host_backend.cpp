@@ -15,6 +15,7 @@
 #include "backend/host/host_event.h"
 #include "backend/host/host_handle.h"
 #include "backend/host/host_stream_table.h"
+#include "backend/host/host_views.h"
 #include "base/lock.h"
 #include "base/os_memory.h"
 
@@ -22,7 +23,7 @@ namespace gmm {
 
 class HostBackend final : public Backend {
  public:
-  HostBackend(const HostAllocator &allocator, const Log &log, uint64_t memory, uint32_t devices);
+  HostBackend(const HostAllocator &allocator, const Log &log, const HostBackendOptions &options);
   void destroy() override;
 
   gmm_backend id() const override { return GMM_BACKEND_HOST; }
@@ -31,6 +32,8 @@ class HostBackend final : public Backend {
   uint32_t device_count() const override { return devices_; }
   Status device_info(Device device, gmm_device_info *out) override;
   void identify(const void *address, ForeignPointer *out) override;
+  bool is_cpu_memory() const override { return !is_strict_; }
+  void *device_address(const void *address) const override { return views_.own(address); }
 
   Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
   Status deallocate(const Allocation &allocation) override;
@@ -88,12 +91,17 @@ class HostBackend final : public Backend {
   Status make_event(HostSharedEvent *shared, NativeEvent *out);  // owns the caller's reference to `shared` from now on
   // Page-locks kHost memory. If the system forbids it, the memory stays pageable, with one warning.
   void lock_if_allowed(void *base, uint64_t size);
+  // Maps the file of kDevice memory at addresses of its own.
+  Status map_device_memory(uint64_t size, int32_t fd, void **out);
+  Status map_new_file(Kind kind, uint64_t size, Allocation *out);
 
   const uint64_t memory_;
   const uint32_t devices_;
+  const bool is_strict_;
   uint8_t machine_[16] = {};
   std::atomic<uint64_t> taken_[kMaxHostDevices] = {};
   std::atomic<bool> warned_unlocked_{false};
+  HostViews views_;  // empty unless strict
   HostStreamTable streams_;
 };
 
@@ -147,8 +155,8 @@ Status host_backend_create(const HostAllocator &allocator, const Log &log, const
     return fail(GMM_ERROR_INVALID_VALUE,
                 "A host backend with %" PRIu64 " bytes a device: a device needs at least 2 MiB; request more.",
                 options.memory);
-  HostBackend *backend =
-      allocator.create<HostBackend>(allocator, log, memory, options.devices == 0 ? 1 : options.devices);
+  const HostBackendOptions chosen{memory, options.devices == 0 ? 1 : options.devices, options.is_strict};
+  HostBackend *backend = allocator.create<HostBackend>(allocator, log, chosen);
   if (backend == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "Opening the host backend: the host has no memory for its bookkeeping; free memory.");
@@ -156,8 +164,13 @@ Status host_backend_create(const HostAllocator &allocator, const Log &log, const
   return Status();
 }
 
-HostBackend::HostBackend(const HostAllocator &allocator, const Log &log, uint64_t memory, uint32_t devices)
-    : Backend(allocator, log), memory_(memory), devices_(devices), streams_(allocator, log) {
+HostBackend::HostBackend(const HostAllocator &allocator, const Log &log, const HostBackendOptions &options)
+    : Backend(allocator, log),
+      memory_(options.memory),
+      devices_(options.devices),
+      is_strict_(options.is_strict),
+      views_(allocator),
+      streams_(allocator, log) {
   machine_hash(machine_);
 }
 
@@ -236,12 +249,33 @@ namespace {
 
 constexpr const char *kFileNames[kKindCount] = {"", "gmm-device", "gmm-vmm", "gmm-host", "gmm-managed"};
 
+Status check_size(uint64_t size) {
+  if (size != 0 && size % kExtentAlignment == 0) return Status();
+  return fail(GMM_ERROR_INVALID_SIZE,
+              "%" PRIu64 " bytes of host memory: the size is not a multiple of 2 MiB; round it up.", size);
+}
+
+}  // namespace
+
+Status HostBackend::map_device_memory(uint64_t size, int32_t fd, void **out) {
+  if (!is_strict_) return os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, out);
+  GMM_TRY(views_.reserve(size, kExtentAlignment, out));
+  const Status status = views_.map(*out, size, fd);
+  if (!status.ok()) {
+    MessageGuard message_guard;
+    views_.unreserve(*out, size).ignore();  // the caller gets the failure to map
+  }
+  return status;
+}
+
 // Each allocation has a file of its own, so another process can map it.
-Status map_new_file(Kind kind, uint64_t size, Allocation *out) {
+Status HostBackend::map_new_file(Kind kind, uint64_t size, Allocation *out) {
   int32_t fd = -1;
   GMM_TRY(os::memory_file_create(kFileNames[static_cast<uint32_t>(kind)], size, &fd));
   void *base = nullptr;
-  if (Status status = os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base); !status.ok()) {
+  const Status status = kind == Kind::kDevice ? map_device_memory(size, fd, &base)
+                                              : os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base);
+  if (!status.ok()) {
     MessageGuard message_guard;
     os::close_file(fd).ignore();  // the caller gets the failure to map
     return status;
@@ -250,14 +284,6 @@ Status map_new_file(Kind kind, uint64_t size, Allocation *out) {
   out->fd = fd;
   return Status();
 }
-
-Status check_size(uint64_t size) {
-  if (size != 0 && size % kExtentAlignment == 0) return Status();
-  return fail(GMM_ERROR_INVALID_SIZE,
-              "%" PRIu64 " bytes of host memory: the size is not a multiple of 2 MiB; round it up.", size);
-}
-
-}  // namespace
 
 Status HostBackend::allocate(Kind kind, Device device, uint64_t size, Allocation *out) {
   GMM_TRY(check_device(device));
@@ -302,7 +328,8 @@ Status HostBackend::allocate(Kind kind, Device device, uint64_t size, Allocation
 }
 
 Status HostBackend::deallocate(const Allocation &allocation) {
-  GMM_TRY(os::unmap(allocation.base, allocation.size));
+  GMM_TRY(views_.has(allocation.base) ? views_.unreserve(allocation.base, allocation.size)
+                                      : os::unmap(allocation.base, allocation.size));
   count_call();
   if (allocation.kind == Kind::kDevice && has(allocation.device)) give_back(allocation.device, allocation.size);
   return allocation.fd < 0 ? Status() : os::close_file(allocation.fd);
@@ -317,7 +344,8 @@ Status HostBackend::import_host(int32_t fd, uint64_t size, Device device, bool l
                 size);
   GMM_TRY(os::memory_file_check(fd, size));
   Allocation made;
-  GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &made.base));
+  GMM_TRY(locked ? os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &made.base)
+                 : map_device_memory(size, fd, &made.base));
   count_call();
   if (locked) lock_if_allowed(made.base, size);
   made.kind = Kind::kHost;
@@ -373,14 +401,14 @@ Status make_handle(int32_t fd, uint32_t counted_device, PhysicalHandle *out) {
 
 Status HostBackend::reserve(uint64_t size, void **out) {
   GMM_TRY(check_range("Reserving", nullptr, size));
-  GMM_TRY(os::reserve(size, kExtentAlignment, out));
+  GMM_TRY(is_strict_ ? views_.reserve(size, kExtentAlignment, out) : os::reserve(size, kExtentAlignment, out));
   count_call();
   return Status();
 }
 
 Status HostBackend::unreserve(void *base, uint64_t size) {
   GMM_TRY(check_range("Unreserving", base, size));
-  GMM_TRY(os::unmap(base, size));
+  GMM_TRY(is_strict_ ? views_.unreserve(base, size) : os::unmap(base, size));
   count_call();
   return Status();
 }
@@ -426,14 +454,14 @@ Status HostBackend::map(void *base, uint64_t size, PhysicalHandle handle) {
     return fail(GMM_ERROR_INVALID_SIZE,
                 "Mapping %" PRIu64 " bytes: the physical memory has %" PRIu64 "; map no more than was created.", size,
                 actual);
-  GMM_TRY(os::map_file_at(base, size, parts.fd, os::Access::kNone));
+  GMM_TRY(is_strict_ ? views_.map(base, size, parts.fd) : os::map_file_at(base, size, parts.fd, os::Access::kNone));
   count_call();
   return Status();
 }
 
 Status HostBackend::unmap(void *base, uint64_t size) {
   GMM_TRY(check_range("Unmapping", base, size));
-  GMM_TRY(os::reserve_at(base, size));
+  GMM_TRY(is_strict_ ? views_.unmap(base, size) : os::reserve_at(base, size));
   count_call();
   return Status();
 }
@@ -441,7 +469,7 @@ Status HostBackend::unmap(void *base, uint64_t size) {
 Status HostBackend::set_access(void *base, uint64_t size, Device owner, uint32_t) {
   GMM_TRY(check_location(owner));
   GMM_TRY(check_range("Access to", base, size));
-  GMM_TRY(os::set_access(base, size, os::Access::kReadWrite));
+  if (!is_strict_ || owner.is_host()) GMM_TRY(os::set_access(base, size, os::Access::kReadWrite));
   count_call();
   return Status();
 }
@@ -624,13 +652,13 @@ Status HostBackend::stream_call(Device device, gmm_stream stream, void (*fn)(voi
 Status HostBackend::copy(Device device, gmm_stream stream, void *destination, const void *source, uint64_t size) {
   StreamReference target;
   GMM_TRY(stream_of(device, stream, &target.stream));
-  return size == 0 ? Status() : target->copy(destination, source, size);
+  return size == 0 ? Status() : target->copy(views_.own(destination), views_.own(source), size);
 }
 
 Status HostBackend::fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) {
   StreamReference target;
   GMM_TRY(stream_of(device, stream, &target.stream));
-  return size == 0 ? Status() : target->fill(destination, value, size);
+  return size == 0 ? Status() : target->fill(views_.own(destination), value, size);
 }
 
 Status HostBackend::synchronize(Device device) {
@@ -755,6 +783,7 @@ bool is_zero(const char *bytes, uint64_t size) {
 
 struct Search {
   HostAllocator allocator;
+  const HostViews &views;
   ZeroRange *ranges;
   uint64_t count;
 
@@ -762,7 +791,8 @@ struct Search {
     Search *search = static_cast<Search *>(self);
     for (uint64_t i = 0; i < search->count; ++i) {
       ZeroRange &range = search->ranges[i];
-      if (!is_zero(reinterpret_cast<const char *>(range.base), range.size)) range.nonzero = 1;
+      const void *begin = search->views.own(reinterpret_cast<const void *>(range.base));
+      if (!is_zero(static_cast<const char *>(begin), range.size)) range.nonzero = 1;
     }
     const HostAllocator allocator = search->allocator;
     allocator.destroy(search);
@@ -772,7 +802,7 @@ struct Search {
 }  // namespace
 
 Status HostBackend::find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) {
-  Search *search = allocator_.create<Search>(Search{allocator_, ranges, count});
+  Search *search = allocator_.create<Search>(Search{allocator_, views_, ranges, count});
   if (search == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "Searching for zeros: the host has no memory for the search; free memory.");

@@ -25,7 +25,10 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
   if (wanted > GMM_BACKEND_SYCL)
     return fail(GMM_ERROR_INVALID_VALUE, "backend = %u is no GMM_BACKEND_* value.", wanted);
   if (wanted == GMM_BACKEND_AUTO) GMM_TRY(from_environment(&wanted));
-  const HostBackendOptions options{desc.host_memory, desc.host_devices};
+  uint32_t strict = 0;
+  environment_word(Variable::kStrictHost, &strict);  // a bad value was warned of, and leaves it at 0
+  const HostBackendOptions options{desc.host_memory, desc.host_devices,
+                                   strict != 0 || (desc.flags & GMM_CONTEXT_STRICT_HOST) != 0};
   switch (wanted) {
     case GMM_BACKEND_SYCL:
       return sycl_backend_create(allocator, log, out);

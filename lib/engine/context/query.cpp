@@ -8,9 +8,9 @@ namespace gmm {
 namespace {
 
 void fill_access(Context &context, Kind kind, gmm_device device, gmm_pointer_info *out) {
-  const bool host_backend = context.core.backend->id() == GMM_BACKEND_HOST;
   out->flags = GMM_POINTER_DEVICE_ACCESSIBLE;
-  if (kind == Kind::kHost || kind == Kind::kManaged || host_backend) out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
+  if (kind == Kind::kHost || kind == Kind::kManaged || context.core.backend->is_cpu_memory())
+    out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
   out->usm = kind == Kind::kHost ? GMM_USM_HOST : kind == Kind::kManaged ? GMM_USM_SHARED : GMM_USM_DEVICE;
   out->kind = static_cast<gmm_kind>(kind);
   out->device = device;
@@ -27,7 +27,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   out->ipc_routes = ipc_routes(context.core, block);
   out->allocation_base = reinterpret_cast<void *>(block.extent->base.load(std::memory_order_relaxed));
   out->allocation_size = block.extent->size.load(std::memory_order_relaxed);
-  out->device_pointer = const_cast<void *>(address);
+  out->device_pointer = context.core.backend->device_address(address);
   const Region *region = block.extent->region.load(std::memory_order_acquire);
   out->generation = region == nullptr ? 0 : region->generation.load(std::memory_order_relaxed);
   // Pages that were moved to the host are the host's to touch.
@@ -54,7 +54,7 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
       out->state = GMM_STATE_IMPORTED;
       out->base = reinterpret_cast<void *>(range.base);
       out->size = out->reserved_size = range.size;
-      out->device_pointer = const_cast<void *>(address);
+      out->device_pointer = context.core.backend->device_address(address);
     }
     if (out->state == GMM_STATE_FREE || is_paused(*extent)) out->flags = 0;
     out->allocation_base = reinterpret_cast<void *>(extent->base.load(std::memory_order_relaxed));
@@ -84,7 +84,7 @@ void query(Context &context, const void *address, gmm_pointer_info *out) {
     if (!context.ipc.imports.find_block(address, &block)) block = range;  // an address that no import named
     out->base = reinterpret_cast<void *>(block.base);
     out->size = out->reserved_size = block.size;
-    out->device_pointer = const_cast<void *>(address);
+    out->device_pointer = context.core.backend->device_address(address);
     return;
   }
   ForeignPointer foreign;

@@ -41,6 +41,8 @@ class GrowthPolicy {
   // another frees, the heap rather grows by what their caches hold than that every block takes such a round.
   bool may_drain() const { return drains_.left > 0; }
   void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
+  // What the caches of idle threads hold together, before a heap that wants to grow empties them whatever that costs.
+  static constexpr uint64_t kMostIdle = uint64_t{64} << 20;
   // Whether streams may be asked what they are done with, and that so many were.
   bool may_ask() const { return questions_.left > 0; }
   void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }

@@ -319,15 +319,20 @@ Status Heap::drain_caches(bool wait) {
   return Status();
 }
 
-// Empties the caches without waiting, unless those of other threads were emptied too often of late.
+// Empties the caches without waiting, unless those of other threads were emptied too often of late; then those of idle
+// threads alone, if they hold much.
 Status Heap::drain_for_growth() {
-  const uint32_t others = caches.drain_transfers(current_thread_id());
+  uint64_t quiet = 0;
+  const uint32_t others = caches.drain_transfers(current_thread_id(), &quiet);
+  bool all = false;
   {
     LockGuard guard(mutex);
-    if (others != 0 && !policy_.may_drain()) return Status();
-    policy_.drained(others);
+    all = others == 0 || policy_.may_drain();
+    if (all) policy_.drained(others);
   }
-  return drain_caches(false);
+  if (all) return drain_caches(false);
+  if (quiet > GrowthPolicy::kMostIdle) caches.drain_quiet();
+  return Status();
 }
 
 Status Heap::close(bool force) {

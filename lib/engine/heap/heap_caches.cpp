@@ -59,26 +59,57 @@ void HeapCaches::forget_stream(gmm_stream stream) {
   transfers.drain();
 }
 
-uint32_t HeapCaches::drain_transfers(uint64_t thread) {
+uint64_t HeapCaches::calls_of(const HeapCache &cache) {
+  return cache.allocations.load(std::memory_order_relaxed) + cache.frees.load(std::memory_order_relaxed);
+}
+
+// A heap may grow often while a thread that works makes no call.
+bool HeapCaches::is_quiet(const HeapCache &cache) {
+  constexpr uint32_t kLooks = 2;
+  return cache.quiet_looks >= kLooks && cache.growth_calls != cache.quiet_calls &&
+         calls_of(cache) == cache.growth_calls;
+}
+
+uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
   LockGuard guard(mutex);
+  uint64_t quiet_bytes = 0;
   uint32_t others = 0;
+  for_each_locked([&](HeapCache &cache) {
+    const uint64_t calls = calls_of(cache), cached = cache.cached_bytes.load(std::memory_order_relaxed);
+    cache.quiet_looks = calls == cache.growth_calls && cache.thread_id != thread ? cache.quiet_looks + 1 : 0;
+    cache.growth_calls = calls;
+    others += cache.thread_id != thread && cached != 0;
+    if (is_quiet(cache)) quiet_bytes += cached;
+  });
+  if (quiet != nullptr) *quiet = quiet_bytes;
   {
     LockGuard list_guard(list_mutex_);
-    for_each_locked([&](const HeapCache &cache) {
-      others += cache.thread_id != thread && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
-    });
     note_peak(live_locked());
   }
   transfers.drain();
   return others;
 }
 
+void HeapCaches::drain_quiet() {
+  LockGuard guard(mutex);
+  bool any = false;
+  for_each_locked([&](HeapCache &cache) {
+    if (!is_quiet(cache)) return;
+    cache.quiet_calls = cache.growth_calls;
+    cache.revoke();
+    any = true;
+  });
+  if (any) pass_barrier();
+  for_each_locked([](HeapCache &cache) {
+    if (cache.is_revoked()) cache.empty_revoked(nullptr, true);
+  });
+}
+
 uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   LockGuard guard(mutex);
   bool any = false;
   for_each_locked([&](HeapCache &cache) {
-    const uint64_t calls =
-        cache.allocations.load(std::memory_order_relaxed) + cache.frees.load(std::memory_order_relaxed);
+    const uint64_t calls = calls_of(cache);
     if (calls != cache.seen_calls) {
       cache.seen_calls = calls;
       cache.idle_since = now;

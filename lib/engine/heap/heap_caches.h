@@ -51,9 +51,12 @@ class HeapCaches {
   void drain(Vector<CacheEntry> *per_thread);
   // A stream is about to go: what every cache has of it goes to the heap, and its bookkeeping ends.
   void forget_stream(gmm_stream stream);
-  // Empties the transfer cache, which costs no barrier, and notes the peak. Returns how many caches of other threads
-  // hold free blocks.
-  uint32_t drain_transfers(uint64_t thread);
+  // A look before the heap grows: empties the transfer cache, which costs no barrier, and notes the peak. Returns how
+  // many caches of other threads hold free blocks. *quiet: the bytes of those whose threads did nothing with the heap
+  // at several looks.
+  uint32_t drain_transfers(uint64_t thread, uint64_t *quiet = nullptr);
+  // Empties these, except what their per-thread streams freed.
+  void drain_quiet();
   // Empties the caches of threads that did nothing with the heap for the age, except what their per-thread streams
   // freed. Returns how many bytes the heap may release since.
   uint64_t drain_idle(uint64_t now, uint64_t age);
@@ -88,6 +91,8 @@ class HeapCaches {
   void for_each_locked(Fn fn) {
     for (HeapCache *cache = list_.front(); cache != nullptr; cache = list_.next(cache)) fn(*cache);
   }
+  static uint64_t calls_of(const HeapCache &cache);
+  static bool is_quiet(const HeapCache &cache);
   void end(HeapCache &cache);
   uint64_t live_locked();
   void note_peak(uint64_t live);

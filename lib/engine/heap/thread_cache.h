@@ -78,6 +78,10 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // number is the same, and whether the cache was emptied since.
   uint64_t seen_calls = 0, idle_since = 0;
   bool drained = false;
+  // HeapCaches::drain_transfers()'s own, under the same mutex: the calls counted at its last look, at how many looks in
+  // a row they were the same, and the number at which drain_quiet() emptied the cache.
+  uint64_t growth_calls = 0, quiet_calls = UINT64_MAX;
+  uint32_t quiet_looks = 0;
   // How often bins ended: an owner that left the cache asks whether those that it found are still there.
   uint64_t ended_bins = 0;
 

@@ -62,9 +62,9 @@ inline constexpr uint8_t kUnused = type(15, 1);
 // Names have a record for each kNameBytes of them. The place is the number of the part.
 inline constexpr uint8_t kTagName = type(16, 7);    // value: tag; bytes
 inline constexpr uint8_t kBlockName = type(17, 7);  // value: address / 256; bytes
-inline constexpr uint32_t kNameBytes = 48;
-inline constexpr uint32_t kNameParts = 2;
-inline constexpr uint32_t kNameWords = kNameParts * 7;
+inline constexpr uint64_t kNameBytes = 48;
+inline constexpr uint64_t kNameParts = 2;
+inline constexpr uint32_t kNameWords = 14;  // of all parts
 
 inline constexpr uint32_t kPlaces = 32;  // places for streams, and as many for heaps
 inline constexpr uint64_t kEveryTag = UINT64_MAX;

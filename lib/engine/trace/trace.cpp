@@ -303,13 +303,14 @@ inline uint32_t Trace::stream_place(TraceLane &lane, gmm_stream stream) {
 
 // A name is zeros behind its end. Its second part is left out where it has none.
 void Trace::put_name(TraceLane &lane, uint8_t type, uint64_t value, const char *name) {
-  static_assert(kNameParts * kNameBytes >= BlockNames::kSize && kNameParts * kNameBytes >= sizeof(Tag::name));
+  static_assert(uint64_t{kNameParts} * kNameBytes >= BlockNames::kSize &&
+                uint64_t{kNameParts} * kNameBytes >= sizeof(Tag::name));
   const uint64_t length = strnlen(name, kNameParts * kNameBytes);
-  for (uint32_t part = 0; part == 0 || part * kNameBytes < length; ++part) {
+  uint32_t part = 0;
+  for (uint64_t at = 0; part == 0 || at < length; at += kNameBytes) {
     uint64_t words[kNameBytes / 8] = {};
-    const uint64_t rest = length - part * kNameBytes;
-    std::memcpy(words, name + part * kNameBytes, rest < kNameBytes ? rest : kNameBytes);
-    put(lane, head(type, part, value), words, kNameBytes / 8);
+    std::memcpy(words, name + at, length - at < kNameBytes ? length - at : kNameBytes);
+    put(lane, head(type, part++, value), words, kNameBytes / 8);
     ++lane.records;
   }
 }

@@ -389,5 +389,13 @@ internal sealed class PauseTest
             stream.Synchronize();
             Same((byte)5, buffer.Read(Size - 1, 1)[0], "a byte");
         }
+        options.StrictHost = true;
+        using (GmmContext strict = new GmmContext(options))
+        using (GmmBuffer buffer = strict.Alloc(Size, GmmKind.Device))
+        {
+            buffer.Fill(6);
+            Same((byte)6, buffer.Read(Size - 1, 1)[0], "a byte of a strict context");
+            Same(false, buffer.Query().HostAccessible, "whether the host may use its memory");
+        }
     }
 }

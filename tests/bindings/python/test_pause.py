@@ -255,6 +255,12 @@ def test_27_no_capture(context):
         stream.synchronize()
         assert bytes(block) == b"\x05" * MIB
         block.free()
+    with open_context(context.info.backend, strict_host=True) as strict, strict.alloc(MIB) as buffer:
+        buffer.fill(6)
+        assert bytes(buffer) == b"\6" * MIB
+        with pytest.raises(BufferError, match="copy_to"):
+            memoryview(buffer)
+        assert not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
 
 
 # What only Python has of it.

@@ -58,7 +58,7 @@ public final class BlockInfo {
         return state;
     }
 
-    /** Empty. */
+    /** The name that gmm_name() of the C interface gave the block; empty without one. */
     public String name() {
         return name;
     }

@@ -58,7 +58,8 @@ public final class Context implements AutoCloseable {
         try (gmm_context_desc desc = new gmm_context_desc()) {
             desc.setBackend(options.backend.value());
             desc.setFlags((options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0)
-                | (options.noLeakReport ? NativeConstants.GMM_CONTEXT_NO_LEAK_REPORT : 0));
+                | (options.noLeakReport ? NativeConstants.GMM_CONTEXT_NO_LEAK_REPORT : 0)
+                | (options.strictHost ? NativeConstants.GMM_CONTEXT_STRICT_HOST : 0));
             desc.setHost_memory(options.hostMemory);
             desc.setHost_devices(options.hostDevices);
             desc.setDecommit_after_ms(options.decommitAfterMillis);

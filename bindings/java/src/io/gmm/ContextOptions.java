@@ -10,6 +10,7 @@ public final class ContextOptions {
     long decommitAfterMillis;
     boolean noCapture;
     boolean noLeakReport;
+    boolean strictHost;
 
     /** The backend; AUTO when not set. */
     public ContextOptions backend(Backend value) {
@@ -50,6 +51,12 @@ public final class ContextOptions {
     /** The logger does not hear of blocks that are live when the context ends. */
     public ContextOptions noLeakReport() {
         noLeakReport = true;
+        return this;
+    }
+
+    /** Host backend: the CPU faults on DEVICE and VMM memory, as it would with a GPU. */
+    public ContextOptions strictHost() {
+        strictHost = true;
         return this;
     }
 

@@ -282,5 +282,11 @@ final class PauseTest {
             stream.synchronize();
             same((byte) 5, buffer.read(SIZE - 1, 1)[0], "a byte");
         }
+        try (Context strict = Context.open(SmokeTest.options().strictHost());
+             Buffer buffer = strict.alloc(SIZE, Kind.DEVICE)) {
+            buffer.fill(6);
+            same((byte) 6, buffer.read(SIZE - 1, 1)[0], "a byte of a strict context");
+            same(false, buffer.query().hostAccessible(), "whether the host may use its memory");
+        }
     }
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/host/host_views.h"
+
+namespace gmm {
+
+Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
+  LockGuard guard(mutex_);
+  if (!ranges_.reserve(ranges_.size() + 1) || !table_.reserve(ranges_.size() + 1))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
+                "The host has no memory to note the views of device memory; free memory.");
+  void *base = nullptr;
+  GMM_TRY(os::reserve(2 * size, alignment, &base));
+  const uint64_t at = reinterpret_cast<uintptr_t>(base);
+  uint64_t place = ranges_.size();
+  ranges_.push_back_reserved(Range{});
+  for (; place > 0 && ranges_[place - 1].base > at; --place) ranges_[place] = ranges_[place - 1];
+  ranges_[place] = Range{at, size, size};
+  table_.set(ranges_.data(), ranges_.size());
+  *out = base;
+  return Status();
+}
+
+Status HostViews::unreserve(void *base, uint64_t size) {
+  // The lock keeps others from a reservation of the same addresses until the table has forgotten these.
+  LockGuard guard(mutex_);
+  GMM_TRY(os::unmap(base, 2 * size));
+  for (uint64_t i = 0; i < ranges_.size(); ++i)
+    if (ranges_[i].base == reinterpret_cast<uintptr_t>(base)) {
+      ranges_.erase(i);
+      break;
+    }
+  table_.set(ranges_.data(), ranges_.size());
+  return Status();
+}
+
+Status HostViews::map(void *base, uint64_t size, int32_t fd) {
+  GMM_TRY(os::map_file_at(own(base), size, fd, os::Access::kReadWrite));
+  Status status = os::map_file_at(base, size, fd, os::Access::kNone);
+  if (!status.ok()) {
+    MessageGuard message_guard;
+    os::reserve_at(own(base), size).ignore();  // the caller gets the first failure
+  }
+  return status;
+}
+
+// When the second step fails, the program finds no difference, and the whole can be done again.
+Status HostViews::unmap(void *base, uint64_t size) {
+  GMM_TRY(os::reserve_at(base, size));
+  return os::reserve_at(own(base), size);
+}
+
+bool HostViews::has(const void *address) const {
+  Range range;
+  return table_.find(reinterpret_cast<uintptr_t>(address), &range);
+}
+
+void *HostViews::own(const void *address) const {
+  Range range;
+  const uint64_t at = reinterpret_cast<uintptr_t>(address);
+  return reinterpret_cast<void *>(table_.find(at, &range) ? at + range.value : at);
+}
+
+}  // namespace gmm

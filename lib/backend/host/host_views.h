@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two views of device memory of a strict host backend.
+//
+// The program's view is at the addresses that the engine knows, and the CPU faults there as it would on a GPU's memory.
+// gmm's own view lies behind it and is as large. Copies, fills and searches of the backend go through it.
+// Owns: the table of the program's views. Each has a distance to gmm's.
+// Lock: `mutex_`, for changes of the table with the system calls that belong to it. A search takes none.
+// Callers: HostBackend.
+#ifndef GMM_BACKEND_HOST_HOST_VIEWS_H
+#define GMM_BACKEND_HOST_HOST_VIEWS_H
+
+#include "base/lock.h"
+#include "base/os_memory.h"
+#include "base/range_table.h"
+#include "base/vector.h"
+
+namespace gmm {
+
+class HostViews {
+ public:
+  explicit HostViews(const HostAllocator &allocator) : ranges_(allocator), table_(allocator) {}
+
+  // Reserves addresses for both views, and returns where the program's begins. OUT_OF_HOST_MEMORY, and errors of
+  // os::reserve().
+  Status reserve(uint64_t size, uint64_t alignment, void **out);
+  // Returns both views of a reservation to the system.
+  Status unreserve(void *base, uint64_t size);
+  // Maps a file into both views of reserved addresses. The program's has no access.
+  Status map(void *base, uint64_t size, int32_t fd);
+  // Both views are addresses only.
+  Status unmap(void *base, uint64_t size);
+
+  bool has(const void *address) const;
+  // Where gmm itself finds the byte: `address` for memory without views.
+  void *own(const void *address) const;
+
+ private:
+  Vector<Range> ranges_;  // by address; value: the distance to gmm's view
+  RangeTable table_;
+  Mutex mutex_{LockRank::kHostViews};
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// GMM_CONTEXT_STRICT_HOST of context.h: the CPU faults on DEVICE and VMM memory of the host backend, and everything
+// that gmm does with that memory works. Other backends ignore the flag.
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "../support/gmm_test.h"
+#include "../support/second_process.h"
+
+static gmm_context *open_strict(uint32_t devices) {
+  const gmm_context_desc desc = {
+      .struct_size = sizeof desc, .flags = GMM_CONTEXT_STRICT_HOST, .host_devices = devices, .host_memory = 512 * MIB};
+  gmm_context *opened = NULL;
+  MUST(gmm_context_create(&desc, &opened));
+  return opened;
+}
+// Opens the context of a case in place of the one that is not strict.
+static void be_strict(void) {
+  if (!on_host_backend()) SKIP("only the host backend is strict");
+  OK(gmm_context_release(context));
+  context = open_strict(2);
+}
+
+static volatile uint8_t seen;
+
+// The signal that ends a child that reads or writes a byte; 0: none.
+static int signal_of(uint8_t *byte, bool writes) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    signal(SIGSEGV, SIG_DFL);
+    signal(SIGBUS, SIG_DFL);
+    if (writes)
+      *(volatile uint8_t *)byte = 1;
+    else
+      seen = *(volatile uint8_t *)byte;
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+static void check_access(uint8_t *memory, uint64_t size, bool allowed) {
+  const uint64_t places[] = {0, size / 2, size - 1};
+  for (unsigned i = 0; i < 3; ++i)
+    for (unsigned writes = 0; writes < 2; ++writes) {
+      const int number = signal_of(memory + places[i], writes != 0);
+      CHECK_MESSAGE(number == (allowed ? 0 : SIGSEGV), "%s of byte %llu of %s memory: signal %d",
+                    writes != 0 ? "a write" : "a read", (unsigned long long)places[i], kind_name(kind), number);
+    }
+  CHECK_EQUAL((query(memory).flags & GMM_POINTER_HOST_ACCESSIBLE) != 0, allowed);
+}
+
+static void the_cpu_faults_where_a_gpu_would(void) {
+  be_strict();
+  const bool allowed = kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED;
+  gmm_context_info info = {.struct_size = sizeof info};
+  OK(gmm_context_query(context, &info));
+  CHECK_EQUAL(info.flags, GMM_CONTEXT_STRICT_HOST);
+  uint8_t *small = ALLOC(5000), *large = ALLOC(5 * MIB), *alone = ALLOC_FLAGS(3 * MIB, GMM_ALLOC_DEDICATED);
+  check_access(small, 5000, allowed);
+  check_access(large, 5 * MIB, allowed);
+  check_access(alone, 3 * MIB, allowed);
+  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, alone, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+static void the_environment_makes_it_strict(void) {
+  if (!on_host_backend()) SKIP("only the host backend is strict");
+  kind = GMM_KIND_DEVICE;
+  uint8_t *block = ALLOC(5000);
+  check_access(block, 5000, true);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(context));
+  setenv("GMM_STRICT_HOST", "1", 1);
+  context = open_context(1);
+  unsetenv("GMM_STRICT_HOST");
+  block = ALLOC(5000);
+  check_access(block, 5000, false);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void copies_and_fills_reach_it(void) {
+  be_strict();
+  gmm_stream stream = 0;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  const uint64_t sizes[] = {1, 700, 70000, 5 * MIB + 3};
+  for (unsigned i = 0; i < 4; ++i) {
+    uint8_t *from = ALLOC(sizes[i]), *to = ALLOC(sizes[i]), *zero = ALLOC_FLAGS(sizes[i], GMM_ALLOC_ZERO);
+    write_pattern(from, sizes[i], i, stream);
+    OK(gmm_copy(context, to, from, sizes[i], stream));
+    OK(gmm_copy(context, to + sizes[i] / 2, from + sizes[i] / 2, sizes[i] - sizes[i] / 2, stream));
+    CHECK(check_pattern(__LINE__, to, sizes[i], i, stream));
+    uint8_t bytes[16] = {9};
+    const uint64_t some = sizes[i] < 16 ? sizes[i] : 16;
+    OK(gmm_copy(context, bytes, zero + sizes[i] - some, some, stream));
+    OK(gmm_stream_synchronize(context, stream));
+    CHECK_EQUAL(bytes[0], 0);
+    OK(gmm_fill(context, zero, 0x5a, sizes[i], stream));
+    OK(gmm_copy(context, bytes, zero + sizes[i] - some, some, stream));
+    OK(gmm_stream_synchronize(context, stream));
+    CHECK(bytes[0] == 0x5a && bytes[some - 1] == 0x5a);
+    OK(gmm_free(context, from, stream));
+    OK(gmm_free(context, to, stream));
+    OK(gmm_free(context, zero, stream));
+  }
+  OK(gmm_stream_destroy(context, stream));
+}
+
+// What stands for a kernel: it has the address for devices.
+static void add_one(void *user) {
+  uint8_t *bytes = user;
+  for (unsigned i = 0; i < 100; ++i) ++bytes[i];
+}
+static void functions_of_a_stream_use_the_address_of_devices(void) {
+  be_strict();
+  gmm_stream stream = 0;
+  uint8_t *block = ALLOC(5000), bytes[2];
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  OK(gmm_fill(context, block, 6, 5000, stream));
+  uint8_t *inside = query(block + 1000).device_pointer;
+  CHECK((inside != block + 1000) == (kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM));
+  CHECK(query(block).device_pointer == inside - 1000);
+  OK(gmm_stream_call(context, stream, add_one, inside));
+  OK(gmm_copy(context, bytes, block + 1099, 2, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  CHECK(bytes[0] == 7 && bytes[1] == 6);
+  OK(gmm_free(context, block, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+static void pauses_keep_the_contents(void) {
+  be_strict();
+  kind = GMM_KIND_VMM;
+  const struct {
+    gmm_contents contents;
+    uint32_t flags;
+  } ways[] = {
+      {GMM_CONTENTS_HOST, 0}, {GMM_CONTENTS_FILE, 0}, {GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY}, {GMM_CONTENTS_DROP, 0}};
+  for (unsigned i = 0; i < 4; ++i) {
+    char name[16];
+    gmm_tag tag = 0;
+    const gmm_tag_desc settings = {
+        .struct_size = sizeof settings, .contents = ways[i].contents, .flags = ways[i].flags};
+    snprintf(name, sizeof name, "way %u", i);
+    MUST(gmm_tag_create(context, name, &settings, &tag));
+    const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+    uint8_t *block = ALLOC_TAG(9 * MIB, tag), kept[64];
+    write_pattern(block, 9 * MIB, i, GMM_STREAM_DEFAULT);
+    for (unsigned round = 0; round < 2; ++round) {
+      OK(gmm_pause(context, &pause, NULL));
+      CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
+      CHECK_EQUAL(signal_of(block, false), SIGSEGV);
+      if (ways[i].contents != GMM_CONTENTS_DROP) {
+        OK(gmm_backup_read(context, block + 4 * MIB, sizeof kept, kept));
+        CHECK_EQUAL(kept[5], pattern_at(4 * MIB + 5, i));
+      }
+      OK(gmm_resume(context, &pause, NULL));
+      check_access(block, 9 * MIB, false);
+      if (ways[i].contents == GMM_CONTENTS_DROP)
+        OK(gmm_fill(context, block, 1, 9 * MIB, GMM_STREAM_DEFAULT));
+      else
+        CHECK_PATTERN(block, 9 * MIB, i);
+    }
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  }
+}
+
+static void pages_on_the_host_are_the_hosts(void) {
+  be_strict();
+  kind = GMM_KIND_VMM;
+  uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
+  write_pattern(block, 2 * MIB, 3, GMM_STREAM_DEFAULT);
+  OK(gmm_move(context, block, GMM_DEVICE_HOST, NULL));
+  CHECK_PATTERN(block, 2 * MIB, 3);
+  check_access(block, 2 * MIB, true);
+  write_pattern(block, 2 * MIB, 3, GMM_STREAM_DEFAULT);  // the child wrote some bytes
+  CHECK_PATTERN(block, 2 * MIB, 3);
+  CHECK_EQUAL(block[77], pattern_at(77, 3));
+  block[77] = 200;
+  OK(gmm_move(context, block, device, NULL));
+  check_access(block, 2 * MIB, false);
+  uint8_t byte = 0;
+  OK(gmm_copy(context, &byte, block + 77, 1, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  CHECK_EQUAL(byte, 200);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void two_devices_copy_to_each_other(void) {
+  be_strict();
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = 1 - device};
+  uint8_t *first = ALLOC(3 * MIB), *second = NULL;
+  MUST(gmm_alloc(context, 3 * MIB, &desc, (void **)&second));
+  write_pattern(first, 3 * MIB, 8, GMM_STREAM_DEFAULT);
+  OK(gmm_copy(context, second, first, 3 * MIB, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  CHECK_PATTERN(second, 3 * MIB, 8);
+  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, second, GMM_STREAM_DEFAULT));
+}
+
+static void descriptors_map_it(void) {
+  be_strict();
+  kind = GMM_KIND_VMM;
+  uint8_t *block = ALLOC(2 * MIB);
+  write_pattern(block, 2 * MIB, 4, GMM_STREAM_DEFAULT);
+  gmm_ipc_fd_info info = {.struct_size = sizeof info};
+  MUST(gmm_ipc_export_fd(context, block, GMM_FD_FILE, &info));
+  uint8_t *view = mmap(NULL, info.size, PROT_READ, MAP_SHARED, info.fd, 0);
+  REQUIRE(view != MAP_FAILED);
+  CHECK_EQUAL(view[info.offset + 9], pattern_at(9, 4));
+  munmap(view, info.size);
+  close(info.fd);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// --- Another process -------------------------------------------------------------------------------------------------
+enum { SHARED = 3 * 1024 * 1024 };
+
+// Imports what comes over stdin. It says whether the CPU may read it, changes it and closes it.
+static void imports(void) {
+  gmm_ipc_handle handle;
+  void *block = NULL;
+  context = open_strict(1);
+  REQUIRE(receive_bytes(0, &handle, sizeof handle));
+  MUST(gmm_ipc_import(context, &handle, NULL, &block));
+  CHECK_PATTERN(block, SHARED, 5);
+  check_access(block, SHARED, kind == GMM_KIND_HOST);
+  write_pattern(block, SHARED, 6, GMM_STREAM_DEFAULT);
+  OK(gmm_ipc_close(context, block));
+  OK(gmm_context_release(context));
+  context = NULL;
+  send_bytes(3, "d", 1);
+}
+
+static void another_process_imports_it(void) {
+  be_strict();
+  second_process other;
+  char number[8], done = 0;
+  snprintf(number, sizeof number, "%u", kind);
+  const char *words[] = {number};
+  gmm_ipc_handle handle;
+  void *block = ALLOC(SHARED), *own = NULL;
+  write_pattern(block, SHARED, 5, GMM_STREAM_DEFAULT);
+  MUST(gmm_ipc_export(context, block, &handle));
+  REQUIRE(second_start(&other, words, 1));
+  CHECK(send_bytes(other.to, &handle, sizeof handle) && receive_bytes(other.from, &done, 1));
+  CHECK_EQUAL(second_wait(&other), 0);
+  CHECK_PATTERN(block, SHARED, 6);
+  // The context's own import is the block itself.
+  OK(gmm_ipc_import(context, &handle, NULL, &own));
+  CHECK_PATTERN(own, SHARED, 6);
+  check_access(own, SHARED, kind == GMM_KIND_HOST);
+  OK(gmm_ipc_close(context, own));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// Threads make and end regions while others copy.
+enum { THREADS = 4 };
+static void *allocates_and_copies(void *number) {
+  const uint32_t seed = *(uint32_t *)number;
+  for (unsigned round = 0; round < 30; ++round) {
+    const uint64_t size = (1 + (round * 7 + seed) % 5) * MIB;
+    void *block = ALLOC_FLAGS(size, round % 2 ? GMM_ALLOC_DEDICATED : 0);
+    write_pattern(block, size, seed, GMM_STREAM_DEFAULT);
+    CHECK_PATTERN(block, size, seed);
+    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    if (round % 10 == 9) CHECK(gmm_trim(context, NULL, NULL) >= 0);
+  }
+  return NULL;
+}
+static void regions_come_and_go_meanwhile(void) {
+  be_strict();
+  pthread_t threads[THREADS];
+  uint32_t numbers[THREADS];
+  for (unsigned i = 0; i < THREADS; ++i) {
+    numbers[i] = i;
+    REQUIRE(pthread_create(&threads[i], NULL, allocates_and_copies, &numbers[i]) == 0);
+  }
+  for (unsigned i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+int main(int count, char **words) {
+  if (count == 3 && strcmp(words[1], "--second") == 0) {
+    // The other side reads stdout; what the checks say goes to stderr.
+    kind = (gmm_kind)atoi(words[2]);
+    dup2(1, 3);
+    dup2(2, 1);
+    RUN(imports);
+    return check_finish();
+  }
+  signal(SIGPIPE, SIG_IGN);
+  const gmm_kind_mask device_kinds = 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM;
+  KINDS(the_cpu_faults_where_a_gpu_would, ALL_KINDS);
+  PLAIN(the_environment_makes_it_strict);
+  KINDS(copies_and_fills_reach_it, ALL_KINDS);
+  KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS);
+  PLAIN(pauses_keep_the_contents);
+  PLAIN(pages_on_the_host_are_the_hosts);
+  KINDS(two_devices_copy_to_each_other, device_kinds);
+  PLAIN(descriptors_map_it);
+  KINDS(another_process_imports_it, device_kinds | 1u << GMM_KIND_HOST);
+  KINDS(regions_come_and_go_meanwhile, device_kinds);
+  return finish_clean();
+}
