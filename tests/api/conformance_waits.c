@@ -676,6 +676,13 @@ static void an_import_from_a_stopped_process(void) {
 
 int main(int argc, char **argv) {
   if (argc > 2 && strcmp(argv[1], "--second") == 0) return second_main(argv + 2);
+  if (getenv("GMM_BACKEND") != NULL && strcmp(getenv("GMM_BACKEND"), "cuda") == 0) {
+    gmm_context_release(open_context(1));  // opens the driver
+    if (!on_fake_driver()) {
+      printf("1..0 # SKIP calls of a real driver wait for the device, and so for the stream that is stopped here\n");
+      return 0;
+    }
+  }
   PLAIN(a_pause_that_waits_for_a_stream);
   PLAIN(a_pause_whose_progress_does_not_return);
   PLAIN(a_resume_whose_progress_does_not_return);

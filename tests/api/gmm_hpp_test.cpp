@@ -319,11 +319,19 @@ step tries_take_what_the_thread_has() {
   DONE;
 }
 
+// The second one, where there is one.
+gmm::device_id last_device(gmm::context_ref context) {
+  gmm_context_info info = {};
+  info.struct_size = sizeof info;
+  CHECK_EQUAL(gmm_context_query(context.get(), &info), GMM_OK);
+  return gmm::device_id(static_cast<gmm_device>(info.device_count) - 1);
+}
+
 step heaps_end_after_their_blocks() {
   TAKE(context, open_context());
   gmm::heap_desc desc;
   desc.kind = GMM_KIND_VMM;
-  desc.device = gmm::device_id(1);
+  desc.device = last_device(context);
   desc.limit = 64 * kMiB;
   TAKE(heap, gmm::heap::create(context, desc));
   CHECK(heap.kind() == GMM_KIND_VMM && heap.context() == context);
@@ -351,7 +359,7 @@ int called;
 step streams_and_events_order_work() {
   TAKE(context, open_context());
   gmm::stream_desc on_second;
-  on_second.device = gmm::device_id(1);
+  on_second.device = last_device(context);
   on_second.priority = -1;
   TAKE(stream, gmm::stream::create(context));
   TAKE(other, gmm::stream::create(context, on_second));
@@ -961,7 +969,7 @@ step nothing_leaks_when_the_driver_fails() {
 step descriptors_take_names() {
   TAKE(context, gmm::context::create({.host_devices = 2}));
   TAKE(tag, gmm::tag::create(context, "named", {.contents = GMM_CONTENTS_HOST}));
-  TAKE(stream, gmm::stream::create(context, {.device = gmm::device_id(1)}));
+  TAKE(stream, gmm::stream::create(context, {.device = last_device(context)}));
   TAKE(block, context.alloc(100, {.kind = GMM_KIND_VMM, .tag = tag, .stream = stream}));
   TAKE(info, context.query(block.data()));
   CHECK(info.kind == GMM_KIND_VMM && info.tag == tag);

@@ -79,15 +79,19 @@ static holdings held(void) {
   return now;
 }
 
-static bool fake_or_host(void) {
+bool on_fake_driver(void) {
   const char *backend = getenv("GMM_BACKEND");
-  if (backend != NULL && strcmp(backend, "host") == 0) return true;
   if (backend == NULL || strcmp(backend, "cuda") != 0) return false;
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == NULL) return false;
   const bool fake = dlsym(library, "fake_cuda_live") != NULL;
   dlclose(library);
   return fake;
+}
+
+static bool fake_or_host(void) {
+  const char *backend = getenv("GMM_BACKEND");
+  return (backend != NULL && strcmp(backend, "host") == 0) || on_fake_driver();
 }
 
 void ends_begin(void) {

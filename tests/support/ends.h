@@ -7,6 +7,10 @@
 #ifndef GMM_TESTS_ENDS_H
 #define GMM_TESTS_ENDS_H
 
+#include <stdbool.h>
+
+// Whether the backend is CUDA on the fake driver of the tests.
+bool on_fake_driver(void);
 // open_context() calls it before the program's first context.
 void ends_begin(void);
 // The last case, and check_finish().
