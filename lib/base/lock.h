@@ -26,9 +26,9 @@ struct ThreadLocks {
   uint32_t held = 0;
   bool has_messages = false;  // for the log, queued while a lock was held
 };
-// The initial-exec model makes it one load.
+// Not of the initial-exec model, whose room a library that is opened late may not get.
 // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
-__attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadLocks t_locks;
+extern constinit thread_local ThreadLocks t_locks;
 
 // base/log.cpp: calls the program's log for each queued message.
 void deliver_messages();

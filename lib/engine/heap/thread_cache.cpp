@@ -102,7 +102,7 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
     return refill_and_alloc(heap, size, alignment, stream, out);
   HeapCache *cache = static_cast<HeapCache *>(last.value());
   const bool entered = cache->try_enter();
-  StreamBins *bins = cache->current;
+  StreamBins *bins = cache->current.load(std::memory_order_relaxed);
   if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
     cache->leave();
     return refill_and_alloc(heap, size, 0, stream, out);
@@ -153,7 +153,7 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
     cache = static_cast<HeapCache *>(last.value());
   }
   const bool entered = cache->try_enter();
-  StreamBins *bins = cache->current;
+  StreamBins *bins = cache->current.load(std::memory_order_relaxed);
   const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + bytes;
   if (__builtin_expect(entered && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 && bins != nullptr &&
                            bins->key.stream == stream && cached <= kCacheBudget &&
@@ -180,12 +180,12 @@ bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
   HeapCache *cache = find_last_or(heap);
   if (cache == nullptr) return false;
   if (cache->enter_unless_revoked()) {
-    StreamBins *bins = cache->current;
+    StreamBins *bins = cache->current.load(std::memory_order_relaxed);
     // bins_of() would make those of a new stream.
     if (bins == nullptr || bins->key.stream != stream) {
       bins = cache->all;
       while (bins != nullptr && bins->key.stream != stream) bins = bins->next;
-      if (bins != nullptr) cache->current = bins;
+      if (bins != nullptr) cache->current.store(bins, std::memory_order_relaxed);
     }
     if (bins != nullptr && pop_any(*cache, *bins, size, size, out)) return true;
   }
@@ -430,7 +430,10 @@ uint32_t shared_large_capacity(uint64_t block_bytes) {
 StreamBins *HeapCache::bins_of(gmm_stream stream) {
   if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
   for (StreamBins *bins = all; bins != nullptr; bins = bins->next)
-    if (bins->key.stream == stream) return current = bins;
+    if (bins->key.stream == stream) {
+      current.store(bins, std::memory_order_relaxed);
+      return bins;
+    }
   StreamBins *bins = heap->core().allocator.create<StreamBins>();
   if (bins == nullptr) return nullptr;
   *bins = StreamBins{};
@@ -438,7 +441,8 @@ StreamBins *HeapCache::bins_of(gmm_stream stream) {
   bins->large_capacity = kFewLargeEntries;
   bins->next = all;
   all = bins;
-  return current = bins;
+  current.store(bins, std::memory_order_relaxed);
+  return bins;
 }
 
 Bin *HeapCache::bin_of(StreamBins &bins, uint32_t class_index) {
@@ -462,7 +466,7 @@ void HeapCache::end_bins_if(Fn fn) {
       continue;
     }
     *link = bins->next;
-    if (current == bins) current = nullptr;
+    if (current.load(std::memory_order_relaxed) == bins) current.store(nullptr, std::memory_order_relaxed);
     for (Bin &bin : bins->bins)
       if (bin.entries != nullptr) allocator.deallocate(bin.entries, bin_array_bytes(bin.block_bytes));
     allocator.destroy(bins);

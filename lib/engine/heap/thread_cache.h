@@ -68,7 +68,8 @@ inline constexpr uint32_t kNeedsFence = 2;  // the system lacks the barrier, so 
 struct alignas(64) HeapCache : Link<HeapCaches> {
   std::atomic<uint32_t> busy{0};
   std::atomic<uint32_t> attention{0};
-  StreamBins *current = nullptr;  // the stream used last
+  // The stream used last. The fast paths load it before they know whether they entered, and use it only if so.
+  std::atomic<StreamBins *> current{nullptr};
   StreamBins *all = nullptr;
   // The owner alone writes these counters. HeapCaches reads them.
   std::atomic<uint64_t> live_bytes{0}, allocations{0}, frees{0}, cached_bytes{0};

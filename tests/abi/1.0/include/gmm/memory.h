@@ -77,7 +77,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
  * for no stream. It waits for a pause or resume of the same memory. These streams must live. Where the driver refuses
  * the handle of a destroyed one, the memory of the block is not used again before gmm_trim(), or a lack of memory,
- * waits for the device. A driver that does not look at handles may crash: CUDA's does.
+ * waits for the device. Others may crash on it: CUDA's driver and SYCL's runtime do.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
  * Since: 1.0
  */
