@@ -79,8 +79,9 @@ static holdings held(void) {
   return now;
 }
 
-bool on_fake_driver(void) {
+bool on_host_or_fake_driver(void) {
   const char *backend = getenv("GMM_BACKEND");
+  if (backend != NULL && strcmp(backend, "host") == 0) return true;
   if (backend == NULL || strcmp(backend, "cuda") != 0) return false;
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == NULL) return false;
@@ -89,18 +90,13 @@ bool on_fake_driver(void) {
   return fake;
 }
 
-static bool fake_or_host(void) {
-  const char *backend = getenv("GMM_BACKEND");
-  return (backend != NULL && strcmp(backend, "host") == 0) || on_fake_driver();
-}
-
 void ends_begin(void) {
   if (begun) return;
   begun = true;
   // What stays for the process comes with its first context, and is no loss.
   gmm_context *first = NULL;
   if (gmm_context_create(NULL, &first) != GMM_OK || gmm_context_release(first) != GMM_OK) return;
-  countable = fake_or_host();
+  countable = on_host_or_fake_driver();
   if (countable) at_start = held();
 }
 

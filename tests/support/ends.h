@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-// Whether the backend is CUDA on the fake driver of the tests.
-bool on_fake_driver(void);
+// Whether the backend is the host, or CUDA on the fake driver of the tests, which was opened before.
+bool on_host_or_fake_driver(void);
 // open_context() calls it before the program's first context.
 void ends_begin(void);
 // The last case, and check_finish().

@@ -39,11 +39,30 @@ void HeapCaches::end_all() {
   while (HeapCache *cache = list_.front()) end(*cache);
 }
 
+// Revokes the caches for which fn(HeapCache &) is true, and makes sure with one barrier that their owners know.
+// for_each_revoked() follows, whose function lets the owners enter again. With the mutex held.
+template <typename Fn>
+void HeapCaches::revoke_if(Fn fn) {
+  bool any = false;
+  for_each_locked([&](HeapCache &cache) {
+    if (!fn(cache)) return;
+    cache.revoke();
+    any = true;
+  });
+  if (any) pass_barrier();
+}
+
+template <typename Fn>
+void HeapCaches::for_each_revoked(Fn fn) {
+  for_each_locked([&](HeapCache &cache) {
+    if (cache.is_revoked()) fn(cache);
+  });
+}
+
 void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   LockGuard guard(mutex);
-  for_each_locked([](HeapCache &cache) { cache.revoke(); });
-  if (!list_.empty()) pass_barrier();
-  for_each_locked([&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
+  revoke_if([](HeapCache &) { return true; });
+  for_each_revoked([&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
   transfers.drain();
   LockGuard list_guard(list_mutex_);
   note_peak(live_locked());
@@ -53,9 +72,8 @@ void HeapCaches::forget_stream(gmm_stream stream) {
   if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
   if (stream == GMM_STREAM_PER_THREAD) return;  // other threads have one, too
   LockGuard guard(mutex);
-  for_each_locked([](HeapCache &cache) { cache.revoke(); });
-  if (!list_.empty()) pass_barrier();
-  for_each_locked([&](HeapCache &cache) { cache.forget_revoked(stream); });
+  revoke_if([](HeapCache &) { return true; });
+  for_each_revoked([&](HeapCache &cache) { cache.forget_revoked(stream); });
   transfers.drain();
 }
 
@@ -92,39 +110,29 @@ uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
 
 void HeapCaches::drain_quiet() {
   LockGuard guard(mutex);
-  bool any = false;
-  for_each_locked([&](HeapCache &cache) {
-    if (!is_quiet(cache)) return;
+  revoke_if([](HeapCache &cache) {
+    if (!is_quiet(cache)) return false;
     cache.quiet_calls = cache.growth_calls;
-    cache.revoke();
-    any = true;
+    return true;
   });
-  if (any) pass_barrier();
-  for_each_locked([](HeapCache &cache) {
-    if (cache.is_revoked()) cache.empty_revoked(nullptr, true);
-  });
+  for_each_revoked([](HeapCache &cache) { cache.empty_revoked(nullptr, true); });
 }
 
 uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   LockGuard guard(mutex);
-  bool any = false;
-  for_each_locked([&](HeapCache &cache) {
+  revoke_if([&](HeapCache &cache) {
     const uint64_t calls = calls_of(cache);
     if (calls != cache.seen_calls) {
       cache.seen_calls = calls;
       cache.idle_since = now;
       cache.drained = false;
-    } else if (!cache.drained && now - cache.idle_since >= age &&
-               cache.cached_bytes.load(std::memory_order_relaxed) != 0) {
-      cache.revoke();
-      any = true;
+      return false;
     }
+    return !cache.drained && now - cache.idle_since >= age && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
   });
-  if (any) pass_barrier();
   const uint64_t before = heap_.reclaim().releasable();
   uint64_t cached = transfers.drain_idle(now, age);
-  for_each_locked([&](HeapCache &cache) {
-    if (!cache.is_revoked()) return;
+  for_each_revoked([&](HeapCache &cache) {
     cached += cache.cached_bytes.load(std::memory_order_relaxed);
     cache.empty_revoked(nullptr, true);
     cache.drained = true;
