@@ -7,7 +7,7 @@
 enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, NAME, FIRST_DTYPE, ARGUMENTS };
 static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
                                                       "alignment", "dedicated", "zero",   "name", "dtype"};
-static PyObject *interned[ARGUMENTS], *interned_shape;
+static PyObject *interned[ARGUMENTS], *interned_shape, *usual_dtype;
 
 typedef struct {
   const char *name;
@@ -173,11 +173,11 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       memory->stream = stream;
     }
     memory->raw_stream = desc->stream;
-    memory->resets = context->resets;
+    memory->resets = LOAD(context->resets);
     memory->origin = MEMORY_ALLOCATED;
     memory->address = address;
     memory->nbytes = (Py_ssize_t)size;
-    memory->open = 1;
+    memory_open(memory);
     if (name) {
       PyThreadState *state = gmm_python_leave_gil();
       result = gmm_name((gmm_context *)context->pointer, address, name);
@@ -202,10 +202,8 @@ static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
 
 static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32_t flags) {
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE, .flags = flags};
-  static PyObject *usual;
-  if (!usual && !(usual = PyUnicode_InternFromString("float64"))) return NULL;
   Py_ssize_t shape[ARRAY_MAX_DIMENSIONS];
-  const Dtype *dtype = dtype_from(values[FIRST_DTYPE] ? values[FIRST_DTYPE] : usual);
+  const Dtype *dtype = dtype_from(values[FIRST_DTYPE] ? values[FIRST_DTYPE] : usual_dtype);
   const int ndim = dtype ? array_parse_shape(values[SIZE], shape, 0) : -1;
   if (ndim < 0 || describe(context, values, &desc) < 0) return NULL;
   const Py_ssize_t bytes = array_bytes(dtype, shape, ndim);
@@ -229,28 +227,39 @@ static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32
 
 static Handle *default_context;
 
+/* The default context while it is open; NULL: there is none. A borrowed reference. */
+static Handle *open_default_context(void) {
+  Handle *context = LOAD(default_context);
+  return context && handle_is_open(context) ? context : NULL;
+}
+
 PyObject *native_set_default_context(PyObject *module, PyObject *context) {
   (void)module;
   if (context != Py_None && !PyObject_TypeCheck(context, &Handle_Type))
     return PyErr_Format(PyExc_TypeError, "expected a context or None");
-  Handle *old = default_context;
-  default_context = context == Py_None ? NULL : (Handle *)context;
-  Py_XINCREF(default_context);
+  Handle *old = default_context, *now = context == Py_None ? NULL : (Handle *)context;
+  Py_XINCREF(now);
+  STORE(default_context, now);
+#ifndef Py_GIL_DISABLED
   Py_XDECREF(old);
+#else
+  (void)old; /* another thread may be about to count a reference: these few objects stay */
+#endif
   Py_RETURN_NONE;
 }
 
 PyObject *native_default_context(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
-  if (!default_context || !default_context->pointer) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
-  Py_INCREF(default_context);
-  return (PyObject *)default_context;
+  Handle *open = open_default_context();
+  if (!open) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  Py_INCREF(open);
+  return (PyObject *)open;
 }
 
 /* Held open until handle_leave(). */
 static Handle *enter_default_context(void) {
-  if (__builtin_expect(default_context && default_context->pointer, 1))
-    return handle_enter((PyObject *)default_context, HANDLE_CONTEXT);
+  Handle *open = open_default_context();
+  if (__builtin_expect(open != NULL, 1)) return handle_enter((PyObject *)open, HANDLE_CONTEXT);
   PyObject *context = native_default_context(NULL, NULL);
   if (!context) return NULL;
   Handle *entered = handle_enter(context, HANDLE_CONTEXT);
@@ -336,6 +345,7 @@ int allocate_init(PyObject *module) {
   for (int i = 0; i < ARGUMENTS; ++i)
     if (!(interned[i] = PyUnicode_InternFromString(argument_names[i]))) return -1;
   if (!(interned_shape = PyUnicode_InternFromString("shape"))) return -1;
+  if (!(usual_dtype = PyUnicode_InternFromString("float64"))) return -1;
   if (add_method(module, "context_alloc", &context_alloc_def) < 0 ||
       add_method(module, "context_empty", &context_empty_def) < 0 ||
       add_method(module, "context_zeros", &context_zeros_def) < 0)
