@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /** The second process of the tests. Its exit code says what came of it. */
@@ -18,6 +19,9 @@ final class Child {
                 break;
             case "exit":
                 exitWithLiveBuffers();
+                break;
+            case "exit-inside":
+                exitInsideCallbacks();
                 break;
             default:
                 throw new IllegalArgumentException(arguments[0]);
@@ -76,6 +80,24 @@ final class Child {
         Thread.sleep(50);
         System.out.println("leaving with " + live.size() + " live objects");
         System.exit(0);
+    }
+
+    /** Two threads of the backend are inside callbacks; one of them ends the program. */
+    private static void exitInsideCallbacks() throws InterruptedException {
+        Context context = Context.open();
+        Tag tag = context.tag("left", Contents.HOST, 0);
+        Buffer buffer = context.alloc(4 << 20, new AllocOptions().kind(Kind.VMM).tag(tag));
+        buffer.fill(1);
+        Stream stream = context.stream(0);
+        CountDownLatch paused = new CountDownLatch(1);
+        tag.pauseAsync(new PauseOptions().progress((done, total) -> {
+            paused.countDown();
+            Tap.unchecked(() -> Thread.sleep(1000 * Tap.SECONDS));
+            return true;
+        }));
+        paused.await();
+        stream.call(() -> System.exit(0));
+        Thread.sleep(1000 * Tap.SECONDS);
     }
 
     /** Runs main() with these arguments in another virtual machine; its output belongs to ours. */

@@ -37,6 +37,9 @@ final class LifecycleTest {
         tap.test("the message and code of an exception", LifecycleTest::exception);
         tap.test("exceptions of tasks reach the thread's handler", LifecycleTest::taskException);
         tap.test("text crosses as UTF-8", LifecycleTest::text);
+        tap.test("garbage is collected inside every callback", LifecycleTest::garbageInCallbacks);
+        tap.test("threads of the backend are attached and detached", LifecycleTest::foreignThreads);
+        tap.test("the virtual machine ends inside a callback", () -> Child.run(new byte[0], "exit-inside"));
         tap.test("the virtual machine ends with live objects", () -> Child.run(new byte[0], "exit"));
         tap.finish();
     }
@@ -286,6 +289,67 @@ final class LifecycleTest {
             check(ran[0].isDaemon(), "a thread of the backend does not keep the virtual machine");
         } finally {
             Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+    }
+
+    /** The Cleaner frees on a thread of its own, so a callback never waits for what the collector has found. */
+    private static void garbageInCallbacks() throws Exception {
+        AtomicInteger collections = new AtomicInteger();
+        Runnable collect = () -> {
+            try (Context other = Context.open()) {
+                forget(other, 3);
+                waitFor("the Cleaner inside a callback", () -> other.statistics().liveBlocks() == 0);
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+            collections.incrementAndGet();
+        };
+        ContextOptions options = new ContextOptions().logger((level, message) -> collect.run());
+        try (Context context = Context.open(options); Stream stream = context.stream(0)) {
+            int logged = collections.get();
+            check(logged > 0, "the context said what it opened");
+            context.setLimit(null, 64 * SIZE);
+            context.setOomHandler(info -> {
+                collect.run();
+                return false;
+            });
+            fails(Result.LIMIT_EXCEEDED, () -> context.alloc(65 * SIZE));
+            same(logged + 1, collections.get(), "collections after the handler");
+            Tag tag = context.tag("garbage", Contents.HOST, 0);
+            AllocOptions kept = new AllocOptions().kind(Kind.VMM).tag(tag);
+            try (Buffer buffer = context.alloc(SIZE, kept)) {
+                buffer.fill(7);
+                context.alloc(SIZE, kept); // the Cleaner waits for the pause with it
+                AtomicInteger told = new AtomicInteger();
+                tag.pause(new PauseOptions().progress((done, total) -> {
+                    System.gc();
+                    return told.incrementAndGet() > 0;
+                }));
+                check(told.get() > 0, "the progress was told");
+                waitFor("the forgotten block of the paused tag", () -> context.statistics().liveBlocks() == 1);
+                tag.resume();
+                same((byte) 7, buffer.read(SIZE - 1, 1)[0], "a byte");
+            }
+            int before = collections.get();
+            stream.call(() -> {
+                System.gc();
+                collections.incrementAndGet();
+            });
+            stream.synchronize();
+            waitFor("the task of a stream", () -> collections.get() == before + 1);
+        }
+    }
+
+    private static void foreignThreads() throws InterruptedException {
+        try (Context context = Context.open()) {
+            int before = Thread.getAllStackTraces().size();
+            for (int i = 0; i < 40; i++) {
+                try (Stream stream = context.stream(0)) {
+                    stream.call(() -> {});
+                    stream.synchronize();
+                }
+            }
+            waitFor("threads of ended streams to be detached", () -> Thread.getAllStackTraces().size() <= before + 2);
         }
     }
 
