@@ -82,6 +82,16 @@ static int to_uint32(PyObject *object, uint32_t *value, const char *name) {
   return 0;
 }
 
+/* A number, or a name such as "vmm". */
+static int to_kind(PyObject *object, gmm_kind *kind) {
+  if (!PyUnicode_Check(object)) return to_uint32(object, kind, "kind");
+  PyObject *number = helper_call(HELPER_KIND, object);
+  if (!number) return -1;
+  const int result = to_uint32(number, kind, "kind");
+  Py_DECREF(number);
+  return result;
+}
+
 static int to_device(PyObject *object, gmm_device *device) {
   const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
   if (number == -1 && PyErr_Occurred()) return -1;
@@ -127,7 +137,7 @@ static int to_name(PyObject *object, const char **name) {
 }
 
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
-  if (values[KIND] && to_uint32(values[KIND], &desc->kind, "kind") < 0) return -1;
+  if (values[KIND] && to_kind(values[KIND], &desc->kind) < 0) return -1;
   if (values[DEVICE] && to_device(values[DEVICE], &desc->device) < 0) return -1;
   if (values[TAG] && to_tag(context, values[TAG], &desc->tag) < 0) return -1;
   if (values[ALIGNMENT] && to_uint64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
@@ -308,9 +318,10 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
 /* A function's text names $module where a method's names $self. */
 #define ALLOC_ARGUMENTS \
   "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False, name=None)\n--\n\n"
-#define ALLOC_TEXT                                                                                                     \
-  "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                                    \
-  "tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: " \
+#define ALLOC_TEXT                                                                                               \
+  "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                              \
+  "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. " \
+  "dedicated: a driver allocation of its own. zero: "                                                            \
   "the bytes read as zero. name: snapshots and the report of leaks show it."
 #define ARRAY_ARGUMENTS \
   "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, name=None)\n--\n\n"

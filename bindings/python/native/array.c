@@ -433,6 +433,7 @@ PyTypeObject Array_Type = {
     .tp_new = array_new,
     .tp_dealloc = array_dealloc,
     .tp_repr = native_describe,
+    .tp_str = native_show,
     .tp_traverse = array_traverse,
     .tp_weaklistoffset = offsetof(Array, weak_references),
     .tp_methods = array_methods,

@@ -25,8 +25,8 @@ static inline Py_ssize_t state_exports(State state) { return (Py_ssize_t)((state
 
 #ifdef Py_GIL_DISABLED
 
-#define GUARD_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
-#define GUARD_END() Py_END_CRITICAL_SECTION()
+#define GUARD_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object);
+#define GUARD_END() Py_END_CRITICAL_SECTION();
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
 /* Dead objects wait in no list: Python's own allocator keeps them for each thread. */

@@ -182,7 +182,7 @@ PyObject *native_default_context(PyObject *module, PyObject *unused);
 
 /* helpers.c: functions and methods that are written in Python */
 
-enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_DTYPE_NAME, HELPER_COUNT };
+enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_DTYPE_NAME, HELPER_KIND, HELPER_COUNT };
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
@@ -190,6 +190,8 @@ PyObject *native_set_helper(PyObject *module, PyObject *arguments);
 PyObject *native_extend(PyObject *module, PyObject *arguments);
 /** repr() by the method _describe() that the package has put in. */
 PyObject *native_describe(PyObject *self);
+/** str() by its method _show(). */
+PyObject *native_show(PyObject *self);
 
 /* host_view.c: the caller's own objects as addresses */
 extern PyTypeObject HostView_Type;
