@@ -19,7 +19,8 @@ def report(backend):
             yield (f"  device {number}: {device.name}, {words.size(device.free_memory)} of "
                    f"{words.size(device.total_memory)} free, granularity {words.size(device.granularity)}")
             yield f"    kinds: {', '.join(kind.name for kind in device.kinds)}"
-            yield f"    can: {', '.join(sorted(one.name for one in type(device.capabilities) if one in device.capabilities))}"
+            able = sorted(one.name for one in type(device.capabilities) if one in device.capabilities)
+            yield f"    can: {', '.join(able)}"
 
 
 def main(arguments=None):

@@ -531,6 +531,6 @@ class Context(native.Handle):
               ", ".join(kind.name for kind in at.kinds)) for at in devices],
             ("device", "name", "free", "memory", "kinds")) + self.stats()._repr_html_() + words.table(
                 "tags",
-                [(at.tag, at.name, at.state.name if hasattr(at.state, "name") else at.state, words.size(at.active_bytes),
+                [(at.tag, at.name, words.field("state", at.state), words.size(at.active_bytes),
                   words.size(at.paused_bytes)) for at in tags],
                 ("tag", "name", "state", "active", "paused"))
