@@ -31,7 +31,7 @@ final class Child {
     /** Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of each. */
     private static void change(int size) throws IOException {
         byte[] handle = System.in.readNBytes(Context.IPC_HANDLE_SIZE);
-        try (Context context = Context.open(); Buffer buffer = context.importMemory(handle)) {
+        try (Context context = Context.open(); GmmBuffer buffer = context.importMemory(handle)) {
             Tap.check(buffer.size() >= size, "the size " + buffer.size());
             byte[] bytes = buffer.read(0, size);
             for (int i = 0; i < size; i++) {
@@ -46,7 +46,7 @@ final class Child {
         Context context = Context.open(new ContextOptions().logger((level, message) -> {}));
         List<Object> live = new ArrayList<>();
         for (Kind kind : new Kind[] {Kind.DEVICE, Kind.VMM, Kind.HOST, Kind.MANAGED}) {
-            Buffer buffer = context.alloc(1 << 20, kind);
+            GmmBuffer buffer = context.alloc(1 << 20, kind);
             buffer.fill(1);
             live.add(buffer);
             if (buffer.query().hostAccessible()) {
@@ -86,7 +86,7 @@ final class Child {
     private static void exitInsideCallbacks() throws InterruptedException {
         Context context = Context.open();
         Tag tag = context.tag("left", Contents.HOST, 0);
-        Buffer buffer = context.alloc(4 << 20, new AllocOptions().kind(Kind.VMM).tag(tag));
+        GmmBuffer buffer = context.alloc(4 << 20, new AllocOptions().kind(Kind.VMM).tag(tag));
         buffer.fill(1);
         Stream stream = context.stream(0);
         CountDownLatch paused = new CountDownLatch(1);
