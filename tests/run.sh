@@ -67,7 +67,9 @@ give_up() {
 phase "installing what is missing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
+tools=(abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+[ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap)
+for tool in "${tools[@]}"; do
   setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
 done
 if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
