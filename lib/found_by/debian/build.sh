@@ -47,7 +47,8 @@ ls -l "$out"/*.deb
 
 chroot=$work/chroot
 # shellcheck disable=SC1091
-debootstrap --variant=minbase --include=gcc,libc6-dev,pkg-config "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$chroot"
+suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+debootstrap --variant=minbase --include=gcc,libc6-dev,pkg-config "$suite" "$chroot"
 mkdir "$chroot/packages"
 cp "$out"/*.deb "$chroot/packages"
 cp -R "$work/gmm/debian/tests" "$chroot/packages"
