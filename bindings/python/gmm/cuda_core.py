@@ -18,8 +18,8 @@ try:
     from cuda.core import Buffer
     from cuda.core import MemoryResource as _MemoryResource
 except ImportError as error:
-    raise ImportError(f"gmm.cuda_core makes gmm a memory resource of cuda.core 1.0 or newer, and that cannot be imported "
-                      f"here ({error}): pip install 'cuda-core[cu13]' (or [cu12])") from error
+    raise ImportError("gmm.cuda_core makes gmm a memory resource of cuda.core 1.0 or newer, and that cannot be "
+                      f"imported here ({error}): pip install 'cuda-core[cu13]' (or [cu12])") from error
 
 from gmm import _native as native
 from gmm._core.enums import STREAM_DEFAULT, Kind

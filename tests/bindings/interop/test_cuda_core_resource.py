@@ -109,8 +109,8 @@ def test_dlpack(resource, stream):
     buffer = resource.allocate(1024, stream=stream)
     assert "dltensor" in repr(buffer.__dlpack__())
     assert "dltensor" in repr(buffer.__dlpack__(max_version=(1, 0)))
-    assert buffer.__dlpack_device__()[0] in {
-        gmm.Kind.HOST: (DL_CUDA_HOST,), gmm.Kind.MANAGED: (DL_CUDA_HOST, DL_CUDA_MANAGED)}.get(resource._kind, (DL_CUDA,))
+    special = {gmm.Kind.HOST: (DL_CUDA_HOST,), gmm.Kind.MANAGED: (DL_CUDA_HOST, DL_CUDA_MANAGED)}
+    assert buffer.__dlpack_device__()[0] in special.get(resource._kind, (DL_CUDA,))
     buffer.close(stream)
 
 
