@@ -8,9 +8,9 @@
 #               examples/run.sh before and after the tests; clang-tidy reads all files, and not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
-# Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers run
-# beside the tests, and their processor seconds count where the gate waits for their end. A compiler cache (ccache) is
-# used where it is installed.
+# Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers
+# run beside the tests, and their processor seconds count where the gate waits for their end. A compiler cache (ccache)
+# is used where it is installed.
 #
 # Installs what is missing first: packages of Debian 12 or Ubuntu 24.04 as root or with sudo, Python's into .deps/. A
 # language that cannot be had is skipped, with the reason.
