@@ -158,7 +158,10 @@ if [ ${#only[@]} != 0 ]; then
 fi
 
 # A user may run the README's two commands in either order. This is the first; the other one is at the end.
+without_examples=()
 if [ -n "$sanitize" ]; then
+  begin_behind unhurried build_sanitized
+  without_examples=(--no-suite examples) # examples/run.sh runs all of them, also after the tests
   phase "examples/run.sh, before the tests"
   note_examples "before the tests" ./examples/run.sh
 fi
@@ -168,8 +171,7 @@ if setup_configure build "${setup_options[@]}"; then
   # What needs other libraries comes last, as they are still on their way.
   phase "building build/"
   if setup_build build; then
-    [ -z "$sanitize" ] || begin_behind unhurried build_sanitized
-    test_in build "release" --no-rebuild --no-suite interop --no-suite sycl
+    test_in build "release" --no-rebuild --no-suite interop --no-suite sycl "${without_examples[@]}"
     if [ -n "${setup_environments_job:-}" ]; then
       phase "waiting for what comes from PyPI"
       setup_say "waiting for what comes from PyPI"
@@ -179,7 +181,7 @@ if setup_configure build "${setup_options[@]}"; then
     setup_say "testing in build/ (with other libraries)"
     rm -f build/meson-logs/others.json
     meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" \
-      --logbase others --suite interop --suite sycl
+      --logbase others --suite interop --suite sycl "${without_examples[@]}"
     summary+=(build/meson-logs/others.json)
   else
     summary+=(--failed "the build in build/ (release)")
@@ -189,7 +191,6 @@ else
 fi
 
 if [ -n "$sanitize" ]; then
-  [ -n "${behind_job:-}" ] || begin_behind unhurried build_sanitized
   if end_behind "building build-sanitize/"; then
     begin_behind unhurried setup_stress build-thread
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}

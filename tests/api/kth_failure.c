@@ -184,7 +184,7 @@ int main(int count, char **words) {
   setenv("GMM_BACKEND", "cuda", 1);
   // Each k opens a context, whose first pause takes the pages of a whole segment: 32 MiB without a limit. The largest
   // operation has contents of 8 MiB.
-  setenv("GMM_BACKUP_ARENA_LIMIT", "12582912", 1);
+  setenv("GMM_BACKUP_ARENA_LIMIT", "8388608", 1);
   // `kth_failure WORDS`: only the operations whose names contain them.
   const char *only = count == 2 ? words[1] : NULL;
   static const int errors[] = {999 /* CUDA_ERROR_UNKNOWN */, 2 /* CUDA_ERROR_OUT_OF_MEMORY */};
