@@ -22,7 +22,8 @@
 #                              is used
 #   setup_targets FOLDER       prints all targets but those of tests/
 #   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
-#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer; sets TSAN_OPTIONS
+#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer
+#   setup_stress_environment   sets TSAN_OPTIONS for it
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -352,7 +353,7 @@ setup_options() {
 }
 
 setup_configure() {
-  local folder=$1 log=$setup_deps/configure.log
+  local folder=$1 log=$setup_deps/configure-${1##*/}.log
   shift
   setup_say "configuring $folder/"
   if [ -f "$folder/build.ninja" ]; then
@@ -378,9 +379,10 @@ for target in json.load(sys.stdin):
 }
 
 setup_build() {
+  local log=$setup_deps/build-${1##*/}.log
   setup_say "building in $1/"
-  ninja -C "$@" >"$setup_deps/build.log" 2>&1 && return 0
-  grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
+  ninja -C "$@" >"$log" 2>&1 && return 0
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -n 60 >&2
   return 1
 }
 
@@ -390,5 +392,8 @@ setup_stress() {
     -Db_lundef=false -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
   grep -q libcuda.so.1 "$1/build.ninja" && targets+=(tests/support/fake_cuda/libcuda.so.1)
   setup_build "$1" "${targets[@]}" || return 1
+}
+
+setup_stress_environment() {
   export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
 }
