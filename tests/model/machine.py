@@ -16,7 +16,7 @@ seldom = st.sampled_from([False, False, False, True])
 background = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2])
 some_tags = st.sampled_from([0, 0, 1, 2, 3, 4, 8])  # bits; 0: all
 # VMM first and often: what pauses.
-kind = st.sampled_from([2, 2, 2, 1, 3, 4])
+kind = st.sampled_from([2, 2, 2, 2, 2, 1, 3, 4])
 small_sizes = len([size for size in SIZES if size <= MIB])
 size = st.one_of(below(small_sizes), below(len(SIZES)))
 
@@ -38,6 +38,8 @@ STEPS = dict(
     end_thread={},
     heap=dict(number=below(HEAPS), kind=kind, device=device, tag=tag),
     pause=dict(tags=some_tags, flags=below(4), force=seldom, background=background),
+    cycle=dict(tags=some_tags, flags=below(4), slot=slot, part=part, again=below(8),
+               seed=st.sampled_from([0, 0, *range(200)])),
     resume=dict(tags=some_tags, background=background),
     resume_range=dict(slot=slot, part=part),
     read_kept=dict(slot=slot, part=part, mapped=yes),
@@ -61,12 +63,12 @@ STEPS = dict(
     exhaust=dict(files=yes, amount=below(6)),
 )
 # How often, against once of the others.
-WEIGHTS = dict(alloc=9, write=2, free=2, pause=5, resume=4, resume_range=4, read_kept=2, export=3, import_block=4,
-               fail=3, refuse=2, check=2)
+WEIGHTS = dict(alloc=9, write=2, free=2, pause=4, cycle=4, resume=4, resume_range=4, read_kept=2, export=3,
+               import_block=4, fail=3, refuse=2, check=2)
 # What a step works on. The first rule of a step that has a weight runs without it too.
 NEEDS = dict(write="blocks", late_write="blocks", free="blocks", bad_free="blocks", move="blocks", pause="active",
-             resume="paused", resume_range="paused", read_kept="paused", discard="paused", export="blocks",
-             import_block="handles", peer_write="imports", close="imports", check="blocks")
+             cycle="active", resume="paused", resume_range="paused", read_kept="paused", discard="paused",
+             export="blocks", import_block="handles", peer_write="imports", close="imports", check="blocks")
 
 
 def machine(runner, found):
@@ -91,6 +93,7 @@ def machine(runner, found):
             except Failed as failure:
                 self.failed = True
                 found.append("\n".join([*self.lines, *(f"# {line}" for line in str(failure).splitlines())]))
+                runner.found(found[-1])
                 raise
 
         def teardown(self):

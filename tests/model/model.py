@@ -411,7 +411,8 @@ class Model:
                 require(info.device == block.device or block.moved, "{}: gmm_query gave device {}", block, info.device)
                 require(info.state == block.state, "{}: gmm_query gave state {}", block, State(info.state).name)
                 require(info.reserved_size >= block.size, "{}: {} bytes reserved", block, info.reserved_size)
-                require(info.allocation_base <= address < info.allocation_base + info.allocation_size,
+                # A block may lie over several: that of its start.
+                require(info.allocation_base <= block.address < info.allocation_base + info.allocation_size,
                         "{}: the allocation is {:#x} of {} bytes", block, info.allocation_base, info.allocation_size)
             if block.generation is None:
                 block.generation = info.generation
@@ -655,6 +656,12 @@ class Model:
 
         def failed():
             require(out.value is None, "a failed allocation gave {}", out.value)
+            # A block that could not be zeroed was counted, and counted as freed.
+            info = self.stats()
+            more = info.allocations - self.allocations
+            require(more == info.frees - self.frees and 0 <= more <= (1 if flags & ZERO else 0),
+                    "a failed allocation was counted as {} allocations", more)
+            self.allocations, self.frees = info.allocations, info.frees
 
         if try_first and heap is None:
             result, _ = self.plain(self.library.try_alloc, (self.context, size, byref(desc), byref(out)), thread)
@@ -917,11 +924,12 @@ class Model:
                 result_name(result))
         if result != 0:
             return
-        dropped = False
+        for b in blocks:
+            if b.state == State.PAUSED:
+                b.generation = None  # it counts the pauses of its neighbours too
         for b in active:
             policy = {PAUSE_DROP: DROP, KEEP_HOST: HOST, KEEP_FILE: FILE}.get(flags, b.tag.contents)
             if policy == DROP:
-                dropped = True
                 for begin, to in lost.get(b, [(0, b.size)]):
                     b.contents.put(begin, to, DROPPED)
             else:
@@ -931,8 +939,8 @@ class Model:
             b.forced += bool(force)
             if b.live:
                 generation = self.query(b.address).generation
-                require(generation > b.generation, "{}: generation {} became {} by a pause", b, b.generation,
-                        generation)
+                require(b.generation is None or generation > b.generation,
+                        "{}: generation {} became {} by a pause", b, b.generation, generation)
                 b.generation = generation
         if force:
             for b in peers - set(active):
@@ -966,6 +974,18 @@ class Model:
         if result in (0, 1):
             for b in paused:
                 self.became_active(b)
+
+    def do_cycle(self, tags, flags, slot, part, again, seed):
+        """Pauses, resumes a part of a block and pauses again, each of them or not, resumes and writes."""
+        self.do_pause(tags=tags, flags=flags, force=False, background=0)
+        if part:
+            self.do_resume_range(slot=slot, part=part)
+        if again < 4:
+            self.do_pause(tags=tags, flags=again, force=False, background=0)
+        self.do_resume(tags=tags, background=0)
+        if seed:
+            for number in range(SLOTS):
+                self.do_write(slot=number, part=0, seed=(seed + number) % 200, stream=0)
 
     def do_resume_range(self, slot, part):
         block = self.block_at(slot)
@@ -1010,7 +1030,8 @@ class Model:
     def check_kept(self, block, begin, end):
         """gmm_backup_read() of a paused or partly paused block."""
         if block.state == State.PARTLY_PAUSED:
-            pages = [(max(a, begin), min(b, end), usable) for a, b, usable in self.pages(block) if a < end and b > begin]
+            pages = [(max(a, begin), min(b, end), usable) for a, b, usable in self.pages(block)
+                     if a < end and b > begin]
         else:
             pages = [(begin, end, False)]
         for a, b, usable in pages:

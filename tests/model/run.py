@@ -186,6 +186,11 @@ class Runner:
         self.patterns = model.Patterns()
         self.folder = tempfile.mkdtemp(prefix="gmm-model-")
         self.steps = self.programs = 0
+        self.keep = words.keep
+
+    def found(self, text):
+        if self.keep:
+            pathlib.Path(self.keep).write_text(text + "\n", encoding="utf-8")
 
     def replay(self, steps):
         """Returns the words of the failure, or None."""
@@ -234,6 +239,7 @@ def main():
     parser.add_argument("--steps", type=int, default=50, help="steps of a program")
     parser.add_argument("--seed", type=int, action="append", help="this seed; may be repeated")
     parser.add_argument("--seconds", type=float, help="random seeds for that long, without --seed")
+    parser.add_argument("--keep", help="a file for the shortest failing program so far")
     parser.add_argument("--replay", action="append", help="a file with a program; - is stdin")
     words = parser.parse_args()
     runner = Runner(words)
