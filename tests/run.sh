@@ -67,9 +67,12 @@ give_up() {
 phase "installing what is missing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
+tools=(abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+[ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap)
+for tool in "${tools[@]}"; do
   setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
 done
+[ -z "$sanitize" ] || setup_oldest_cuda_header || echo "   without cuda.h of CUDA 12.0: $setup_reason"
 if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi

@@ -108,7 +108,7 @@ def results(tmp_path_factory):
     settings = {
         "builtin": {},
         "plugin": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba"},
-        "dedicated": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba", "GMM_NUMBA_POOL": "0"},
+        "dedicated": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm", "GMM_NUMBA_POOL": "0"},
     }
     running = {name: start(base / name, **settings[name]) for name in settings}
     return {name: outcomes(base / name, process) for name, process in running.items()}
