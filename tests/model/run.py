@@ -208,6 +208,20 @@ class Runner:
             program.end()
         return None
 
+    def shorten(self, text):
+        """Leaves out single steps while the program fails. Hypothesis gives up after five minutes."""
+        steps = list(read_program(text))
+        failure, shorter = self.replay(steps), True
+        if failure is None:
+            return text
+        while shorter:
+            shorter = False
+            for i in reversed(range(1, len(steps))):
+                less = steps[:i] + steps[i + 1:]
+                if i < len(steps) and (words := self.replay(less)) is not None:
+                    steps, failure, shorter = less, words, True
+        return "\n".join([*(text_of(*step) for step in steps), *(f"# {line}" for line in failure.splitlines())])
+
     def search(self, seed, programs, length):
         """Returns the shortest failing program as text, or None. Seed None: the same programs each time."""
         from hypothesis import HealthCheck, Phase, Verbosity, seed as seeded, settings
@@ -228,7 +242,7 @@ class Runner:
                 raise
             if not isinstance(failure, model.Failed):
                 return f"{found[-1]}\n# {type(failure).__name__}: {failure}"
-        return found[-1] if found else None
+        return self.shorten(found[-1]) if found else None
 
 
 def main():
