@@ -22,7 +22,8 @@
 #                              is used
 #   setup_targets FOLDER       prints all targets but those of tests/
 #   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
-#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer; sets TSAN_OPTIONS
+#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer
+#   setup_stress_environment   sets TSAN_OPTIONS for it
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -287,13 +288,24 @@ setup_peers() {
 }
 
 setup_cuda_headers() {
-  [ -n "$("$setup_root/lib/backend/cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
+  [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
   setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
   # Only headers of it are used; nothing of CUDA is linked.
   if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda" \
     'nvidia-cuda-runtime==13.0.*' >>"$setup_log" 2>&1; then
     setup_reason="pip could not fetch nvidia-cuda-runtime (see .deps/install.log; it needs the network)"
+    return 1
+  fi
+}
+
+# The oldest cuda.h that gmm's declarations must agree with, beside the one above.
+setup_oldest_cuda_header() {
+  [ ! -d "$setup_deps/cuda12" ] || return 0
+  setup_python || return 1
+  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda12" \
+    'nvidia-cuda-runtime-cu12==12.0.*' >>"$setup_log" 2>&1; then
+    setup_reason="pip could not fetch nvidia-cuda-runtime-cu12 (see .deps/install.log; it needs the network)"
     return 1
   fi
 }
@@ -341,7 +353,7 @@ setup_options() {
 }
 
 setup_configure() {
-  local folder=$1 log=$setup_deps/configure.log
+  local folder=$1 log=$setup_deps/configure-${1##*/}.log
   shift
   setup_say "configuring $folder/"
   if [ -f "$folder/build.ninja" ]; then
@@ -367,9 +379,10 @@ for target in json.load(sys.stdin):
 }
 
 setup_build() {
+  local log=$setup_deps/build-${1##*/}.log
   setup_say "building in $1/"
-  ninja -C "$@" >"$setup_deps/build.log" 2>&1 && return 0
-  grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
+  ninja -C "$@" >"$log" 2>&1 && return 0
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -n 60 >&2
   return 1
 }
 
@@ -379,5 +392,8 @@ setup_stress() {
     -Db_lundef=false -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
   grep -q libcuda.so.1 "$1/build.ninja" && targets+=(tests/support/fake_cuda/libcuda.so.1)
   setup_build "$1" "${targets[@]}" || return 1
+}
+
+setup_stress_environment() {
   export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
 }

@@ -260,6 +260,11 @@ def test_27_no_capture(context):
         assert bytes(buffer) == b"\6" * MIB
         with pytest.raises(BufferError, match="copy_to"):
             memoryview(buffer)
+        if context.info.backend == gmm.Backend.HOST:
+            with pytest.raises(BufferError, match="strict"):
+                buffer.__dlpack__()
+            with pytest.raises(BufferError, match="strict"):
+                buffer.__dlpack_device__()
         assert not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
 
 

@@ -20,7 +20,7 @@ import gmm.vllm
 pytest.importorskip("mypy")
 
 #: Modules for another library: looked at where that is installed.
-WITH_LIBRARIES = {"numba"}
+WITH_LIBRARIES = {"cuda_core", "numba"}
 
 
 def _is_here(module):
