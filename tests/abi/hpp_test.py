@@ -126,7 +126,8 @@ def check_compilers(root, library, check, folder):
             tap.skip(f"gmm.hpp with {compiler}", f"{compiler} is not installed")
             continue
         for way in WAYS:
-            done = run(compiler, *way, *WARNINGS, *MORE_WARNINGS[compiler], "-fsyntax-only", "-I", root / "include", source)
+            done = run(compiler, *way, *WARNINGS, *MORE_WARNINGS[compiler], "-fsyntax-only",
+                       "-I", root / "include", source)
             tap.check(done.returncode == 0, f"gmm.hpp with {compiler} {' '.join(way)}", done.stderr.splitlines())
     # The library is built by one compiler; a program may be built by another.
     if shutil.which("clang++") is not None and library is not None:
