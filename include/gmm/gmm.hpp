@@ -19,8 +19,8 @@
  * How to read a comment: it names the C function behind "C:". Units, results, errors, order with streams, and threads
  * are that function's, and a comment here says only what differs. All of these are since 1.0.
  *
- * Cost. Every function is inline and makes the one C call that its comment names; gmm::tag::create() makes two. The end
- * of a gmm::buffer is one call of gmm_free(). An object is as large as what the C function needs, and allocates nothing.
+ * Cost. Every function is inline and makes the one C call that its comment names. gmm::tag::create() makes two. The end
+ * of a gmm::buffer is one call of gmm_free(). An object is as large as what the C function needs. It allocates nothing.
  *
  * Ownership.
  *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::context and gmm::buffer own what
