@@ -4,8 +4,9 @@
 #
 # Usage: tests/run.sh [--sanitize] [TEST...]
 #   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer,
-#               the stress test under the thread sanitizer, builds without the optional dependencies, and
-#               examples/run.sh before and after the tests; clang-tidy reads all files, and not only changed ones
+#               the stress test under the thread sanitizer, builds without the optional dependencies and for a
+#               free-threaded Python, and examples/run.sh before and after the tests; clang-tidy reads all files, and
+#               not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
 # Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers
@@ -23,7 +24,7 @@ for word in "$@"; do
   case $word in
     --sanitize) sanitize=1 ;;
     -*)
-      sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
+      sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
     *) only+=("$word") ;;
@@ -227,6 +228,20 @@ if [ -n "$sanitize" ]; then
     test_in "$without" "without optional libraries" "${without_tests[@]}"
   else
     summary+=(--failed "the build in $without/")
+  fi
+  # The module's own threads on a Python without a GIL.
+  if setup_free_threaded; then
+    phase "configuring build-free-threaded/"
+    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_free_python" "$setup_free_python" \
+      >"$setup_deps/free-threaded.ini"
+    if PATH=$setup_venv/bin:$PATH setup_configure build-free-threaded --native-file "$setup_deps/free-threaded.ini" \
+      -Doptimization=0 -Dbench=false -Dpython=enabled -Djava=disabled -Dcsharp=disabled; then
+      PATH=$setup_venv/bin:$PATH test_in build-free-threaded "free-threaded Python" 'python threads'
+    else
+      summary+=(--failed "configuring build-free-threaded/")
+    fi
+  else
+    summary+=(--skipped "free-threaded Python: $setup_reason")
   fi
   # Without GoogleTest only the unit tests are left out, which is decided when Meson configures.
   phase "configuring build-without-gtest/"

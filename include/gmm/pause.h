@@ -82,8 +82,8 @@ GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gm
  *
  * The tag's number is not used again. A tag of the same name that is made later is another tag.
  *
- * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, a graph has its memory, a thread has pushed it, or it is
- * the default), CAPTURING, DRIVER, FORKED.
+ * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, importers or a graph have its memory, a thread has
+ * pushed it, or it is the default), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the work that may use the tag's free memory.
  * Threads: no other thread may use the tag during the call. A thread that ends takes its pushes back.
  * Since: 1.0

@@ -51,11 +51,14 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
     default:
       break;
   }
-  if (cuda_backend_create(allocator, log, out).ok()) return Status();
-  if (has_visible_nvidia_device())
-    log.complain("Taking the host backend beside an NVIDIA device: %s", last_message());
-  else
-    log.write(LogLevel::kInfo, "Taking the host backend: %s", last_message());
+  {
+    MessageGuard message_guard;  // that there is no GPU is no failure of the caller's
+    if (cuda_backend_create(allocator, log, out).ok()) return Status();
+    if (has_visible_nvidia_device())
+      log.complain("Taking the host backend beside an NVIDIA device: %s", last_message());
+    else
+      log.write(LogLevel::kInfo, "Taking the host backend: %s", last_message());
+  }
   return host_backend_create(allocator, log, options, out);
 }
 

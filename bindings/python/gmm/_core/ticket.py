@@ -112,8 +112,9 @@ class Ticket(_Closing, native.Handle):
         except Error as error:
             info = TicketInfo(True, error.code, 0, *self.info[3:])
             outcome = (0, error)
-        if self._told is not None and self._told.error is not None:
-            outcome = (0, self._told.error)
+        told = self._told  # another thread may see the end too
+        if told is not None and told.error is not None:
+            outcome = (0, told.error)
         self._info, self._outcome = info, outcome
         self._told = None  # the library calls it no more
         self.context._tickets.discard(self)
