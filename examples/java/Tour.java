@@ -2,11 +2,11 @@
 
 import io.gmm.Advice;
 import io.gmm.AllocOptions;
-import io.gmm.Buffer;
 import io.gmm.Contents;
 import io.gmm.Context;
 import io.gmm.ContextInfo;
 import io.gmm.DeviceInfo;
+import io.gmm.GmmBuffer;
 import io.gmm.GmmException;
 import io.gmm.Kind;
 import io.gmm.Pin;

@@ -149,11 +149,12 @@ typedef struct gmm_pointer_info {
   gmm_usm usm;
   uint32_t ipc_routes;      /**< GMM_IPC_ROUTE_* bits */
   uint32_t flags;           /**< GMM_POINTER_* bits */
-  void *allocation_base;    /**< start of the driver's allocation that the block lies in */
+  void *allocation_base;    /**< start of the driver's allocation that the block starts in */
   uint64_t allocation_size; /**< bytes */
   /** The address that devices use for `address`. It differs for some pinned memory, and on a strict host backend. */
   void *device_pointer;
-  uint64_t generation; /**< counts the pauses of the memory: contents of another generation may be lost */
+  /** Counts the pauses of the memory, neighbours included: contents of another generation may be lost. */
+  uint64_t generation;
 } gmm_pointer_info;
 
 enum {

@@ -170,8 +170,8 @@ public final class Context implements AutoCloseable {
     }
 
     /**
-     * Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A GmmBuffer frees itself, so
-     * its address must not come here.
+     * Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A GmmBuffer frees itself,
+     * so its address must not come here.
      */
     public void free(long address, Stream stream) {
         on(stream, (context, native_) -> Native.gmm_free(context, address, native_));
@@ -726,7 +726,8 @@ public final class Context implements AutoCloseable {
             ContextInfo info = info();
             Statistics now = statistics();
             return "Context[" + info.backendName() + ", " + info.deviceCount() + " devices, " + now.liveBlocks()
-                + " blocks of " + Text.size(now.liveBytes()) + " live, " + Text.size(now.reservedBytes()) + " reserved]";
+                + " blocks of " + Text.size(now.liveBytes()) + " live, " + Text.size(now.reservedBytes())
+                + " reserved]";
         } catch (RuntimeException closed) {
             return "Context[closed]";
         }

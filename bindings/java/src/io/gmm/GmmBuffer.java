@@ -40,7 +40,8 @@ public final class GmmBuffer implements AutoCloseable {
     }
 
     /** `heap` may be null. The buffer holds a reference to each of the three until it is freed. */
-    static GmmBuffer allocated(Handle context, Handle heap, Stream stream, long size, Kind kind, Allocation allocation) {
+    static GmmBuffer allocated(Handle context, Handle heap, Stream stream, long size, Kind kind,
+        Allocation allocation) {
         Text.checkSize("the size", size);
         Handle parent = heap != null ? heap : context;
         parent.acquire();

@@ -271,7 +271,8 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         try {
             TicketInfo info = info();
             return "Ticket[" + (info.done() ? info.result() + ", " + Text.size(info.bytes())
-                : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied") + "]";
+                : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied")
+                + "]";
         } catch (RuntimeException closed) {
             return "Ticket[closed]";
         }
