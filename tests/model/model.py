@@ -232,7 +232,7 @@ class Peer:
         self.context = open_context(library, host_devices=devices)
 
     def do_import(self, handle, device):
-        desc, out = ImportDesc(device=device, timeout_ms=10_000), c_void_p()
+        desc, out = ImportDesc(device=device, timeout_ms=60_000), c_void_p()
         result = self.library.ipc_import(self.context, byref(Handle.from_buffer_copy(handle)), byref(desc), byref(out))
         return result, out.value, self.library.message() if result < 0 else ""
 

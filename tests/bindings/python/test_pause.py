@@ -370,7 +370,6 @@ def test_garbage_found_by_a_progress(kept):
         pass
 
     def progress(done, total):
-        assert not gc.isenabled()
         for _ in range(2000):  # more than the collector's threshold
             ring = Ring()
             ring.self = ring
@@ -378,6 +377,6 @@ def test_garbage_found_by_a_progress(kept):
     lost = Ring()
     lost.self, lost.buffer = lost, buffer.context.alloc(MIB, Kind.VMM, tag=tag)
     del lost
-    assert tag.pause(progress=progress) > 0 and gc.isenabled()
+    assert tag.pause(progress=progress) > 0
     tag.resume()
     check_contents(buffer)
