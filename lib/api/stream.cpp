@@ -5,6 +5,18 @@ using namespace gmm;
 
 namespace {
 
+// Of a block over several extents a part may be usable: gmm_resume_range().
+bool is_usable(const Context &context, const void *memory, uint64_t size) {
+  uintptr_t at = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t end = at + size;
+  while (at < end) {
+    const Extent *extent = context.core.page_map.find_extent(reinterpret_cast<void *>(at));
+    if (extent == nullptr || is_paused(*extent)) return false;
+    at = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+  }
+  return true;
+}
+
 // A range of a block or import must lie in it and be active. Ordinary memory is the caller's responsibility.
 Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
   Block block;
@@ -19,9 +31,13 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
     return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the block was freed; pass an address in a live one.", operation,
                 memory);
   }
-  if (block.paused)
+  if (block.paused && !block.partly)
     return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
-  return check_range(block, memory, operation, &size);
+  GMM_TRY(check_range(block, memory, operation, &size));
+  if (block.partly && !is_usable(context, memory, size))
+    return fail(GMM_ERROR_PAUSED, "%s(%p): a part of these %" PRIu64 " bytes is paused; resume its tag first.",
+                operation, memory, size);
+  return Status();
 }
 
 // Chooses the device whose queue copies: that of the side which the other device cannot reach. VMM memory of two

@@ -37,6 +37,29 @@ static void a_range_comes_back_alone(void) {
   for (int i = 0; i < 3; ++i) OK(gmm_free(context, blocks_[i], GMM_STREAM_DEFAULT));
 }
 
+// Of a block over several extents a part can be used while the rest is paused.
+static void the_part_that_came_back_is_usable(void) {
+  gmm_tag tag = make_tag("part of a block", GMM_CONTENTS_HOST);
+  char *first = ALLOC_TAG(1, tag), *block = ALLOC_TAG(3 * MIB, tag);
+  REQUIRE(first != NULL && block != NULL);
+  write_pattern(block, 3 * MIB, 21, GMM_STREAM_DEFAULT);
+  MUST(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume_range(context, block, 4096, NULL));
+  if (state_of(block) == GMM_STATE_PARTLY_PAUSED) {
+    OK(gmm_resume_wait(context, block, 4096, 0));
+    CHECK_PATTERN(block, 4096, 21);
+    OK(gmm_fill(context, block, 9, 10, GMM_STREAM_DEFAULT));
+    write_pattern(block, 10, 21, GMM_STREAM_DEFAULT);
+    RESULT(gmm_fill(context, block, 9, 3 * MIB, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
+    RESULT(gmm_fill(context, block + 3 * MIB - 1, 9, 1, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
+    RESULT(gmm_fill(context, block, 9, 3 * MIB + 1, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
+  }
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(block, 3 * MIB, 21);
+  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 static void a_part_of_the_pool_comes_back_and_is_freed(void) {
   gmm_tag tag = make_tag("pool", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 50);
@@ -408,6 +431,7 @@ static void pauses_take_few_calls(void) {
 int main(void) {
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(a_range_comes_back_alone, vmm);
+  KINDS(the_part_that_came_back_is_usable, vmm);
   KINDS(a_part_of_the_pool_comes_back_and_is_freed, vmm);
   KINDS(what_happens_to_contents_can_be_chosen_each_time, vmm);
   KINDS(kept_contents_can_be_read_and_forgotten, vmm);

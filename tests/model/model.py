@@ -292,7 +292,7 @@ class Model:
         self.deferred = 0
         self.armed = None
         self.thread = None
-        self.peer_lives = True
+        self.peer_lives, self.peer_imported = True, False
         self.allocations = self.frees = 0
         self.tags = [Tag(1, "default")]
         for i in range(1, TAGS):
@@ -563,7 +563,7 @@ class Model:
             if not left:
                 return
             # A peer's close, or its death, comes a moment later.
-            if time.monotonic() > end or not any(h is not None for h in self.handles):
+            if time.monotonic() > end or not self.peer_imported:
                 raise Failed(f"nothing is live, and after a trim there is {left}")
             time.sleep(0.002)
             self.must("trim", self.context, None, None)
@@ -842,7 +842,7 @@ class Model:
             result = self.call(name, *arguments, allowed=(*allowed, Result.BUSY), begun=True)
             if result != Result.BUSY:
                 return result
-            waits = any(h is not None for h in self.handles)
+            waits = self.peer_imported
             require(waits and time.monotonic() < end, "gmm_{} gave BUSY: {}", name, self.library.message())
             time.sleep(0.002)
 
@@ -904,7 +904,7 @@ class Model:
         end, bytes_out = time.monotonic() + SOON_S, c_uint64()
         while True:
             allowed = [1] if not any(b.live for b in active) else []
-            allowed += [Result.BUSY] if busy or any(h is not None for h in self.handles) else []
+            allowed += [Result.BUSY] if busy or self.peer_imported else []
             result = self.run("pause", desc, bytes_out, background, (0, *allowed))
             if result != Result.BUSY or busy:
                 break
@@ -1129,6 +1129,7 @@ class Model:
         handle, block, offset, pauses = found
         if by_peer:
             self.settle(block)
+            self.peer_imported = True
             result, address, message = self.ask("import", handle, block.device)
         else:
             desc, out = ImportDesc(device=block.device), c_void_p()
