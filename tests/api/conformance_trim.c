@@ -195,7 +195,6 @@ static void that_wait_ends(void) {
 
 // As a garbage collector frees: after the end of the stream that the memory was used on.
 static void frees_on_a_destroyed_stream_go_back(void) {
-  if (!on_host_or_fake_driver()) SKIP("a real driver and SYCL's runtime crash on the handle");
   gmm_tag first = make_tag("first", GMM_CONTENTS_DROP), second = make_tag("second", GMM_CONTENTS_DROP);
   gmm_stream other = NULL;
   MUST(gmm_stream_create(context, STREAM_ON(device), &other));

@@ -24,7 +24,7 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       options_(options),
       runs_(core, this, options.kind != Kind::kVmm),
       slabs_(core, this),
-      streams_(core.backend, options.device, core.allocator),
+      streams_(core.backend, core.ended_streams, options.device, core.allocator),
       uses_(core, streams_),
       names_(core.allocator),
       extents_(core, this, backups, options_, quotas_, runs_),
@@ -52,6 +52,7 @@ Status Heap::init() { return HeapRegistry::add(this); }
 
 Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
   *count = 0;
+  core_.ended_streams.remove(request.key.stream);  // who allocates on a stream says that it lives
   const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
   for (const Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
     if (effort == Effort::kGrow && !request.dedicated) {
