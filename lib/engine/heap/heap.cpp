@@ -31,9 +31,11 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       paused_(core, fast.has_paused, runs_, slabs_, streams_, extents_),
       reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
       growth_(core, options_, mutex, caches, quotas_, own_quota_, runs_, streams_, extents_, reclaim_, policy_),
-      not_waited_for_(core.allocator) {
+      not_waited_for_(core.allocator),
+      forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
   streams_.wait_with(mutex);
+  mutex.at_end_of_operation([](void *self) { static_cast<Heap *>(self)->forget_streams_put_off(); }, this);
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
   if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
@@ -255,10 +257,33 @@ bool Heap::free_held_for_importers(bool may_wait) {
 }
 
 void Heap::forget_stream(gmm_stream stream) {
+  // A pause or resume may have the heap for minutes. It emptied the caches of a heap with paused memory before, nothing
+  // enters them, and it asks nobody about a stream. So what they know of the stream is empty bins, which a trim ends.
+  const auto put_off = [&] { return put_off_forgetting(stream); };
+  if (!mutex.lock_unless_operation(put_off)) return;
+  mutex.unlock();
   caches.forget_stream(stream);
-  LockGuard guard(mutex);
+  if (!mutex.lock_unless_operation(put_off)) return;
+  const UnlockAtEnd guard(mutex);
   streams_.forget(stream);
   uses_.forget_stream(stream);
+}
+
+// While an operation has the lock and cannot end. False: it is no pause or resume, or there is no host memory.
+bool Heap::put_off_forgetting(gmm_stream stream) {
+  if (!may_put_off_ || fast.has_paused.load(std::memory_order_relaxed) == 0) return false;
+  for (const gmm_stream known : forgotten_)
+    if (known == stream) return true;
+  return forgotten_.push_back(stream);
+}
+
+void Heap::forget_streams_put_off() {
+  for (const gmm_stream stream : forgotten_) {
+    streams_.forget(stream);
+    uses_.forget_stream(stream);
+  }
+  forgotten_.clear();
+  may_put_off_ = false;
 }
 
 void Heap::end_of_graph() {
