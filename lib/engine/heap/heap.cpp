@@ -81,13 +81,13 @@ Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *
     // A slab is made for a first block only. That of another stream comes before growth.
     Span *run = nullptr;
     const uint64_t bytes = slab_granules(class_index) * kGranule;
-    GMM_TRY(find_run(bytes, kGranule, request.key, Effort::kNoGrowth, &run));
+    GMM_TRY(find_run(bytes, kGranule, request.key, Effort::kNoGrowth, RunUse::kSlab, &run));
     if (run == nullptr && effort == Effort::kGrow) {
       slab = slabs_.first(class_index);
       if (slab != nullptr && streams_.put_behind(request.key, slab->streams).ok())
         streams_.order(slab, bit);
       else
-        GMM_TRY(find_run(bytes, kGranule, request.key, effort, &run));
+        GMM_TRY(find_run(bytes, kGranule, request.key, effort, RunUse::kSlab, &run));
     }
     if (run != nullptr) {
       slab = make_slab(class_index, run);
@@ -114,7 +114,7 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
     GMM_TRY(growth_.grow_dedicated(request.size, &run));
   } else {
     const uint64_t alignment = request.alignment < kGranule ? kGranule : request.alignment;
-    GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, &run));
+    GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, RunUse::kBlock, &run));
     if (run == nullptr) return Status();
     policy_.took(request.size);
   }
@@ -129,7 +129,7 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
 }
 
 // A free run in no list, of `bytes`, whole granules. *out is NULL when kNoGrowth found none.
-Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out) {
   const uint64_t count = bytes / kGranule;
   const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   *out = nullptr;
@@ -153,7 +153,7 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
     else
       run = nullptr;
   }
-  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, &run));
+  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, use, &run));
   return runs_.carve(run, bytes, alignment, out);
 }
 

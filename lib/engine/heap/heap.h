@@ -157,7 +157,7 @@ class Heap {
 
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
-  Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, Span **out);
+  Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);
   Status drain_for_growth();
   uint64_t free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
   uint64_t bit_of_free(StreamKey key);
