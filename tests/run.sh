@@ -4,12 +4,14 @@
 #
 # Usage: tests/run.sh [--sanitize] [TEST...]
 #   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer,
-#               the stress test under the thread sanitizer, builds without the optional dependencies, and
-#               examples/run.sh before and after the tests; clang-tidy reads all files, and not only changed ones
+#               the stress test under the thread sanitizer, builds without the optional dependencies and for a
+#               free-threaded Python, and examples/run.sh before and after the tests; clang-tidy reads all files, and
+#               not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
-# Before the last line stand the time that each phase took and the tests that took longest. A compiler cache (ccache) is
-# used where it is installed.
+# Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers
+# run beside the tests, and their processor seconds count where the gate waits for their end. A compiler cache (ccache)
+# is used where it is installed.
 #
 # Installs what is missing first: packages of Debian 12 or Ubuntu 24.04 as root or with sudo, Python's into .deps/. A
 # language that cannot be had is skipped, with the reason.
@@ -22,7 +24,7 @@ for word in "$@"; do
   case $word in
     --sanitize) sanitize=1 ;;
     -*)
-      sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
+      sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
     *) only+=("$word") ;;
@@ -67,14 +69,18 @@ give_up() {
 phase "installing what is missing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-for tool in abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy; do
+tools=(abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+[ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap)
+for tool in "${tools[@]}"; do
   setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
 done
+[ -z "$sanitize" ] || setup_oldest_cuda_header || echo "   without cuda.h of CUDA 12.0: $setup_reason"
 if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
 setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
+setup_python hypothesis || echo "   without Hypothesis: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 [ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
@@ -91,37 +97,58 @@ test_in() {
   summary+=("$folder/meson-logs/testlog.json")
 }
 
-# build_and_test FOLDER WORDS MESON_TEST_OPTION...
-build_and_test() {
-  phase "building $1/"
-  if ! setup_build "$1"; then
-    summary+=(--failed "the build in $1/ ($2)")
-    return 1
-  fi
-  test_in "$@" --no-rebuild
+# begin_behind COMMAND...: the command runs beside what follows, as tests leave processors idle while they wait.
+begin_behind() {
+  "$@" >"$setup_deps/behind.log" 2>&1 &
+  behind_job=$!
 }
 
-# test_without WHAT OPTIONS TEST...: the library builds without it, and the tests that notice pass.
-test_without() {
-  local folder=build-without-$1 words="without $1" options=()
-  read -ra options <<<"$2"
-  shift 2
-  phase "configuring $folder/"
-  if setup_configure "$folder" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
-    -Dcsharp=disabled "${options[@]}"; then
-    test_in "$folder" "$words" "$@"
-  else
-    summary+=(--failed "configuring $folder/")
-  fi
+# end_behind WORDS: waits for it and prints what it said. Fails when it failed. Its processor seconds count here.
+end_behind() {
+  local result
+  phase "$1: what is left of it"
+  setup_say "$1"
+  wait "$behind_job"
+  result=$?
+  cat "$setup_deps/behind.log"
+  return $result
 }
 
-# run_examples WORDS FOLDER: ./examples/run.sh there.
-run_examples() {
-  phase "examples/run.sh, $1"
-  if (cd "$2" && ./examples/run.sh); then
-    summary+=(--passed "examples/run.sh, $1")
+# unhurried COMMAND...: of a background job. Tests go first.
+unhurried() {
+  renice -n 19 -p "$BASHPID" >/dev/null 2>&1
+  "$@"
+}
+
+# gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
+build_sanitized() {
+  setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
+    -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)"
+}
+
+# One build, and not one a dependency, keeps the gate short: no source looks at two of these together. Each source is
+# compiled alone here: it includes what it needs. The targets are the programs of the tests.
+without=build-without-optional-libraries
+without_tests=(host_backend_test 'conformance_context on host' 'conformance_ipc on host' 'conformance_trace on host'
+  symbols ipc_handle_fuzz 'include graph' README backup_test 'conformance_backup on host' 'conformance_pause on host'
+  'fault_undo on host' 'stress on host, random seed')
+build_without() {
+  setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
+    -Dcsharp=disabled -Dcuda=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false &&
+    setup_build "$without" -j "$(nproc)" tests/unit/{host_backend,backup}_test \
+      tests/api/conformance_{context,ipc,trace,backup,pause} tests/api/fault_undo tests/fuzz/ipc_handle_fuzz \
+      tests/stress/stress
+}
+
+# note_examples WORDS COMMAND...: the command runs ./examples/run.sh, or waits for it.
+note_examples() {
+  local words=$1
+  shift
+  if "$@"; then
+    summary+=(--passed "examples/run.sh, $words")
   else
-    summary+=(--failed "examples/run.sh, $1")
+    summary+=(--failed "examples/run.sh, $words")
   fi
 }
 
@@ -136,12 +163,20 @@ if [ ${#only[@]} != 0 ]; then
 fi
 
 # A user may run the README's two commands in either order. This is the first; the other one is at the end.
-[ -z "$sanitize" ] || run_examples "before the tests" .
+without_examples=()
+if [ -n "$sanitize" ]; then
+  begin_behind unhurried build_sanitized
+  without_examples=(--no-suite examples) # examples/run.sh runs all of them, also after the tests
+  phase "examples/run.sh, before the tests"
+  note_examples "before the tests" ./examples/run.sh
+fi
 
 phase "configuring build/"
 if setup_configure build "${setup_options[@]}"; then
   # What needs other libraries comes last, as they are still on their way.
-  if build_and_test build "release" --no-suite interop --no-suite sycl; then
+  phase "building build/"
+  if setup_build build; then
+    test_in build "release" --no-rebuild --no-suite interop --no-suite sycl "${without_examples[@]}"
     if [ -n "${setup_environments_job:-}" ]; then
       phase "waiting for what comes from PyPI"
       setup_say "waiting for what comes from PyPI"
@@ -151,30 +186,31 @@ if setup_configure build "${setup_options[@]}"; then
     setup_say "testing in build/ (with other libraries)"
     rm -f build/meson-logs/others.json
     meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" \
-      --logbase others --suite interop --suite sycl
+      --logbase others --suite interop --suite sycl "${without_examples[@]}"
     summary+=(build/meson-logs/others.json)
+  else
+    summary+=(--failed "the build in build/ (release)")
   fi
 else
   summary+=(--failed "configuring build/")
 fi
 
 if [ -n "$sanitize" ]; then
-  phase "configuring build-sanitize/"
-  # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
-  if setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
-    -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
-    -Dpython=disabled -Djava=disabled -Dcsharp=disabled; then
+  if end_behind "building build-sanitize/"; then
+    begin_behind unhurried setup_stress build-thread
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-    build_and_test build-sanitize "address and undefined behaviour sanitizer" \
+    test_in build-sanitize "address and undefined behaviour sanitizer" --no-rebuild \
       --no-suite structure --no-suite abi --no-suite languages
   else
-    summary+=(--failed "configuring build-sanitize/")
+    summary+=(--failed "the build in build-sanitize/ (address and undefined behaviour sanitizer)")
+    begin_behind unhurried setup_stress build-thread
   fi
-  phase "building build-thread/"
-  if setup_stress build-thread; then
+  if end_behind "building build-thread/"; then
+    begin_behind unhurried build_without
     phase "testing in build-thread/"
     setup_say "testing in build-thread/ (stress under the thread sanitizer)"
+    setup_stress_environment
     rm -f build-thread/meson-logs/testlog.json
     meson test -C build-thread --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes 2 \
       --suite stress
@@ -182,14 +218,32 @@ if [ -n "$sanitize" ]; then
     summary+=(build-thread/meson-logs/testlog.json)
   else
     summary+=(--failed "the build in build-thread/ (thread sanitizer)")
+    begin_behind unhurried build_without
   fi
+  without_built=
+  if end_behind "building $without/"; then without_built=1; fi
 
-  # build-sanitize/ above is the one without Python, Java and C#. One build, and not one a dependency, keeps the gate
-  # short: no source looks at two of these together. Each source is compiled alone here: it includes what it needs.
-  test_without optional-libraries '-Dcuda=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false' \
-    host_backend_test 'conformance_context on host' 'conformance_ipc on host' 'conformance_trace on host' symbols \
-    ipc_handle_fuzz 'include graph' README backup_test 'conformance_backup on host' 'conformance_pause on host' \
-    'fault_undo on host' 'stress on host, random seed'
+  # The other order of the two commands: build/ is now what tests/run.sh configured. The tours take one processor.
+  begin_behind ./examples/run.sh
+  if [ -n "$without_built" ]; then
+    test_in "$without" "without optional libraries" "${without_tests[@]}"
+  else
+    summary+=(--failed "the build in $without/")
+  fi
+  # The module's own threads on a Python without a GIL.
+  if setup_free_threaded; then
+    phase "configuring build-free-threaded/"
+    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_free_python" "$setup_free_python" \
+      >"$setup_deps/free-threaded.ini"
+    if PATH=$setup_venv/bin:$PATH setup_configure build-free-threaded --native-file "$setup_deps/free-threaded.ini" \
+      -Doptimization=0 -Dbench=false -Dpython=enabled -Djava=disabled -Dcsharp=disabled; then
+      PATH=$setup_venv/bin:$PATH test_in build-free-threaded "free-threaded Python" 'python threads'
+    else
+      summary+=(--failed "configuring build-free-threaded/")
+    fi
+  else
+    summary+=(--skipped "free-threaded Python: $setup_reason")
+  fi
   # Without GoogleTest only the unit tests are left out, which is decided when Meson configures.
   phase "configuring build-without-gtest/"
   if setup_configure build-without-gtest -Dbench=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
@@ -199,7 +253,6 @@ if [ -n "$sanitize" ]; then
     summary+=(--failed "configuring build-without-gtest/")
   fi
 
-  # The other order of the two commands: build/ is now what tests/run.sh configured.
-  run_examples "after the tests" .
+  note_examples "after the tests" end_behind "examples/run.sh, after the tests"
 fi
 finish

@@ -30,7 +30,34 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csh
   progress_delegate = progress;
 }
 
+#define EXPORT __attribute__((visibility("default")))
+/* Domain.cs calls these before SWIG's own functions register. */
+EXPORT int32_t gmm_csharp_enter_domain(int32_t domain);
+EXPORT void gmm_csharp_leave_domain(void);
+static int32_t user_domain; /* 0: none */
+
+int32_t gmm_csharp_enter_domain(int32_t domain) {
+  pthread_mutex_lock(&mutex);
+  const int free_for_it = user_domain == 0 || user_domain == domain;
+  if (free_for_it) {
+    user_domain = domain;
+    stopped = 0;
+  }
+  pthread_mutex_unlock(&mutex);
+  return free_for_it;
+}
+
+/* The domain is unloaded: no callback finds its code any more. Its objects are finalized after this. */
+void gmm_csharp_leave_domain(void) {
+  gmm_csharp_stop();
+  gmm_csharp_register(NULL, NULL, NULL, NULL, NULL);
+  pthread_mutex_lock(&mutex);
+  user_domain = 0;
+  pthread_mutex_unlock(&mutex);
+}
+
 void gmm_csharp_throw(gmm_result result) {
+  if (!fail_delegate) return;
   fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
 
@@ -93,6 +120,7 @@ void gmm_csharp_close(int32_t fd) { close(fd); }
 
 void gmm_csharp_log(void *user, gmm_log_level level, const char *message) {
   const gmm_csharp_request line = {.user = user, .kind = GMM_CSHARP_LOG, .message = (char *)message, .level = level};
+  if (!log_delegate) return;
   if (gmm_csharp_depth > 0)
     log_delegate(user, level, message);
   else
@@ -100,16 +128,20 @@ void gmm_csharp_log(void *user, gmm_log_level level, const char *message) {
 }
 
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
+  if (!oom_delegate) return 0;
   return oom_delegate(user, info->device, info->kind, info->tag, info->requested_bytes, info->reserved_bytes,
                       info->attempt, info->cause);
 }
 
-int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }
+int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) {
+  return write_delegate ? write_delegate(user, text, size) : 1;
+}
 
 /* Without memory for the request, or at the program's end, nobody is called, and the pause or resume goes on. */
 int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total) {
   const gmm_csharp_request report = {.user = user, .kind = GMM_CSHARP_PROGRESS, .copied = done, .total = total};
   int32_t answer = 0;
+  if (!progress_delegate) return 0;
   if (gmm_csharp_depth > 0) return progress_delegate(user, done, total);
   (void)ask(&report, &answer);
   return answer;

@@ -18,6 +18,7 @@ parser.add_argument('--lint', default='all')
 parser.add_argument('--manifest', action='append', default=[], metavar='NAME: VALUE')
 parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE',
                     help='in the order in which they are to be loaded')
+parser.add_argument('--file', action='append', default=[], metavar='NAME=FILE', help='a further file of the jar')
 parser.add_argument('--output', required=True)
 parser.add_argument('sources', nargs='+')
 options = parser.parse_args()
@@ -44,6 +45,11 @@ with tempfile.TemporaryDirectory() as scratch:
             shutil.copyfile(file, natives / name)
             names.append(name)
         (natives / 'libraries').write_text('\n'.join(names) + '\n')
+
+    for item in options.file:
+        name, file = item.split('=', 1)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, root / name)
 
     manifest = pathlib.Path(scratch) / 'manifest'
     manifest.write_text(''.join(line + '\n' for line in options.manifest))

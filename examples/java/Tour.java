@@ -2,11 +2,11 @@
 
 import io.gmm.Advice;
 import io.gmm.AllocOptions;
-import io.gmm.Buffer;
 import io.gmm.Contents;
 import io.gmm.Context;
 import io.gmm.ContextInfo;
 import io.gmm.DeviceInfo;
+import io.gmm.GmmBuffer;
 import io.gmm.GmmException;
 import io.gmm.Kind;
 import io.gmm.Pin;
@@ -64,7 +64,7 @@ public final class Tour {
     private final List<String> footnotes = new ArrayList<>();
     private final List<String> failures = new ArrayList<>();
     private Kind kind;
-    private Buffer block;
+    private GmmBuffer block;
 
     private Tour(Context context, Stream stream) {
         this.context = context;
@@ -366,7 +366,7 @@ public final class Tour {
     /** Runs as the second process: imports the handle on stdin, checks the bytes and changes each. */
     private void peer() throws IOException {
         byte[] handle = System.in.readNBytes(Context.IPC_HANDLE_SIZE);
-        try (Buffer shared = context.importMemory(handle)) {
+        try (GmmBuffer shared = context.importMemory(handle)) {
             checkBytes(shared.address(), 0);
             write(shared.address(), 255);
         }

@@ -11,7 +11,7 @@ import java.util.zip.CRC32;
 /** A consumer of the ring: see ring.py for what is said on stdin and stdout. */
 public final class RingConsumer {
     private final Context context;
-    private final Buffer ring;
+    private final GmmBuffer ring;
     private final List<Event> ready;
     private final int size;
     private final BufferedReader in;
@@ -19,7 +19,7 @@ public final class RingConsumer {
     private int checked;
     private int bad;
 
-    private RingConsumer(Context context, Buffer ring, List<Event> ready, int size, BufferedReader in) {
+    private RingConsumer(Context context, GmmBuffer ring, List<Event> ready, int size, BufferedReader in) {
         this.context = context;
         this.ring = ring;
         this.ready = ready;
@@ -51,7 +51,7 @@ public final class RingConsumer {
     private void run() throws Exception {
         String language = "Java-" + System.getProperty("java.version");
         try (Stream stream = context.stream(0);
-             Buffer staging = context.alloc(size, Kind.HOST);
+             GmmBuffer staging = context.alloc(size, Kind.HOST);
              Event copied = ready.isEmpty() ? null : context.ipcEvent(0)) {
             say("hello " + language + " " + (copied == null ? "-" : text(copied.exportHandle())));
             consume(stream, staging, copied);
@@ -59,7 +59,7 @@ public final class RingConsumer {
         }
     }
 
-    private void consume(Stream stream, Buffer staging, Event copied) throws Exception {
+    private void consume(Stream stream, GmmBuffer staging, Event copied) throws Exception {
         for (String line = in.readLine(); line != null && !line.equals("end"); line = in.readLine()) {
             String[] words = line.split(" ");
             int number = Integer.parseInt(words[1]);
@@ -91,7 +91,7 @@ public final class RingConsumer {
         Backend backend = Backend.valueOf(words[1].toUpperCase());
         int bad;
         try (Context context = Context.open(new ContextOptions().backend(backend));
-             Buffer ring = context.importMemory(bytes(words[5]))) {
+             GmmBuffer ring = context.importMemory(bytes(words[5]))) {
             List<Event> ready = new ArrayList<>();
             for (String line = in.readLine(); line.startsWith("ready "); line = in.readLine()) {
                 ready.add(context.importEvent(bytes(line.substring(6)), 0, 0));

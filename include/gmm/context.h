@@ -18,6 +18,7 @@ typedef uint32_t gmm_backend;
 enum {
   /**
    * The backend that GMM_BACKEND in the environment names. Without it: cuda if a driver and a device answer, else host.
+   * The library logs a warning when it takes host beside an NVIDIA device that CUDA_VISIBLE_DEVICES does not hide.
    */
   GMM_BACKEND_AUTO = 0,
   GMM_BACKEND_HOST = 1, /**< ordinary memory of this machine; it needs no GPU */

@@ -150,11 +150,12 @@ typedef struct gmm_pointer_info {
   gmm_usm usm;
   uint32_t ipc_routes;      /**< GMM_IPC_ROUTE_* bits */
   uint32_t flags;           /**< GMM_POINTER_* bits */
-  void *allocation_base;    /**< start of the driver's allocation that the block lies in */
+  void *allocation_base;    /**< start of the driver's allocation that the block starts in */
   uint64_t allocation_size; /**< bytes */
   /** The address that devices use for `address`. It differs for some pinned memory, and on a strict host backend. */
   void *device_pointer;
-  uint64_t generation; /**< counts the pauses of the memory: contents of another generation may be lost */
+  /** Counts the pauses of the memory, neighbours included: contents of another generation may be lost. */
+  uint64_t generation;
 } gmm_pointer_info;
 
 enum {
@@ -181,8 +182,8 @@ GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_poin
  * Names a block.
  *
  * Snapshots, traces and the report of what is live at the end of a context tell the name. Names need not differ. The
- * free of a named block takes a lock, so gmm_try_free() leaves it to gmm_free(). Blocks without a name cost nothing
- * more.
+ * free of a block that ever had a name takes a lock, so gmm_try_free() leaves it to gmm_free(). Other blocks cost
+ * nothing more.
  *
  * @param memory  any address inside a live block of gmm_alloc() or gmm_heap_alloc().
  * @param name  1 to 63 bytes of UTF-8, which the call copies. It replaces an earlier name; NULL: the block has none.
@@ -202,7 +203,7 @@ typedef struct gmm_heap_desc {
   gmm_tag tag;             /**< CURRENT: the thread's current tag at the creation, for the heap's whole life */
   uint64_t minimum_extent; /**< bytes of the smallest extent; 0: 2 MiB, growing with the heap */
   uint64_t limit;          /**< bytes that the heap may hold from the driver; 0: no limit */
-  uint64_t peer_devices;   /**< VMM: bit d lets device d use the memory too */
+  uint64_t peer_devices;   /**< bit d lets device d use the memory too; DEVICE memory cannot */
   uint32_t flags;          /**< must be 0 */
   uint32_t reserved;
 } gmm_heap_desc;

@@ -82,8 +82,8 @@ GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gm
  *
  * The tag's number is not used again. A tag of the same name that is made later is another tag.
  *
- * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, a graph has its memory, a thread has pushed it, or it is
- * the default), CAPTURING, DRIVER, FORKED.
+ * Errors: INVALID_TAG, BUSY (the tag has live blocks or heaps, importers or a graph have its memory, a thread has
+ * pushed it, or it is the default), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the work that may use the tag's free memory.
  * Threads: no other thread may use the tag during the call. A thread that ends takes its pushes back.
  * Since: 1.0
@@ -189,8 +189,8 @@ typedef struct gmm_pause_desc {
  * @param[out] bytes  bytes that returned to the driver; may be NULL.
  * Results: UNCHANGED with 0 bytes (nothing was active).
  * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, or a
- * block was moved), CAPTURING, CANCELLED, OUT_OF_HOST_MEMORY and IO (no room for the contents), NOT_SUPPORTED, DRIVER,
- * FORKED.
+ * failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED, OUT_OF_HOST_MEMORY and IO (no room for the
+ * contents), NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: the call first waits for the devices that own the memory.
  * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a
  * free of paused memory does not.

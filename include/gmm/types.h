@@ -21,7 +21,12 @@
  *  - A struct that the library lends to a callback has the library's size. See ::GMM_HAS.
  *  - Any thread may call any function at any time, unless the function's comment says otherwise.
  *  - A callback of the library must not call gmm, unless the callback's comment allows it.
- *  - In a child after fork() every function that uses a context fails with ::GMM_ERROR_FORKED.
+ *  - In a child after fork() every function that uses a context fails with ::GMM_ERROR_FORKED; a try form, as always,
+ *    with ::GMM_ERROR_NOT_READY.
+ *  - A function that takes a handle fails with ::GMM_ERROR_NULL_ARGUMENT for NULL, unless its comment allows NULL, and
+ *    with ::GMM_ERROR_INVALID_HANDLE for memory that is no such handle. No comment repeats these two.
+ *  - After its end a handle must not be used. gmm knows heaps and streams that were destroyed, and fails with
+ *    ::GMM_ERROR_INVALID_HANDLE. The memory of other handles is freed with them.
  *
  * How to read a comment: "Results" names successes other than ::GMM_OK and "Errors" names failures, without their
  * prefixes GMM_ and GMM_ERROR_. A condition follows in parentheses where the name does not tell it.
@@ -80,7 +85,7 @@ enum {
   GMM_ERROR_INVALID_FLAGS = -8,      /**< unknown flags, or flags that exclude each other */
   GMM_ERROR_INVALID_DESCRIPTOR = -9, /**< struct_size is the size of no release, or a reserved field is not zero */
   GMM_ERROR_INVALID_VALUE = -10,     /**< another argument is out of its range */
-  GMM_ERROR_INVALID_HANDLE = -11,    /**< not a context, heap, stream or event, or no longer one */
+  GMM_ERROR_INVALID_HANDLE = -11,    /**< not a handle of that type; a heap or stream that was destroyed */
   GMM_ERROR_UNKNOWN_POINTER = -12,   /**< this context did not return the address */
   GMM_ERROR_ALREADY_FREED = -13,     /**< the block was freed before */
   GMM_ERROR_INTERIOR_POINTER = -14,  /**< the address lies inside a block where its start is required */
@@ -141,7 +146,7 @@ typedef uint32_t gmm_kind_mask;
 
 /** A tag groups allocations that are paused, limited and counted together. gmm_tag_create() makes one. */
 typedef uint32_t gmm_tag;
-#define GMM_TAG_CURRENT ((gmm_tag)0) /**< in a descriptor: the thread's current tag */
+#define GMM_TAG_CURRENT ((gmm_tag)0) /**< to allocate, for a heap or in a scope: the thread's current tag */
 #define GMM_TAG_DEFAULT ((gmm_tag)1) /**< the tag of every allocation that names no other */
 
 /**
@@ -191,7 +196,8 @@ GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
  * Returns the message of this thread's last call that failed or made a remark.
  *
  * The message says what the call was asked, what stood in the way and what to do. It is empty before the first failure.
- * A call that succeeds without a remark does not change it.
+ * Ask right after the failure: a later call that succeeds may replace it, if it failed first and tried again, as an
+ * allocation that trims.
  *
  * Ownership: the text belongs to the library. It lives until the thread's next failure or remark.
  * Since: 1.0

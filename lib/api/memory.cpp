@@ -207,8 +207,8 @@ gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment,
 
 gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
   if (context != nullptr && context->magic == Context::kMagic &&
-      context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
-      (memory == nullptr || try_free(context->core, memory, stream)))
+      (memory == nullptr || (context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
+                             try_free(context->core, memory, stream))))
     return GMM_OK;
   return result_of(not_ready());
 }
@@ -257,6 +257,11 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
                   " names device %d, which does not exist: there are %u devices; "
                   "clear its bit.",
                   copy.peer_devices, static_cast<int>(std::bit_width(copy.peer_devices)) - 1, context->device_count);
+    if (copy.peer_devices != 0 && (copy.kind == GMM_KIND_DEVICE || copy.kind == GMM_KIND_UNSPECIFIED))
+      return fail(GMM_ERROR_NOT_SUPPORTED,
+                  "gmm_heap_desc.peer_devices = 0x%" PRIx64
+                  ": DEVICE memory has no peers; use GMM_KIND_VMM, or clear the field.",
+                  copy.peer_devices);
     HeapOptions options;
     options.kind = copy.kind == GMM_KIND_UNSPECIFIED ? Kind::kDevice : static_cast<Kind>(copy.kind);
     options.device = Device{copy.device};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/environment_check.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/environment.h"
@@ -12,6 +15,21 @@
 
 namespace gmm {
 namespace {
+
+// NULL: files can be made in the folder. Else the reason.
+const char *why_no_files(const char *folder, char *space, uint64_t size) {
+  int file = ::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  char path[4096];
+  if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR) &&
+      std::snprintf(path, sizeof path, "%s/gmm-XXXXXX", folder) < static_cast<int>(sizeof path)) {
+    // The file system has no files without a name.
+    file = ::mkostemp(path, O_CLOEXEC);
+    if (file >= 0) ::unlink(path);
+  }
+  if (file < 0) return system_error_text(errno, space, size);
+  ::close(file);
+  return nullptr;
+}
 
 // NULL when the row allows the text, else the reason.
 const char *objection(Variable variable, const char *text, char *space, uint64_t size) {
@@ -26,8 +44,10 @@ const char *objection(Variable variable, const char *text, char *space, uint64_t
     case VariableForm::kTime:
       return environment_number(variable, &number) == Reading::kBad ? "this is no number from 1" : nullptr;
     case VariableForm::kFolder:
+    case VariableForm::kFiles:
       if (::stat(text, &status) != 0) return system_error_text(errno, space, size);
-      return S_ISDIR(status.st_mode) ? nullptr : "this is no folder";
+      if (!S_ISDIR(status.st_mode)) return "this is no folder";
+      return row.form == VariableForm::kFiles ? why_no_files(text, space, size) : nullptr;
     case VariableForm::kSockets:
       if (*text != '/') return "the path does not begin with /";
       return std::strlen(text) < kMaxSocketFolder ? nullptr : "the path is too long";

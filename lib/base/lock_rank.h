@@ -76,6 +76,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kThreadRecords, "thread records", kBrief)              \
   LOCK(kRegistry, "Registry", kBrief)                         \
   LOCK(kThreadMessages, "thread messages", kBrief)            \
+  LOCK(kHostViewsList, "HostViews list", kBrief)              \
   LOCK(kTest, "a test's own", kBrief)
 
 enum class LockRank : uint8_t {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <new>
 
 #include "base/environment.h"
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/status.h"
 
@@ -34,6 +36,19 @@ struct MessageQueue {
   uint32_t lost;  // without host memory
 };
 constinit thread_local MessageQueue t_queue = {};
+
+// The hashes of what complain() said. What is beyond their number is said again.
+constinit std::atomic<uint64_t> g_said[64] = {};
+
+bool is_new(const char *text) {
+  const uint64_t hash = hash_of_text(text) | 1;
+  for (std::atomic<uint64_t> &each : g_said) {
+    uint64_t known = 0;
+    if (each.compare_exchange_strong(known, hash, std::memory_order_relaxed)) return true;
+    if (known == hash) return false;
+  }
+  return true;
+}
 
 void call_log(Log::Fn fn, void *user, uint32_t level, const char *text) {
   check_may_call_program(ProgramCall::kLog);
@@ -81,10 +96,8 @@ Log::Log(Fn fn, void *user) : fn_(fn), user_(user) {
   has_stderr_level_ = environment_word(Variable::kLog, &stderr_level_) == Reading::kGood;
 }
 
-void Log::write_text(uint32_t level, uint32_t stderr_level, const char *format, va_list arguments) const {
+void Log::write_text(uint32_t level, uint32_t stderr_level, const char *text) const {
   if (fn_ == nullptr && level > stderr_level) return;
-  char text[kMaxMessage];
-  std::vsnprintf(text, sizeof text, format, arguments);
   if (fn_ == nullptr)
     std::fprintf(stderr, "gmm %s: %s\n", kLevelNames[level], text);
   else if (t_locks.held == 0)
@@ -94,18 +107,23 @@ void Log::write_text(uint32_t level, uint32_t stderr_level, const char *format, 
 }
 
 void Log::write(LogLevel level, const char *format, ...) const {
+  if (fn_ == nullptr && static_cast<uint32_t>(level) > stderr_level_) return;
+  char text[kMaxMessage];
   va_list arguments;
   va_start(arguments, format);
-  write_text(static_cast<uint32_t>(level), stderr_level_, format, arguments);
+  std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  write_text(static_cast<uint32_t>(level), stderr_level_, text);
 }
 
 void Log::complain(const char *format, ...) const {
   const uint32_t warning = static_cast<uint32_t>(LogLevel::kWarning);
+  char text[kMaxMessage];
   va_list arguments;
   va_start(arguments, format);
-  write_text(warning, has_stderr_level_ ? stderr_level_ : warning, format, arguments);
+  std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  if (is_new(text)) write_text(warning, has_stderr_level_ ? stderr_level_ : warning, text);
 }
 
 }  // namespace gmm

@@ -23,11 +23,11 @@ class Log {
   // Any thread, with or without locks.
   [[gnu::format(printf, 3, 4)]] void write(LogLevel level, const char *format, ...) const;
   // Writes a warning of what the environment asks for and cannot have. Who set a variable wants to know that it has no
-  // effect, so it goes to stderr unless GMM_LOG says off or error.
+  // effect, so it goes to stderr unless GMM_LOG says off or error. The same words come once in a process.
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...) const;
 
  private:
-  void write_text(uint32_t level, uint32_t stderr_level, const char *format, __builtin_va_list arguments) const;
+  void write_text(uint32_t level, uint32_t stderr_level, const char *text) const;
 
   Fn fn_;
   void *user_;

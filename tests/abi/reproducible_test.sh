@@ -15,7 +15,7 @@ for place in one another/deeper; do
   done
   # With the names of files in it: debug information.
   "$@" setup "$folder/$place/made-in-${place%%/*}" "$folder/$place" -Doptimization=0 -Ddebug=true -Dtests=false \
-    -Dcuda=disabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled >"$folder/log" 2>&1 &&
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled >"$folder/log" 2>&1 &&
     "$@" compile -C "$folder/$place/made-in-${place%%/*}" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
 done
 different=0

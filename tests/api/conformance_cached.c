@@ -86,6 +86,7 @@ static void what_would_wait_does_nothing(void) {
   // While a trace is recorded, in which no call may be missing.
   OK(gmm_trace_begin(context, "/dev/null"));
   RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
+  OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
   OK(gmm_trace_end(context));
 }
 

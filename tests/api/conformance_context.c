@@ -58,6 +58,47 @@ static void messages_belong_to_the_thread(void) {
   CHECK_EQUAL(gmm_last_native_code(), 0);
 }
 
+// Also where there is no GPU.
+static void the_choice_of_a_backend_is_no_failure(void) {
+  gmm_context *other = NULL;
+  const char *backend = getenv("GMM_BACKEND");
+  char before[1024], named[64];
+  snprintf(named, sizeof named, "%s", backend == NULL ? "" : backend);
+  unsetenv("GMM_BACKEND");
+  RESULT(gmm_context_retain(NULL), GMM_ERROR_NULL_ARGUMENT);
+  snprintf(before, sizeof before, "%s", gmm_last_error_message());
+  OK(gmm_context_create(NULL, &other));
+  CHECK_MESSAGE(strcmp(before, gmm_last_error_message()) == 0, "%s", gmm_last_error_message());
+  OK(gmm_context_release(other));
+  if (backend != NULL) setenv("GMM_BACKEND", named, 1);
+}
+
+static void count_warning(void *user, gmm_log_level level, const char *message) {
+  if (level == GMM_LOG_WARNING && strstr(message, "in the environment") != NULL) ++*(int *)user;
+}
+
+static void the_environment_is_warned_of_once(void) {
+  int warnings = 0;
+  setenv("GMM_NO_SUCH_VARIABLE", "1", 1);
+  setenv("GMM_BACKUP_DIR", "/proc", 1);  // nobody makes a file there
+  for (unsigned i = 0; i < 3; ++i) {
+    gmm_context_desc desc = {.struct_size = sizeof desc, .log = {count_warning, &warnings}};
+    gmm_context *other = NULL;
+    MUST(gmm_context_create(&desc, &other));
+    OK(gmm_context_release(other));
+    CHECK_EQUAL(warnings, 2);
+  }
+  setenv("GMM_NO_SUCH_VARIABLE_2", "1", 1);
+  gmm_context_desc desc = {.struct_size = sizeof desc, .log = {count_warning, &warnings}};
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  OK(gmm_context_release(other));
+  CHECK_EQUAL(warnings, 3);
+  unsetenv("GMM_NO_SUCH_VARIABLE");
+  unsetenv("GMM_NO_SUCH_VARIABLE_2");
+  unsetenv("GMM_BACKUP_DIR");
+}
+
 static void defaults_open_a_backend(void) {
   gmm_context *other = NULL;
   MUST(gmm_context_create(NULL, &other));
@@ -252,6 +293,8 @@ int main(void) {
   PLAIN(version_agrees_with_the_header);
   PLAIN(results_have_names_and_texts);
   PLAIN(messages_belong_to_the_thread);
+  PLAIN(the_choice_of_a_backend_is_no_failure);
+  PLAIN(the_environment_is_warned_of_once);
   PLAIN(defaults_open_a_backend);
   PLAIN(unknown_backends_are_refused);
   PLAIN(references_are_counted);

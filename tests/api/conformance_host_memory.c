@@ -80,12 +80,14 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
 }
 static void nothing(void *user) { (void)user; }
 
-static void allocates_and_frees(gmm_context *c, gmm_stream stream) {
+// The sizes of the blocks are 100 + i * i * step bytes.
+enum { STEP = 5000 };
+static void allocates_and_frees(gmm_context *c, gmm_stream stream, unsigned step) {
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
     if (!has_kind(k)) continue;
     void *blocks[BLOCKS] = {0};
     gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .stream = stream};
-    for (unsigned i = 0; i < BLOCKS; ++i) OK(gmm_alloc(c, 100 + i * i * 5000, &desc, &blocks[i]));
+    for (unsigned i = 0; i < BLOCKS; ++i) OK(gmm_alloc(c, 100 + i * i * step, &desc, &blocks[i]));
     for (unsigned i = 0; i < BLOCKS; i += 2) OK(gmm_free(c, blocks[i], stream));
     desc.alignment = MIB;
     desc.flags = GMM_ALLOC_ZERO;
@@ -114,7 +116,7 @@ static void uses_streams(gmm_context *c) {
   OK(gmm_stream_create(c, NULL, &first));
   OK(gmm_stream_create(c, NULL, &second));
   OK(gmm_event_create(c, NULL, &event));
-  allocates_and_frees(c, first);
+  allocates_and_frees(c, first, STEP);
   void *block = NULL;
   OK(gmm_alloc(c, MIB, NULL, &block));
   OK(gmm_fill(c, block, 1, MIB, first));
@@ -332,7 +334,7 @@ typedef struct elsewhere {
 // Uses the context, and outlives it.
 static void *uses_and_stays(void *argument) {
   elsewhere *e = argument;
-  allocates_and_frees(e->c, GMM_STREAM_DEFAULT);
+  allocates_and_frees(e->c, GMM_STREAM_DEFAULT, STEP);
   gmm_tag tag = 0;
   OK(gmm_tag_create(e->c, "elsewhere", NULL, &tag));
   OK(gmm_tag_push(e->c, tag));
@@ -341,7 +343,7 @@ static void *uses_and_stays(void *argument) {
   return NULL;
 }
 static void *uses_and_ends(void *argument) {
-  allocates_and_frees(((elsewhere *)argument)->c, GMM_STREAM_DEFAULT);
+  allocates_and_frees(((elsewhere *)argument)->c, GMM_STREAM_DEFAULT, STEP);
   return NULL;
 }
 
@@ -400,7 +402,8 @@ static void contexts_leave_nothing_to_the_thread(void) {
     gmm_context *c = NULL;
     gmm_tag tag = 0;
     MUST(gmm_context_create(&desc, &c));
-    allocates_and_frees(c, GMM_STREAM_DEFAULT);
+    // Little memory, since the system locks the pages of one kind, and large blocks come after the others all the same.
+    allocates_and_frees(c, GMM_STREAM_DEFAULT, STEP / 10);
     OK(gmm_tag_create(c, "round", NULL, &tag));
     OK(gmm_tag_push(c, tag));
     OK(gmm_tag_pop(c));

@@ -189,7 +189,7 @@ static void a_foreign_file_is_imported(void) {
   REQUIRE(fd >= 0 && ftruncate(fd, 12288) == 0);
   uint8_t *view = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   REQUIRE(view != MAP_FAILED);
-  for (unsigned i = 0; i < 12288; ++i) view[i] = pattern_at(i, 9);
+  fill_pattern(view, 12288, 9);
   gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .size = 12288, .device = device};
   void *memory = NULL;
   MUST(gmm_ipc_import_fd(context, fd, &desc, &memory));

@@ -116,6 +116,7 @@ static struct {
   int calls, wrong, answer_for;
   void *to_free[8];
   unsigned to_free_count;
+  bool fails;
   gmm_oom_info last;
   gmm_tag tag;
 } handler;
@@ -123,6 +124,7 @@ static int32_t on_oom(void *user, const gmm_oom_info *info) {
   if (user != &handler || info->struct_size < sizeof *info || info->attempt != (uint32_t)++handler.calls)
     ++handler.wrong;
   handler.last = *info;
+  if (handler.fails) RESULT(gmm_free(context, &handler, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
   if (handler.calls <= (int)handler.to_free_count)
     OK(gmm_free(context, handler.to_free[handler.calls - 1], GMM_STREAM_DEFAULT));
   return handler.calls <= handler.answer_for;
@@ -137,6 +139,14 @@ static void the_handler_may_free_and_try_again(void) {
   void *block = NULL;
   RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);  // it answers 0
   CHECK_EQUAL(handler.calls, 1);
+  // What fails inside it is not why the allocation failed.
+  char without[1024];
+  snprintf(without, sizeof without, "%s", gmm_last_error_message());
+  handler.fails = true;
+  handler.calls = 0;
+  RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_MESSAGE(strcmp(without, gmm_last_error_message()) == 0, "%s\n%s", without, gmm_last_error_message());
+  handler.fails = false;
   CHECK_EQUAL(handler.last.cause, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(handler.last.device, device);
   CHECK_EQUAL(handler.last.kind, kind);

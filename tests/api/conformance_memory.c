@@ -218,14 +218,10 @@ static void host_accessible_memory_is_the_same_memory(void) {
     OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
     SKIP("the CPU cannot read %s memory here", kind_name(kind));
   }
-  for (uint64_t i = 0; i < size; ++i) block[i] = pattern_at(i, 3);
+  fill_pattern(block, size, 3);
   CHECK_PATTERN(block, size, 3);
   write_pattern(block, size, 4, GMM_STREAM_DEFAULT);
-  for (uint64_t i = 0; i < size; ++i)
-    if (block[i] != pattern_at(i, 4)) {
-      CHECK(!"what a copy wrote is seen through the address");
-      break;
-    }
+  CHECK_MESSAGE(pattern_length(block, size, 4) == size, "what a copy wrote is not seen through the address");
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 

@@ -92,7 +92,7 @@ static void kept_contents_can_be_read_and_forgotten(void) {
   const uint64_t size = block_size(38);
   uint8_t *read = malloc(size), *expected = malloc(size);
   REQUIRE(read != NULL && expected != NULL);
-  for (uint64_t i = 0; i < size; ++i) expected[i] = pattern_at(i, 300 + 38);
+  fill_pattern(expected, size, 300 + 38);
   OK(gmm_backup_read(context, blocks[38], size, read));
   CHECK(memcmp(read, expected, size) == 0);
   OK(gmm_backup_read(context, (char *)blocks[38] + 12345, 1000, read));

@@ -48,7 +48,7 @@ static void pinned_memory_is_reached_by_the_device(void) {
   void *block = NULL;
   gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .device = device};
   MUST(gmm_alloc(context, 10 * PAGE, &alloc, &block));
-  for (uint64_t i = 0; i < 10 * PAGE; ++i) own[100 + i] = pattern_at(i, 6);
+  fill_pattern(own + 100, 10 * PAGE, 6);
   OK(gmm_copy(context, block, own + 100, 10 * PAGE, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   CHECK_PATTERN(block, 10 * PAGE, 6);
@@ -56,11 +56,7 @@ static void pinned_memory_is_reached_by_the_device(void) {
   CHECK_EQUAL(query(own + 5000).state, GMM_STATE_UNKNOWN);
   CHECK_EQUAL(stats().pinned_bytes, 0);
   if (on_host_backend() && !CHECK_SANITIZED) CHECK_EQUAL(locked_kib(), locked);
-  for (uint64_t i = 0; i < 10 * PAGE; ++i)
-    if (own[100 + i] != pattern_at(i, 6)) {
-      CHECK(!"the memory is as it was");
-      break;
-    }
+  CHECK_MESSAGE(pattern_length(own + 100, 10 * PAGE, 6) == 10 * PAGE, "the memory is not as it was");
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   close_own();
 }

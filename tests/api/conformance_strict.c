@@ -91,7 +91,8 @@ static void copies_and_fills_reach_it(void) {
   MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   const uint64_t sizes[] = {1, 700, 70000, 5 * MIB + 3};
   for (unsigned i = 0; i < 4; ++i) {
-    uint8_t *from = ALLOC(sizes[i]), *to = ALLOC(sizes[i]), *zero = ALLOC_FLAGS(sizes[i], GMM_ALLOC_ZERO);
+    uint8_t *from = ALLOC_STREAM(sizes[i], stream), *to = ALLOC_STREAM(sizes[i], stream);
+    uint8_t *zero = alloc_here(__LINE__, sizes[i], GMM_TAG_CURRENT, stream, GMM_ALLOC_ZERO);
     write_pattern(from, sizes[i], i, stream);
     OK(gmm_copy(context, to, from, sizes[i], stream));
     OK(gmm_copy(context, to + sizes[i] / 2, from + sizes[i] / 2, sizes[i] - sizes[i] / 2, stream));
@@ -205,6 +206,35 @@ static void two_devices_copy_to_each_other(void) {
   OK(gmm_free(context, second, GMM_STREAM_DEFAULT));
 }
 
+// Of which the other may be strict or not, and the copy is queued in either.
+static void two_contexts_copy_to_each_other(void) {
+  be_strict();
+  for (unsigned strict = 0; strict < 2; ++strict) {
+    gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .host_memory = 64 * MIB};
+    desc.flags = strict != 0 ? GMM_CONTEXT_STRICT_HOST : 0;
+    gmm_context *other = NULL, *queued_in[] = {context, NULL};
+    MUST(gmm_context_create(&desc, &other));
+    queued_in[1] = other;
+    gmm_alloc_desc like = {.struct_size = sizeof like, .kind = kind};
+    uint8_t *here = ALLOC(3 * MIB), *there = NULL;
+    MUST(gmm_alloc(other, 3 * MIB, &like, (void **)&there));
+    for (unsigned i = 0; i < 2; ++i) {
+      write_pattern(here, 3 * MIB, 40 + i, GMM_STREAM_DEFAULT);
+      OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+      OK(gmm_copy(queued_in[i], there, here, 3 * MIB, GMM_STREAM_DEFAULT));
+      OK(gmm_stream_synchronize(queued_in[i], GMM_STREAM_DEFAULT));
+      OK(gmm_fill(context, here, 0, 3 * MIB, GMM_STREAM_DEFAULT));
+      OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+      OK(gmm_copy(queued_in[i], here, there, 3 * MIB, GMM_STREAM_DEFAULT));
+      OK(gmm_stream_synchronize(queued_in[i], GMM_STREAM_DEFAULT));
+      CHECK_PATTERN(here, 3 * MIB, 40 + i);
+    }
+    OK(gmm_free(other, there, GMM_STREAM_DEFAULT));
+    OK(gmm_context_release(other));
+    OK(gmm_free(context, here, GMM_STREAM_DEFAULT));
+  }
+}
+
 static void descriptors_map_it(void) {
   be_strict();
   kind = GMM_KIND_VMM;
@@ -306,6 +336,7 @@ int main(int count, char **words) {
   PLAIN(pauses_keep_the_contents);
   PLAIN(pages_on_the_host_are_the_hosts);
   KINDS(two_devices_copy_to_each_other, device_kinds);
+  KINDS(two_contexts_copy_to_each_other, device_kinds);
   PLAIN(descriptors_map_it);
   KINDS(another_process_imports_it, device_kinds | 1u << GMM_KIND_HOST);
   KINDS(regions_come_and_go_meanwhile, device_kinds);

@@ -77,6 +77,9 @@ static void double_failures_are_mended(void) {
   static const char *const undoing[] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"};
   unsigned failed = 0, refused = 0;
   written = 16 * KIB;
+  // A trim gives the arena back, and the next pause takes the pages of a whole segment: 32 MiB without a limit.
+  const gmm_backup_desc small_arena = {.struct_size = sizeof small_arena, .arena_limit = 2 * PIECES * PIECE};
+  MUST(gmm_backup_configure(context, &small_arena));
   const gmm_tag tags[2] = {make_tag("dropped twice", GMM_CONTENTS_DROP), make_tag("kept twice", GMM_CONTENTS_HOST)};
   for (int contents = GMM_CONTENTS_DROP; contents <= GMM_CONTENTS_HOST; ++contents)
     for (unsigned f = 0; f < 5; ++f)
@@ -249,9 +252,7 @@ static void damage_to_the_file_is_told(void) {
         corrupt += result == GMM_ERROR_CORRUPT;
         if (result == GMM_ERROR_CORRUPT) continue;
         CHECK_EQUAL(result, GMM_OK);
-        uint64_t wrong = 0;
-        for (uint64_t k = 0; k < PIECE; ++k) wrong += read[k] != pattern_at(k, 70 + i);
-        CHECK_EQUAL(wrong, 0);
+        CHECK_EQUAL(pattern_length(read, PIECE, 70 + i), PIECE);
       }
       CHECK_EQUAL(corrupt, 1);
       free(read);

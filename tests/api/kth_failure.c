@@ -182,6 +182,9 @@ int main(int count, char **words) {
     return 0;
   }
   setenv("GMM_BACKEND", "cuda", 1);
+  // Each k opens a context, whose first pause takes the pages of a whole segment: 32 MiB without a limit. The largest
+  // operation has contents of 8 MiB.
+  setenv("GMM_BACKUP_ARENA_LIMIT", "8388608", 1);
   // `kth_failure WORDS`: only the operations whose names contain them.
   const char *only = count == 2 ? words[1] : NULL;
   static const int errors[] = {999 /* CUDA_ERROR_UNKNOWN */, 2 /* CUDA_ERROR_OUT_OF_MEMORY */};

@@ -246,7 +246,7 @@ static void contents_in_files(void) {
 
 static void no_room_at_resume(void) {
   region outer = enter("weights", true);
-  void *memory = allocate(512 * MIB, 3);
+  void *memory = allocate(128 * MIB, 3);
   leave(&outer);
   size_t left = 0, total = 0;
   IS(library.pause("weights"), 0);
@@ -254,8 +254,8 @@ static void no_room_at_resume(void) {
   void *others[1024];
   size_t count = 0;
   // Somebody else takes the room.
-  while (count < 1024 && left > 400 * MIB) {
-    if (cudaMalloc(&others[count], left > 1024 * MIB ? left - 700 * MIB : 256 * MIB) != 0) break;
+  while (count < 1024 && left > 100 * MIB) {
+    if (cudaMalloc(&others[count], left > 256 * MIB ? left - 175 * MIB : 64 * MIB) != 0) break;
     ++count;
     IS(cudaMemGetInfo(&left, &total), 0);
   }
@@ -264,7 +264,7 @@ static void no_room_at_resume(void) {
   CHECK(library.resume(NULL) < 0);
   while (count > 0) IS(cudaFree(others[--count]), 0);
   IS(library.resume("weights"), 0);
-  CHECK(holds(memory, 512 * MIB, 3));
+  CHECK(holds(memory, 128 * MIB, 3));
   IS(cudaFree(memory), 0);
 }
 

@@ -17,7 +17,10 @@ build=${BUILD:-build-thread}
 [ "$seconds" -lt $((2 * each)) ] && each=$(((seconds + 1) / 2))
 
 setup_required || exit 1
-[ -n "${BUILD:-}" ] || setup_stress "$build" || exit 1
+if [ -z "${BUILD:-}" ]; then
+  setup_stress "$build" || exit 1
+  setup_stress_environment
+fi
 backends=host
 [ -e "$build/tests/support/fake_cuda/libcuda.so.1" ] && backends+=" cuda"
 export LD_LIBRARY_PATH=$PWD/$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -165,9 +165,38 @@ static void pattern_done(uint8_t *bytes) {
     free(bytes);
 }
 
+// Within PATTERN_PAGE bytes the pattern repeats after PATTERN_ROW. A run writes and checks hundreds of MiB, so rows are
+// copied and compared whole.
+enum { PATTERN_ROW = 256, PATTERN_PAGE = 4096 };
+
+static void pattern_row(uint64_t i, uint32_t seed, uint8_t row[PATTERN_ROW]) {
+  for (unsigned k = 0; k < PATTERN_ROW; ++k) row[k] = pattern_at(i + k, seed);
+}
+
+void fill_pattern(void *memory, uint64_t size, uint32_t seed) {
+  uint8_t *bytes = memory, row[PATTERN_ROW];
+  for (uint64_t i = 0; i < size; i += PATTERN_ROW) {
+    if (i % PATTERN_PAGE == 0) pattern_row(i, seed, row);
+    memcpy(bytes + i, row, size - i < PATTERN_ROW ? size - i : PATTERN_ROW);
+  }
+}
+
+uint64_t pattern_length(const void *memory, uint64_t size, uint32_t seed) {
+  const uint8_t *bytes = memory;
+  uint8_t row[PATTERN_ROW];
+  for (uint64_t i = 0; i < size; i += PATTERN_ROW) {
+    if (i % PATTERN_PAGE == 0) pattern_row(i, seed, row);
+    const uint64_t length = size - i < PATTERN_ROW ? size - i : PATTERN_ROW;
+    if (memcmp(bytes + i, row, length) == 0) continue;
+    for (uint64_t k = 0; k < length; ++k)
+      if (bytes[i + k] != row[k]) return i + k;
+  }
+  return size;
+}
+
 void write_pattern(void *memory, uint64_t size, uint32_t seed, gmm_stream stream) {
   uint8_t *bytes = pattern_buffer(size);
-  for (uint64_t i = 0; i < size; ++i) bytes[i] = pattern_at(i, seed);
+  fill_pattern(bytes, size, seed);
   OK(gmm_copy(context, memory, bytes, size, stream));
   OK(gmm_stream_synchronize(context, stream));
   pattern_done(bytes);
@@ -182,10 +211,10 @@ bool check_pattern(int line, const void *memory, uint64_t size, uint32_t seed, g
   if (!same)
     check_failed(__FILE__, line, "reading %p (line %d): %s: %s", memory, line, gmm_result_name(result),
                  gmm_last_error_message());
-  for (uint64_t i = 0; i < size && same; ++i) {
-    if (bytes[i] == pattern_at(i, seed)) continue;
-    check_failed(__FILE__, line, "line %d: byte %llu of %llu is %u, expected %u", line, (unsigned long long)i,
-                 (unsigned long long)size, bytes[i], pattern_at(i, seed));
+  const uint64_t length = same ? pattern_length(bytes, size, seed) : size;
+  if (length != size) {
+    check_failed(__FILE__, line, "line %d: byte %llu of %llu is %u, expected %u", line, (unsigned long long)length,
+                 (unsigned long long)size, bytes[length], pattern_at(length, seed));
     same = false;
   }
   pattern_done(bytes);

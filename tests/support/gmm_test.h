@@ -85,6 +85,10 @@ static inline uint8_t pattern_at(uint64_t i, uint32_t seed) {
   return (uint8_t)((i * 31 + i / 4096 + seed * 7919u + (seed >> 3)) & 255);
 }
 
+// For memory that the processor reaches: fills it with the pattern; how many bytes at its start have the pattern.
+void fill_pattern(void *memory, uint64_t size, uint32_t seed);
+uint64_t pattern_length(const void *memory, uint64_t size, uint32_t seed);
+
 void write_pattern(void *memory, uint64_t size, uint32_t seed, gmm_stream stream);
 
 // Checks that memory holds the pattern, and shows the first byte that differs.

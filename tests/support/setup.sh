@@ -13,6 +13,7 @@
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
+#   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
 #   setup_environments         Python environments with other libraries (PyTorch, Numba, dpctl), in the background:
 #                              .deps/torch, .deps/interop, .deps/sycl; each is complete when it has a file "ready"
 #   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is
@@ -21,7 +22,8 @@
 #                              is used
 #   setup_targets FOLDER       prints all targets but those of tests/
 #   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
-#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer; sets TSAN_OPTIONS
+#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer
+#   setup_stress_environment   sets TSAN_OPTIONS for it
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -240,6 +242,42 @@ setup_dotnet() {
   chmod +x "$setup_deps/dotnet/dotnetcore2/bin/dotnet"
 }
 
+# A Python of 3.13 or newer that was built without a GIL: $PYTHON_FREE_THREADED, one on the PATH, or the one that uv
+# fetches from GitHub (about 55 MB with uv itself). Meson 1.0 does not know Pythons that new, so PyPI's Meson comes too.
+setup_free_threaded() {
+  local candidate folder=$setup_deps/free-threaded
+  setup_python meson || return 1
+  for candidate in "${PYTHON_FREE_THREADED:-}" python3.14t python3.13t "$folder"/cpython-*/bin/python3.*t; do
+    setup_is_free_threaded "$candidate" && return 0
+  done
+  if ! getent hosts github.com >/dev/null; then
+    setup_reason="no free-threaded Python is installed, and github.com, from which uv fetches one, is out of reach"
+    return 1
+  fi
+  setup_python uv || return 1
+  setup_say "fetching a free-threaded Python into .deps/free-threaded"
+  if ! UV_PYTHON_INSTALL_DIR=$folder timeout 90 "$setup_venv/bin/uv" python install --no-bin 3.14t >>"$setup_log" 2>&1
+  then
+    setup_reason="uv could not fetch a free-threaded Python (see .deps/install.log; it needs the network)"
+    return 1
+  fi
+  for candidate in "$folder"/cpython-*/bin/python3.*t; do
+    setup_is_free_threaded "$candidate" && return 0
+  done
+  setup_reason="what uv fetched is no free-threaded Python with its headers"
+  return 1
+}
+
+# setup_is_free_threaded PYTHON: sets setup_free_python when it is one, with its headers.
+setup_is_free_threaded() {
+  [ -n "$1" ] && "$1" - 2>/dev/null <<'CHECK' || return 1
+import os, sys, sysconfig
+found = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+sys.exit(not (found and sysconfig.get_config_var("Py_GIL_DISABLED")))
+CHECK
+  setup_free_python=$(command -v "$1")
+}
+
 # mimalloc and jemalloc; the benchmarks open them at run time.
 setup_peers() {
   local name missing=()
@@ -250,13 +288,24 @@ setup_peers() {
 }
 
 setup_cuda_headers() {
-  [ -n "$("$setup_root/lib/backend/cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
+  [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
   setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
   # Only headers of it are used; nothing of CUDA is linked.
   if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda" \
     'nvidia-cuda-runtime==13.0.*' >>"$setup_log" 2>&1; then
     setup_reason="pip could not fetch nvidia-cuda-runtime (see .deps/install.log; it needs the network)"
+    return 1
+  fi
+}
+
+# The oldest cuda.h that gmm's declarations must agree with, beside the one above.
+setup_oldest_cuda_header() {
+  [ ! -d "$setup_deps/cuda12" ] || return 0
+  setup_python || return 1
+  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda12" \
+    'nvidia-cuda-runtime-cu12==12.0.*' >>"$setup_log" 2>&1; then
+    setup_reason="pip could not fetch nvidia-cuda-runtime-cu12 (see .deps/install.log; it needs the network)"
     return 1
   fi
 }
@@ -304,7 +353,7 @@ setup_options() {
 }
 
 setup_configure() {
-  local folder=$1 log=$setup_deps/configure.log
+  local folder=$1 log=$setup_deps/configure-${1##*/}.log
   shift
   setup_say "configuring $folder/"
   if [ -f "$folder/build.ninja" ]; then
@@ -330,9 +379,10 @@ for target in json.load(sys.stdin):
 }
 
 setup_build() {
+  local log=$setup_deps/build-${1##*/}.log
   setup_say "building in $1/"
-  ninja -C "$@" >"$setup_deps/build.log" 2>&1 && return 0
-  grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_deps/build.log" | tail -n 60 >&2
+  ninja -C "$@" >"$log" 2>&1 && return 0
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -n 60 >&2
   return 1
 }
 
@@ -342,5 +392,8 @@ setup_stress() {
     -Db_lundef=false -Dwerror=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled || return 1
   grep -q libcuda.so.1 "$1/build.ninja" && targets+=(tests/support/fake_cuda/libcuda.so.1)
   setup_build "$1" "${targets[@]}" || return 1
+}
+
+setup_stress_environment() {
   export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
 }

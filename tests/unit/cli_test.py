@@ -50,6 +50,26 @@ def test_info():
            r"  kinds +device vmm host managed")
 
 
+def test_host_beside_a_gpu():
+    """In a mount namespace, where /dev has the driver's file, or has not."""
+    def warned(device, **environment):
+        place = "mount -t tmpfs tmpfs /dev && " + ("touch /dev/nvidiactl && " if device else "") + 'exec "$0" info'
+        variables = {"GMM_BACKEND": "auto", "GMM_CUDA_DRIVER": "/nowhere.so", **environment}
+        run = subprocess.run(["unshare", "--mount", "sh", "-c", place, GMM], capture_output=True, text=True,
+                             check=False, env=variables)
+        if run.returncode != 0:
+            return run.stderr
+        return run.stderr.count("warning: Taking the host backend beside an NVIDIA device: The CUDA driver could not")
+
+    first = warned(True)
+    if isinstance(first, str):
+        tap.skip("the host backend beside an NVIDIA device is warned of", f"no mount namespace: {first.strip()}")
+        return
+    got = [first, warned(False), warned(True, CUDA_VISIBLE_DEVICES=""), warned(True, CUDA_VISIBLE_DEVICES="-1"),
+           warned(True, CUDA_VISIBLE_DEVICES="0"), warned(True, GMM_BACKEND="host")]
+    tap.check(got == [1, 0, 0, 0, 1, 0], "the host backend beside an NVIDIA device is warned of, once", [str(got)])
+
+
 def test_replay():
     traces = sorted((ROOT / "tests/bench/traces").glob("*.trace.gz"))
     for kind in ("vmm", "device"):
@@ -245,6 +265,7 @@ def test_snapshot(folder):
 def main():
     test_words()
     test_info()
+    test_host_beside_a_gpu()
     test_replay()
     with tempfile.TemporaryDirectory() as folder:
         test_bad_traces(pathlib.Path(folder))

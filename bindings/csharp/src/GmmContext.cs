@@ -43,6 +43,7 @@ namespace Gmm
         /// <summary>Opens a context with these options.</summary>
         public GmmContext(GmmContextOptions options)
         {
+            Domain.Enter();
             callbacks = new Callbacks(options.Logger);
             GCHandle user = GCHandle.Alloc(callbacks);
             try
@@ -78,7 +79,11 @@ namespace Gmm
         /// <summary>The version of the library that is loaded, for example "1.0.0".</summary>
         public static string Version
         {
-            get { return Native.gmm_version_string(); }
+            get
+            {
+                Domain.Enter();
+                return Native.gmm_version_string();
+            }
         }
 
         /// <summary>The version of the interface that this assembly was made for, for example "1.0.0".</summary>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Diagnostics;
 using System.Runtime.InteropServices;
 using System.Threading;
 using Microsoft.Win32.SafeHandles;
@@ -16,6 +15,7 @@ namespace Gmm
         private readonly SafeHandle[] parents;
         private Exception failure;
         private volatile bool disposed;
+        private bool forgotten;
 
         /// <summary>The caller has added a reference to each parent already.</summary>
         internal GmmSafeHandle(IntPtr value, params SafeHandle[] parents) : base(true)
@@ -29,16 +29,26 @@ namespace Gmm
         /// <inheritdoc/>
         protected override bool ReleaseHandle()
         {
+            if (forgotten)
+            {
+                Forgotten.Add(this);
+                return true;
+            }
+            failure = End(); // CloseOrThrow() looks at it
+            return failure == null;
+        }
+
+        /// <summary>Ends the native object and lets its parents go. Returns what the library answered.</summary>
+        internal Exception End()
+        {
             try
             {
                 Free(handle);
-                return true;
+                return null;
             }
             catch (Exception error)
             {
-                // An exception on the finalizer's thread would end the program: Close() and Dispose(false) look at it.
-                failure = error;
-                return false;
+                return error;
             }
             finally
             {
@@ -52,11 +62,8 @@ namespace Gmm
         /// <inheritdoc/>
         protected override void Dispose(bool disposing)
         {
+            forgotten = !disposing; // the finalizer's thread is here
             base.Dispose(disposing);
-            if (!disposing && failure != null)
-            {
-                Trace.TraceWarning("a forgotten " + GetType().Name + " could not be given back: " + failure.Message);
-            }
         }
 
         /// <summary>Dispose() that throws what the library answered.</summary>

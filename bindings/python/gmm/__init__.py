@@ -44,5 +44,15 @@ for _public in (alloc, empty, zeros, BackupInfo, BlockInfo, ClosedError, Context
     _public.__module__ = "gmm"
 del _public
 
+
+
+def __getattr__(name):
+    # What Numba looks for in the module that NUMBA_CUDA_MEMORY_MANAGER names.
+    if name == "_numba_memory_manager":
+        from gmm import numba
+        return numba.MemoryManager
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 # When the interpreter ends, no callback may start and none may be under way.
 _atexit.register(_native.callbacks_end)

@@ -7,9 +7,9 @@ import weakref
 
 from gmm import _native as native
 from gmm._arrays.imports import asarray, copied_array, from_dlpack
-from gmm._core import sycl
 from gmm._core.buffer import PINNED, Buffer, Pin
-from gmm._core.enums import Backend, FdType, Kind, LogLevel
+from gmm._core import sycl, words
+from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
@@ -24,6 +24,15 @@ contexts = weakref.WeakSet()  # all contexts that were opened in this process an
 os.register_at_fork(after_in_child=contexts.clear)
 
 
+def members(objects):
+    """The objects of a WeakSet as a list, while other threads add to it."""
+    while True:
+        try:
+            return list(objects)
+        except RuntimeError:  # it changed meanwhile
+            pass
+
+
 def _scope(context, device, tag, kind):
     if device is None and tag is None and kind is None:
         return None
@@ -36,7 +45,7 @@ def _scope(context, device, tag, kind):
         scope.tag = tag_number(context, tag)
     if kind is not None:
         scope.flags |= native.GMM_SCOPE_KIND
-        scope.kind = kind
+        scope.kind = as_kind(kind)
     return scope
 
 
@@ -99,7 +108,7 @@ class Context(native.Handle):
             self._close()  # raises the error before any stream is closed
         for ticket in list(self._tickets):
             ticket.close()
-        for queue in list(self._queues):
+        for queue in members(self._queues):
             queue.close()
         self._close()
 
@@ -502,4 +511,26 @@ class Context(native.Handle):
     def __repr__(self):
         if self.closed:
             return "<gmm.Context closed>"
-        return f"<gmm.Context of the {self.info.backend_name} backend, {self.info.device_count} devices>"
+        what = f"<gmm.Context of the {self.info.backend_name} backend, {self.info.device_count} devices"
+        try:
+            stats = self.stats()
+        except Error:  # in the child of a fork
+            return what + ">"
+        return (f"{what}, {stats.live_blocks} blocks of {words.size(stats.live_bytes)} live, "
+                f"{words.size(stats.reserved_bytes)} reserved>")
+
+    def _repr_html_(self):
+        """For notebooks: the devices, the counters and the tags."""
+        if self.closed:
+            return words.table("gmm.Context, closed", [])
+        devices = [self.device_info(number) for number in range(self.info.device_count)]
+        tags = [tag.info for tag in self.tags()]
+        return words.table(
+            f"gmm.Context of the {self.info.backend_name} backend",
+            [(at.device, at.name, words.size(at.free_memory), words.size(at.total_memory),
+              ", ".join(kind.name for kind in at.kinds)) for at in devices],
+            ("device", "name", "free", "memory", "kinds")) + self.stats()._repr_html_() + words.table(
+                "tags",
+                [(at.tag, at.name, words.field("state", at.state), words.size(at.active_bytes),
+                  words.size(at.paused_bytes)) for at in tags],
+                ("tag", "name", "state", "active", "paused"))

@@ -49,6 +49,7 @@ def _forget_after_fork():
     global _lock, _context
     _lock = threading.Lock()
     _context = None
+    native.callbacks_after_fork()
     native.set_default_context(None)
 
 

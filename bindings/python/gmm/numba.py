@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm under Numba: a plugin for the external memory management (EMM) of Numba's CUDA target.
 
-    NUMBA_CUDA_MEMORY_MANAGER=gmm.numba python program.py
+    NUMBA_CUDA_MEMORY_MANAGER=gmm python program.py
 
 or, before Numba uses the GPU:
 
@@ -14,12 +14,16 @@ import weakref
 
 try:
     from numba import cuda
+    from numba.cuda.cudadrv import driver as numba_driver
     from numba.cuda.cudadrv.driver import (
         AutoFreePointer, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
 
     from gmm._numba.ipc import IpcHandle
     from gmm._numba.pool import Pool
 except ImportError as error:
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
+        raise ImportError("gmm.numba plugs gmm into Numba's CUDA target, and Numba's simulator (NUMBA_ENABLE_CUDASIM) "
+                          "has no memory managers: unset NUMBA_ENABLE_CUDASIM, or leave gmm.numba out") from error
     raise ImportError(
         f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): "
         "pip install 'numba-cuda[cu13]' (or [cu12])") from error
@@ -225,15 +229,19 @@ _numba_memory_manager = MemoryManager
 def use(context=None, *, host_only=False, pool=None, kind=Kind.DEVICE):
     """Makes Numba allocate from gmm in this process. Returns the manager's class.
 
-    It must be called before Numba uses the GPU. context: None: the default context. host_only: leaves host and managed
-    memory to Numba. pool: False gives each array a driver allocation of its own; None: GMM_NUMBA_POOL decides. kind:
-    Kind.VMM makes device memory pausable.
+    It must be called before Numba uses the GPU; later calls must have the same arguments, and change nothing. context:
+    None: the default context. host_only: leaves host and managed memory to Numba. pool: False gives each array a driver
+    allocation of its own; None: GMM_NUMBA_POOL decides. kind: Kind.VMM makes device memory pausable.
     """
-    if any(device.primary_context is not None for device in driver.list_devices()):
-        raise RuntimeError("Numba has started CUDA with another memory manager already: "
-                           "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
     base = HostOnlyMemoryManager if host_only else MemoryManager
-    namespace = {"__doc__": base.__doc__, "gmm_context": context, "pool": pool, "kind": Kind(kind)}
-    manager = type(base.__name__, (base,), namespace)
+    settings = {"gmm_context": context, "pool": pool, "kind": Kind(kind)}
+    if any(device.primary_context is not None for device in driver.list_devices()):
+        used = numba_driver._memory_manager
+        if issubclass(used, base) and all(getattr(used, name) == value for name, value in settings.items()):
+            return used
+        whose = "gmm and other arguments" if issubclass(used, _DeviceMemory) else f"{used.__module__}.{used.__name__}"
+        raise RuntimeError(f"Numba has started CUDA with {whose} already: "
+                           "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
+    manager = type(base.__name__, (base,), {"__doc__": base.__doc__, **settings})
     cuda.set_memory_manager(manager)
     return manager

@@ -7,7 +7,7 @@
 enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, NAME, FIRST_DTYPE, ARGUMENTS };
 static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
                                                       "alignment", "dedicated", "zero",   "name", "dtype"};
-static PyObject *interned[ARGUMENTS], *interned_shape;
+static PyObject *interned[ARGUMENTS], *interned_shape, *usual_dtype;
 
 typedef struct {
   const char *name;
@@ -82,6 +82,16 @@ static int to_uint32(PyObject *object, uint32_t *value, const char *name) {
   return 0;
 }
 
+/* A number, or a name such as "vmm". */
+static int to_kind(PyObject *object, gmm_kind *kind) {
+  if (!PyUnicode_Check(object)) return to_uint32(object, kind, "kind");
+  PyObject *number = helper_call(HELPER_KIND, object);
+  if (!number) return -1;
+  const int result = to_uint32(number, kind, "kind");
+  Py_DECREF(number);
+  return result;
+}
+
 static int to_device(PyObject *object, gmm_device *device) {
   const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
   if (number == -1 && PyErr_Occurred()) return -1;
@@ -127,7 +137,7 @@ static int to_name(PyObject *object, const char **name) {
 }
 
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
-  if (values[KIND] && to_uint32(values[KIND], &desc->kind, "kind") < 0) return -1;
+  if (values[KIND] && to_kind(values[KIND], &desc->kind) < 0) return -1;
   if (values[DEVICE] && to_device(values[DEVICE], &desc->device) < 0) return -1;
   if (values[TAG] && to_tag(context, values[TAG], &desc->tag) < 0) return -1;
   if (values[ALIGNMENT] && to_uint64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
@@ -173,11 +183,11 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       memory->stream = stream;
     }
     memory->raw_stream = desc->stream;
-    memory->resets = context->resets;
+    memory->resets = LOAD(context->resets);
     memory->origin = MEMORY_ALLOCATED;
     memory->address = address;
     memory->nbytes = (Py_ssize_t)size;
-    memory->open = 1;
+    memory_open(memory);
     if (name) {
       PyThreadState *state = gmm_python_leave_gil();
       result = gmm_name((gmm_context *)context->pointer, address, name);
@@ -202,10 +212,8 @@ static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
 
 static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32_t flags) {
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE, .flags = flags};
-  static PyObject *usual;
-  if (!usual && !(usual = PyUnicode_InternFromString("float64"))) return NULL;
   Py_ssize_t shape[ARRAY_MAX_DIMENSIONS];
-  const Dtype *dtype = dtype_from(values[FIRST_DTYPE] ? values[FIRST_DTYPE] : usual);
+  const Dtype *dtype = dtype_from(values[FIRST_DTYPE] ? values[FIRST_DTYPE] : usual_dtype);
   const int ndim = dtype ? array_parse_shape(values[SIZE], shape, 0) : -1;
   if (ndim < 0 || describe(context, values, &desc) < 0) return NULL;
   const Py_ssize_t bytes = array_bytes(dtype, shape, ndim);
@@ -229,28 +237,39 @@ static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32
 
 static Handle *default_context;
 
+/* The default context while it is open; NULL: there is none. A borrowed reference. */
+static Handle *open_default_context(void) {
+  Handle *context = LOAD(default_context);
+  return context && handle_is_open(context) ? context : NULL;
+}
+
 PyObject *native_set_default_context(PyObject *module, PyObject *context) {
   (void)module;
   if (context != Py_None && !PyObject_TypeCheck(context, &Handle_Type))
     return PyErr_Format(PyExc_TypeError, "expected a context or None");
-  Handle *old = default_context;
-  default_context = context == Py_None ? NULL : (Handle *)context;
-  Py_XINCREF(default_context);
+  Handle *old = default_context, *now = context == Py_None ? NULL : (Handle *)context;
+  Py_XINCREF(now);
+  STORE(default_context, now);
+#ifndef Py_GIL_DISABLED
   Py_XDECREF(old);
+#else
+  (void)old; /* another thread may be about to count a reference: these few objects stay */
+#endif
   Py_RETURN_NONE;
 }
 
 PyObject *native_default_context(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
-  if (!default_context || !default_context->pointer) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
-  Py_INCREF(default_context);
-  return (PyObject *)default_context;
+  Handle *open = open_default_context();
+  if (!open) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  Py_INCREF(open);
+  return (PyObject *)open;
 }
 
 /* Held open until handle_leave(). */
 static Handle *enter_default_context(void) {
-  if (__builtin_expect(default_context && default_context->pointer, 1))
-    return handle_enter((PyObject *)default_context, HANDLE_CONTEXT);
+  Handle *open = open_default_context();
+  if (__builtin_expect(open != NULL, 1)) return handle_enter((PyObject *)open, HANDLE_CONTEXT);
   PyObject *context = native_default_context(NULL, NULL);
   if (!context) return NULL;
   Handle *entered = handle_enter(context, HANDLE_CONTEXT);
@@ -299,9 +318,10 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
 /* A function's text names $module where a method's names $self. */
 #define ALLOC_ARGUMENTS \
   "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False, name=None)\n--\n\n"
-#define ALLOC_TEXT                                                                                                     \
-  "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                                    \
-  "tag: a Tag, its number or its name; 0: the thread's current tag. dedicated: a driver allocation of its own. zero: " \
+#define ALLOC_TEXT                                                                                               \
+  "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                              \
+  "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. " \
+  "dedicated: a driver allocation of its own. zero: "                                                            \
   "the bytes read as zero. name: snapshots and the report of leaks show it."
 #define ARRAY_ARGUMENTS \
   "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, name=None)\n--\n\n"
@@ -336,6 +356,7 @@ int allocate_init(PyObject *module) {
   for (int i = 0; i < ARGUMENTS; ++i)
     if (!(interned[i] = PyUnicode_InternFromString(argument_names[i]))) return -1;
   if (!(interned_shape = PyUnicode_InternFromString("shape"))) return -1;
+  if (!(usual_dtype = PyUnicode_InternFromString("float64"))) return -1;
   if (add_method(module, "context_alloc", &context_alloc_def) < 0 ||
       add_method(module, "context_empty", &context_empty_def) < 0 ||
       add_method(module, "context_zeros", &context_zeros_def) < 0)

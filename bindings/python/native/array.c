@@ -6,8 +6,8 @@
 /* --- Making ------------------------------------------------------------------------------------------------- */
 
 /* Arrays of up to four dimensions have one size, so that a new one can reuse a dead one's memory. */
-enum { kUsualRoom = 8, kMaxFree = 64 };
-static Array *free_arrays[kMaxFree];
+enum { kUsualRoom = 8 };
+static Array *free_arrays[FREE_LIST_SIZE + 1];
 static int free_count;
 
 Array *array_allocate(int ndim) {
@@ -30,13 +30,22 @@ PyObject *array_finish(Array *array) {
   return (PyObject *)array;
 }
 
+/* A new reference, or NULL: another thread may close the array. */
+static PyObject *take_owner_reference(Array *array) {
+  PyObject *owner;
+  GUARD_BEGIN(array)
+  owner = array->owner;
+  Py_XINCREF(owner);
+  GUARD_END()
+  return owner;
+}
+
 Array *array_sibling(Array *array, int ndim) {
   Array *made = array_allocate(ndim);
   if (!made) return NULL;
   Py_XINCREF(array->memory);
   made->memory = array->memory;
-  Py_XINCREF(array->owner);
-  made->owner = array->owner;
+  made->owner = take_owner_reference(array);
   Py_XINCREF(array->stream);
   made->stream = array->stream;
   Py_XINCREF(array->context);
@@ -76,7 +85,7 @@ static void array_dealloc(PyObject *self) {
   Py_CLEAR(array->owner);
   Py_CLEAR(array->stream);
   Py_CLEAR(array->context);
-  if (Py_SIZE(self) == kUsualRoom && free_count < kMaxFree)
+  if (Py_SIZE(self) == kUsualRoom && free_count < FREE_LIST_SIZE)
     free_arrays[free_count++] = array;
   else
     PyObject_GC_Del(self);
@@ -250,34 +259,49 @@ PyObject *array_foreign(PyObject *module, PyObject *arguments) {
 
 int array_check_open(const Array *array) {
   if (array->memory) return memory_check_open(array->memory);
-  if (array->owner) return 0;
+  if (LOAD(array->owner)) return 0;
   gmm_python_raise_closed("array");
   return -1;
 }
 
 int array_add_export(Array *array) {
   if (array->memory) return memory_add_export(array->memory);
-  if (array_check_open(array) < 0) return -1;
-  ++array->exports;
-  return 0;
+  int is_open;
+  GUARD_BEGIN(array)
+  is_open = array->owner != NULL;
+  array->exports += is_open;
+  GUARD_END()
+  return is_open ? 0 : array_check_open(array);
 }
 
 void array_drop_export(Array *array) {
-  if (array->memory)
+  if (array->memory) {
     memory_drop_export(array->memory);
-  else
-    --array->exports;
+    return;
+  }
+  GUARD_BEGIN(array)
+  --array->exports;
+  GUARD_END()
 }
 
 /* _release(): drops this array's reference to foreign memory. */
 static PyObject *array_release(PyObject *self, PyObject *unused) {
   (void)unused;
   Array *array = (Array *)self;
-  if (array->exports > 0)
+  PyObject *owner = NULL;
+  Py_ssize_t exports;
+  GUARD_BEGIN(array)
+  exports = array->exports;
+  if (exports == 0) {
+    owner = array->owner;
+    STORE(array->owner, NULL);
+  }
+  GUARD_END()
+  Py_XDECREF(owner);
+  if (exports > 0)
     return PyErr_Format(PyExc_BufferError,
                         "cannot close the array at %p: %zd views of it live; release or delete them first",
-                        (void *)array->data, array->exports);
-  Py_CLEAR(array->owner);
+                        (void *)array->data, exports);
   Py_RETURN_NONE;
 }
 
@@ -302,6 +326,11 @@ static PyObject *reference(void *object) {
   return result;
 }
 
+static PyObject *owner_or_none(Array *array) {
+  PyObject *owner = take_owner_reference(array);
+  return owner ? owner : reference(NULL);
+}
+
 #define GETTER(Name, Value)                               \
   static PyObject *get_##Name(PyObject *self, void *no) { \
     (void)no;                                             \
@@ -320,10 +349,10 @@ GETTER(dtype_name, reference(array->dtype->name_object))
 GETTER(readonly, PyBool_FromLong(array->readonly))
 GETTER(contiguous, PyBool_FromLong(array->contiguous))
 GETTER(buffer, reference(array->memory))
-GETTER(owner, array->memory ? reference(array->memory) : reference(array->owner))
+GETTER(owner, array->memory ? reference(array->memory) : owner_or_none(array))
 GETTER(address, array_check_open(array) < 0 ? NULL : PyLong_FromVoidPtr(array->data))
 GETTER(offset, PyLong_FromSsize_t(array->memory ? array->data - (char *)array->memory->address : 0))
-GETTER(closed, PyBool_FromLong(array->memory ? !memory_is_open(array->memory) : !array->owner))
+GETTER(closed, PyBool_FromLong(array->memory ? !memory_is_open(array->memory) : !LOAD(array->owner)))
 GETTER(foreign_device, Py_BuildValue("ii", (int)array->device.device_type, (int)array->device.device_id))
 GETTER(foreign_context, reference(array->context))
 GETTER(foreign_stream, reference(array->stream))
@@ -404,6 +433,7 @@ PyTypeObject Array_Type = {
     .tp_new = array_new,
     .tp_dealloc = array_dealloc,
     .tp_repr = native_describe,
+    .tp_str = native_show,
     .tp_traverse = array_traverse,
     .tp_weaklistoffset = offsetof(Array, weak_references),
     .tp_methods = array_methods,

@@ -5,8 +5,7 @@
 
 /* gmm.Buffer: memory that was allocated or imported. It is a C type of its own, so that making and freeing one costs no
  * Python frame. Dead objects wait here for their next use, which mostly saves an allocation. */
-enum { kMaxFree = 64 };
-static Memory *free_buffers[kMaxFree];
+static Memory *free_buffers[FREE_LIST_SIZE + 1];
 static int free_count;
 
 static PyObject *buffer_tp_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -30,14 +29,14 @@ Memory *buffer_new(void) {
 static void buffer_dealloc(PyObject *self) {
   Memory *memory = (Memory *)self;
   /* A finalizer runs once in the life of an object, and marks it. Only objects without the mark can be reused. */
-  if (memory->open && memory_end(memory) < 0) return;
+  if ((memory->state & STATE_OPEN) && memory_end(memory) < 0) return;
   PyObject_GC_UnTrack(self);
   if (memory->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(memory->source);
   Py_CLEAR(memory->stream);
   Py_CLEAR(memory->heap);
   Py_CLEAR(memory->context);
-  if (Py_TYPE(self) == &Buffer_Type && free_count < kMaxFree && !PyObject_GC_IsFinalized(self))
+  if (Py_TYPE(self) == &Buffer_Type && free_count < FREE_LIST_SIZE && !PyObject_GC_IsFinalized(self))
     free_buffers[free_count++] = memory;
   else
     Py_TYPE(self)->tp_free(self);

@@ -8,7 +8,7 @@
 static int gate_closed;
 static int callbacks_inside;
 
-static int callback_enter(PyGILState_STATE *gil) {
+int callback_enter(PyGILState_STATE *gil) {
   __atomic_add_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&gate_closed, __ATOMIC_SEQ_CST) || gmm_python_is_ending()) {
     __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
@@ -18,7 +18,7 @@ static int callback_enter(PyGILState_STATE *gil) {
   return 1;
 }
 
-static void callback_leave(PyGILState_STATE gil) {
+void callback_leave(PyGILState_STATE gil) {
   PyGILState_Release(gil);
   __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
 }
@@ -33,6 +33,23 @@ PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
+PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  __atomic_store_n(&callbacks_inside, 0, __ATOMIC_SEQ_CST);
+  later_after_fork();
+  Py_RETURN_NONE;
+}
+
+/* A new reference to what a context's handle holds; NULL: nothing. Another thread may replace it. */
+static PyObject *callable_of(Handle *context, PyObject **place) {
+  PyObject *callable;
+  GUARD_BEGIN(context)
+  callable = *place;
+  Py_XINCREF(callable);
+  GUARD_END()
+  return callable;
+}
+
 /* A callback's exception reaches the Python code that called the library, else sys.unraisablehook. */
 static void raise_or_report(PyObject *callable) {
   if (!gmm_python_thread_is_inside()) PyErr_WriteUnraisable(callable);
@@ -43,9 +60,9 @@ void callback_log(void *user, gmm_log_level level, const char *message) {
   if (!callback_enter(&gil)) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
-  PyObject *callable = ((Handle *)user)->log;
+  later_enter(0);
+  PyObject *callable = callable_of((Handle *)user, &((Handle *)user)->log);
   if (callable) {
-    Py_INCREF(callable);
     PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
     PyObject *answer = text ? PyObject_CallFunction(callable, "IO", (unsigned)level, text) : NULL;
     if (!answer) PyErr_WriteUnraisable(callable);
@@ -53,6 +70,7 @@ void callback_log(void *user, gmm_log_level level, const char *message) {
     Py_XDECREF(text);
     Py_DECREF(callable);
   }
+  later_leave(0);
   PyErr_Restore(type, value, trace);
   callback_leave(gil);
 }
@@ -61,9 +79,8 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
   int again = 0;
-  PyObject *callable = ((Handle *)user)->oom_handler;
-  if (callable && !PyErr_Occurred()) {
-    Py_INCREF(callable);
+  PyObject *callable = PyErr_Occurred() ? NULL : callable_of((Handle *)user, &((Handle *)user)->oom_handler);
+  if (callable) {
     PyObject *answer =
         PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
                               (unsigned long long)info->requested_bytes, (unsigned long long)info->reserved_bytes,
@@ -92,51 +109,21 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   return stop;
 }
 
-/* A progress callback runs with the library's locks held. A buffer that the garbage collector freed on this thread
- * would wait for these locks for ever. So the collector is off during the callback. The GIL guards both variables. */
-static int collector_offs;
-static int collector_was_on;
-
-static int call_collector(const char *name) {
-  PyObject *gc = PyImport_ImportModule("gc");
-  PyObject *answer = gc ? PyObject_CallMethod(gc, name, NULL) : NULL;
-  const int truth = answer ? PyObject_IsTrue(answer) : -1;
-  Py_XDECREF(answer);
-  Py_XDECREF(gc);
-  return truth;
-}
-
-static int pause_collector(void) {
-  if (collector_offs == 0) {
-    const int was_on = call_collector("isenabled");
-    if (was_on < 0 || (was_on && call_collector("disable") < 0)) return -1;
-    collector_was_on = was_on;
-  }
-  ++collector_offs;
-  return 0;
-}
-
-static void resume_collector(void) {
-  if (--collector_offs != 0 || !collector_was_on) return;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  if (call_collector("enable") < 0) PyErr_WriteUnraisable(NULL);
-  PyErr_Restore(type, value, trace);
-}
-
+/* A progress callback runs with the library's locks held, so what dies in it is freed later. */
 int32_t callback_progress(void *user, uint64_t done, uint64_t total) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
   int stop = 1;
   PyObject *callable = (PyObject *)user;
   if (!PyErr_Occurred()) {
-    if (pause_collector() == 0) {
-      PyObject *answer = PyObject_CallFunction(callable, "KK", (unsigned long long)done, (unsigned long long)total);
-      stop = answer == NULL || answer == Py_False;
-      Py_XDECREF(answer);
-      resume_collector();
-    }
+    later_enter(1);
+    Py_INCREF(callable); /* a ticket that nobody holds any more may let it go */
+    PyObject *answer = PyObject_CallFunction(callable, "KK", (unsigned long long)done, (unsigned long long)total);
+    stop = answer == NULL || answer == Py_False;
+    Py_XDECREF(answer);
     if (PyErr_Occurred()) raise_or_report(callable);
+    Py_DECREF(callable);
+    later_leave(1);
   }
   callback_leave(gil);
   return stop;
@@ -146,10 +133,12 @@ void callback_stream(void *user) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return;
   PyObject *callable = (PyObject *)user;
+  later_enter(1);
   PyObject *answer = PyObject_CallNoArgs(callable);
   /* A backend without real streams may run this inside gmm_stream_call(), where the work counts as done too. */
   if (!answer) PyErr_WriteUnraisable(callable);
   Py_XDECREF(answer);
   Py_DECREF(callable);
+  later_leave(1);
   callback_leave(gil);
 }

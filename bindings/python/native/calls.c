@@ -11,6 +11,7 @@ PyThreadState *gmm_python_leave_gil(void) {
 void gmm_python_take_gil(PyThreadState *state) {
   PyEval_RestoreThread(state);
   --inside;
+  if (inside == 0) later_settle_owed();
 }
 
 int gmm_python_thread_is_inside(void) { return inside > 0; }

@@ -69,45 +69,47 @@ static Array *describe(const DLTensor *tensor, int readonly) {
   return array;
 }
 
+/* The capsule's tensor, which is the caller's from then on, and no other thread's. NULL: it has none of that name. */
+static void *take(PyObject *capsule, const char *name, const char *used_name) {
+  void *tensor = NULL;
+  GUARD_BEGIN(capsule)
+  if (PyCapsule_IsValid(capsule, name)) {
+    tensor = PyCapsule_GetPointer(capsule, name);
+    PyCapsule_SetName(capsule, used_name);
+  }
+  GUARD_END()
+  return tensor;
+}
+
 PyObject *dlpack_import(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *capsule, *stream, *context;
   if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &stream, &context)) return NULL;
-  DLManagedTensorVersioned *versioned = NULL;
-  DLManagedTensor *legacy = NULL;
-  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-    versioned = (DLManagedTensorVersioned *)PyCapsule_GetPointer(capsule, "dltensor_versioned");
-    if (versioned->version.major != 1)
-      return PyErr_Format(PyExc_BufferError,
-                          "the tensor is of DLPack %u.%u; gmm understands 1.x and the form without a version",
-                          (unsigned)versioned->version.major, (unsigned)versioned->version.minor);
-  } else if (PyCapsule_IsValid(capsule, "dltensor")) {
-    legacy = (DLManagedTensor *)PyCapsule_GetPointer(capsule, "dltensor");
-  } else {
+  DLManagedTensorVersioned *versioned = take(capsule, "dltensor_versioned", "used_dltensor_versioned");
+  DLManagedTensor *legacy = versioned ? NULL : take(capsule, "dltensor", "used_dltensor");
+  if (!versioned && !legacy) {
     const char *name = PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
     PyErr_Clear();
     if (name && strncmp(name, "used_dltensor", 13) == 0)
       return PyErr_Format(PyExc_ValueError, "the DLPack capsule was consumed before; each is good for one import");
     return PyErr_Format(PyExc_TypeError, "expected a DLPack capsule from __dlpack__(), got %R", capsule);
   }
-  Array *array = describe(versioned ? &versioned->dl_tensor : &legacy->dl_tensor,
-                          versioned ? (versioned->flags & DL_FLAG_READ_ONLY) != 0 : 0);
-  if (!array) return NULL; /* the capsule still owns the tensor */
-  array_set_order(array, stream, context);
-  Import *import = PyObject_New(Import, &Import_Type);
-  if (!import) {
-    Py_DECREF(array_finish(array));
-    return NULL;
-  }
-  import->legacy = NULL;
-  import->versioned = NULL;
-  array->owner = (PyObject *)import;
-  /* From here on the Import owns the tensor, not the capsule. */
-  if (PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) {
-    Py_DECREF(array_finish(array));
+  Array *array = NULL;
+  if (versioned && versioned->version.major != 1)
+    PyErr_Format(PyExc_BufferError, "the tensor is of DLPack %u.%u; gmm understands 1.x and the form without a version",
+                 (unsigned)versioned->version.major, (unsigned)versioned->version.minor);
+  else
+    array = describe(versioned ? &versioned->dl_tensor : &legacy->dl_tensor,
+                     versioned ? (versioned->flags & DL_FLAG_READ_ONLY) != 0 : 0);
+  Import *import = array ? PyObject_New(Import, &Import_Type) : NULL;
+  if (!import) { /* the capsule owns the tensor again */
+    PyCapsule_SetName(capsule, versioned ? "dltensor_versioned" : "dltensor");
+    if (array) Py_DECREF(array_finish(array));
     return NULL;
   }
   import->legacy = legacy;
   import->versioned = versioned;
+  array->owner = (PyObject *)import;
+  array_set_order(array, stream, context);
   return array_finish(array);
 }

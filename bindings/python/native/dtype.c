@@ -29,11 +29,14 @@ static Dtype dtypes[] = {
 };
 enum { kDtypes = sizeof dtypes / sizeof *dtypes };
 
-/* Types that programs use repeatedly, by identity. The references prevent that another object gets their address. */
+/* Types that programs use repeatedly, by identity. An entry stays, with its reference, so that no other object gets the
+ * address and a look needs no lock. When the places of an address are taken, the type is looked up each time. */
+enum { kKnown = 64, kPlaces = 4 };
 static struct {
   PyObject *object;
   const Dtype *dtype;
-} recent[16];
+} known[kKnown];
+static PyObject *known_guard; /* the text "uint8" */
 
 int dtype_init(void) {
   for (int i = 0; i < kDtypes; ++i) {
@@ -41,6 +44,7 @@ int dtype_init(void) {
     dtypes[i].name_object = PyUnicode_InternFromString(dtypes[i].name);
     if (!dtypes[i].typestr_object || !dtypes[i].name_object) return -1;
   }
+  known_guard = dtypes[0].name_object;
   return 0;
 }
 
@@ -64,9 +68,27 @@ static const Dtype *from_text(PyObject *text) {
   return NULL;
 }
 
+static size_t place_of(const PyObject *object, size_t i) { return (((uintptr_t)object >> 4) + i) % kKnown; }
+
+static void remember(PyObject *object, const Dtype *dtype) {
+  GUARD_BEGIN(known_guard)
+  for (size_t i = 0; i < kPlaces; ++i) {
+    const size_t place = place_of(object, i);
+    if (known[place].object == object) break; /* another thread was first */
+    if (known[place].object) continue;
+    Py_INCREF(object);
+    known[place].dtype = dtype;
+    STORE(known[place].object, object); /* last: whoever sees it sees the dtype too */
+    break;
+  }
+  GUARD_END()
+}
+
 const Dtype *dtype_from(PyObject *object) {
-  const size_t place = ((uintptr_t)object >> 4) % (sizeof recent / sizeof *recent);
-  if (recent[place].object == object) return recent[place].dtype;
+  for (size_t i = 0; i < kPlaces; ++i) {
+    const size_t place = place_of(object, i);
+    if (LOAD(known[place].object) == object) return known[place].dtype;
+  }
   const Dtype *found = NULL;
   if (PyUnicode_Check(object)) {
     found = from_text(object);
@@ -81,11 +103,7 @@ const Dtype *dtype_from(PyObject *object) {
     Py_DECREF(text);
     if (!found) return NULL;
   }
-  Py_INCREF(object);
-  PyObject *old = recent[place].object;
-  recent[place].object = object;
-  recent[place].dtype = found;
-  Py_XDECREF(old);
+  remember(object, found);
   return found;
 }
 

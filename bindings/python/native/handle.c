@@ -5,9 +5,46 @@
 
 static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket"};
 
-static PyObject *raise_resetting(void) {
-  PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
-  return NULL;
+/* The order of the entries: the context first, so that it cannot close between the two. */
+static Entry enter_one(Handle *handle) {
+  const State before = state_add(&handle->state, STATE_USER);
+  if (__builtin_expect((before & (STATE_OPEN | STATE_RESETTING)) == STATE_OPEN, 1)) return ENTERED;
+  state_add(&handle->state, (State)0 - STATE_USER);
+  return before & STATE_OPEN ? ENTER_RESETTING : ENTER_CLOSED;
+}
+
+static void leave_one(Handle *handle) { state_add(&handle->state, (State)0 - STATE_USER); }
+
+Entry handle_try_enter(Handle *handle) {
+  const Entry outer = handle->parent ? enter_one(handle->parent) : ENTERED;
+  if (outer != ENTERED) return outer;
+  const Entry inner = enter_one(handle);
+  if (inner != ENTERED && handle->parent) leave_one(handle->parent);
+  return inner;
+}
+
+int handle_enter_anyway(Handle *handle) {
+  if (state_add(&handle->state, STATE_USER) & STATE_OPEN) return 1;
+  leave_one(handle);
+  return 0;
+}
+
+void handle_leave_only(Handle *handle) {
+  leave_one(handle);
+  if (handle->parent) leave_one(handle->parent);
+}
+
+int handle_is_open(const Handle *handle) {
+  return (LOAD(handle->state) & STATE_OPEN) && (!handle->parent || (LOAD(handle->parent->state) & STATE_OPEN));
+}
+
+PyObject *handle_raise_entry(const Handle *handle, Entry entry) {
+  if (entry == ENTER_RESETTING) {
+    PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
+    return NULL;
+  }
+  if (handle->parent && !(LOAD(handle->parent->state) & STATE_OPEN)) return gmm_python_raise_closed("context");
+  return gmm_python_raise_closed(kind_names[handle->kind]);
 }
 
 Handle *handle_enter(PyObject *object, HandleKind kind) {
@@ -20,28 +57,16 @@ Handle *handle_enter(PyObject *object, HandleKind kind) {
     PyErr_Format(PyExc_TypeError, "expected a gmm %s, got a %s", kind_names[kind], kind_names[handle->kind]);
     return NULL;
   }
-  if (handle->parent && !handle->parent->pointer) {
-    gmm_python_raise_closed("context");
-    return NULL;
-  }
-  if (!handle->pointer) {
-    gmm_python_raise_closed(kind_names[kind]);
-    return NULL;
-  }
-  if (__builtin_expect((handle->parent ? handle->parent : handle)->resetting, 0)) {
-    raise_resetting();
-    return NULL;
-  }
+  if (handle->kind == HANDLE_NONE) return (Handle *)gmm_python_raise_closed(kind_names[kind]);
+  const Entry entry = handle_try_enter(handle);
+  if (__builtin_expect(entry != ENTERED, 0)) return (Handle *)handle_raise_entry(handle, entry);
   Py_INCREF(handle);
-  ++handle->users;
-  if (handle->parent) ++handle->parent->users;
   return handle;
 }
 
 void handle_leave(Handle *handle) {
   if (!handle) return;
-  --handle->users;
-  if (handle->parent) --handle->parent->users;
+  handle_leave_only(handle);
   Py_DECREF(handle);
 }
 
@@ -70,13 +95,10 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
   return result;
 }
 
-/* The caller has checked that no call uses the handle and has cleared its pointer. */
-static gmm_result give_back(Handle *handle, void *pointer) {
-  void *context = handle->parent ? handle->parent->pointer : NULL;
+/* The caller has closed the handle and holds its context, if that is open. */
+static gmm_result give_back(Handle *handle) {
+  void *const pointer = handle->pointer, *const context = handle->parent ? handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
-  /* The end of the context has ended it, except for a ticket, which holds the library's context. */
-  if (handle->parent && !context && handle->kind != HANDLE_TICKET) return GMM_OK;
-  if (handle->parent) ++handle->parent->users;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
     case HANDLE_CONTEXT:
@@ -98,8 +120,32 @@ static gmm_result give_back(Handle *handle, void *pointer) {
       break;
   }
   gmm_python_take_gil(state);
-  if (handle->parent) --handle->parent->users;
   return result;
+}
+
+typedef struct {
+  enum { CLOSE_DONE, CLOSE_IN_USE, CLOSE_RESETTING } outcome;
+  State state;       /**< CLOSE_IN_USE: who uses it */
+  gmm_result result; /**< CLOSE_DONE */
+} Closing;
+
+/* Closes a handle for once: nobody uses it, and no other thread closes it too. */
+static Closing close_handle(Handle *handle) {
+  Closing closing = {CLOSE_DONE, STATE_OPEN, GMM_OK};
+  const Entry outer = handle->parent ? enter_one(handle->parent) : ENTERED;
+  if (outer == ENTER_RESETTING) {
+    closing.outcome = CLOSE_RESETTING;
+    return closing;
+  }
+  if (state_change(&handle->state, &closing.state, 0)) {
+    /* The end of the context has ended it, except for a ticket, which holds the library's context. */
+    if (outer == ENTERED || handle->kind == HANDLE_TICKET) closing.result = give_back(handle);
+    if (closing.result < 0 && closing.result != GMM_ERROR_FORKED) state_add(&handle->state, STATE_OPEN);
+  } else if (closing.state & STATE_OPEN) {
+    closing.outcome = CLOSE_IN_USE;
+  }
+  if (handle->parent && outer == ENTERED) leave_one(handle->parent);
+  return closing;
 }
 
 static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
@@ -109,7 +155,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "iOO", &kind, &number, &parent)) return NULL;
   void *pointer = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
-  if (handle->pointer || kind < HANDLE_CONTEXT || kind > HANDLE_TICKET || !pointer ||
+  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_TICKET || !pointer ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
@@ -121,45 +167,44 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   }
   handle->kind = (HandleKind)kind;
   handle->pointer = pointer;
+  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
   Py_RETURN_NONE;
 }
 
 static PyObject *handle_close(PyObject *self, PyObject *unused) {
   (void)unused;
   Handle *handle = (Handle *)self;
-  void *pointer = handle->pointer;
-  if (!pointer) Py_RETURN_NONE;
-  if (handle->parent && handle->parent->pointer && handle->parent->resetting) return raise_resetting();
-  if (handle->exports > 0)
+  if (handle->kind == HANDLE_CONTEXT) later_settle();
+  const Closing closing = close_handle(handle);
+  if (closing.outcome == CLOSE_RESETTING) return handle_raise_entry(handle, ENTER_RESETTING);
+  if (closing.outcome == CLOSE_IN_USE && state_exports(closing.state) > 0)
     return PyErr_Format(PyExc_BufferError,
                         "cannot close the context: %zd views of its memory live; release or delete them first",
-                        handle->exports);
-  if (handle->users > 0)
+                        state_exports(closing.state));
+  if (closing.outcome == CLOSE_IN_USE)
     return PyErr_Format(PyExc_RuntimeError,
                         "cannot close the %s: %zd calls on other threads use it; let them end first",
-                        kind_names[handle->kind], handle->users);
-  handle->pointer = NULL; /* before the GIL is released: a second close sees it closed */
-  const gmm_result result = give_back(handle, pointer);
-  if (result < 0 && result != GMM_ERROR_FORKED) {
-    handle->pointer = pointer;
-    return gmm_python_raise(result);
-  }
+                        kind_names[handle->kind], state_users(closing.state));
+  if (closing.result < 0 && closing.result != GMM_ERROR_FORKED) return gmm_python_raise(closing.result);
   Py_RETURN_NONE;
 }
 
-/* Frees a handle that the program did not close. At the interpreter's end it does nothing: the process's end frees
- * memory. */
+/* Ends a handle that the program did not close. Inside a callback it may be the library's own thread that runs this:
+ * then another thread does it, and the handle lives on until that. At the interpreter's end it does nothing: the
+ * process's end frees memory. */
 static void handle_finalize(PyObject *self) {
   Handle *handle = (Handle *)self;
-  void *pointer = handle->pointer;
-  if (!pointer || gmm_python_is_ending()) return;
+  if (!(LOAD(handle->state) & STATE_OPEN) || gmm_python_is_ending()) return;
+  if (!later_ends() || !later_close(handle)) handle_end(handle);
+}
+
+void handle_end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  handle->pointer = NULL;
-  const gmm_result result = give_back(handle, pointer);
-  if (result < 0 && result != GMM_ERROR_FORKED) {
-    gmm_python_raise(result);
-    PyErr_WriteUnraisable(self);
+  const Closing closing = close_handle(handle);
+  if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED) {
+    gmm_python_raise(closing.result);
+    PyErr_WriteUnraisable((PyObject *)handle);
   }
   PyErr_Restore(type, value, trace);
 }
@@ -174,8 +219,15 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int handle_clear(PyObject *self) {
   Handle *handle = (Handle *)self;
-  Py_CLEAR(handle->log);
-  Py_CLEAR(handle->oom_handler);
+  PyObject *log, *oom_handler;
+  GUARD_BEGIN(self)
+  log = handle->log;
+  oom_handler = handle->oom_handler;
+  handle->log = NULL;
+  handle->oom_handler = NULL;
+  GUARD_END()
+  Py_XDECREF(log);
+  Py_XDECREF(oom_handler);
   return 0;
 }
 
@@ -191,15 +243,23 @@ static void handle_dealloc(PyObject *self) {
 
 static PyObject *handle_get_closed(PyObject *self, void *unused) {
   (void)unused;
-  Handle *handle = (Handle *)self;
-  return PyBool_FromLong(!handle->pointer || (handle->parent && !handle->parent->pointer));
+  return PyBool_FromLong(!handle_is_open((Handle *)self));
+}
+
+static PyObject *handle_get_users(PyObject *self, void *unused) {
+  (void)unused;
+  return PyLong_FromSsize_t(state_users(LOAD(((Handle *)self)->state)));
+}
+
+static PyObject *handle_get_exports(PyObject *self, void *unused) {
+  (void)unused;
+  return PyLong_FromSsize_t(state_exports(LOAD(((Handle *)self)->state)));
 }
 
 static PyObject *handle_get_handle(PyObject *self, void *unused) {
   (void)unused;
   Handle *handle = (Handle *)self;
-  if (!handle->pointer || (handle->parent && !handle->parent->pointer))
-    return gmm_python_raise_closed(kind_names[handle->kind]);
+  if (!handle_is_open(handle)) return gmm_python_raise_closed(kind_names[handle->kind]);
   return PyLong_FromVoidPtr(handle->pointer);
 }
 
@@ -210,11 +270,11 @@ static PyMethodDef handle_methods[] = {{"_adopt", handle_adopt, METH_VARARGS, NU
 
 static PyGetSetDef handle_getters[] = {{"closed", handle_get_closed, NULL, "True once it was closed.", NULL},
                                        {"handle", handle_get_handle, NULL, "The library's handle, as a number.", NULL},
+                                       {"_users", handle_get_users, NULL, NULL, NULL},
+                                       {"_exports", handle_get_exports, NULL, NULL, NULL},
                                        {NULL, NULL, NULL, NULL, NULL}};
 
-static PyMemberDef handle_members[] = {{"_exports", T_PYSSIZET, offsetof(Handle, exports), READONLY, NULL},
-                                       {"_users", T_PYSSIZET, offsetof(Handle, users), READONLY, NULL},
-                                       {"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
+static PyMemberDef handle_members[] = {{"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
                                        {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
                                        {NULL, 0, 0, 0, NULL}};
 

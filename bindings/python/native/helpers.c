@@ -11,7 +11,8 @@ PyObject *helper_call(int helper, PyObject *argument) {
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
   (void)module;
-  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "dtype_name"};
+  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "dtype_name",
+                                                  "kind_number"};
   const char *name;
   PyObject *callable;
   if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;
@@ -37,3 +38,4 @@ PyObject *native_extend(PyObject *module, PyObject *arguments) {
 }
 
 PyObject *native_describe(PyObject *self) { return PyObject_CallMethod(self, "_describe", NULL); }
+PyObject *native_show(PyObject *self) { return PyObject_CallMethod(self, "_show", NULL); }

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stddef.h>
-
 #include "native.h"
 
 /* An object's memory through the buffer protocol. The object cannot move it before release() or the end of the view. */
@@ -8,6 +6,7 @@ typedef struct {
   PyObject ob_base; /* what PyObject_HEAD stands for */
   Py_buffer buffer;
   PyObject *object;
+  int open;
 } HostView;
 
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -26,35 +25,56 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
   }
   Py_INCREF(object);
   view->object = object;
+  STORE(view->open, 1);
   return (PyObject *)view;
+}
+
+static void release(HostView *view) {
+  int was_open;
+  PyObject *object;
+  GUARD_BEGIN(view)
+  was_open = view->open;
+  STORE(view->open, 0);
+  object = view->object;
+  view->object = NULL;
+  GUARD_END()
+  if (was_open) PyBuffer_Release(&view->buffer);
+  Py_XDECREF(object);
 }
 
 static PyObject *view_release(PyObject *self, PyObject *unused) {
   (void)unused;
-  HostView *view = (HostView *)self;
-  if (view->buffer.obj) PyBuffer_Release(&view->buffer);
-  Py_CLEAR(view->object);
+  release((HostView *)self);
   Py_RETURN_NONE;
 }
 
 static void view_dealloc(PyObject *self) {
-  HostView *view = (HostView *)self;
-  if (view->buffer.obj) PyBuffer_Release(&view->buffer);
-  Py_CLEAR(view->object);
+  release((HostView *)self);
   Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *view_get_object(PyObject *self, void *unused) {
+  (void)unused;
+  HostView *view = (HostView *)self;
+  PyObject *object;
+  GUARD_BEGIN(view)
+  object = view->object ? view->object : Py_None;
+  Py_INCREF(object);
+  GUARD_END()
+  return object;
 }
 
 static PyObject *view_get_address(PyObject *self, void *unused) {
   (void)unused;
   HostView *view = (HostView *)self;
-  if (!view->buffer.obj) return gmm_python_raise_closed("view");
+  if (!LOAD(view->open)) return gmm_python_raise_closed("view");
   return PyLong_FromVoidPtr(view->buffer.buf);
 }
 
 static PyObject *view_get_nbytes(PyObject *self, void *unused) {
   (void)unused;
   HostView *view = (HostView *)self;
-  if (!view->buffer.obj) return gmm_python_raise_closed("view");
+  if (!LOAD(view->open)) return gmm_python_raise_closed("view");
   return PyLong_FromSsize_t(view->buffer.len);
 }
 
@@ -71,10 +91,8 @@ static PyMethodDef view_methods[] = {{"release", view_release, METH_NOARGS, NULL
 
 static PyGetSetDef view_getters[] = {{"address", view_get_address, NULL, NULL, NULL},
                                      {"nbytes", view_get_nbytes, NULL, NULL, NULL},
+                                     {"object", view_get_object, NULL, NULL, NULL},
                                      {NULL, NULL, NULL, NULL, NULL}};
-
-static PyMemberDef view_members[] = {{"object", T_OBJECT, offsetof(HostView, object), READONLY, NULL},
-                                     {NULL, 0, 0, 0, NULL}};
 
 PyTypeObject HostView_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.HostView",
@@ -84,5 +102,4 @@ PyTypeObject HostView_Type = {
     .tp_dealloc = view_dealloc,
     .tp_methods = view_methods,
     .tp_getset = view_getters,
-    .tp_members = view_members,
 };

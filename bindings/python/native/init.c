@@ -9,6 +9,7 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"set_exception_factory", native_set_exception_factory, METH_O, NULL},
                                   {"dlpack_capsule", dlpack_capsule, METH_VARARGS, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},
+                                  {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
                                   {"dlpack_import", dlpack_import, METH_VARARGS, NULL},
                                   {"array_foreign", array_foreign, METH_VARARGS, NULL},
                                   {"view_address", host_view_address, METH_O, NULL},
@@ -59,5 +60,9 @@ int native_init(PyObject *module) {
       add_type(module, "Array", &Array_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
     return -1;
   if (dtype_init() < 0 || allocate_init(module) < 0) return -1;
+#ifdef Py_GIL_DISABLED
+  /* guard.h: every field is guarded without it. */
+  if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;
+#endif
   return PyModule_AddFunctions(module, functions);
 }

@@ -4,12 +4,12 @@
 #include "array.h"
 
 int memory_is_open(const Memory *memory) {
-  return memory->open && memory->context && memory->context->pointer &&
-         (memory->resets == memory->context->resets || memory->origin != MEMORY_ALLOCATED);
+  return (LOAD(memory->state) & STATE_OPEN) && (LOAD(memory->context->state) & STATE_OPEN) &&
+         (memory->resets == LOAD(memory->context->resets) || memory->origin != MEMORY_ALLOCATED);
 }
 
 static void closed_error(const Memory *memory) {
-  if (memory->open && memory->context && !memory->context->pointer)
+  if ((LOAD(memory->state) & STATE_OPEN) && !(LOAD(memory->context->state) & STATE_OPEN))
     gmm_python_raise_closed("context of this memory");
   else
     gmm_python_raise_closed(memory->origin == MEMORY_PINNED ? "pin" : "buffer");
@@ -41,14 +41,33 @@ int memory_check_host_access(const Memory *memory) {
 
 int memory_add_export(Memory *memory) {
   if (memory_check_open(memory) < 0) return -1;
-  ++memory->exports;
-  ++memory->context->exports;
-  return 0;
+  Handle *context = memory->context;
+  const Entry entry = handle_try_enter(context); /* so that it is not closed between the two counts */
+  if (entry != ENTERED) {
+    handle_raise_entry(context, entry);
+    return -1;
+  }
+  state_add(&context->state, STATE_EXPORT);
+  state_add(&memory->state, STATE_EXPORT);
+  handle_leave_only(context);
+  if (__builtin_expect(memory_is_open(memory), 1)) return 0;
+  memory_drop_export(memory); /* another thread has freed it meanwhile */
+  closed_error(memory);
+  return -1;
 }
 
 void memory_drop_export(Memory *memory) {
-  --memory->exports;
-  --memory->context->exports;
+  state_add(&memory->state, (State)0 - STATE_EXPORT);
+  state_add(&memory->context->state, (State)0 - STATE_EXPORT);
+}
+
+PyObject *memory_take_source(Memory *memory) {
+  PyObject *source;
+  GUARD_BEGIN(memory)
+  source = memory->source;
+  memory->source = NULL;
+  GUARD_END()
+  return source;
 }
 
 int memory_address(PyObject *object, void **address) {
@@ -82,7 +101,7 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
     return NULL;
   void *address = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
-  if (memory->context || !address || nbytes < 0 || (heap != Py_None && !PyObject_TypeCheck(heap, &Handle_Type))) {
+  if (LOAD(memory->context) || !address || nbytes < 0 || (heap != Py_None && !PyObject_TypeCheck(heap, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this memory object cannot take that block");
     return NULL;
   }
@@ -108,88 +127,100 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
   memory->origin = (MemoryOrigin)origin;
   memory->address = address;
   memory->nbytes = nbytes;
-  memory->open = 1;
+  memory_open(memory);
   Py_RETURN_NONE;
 }
 
-/* The caller has marked the memory closed and holds the context open. */
-static gmm_result give_back(Memory *memory, gmm_stream stream) {
+gmm_result memory_release(gmm_context *context, MemoryOrigin origin, void *address, gmm_stream stream) {
+  switch (origin) {
+    case MEMORY_ALLOCATED:
+      return gmm_free(context, address, stream);
+    case MEMORY_IMPORTED:
+      return gmm_ipc_close(context, address);
+    case MEMORY_PINNED:
+      return gmm_unpin(context, address);
+  }
+  return GMM_OK;
+}
+
+/* The caller has closed the memory and holds its context and the stream open. */
+static gmm_result give_back(Memory *memory, gmm_stream stream, Handle *held_stream) {
   gmm_context *context = (gmm_context *)memory->context->pointer;
-  gmm_result result = GMM_OK;
+  if (later_frees() && later_free(memory, stream, held_stream)) return GMM_OK;
   /* Without releasing the GIL, as in allocate.c. */
   if (memory->origin == MEMORY_ALLOCATED && gmm_try_free(context, memory->address, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
-  switch (memory->origin) {
-    case MEMORY_ALLOCATED:
-      result = gmm_free(context, memory->address, stream);
-      break;
-    case MEMORY_IMPORTED:
-      result = gmm_ipc_close(context, memory->address);
-      break;
-    case MEMORY_PINNED:
-      result = gmm_unpin(context, memory->address);
-      break;
-  }
+  const gmm_result result = memory_release(context, memory->origin, memory->address, stream);
   gmm_python_take_gil(state);
   return result;
 }
 
-/* The stream that the block is freed on. A destroyed stream has finished its work: the default stream replaces it. */
-static gmm_stream own_stream(const Memory *memory) {
-  if (memory->stream) return (gmm_stream)memory->stream->pointer;
-  return memory->raw_stream;
+/* Holds the stream that the block is freed on. A destroyed stream has finished its work: the default stream replaces
+ * it. */
+static gmm_stream enter_own_stream(Memory *memory, Handle **held) {
+  *held = NULL;
+  if (!memory->stream) return memory->raw_stream;
+  if (handle_try_enter(memory->stream) != ENTERED) return GMM_STREAM_DEFAULT;
+  *held = memory->stream;
+  return (gmm_stream)memory->stream->pointer;
 }
 
 /* 1: the memory can be freed, 0: it was freed before, -1 with an exception. */
 static int check_unused(Memory *memory) {
+  State state = LOAD(memory->state);
   if (!memory_is_open(memory)) {
     if (reset_note_free(memory) < 0) return -1;
-    memory->open = 0;
-    Py_CLEAR(memory->source);
+    while ((state & STATE_OPEN) && !state_change(&memory->state, &state, state & ~STATE_OPEN)) {
+    }
+    Py_XDECREF(memory_take_source(memory));
     return 0;
   }
-  if (memory->exports == 0) return 1;
+  if (state_exports(state) == 0) return 1;
   PyErr_Format(PyExc_BufferError, "cannot free the memory at %p: %zd views of it live; release or delete them first",
-               memory->address, memory->exports);
+               memory->address, state_exports(state));
   return -1;
 }
 
-int memory_give_back(Memory *memory, PyObject *stream_object) {
-  int unused = check_unused(memory);
-  if (unused <= 0) return unused;
-  gmm_stream stream = memory->raw_stream;
-  Handle *held_stream = NULL;
-  if (stream_object == Py_None) {
-    if (memory->stream && memory->stream->pointer) {
-      held_stream = handle_enter((PyObject *)memory->stream, HANDLE_STREAM);
-      if (!held_stream) return -1;
-    }
-    stream = own_stream(memory);
-  } else {
-    if (handle_stream(stream_object, &stream, &held_stream) < 0) return -1;
-    /* Python code reads another package's stream: meanwhile the memory may have been freed, or have got a view. */
-    unused = check_unused(memory);
-    if (unused <= 0) {
-      handle_leave(held_stream);
-      return unused;
-    }
+/* The caller holds the context and the stream open. */
+static int give_back_unused(Memory *memory, gmm_stream stream, Handle *held_stream) {
+  State state = STATE_OPEN;
+  /* One thread closes it, and only when it has no views. */
+  while (!state_change(&memory->state, &state, 0)) {
+    const int unused = check_unused(memory);
+    if (unused <= 0) return unused;
+    state = STATE_OPEN;
   }
-  Handle *context = handle_enter((PyObject *)memory->context, HANDLE_CONTEXT);
-  if (!context) {
-    handle_leave(held_stream);
-    return -1;
-  }
-  memory->open = 0; /* before the GIL is released: a second free sees it closed */
-  const gmm_result result = give_back(memory, stream);
-  handle_leave(context);
-  handle_leave(held_stream);
+  const gmm_result result = give_back(memory, stream, held_stream);
   if (result < 0) {
-    memory->open = 1;
+    state_add(&memory->state, STATE_OPEN);
     gmm_python_raise(result);
     return -1;
   }
-  Py_CLEAR(memory->source);
+  Py_XDECREF(memory_take_source(memory));
   return 1;
+}
+
+int memory_give_back(Memory *memory, PyObject *stream_object) {
+  const int unused = check_unused(memory);
+  if (unused <= 0) return unused;
+  gmm_stream stream;
+  Handle *held_stream;
+  if (stream_object == Py_None) {
+    stream = enter_own_stream(memory, &held_stream);
+    Py_XINCREF(held_stream);
+  } else if (handle_stream(stream_object, &stream, &held_stream) < 0) {
+    return -1;
+  }
+  /* Python code reads another package's stream: meanwhile the memory may have been freed, or have got a view. */
+  int result = check_unused(memory);
+  Handle *context = result > 0 ? handle_enter((PyObject *)memory->context, HANDLE_CONTEXT) : NULL;
+  if (context)
+    result = give_back_unused(memory, stream, held_stream);
+  else if (result > 0)
+    result = -1;
+  handle_leave(context);
+  handle_leave(held_stream);
+  return result;
 }
 
 /* _give_back(stream): True when this call freed it, False when it was freed before. None: the stream of the block. */
@@ -201,27 +232,33 @@ static PyObject *memory_give_back_method(PyObject *self, PyObject *stream) {
 /* Frees memory that the program did not free, on the thread that drops the last reference. At the interpreter's end it
  * does nothing. */
 static void let_go(Memory *memory, PyObject *reported) {
-  if (!memory->open || gmm_python_is_ending()) return;
-  const int is_open = memory_is_open(memory);
-  if (is_open && memory->exports > 0) return;
+  const State state = LOAD(memory->state);
+  if (!(state & STATE_OPEN) || gmm_python_is_ending()) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  if (is_open) {
-    memory->open = 0;
-    /* As handle_enter(), but without new references: this object may be without references itself. */
-    Handle *stream = memory->stream;
-    ++memory->context->users;
-    if (stream) ++stream->users;
-    const gmm_result result = give_back(memory, own_stream(memory));
-    if (stream) --stream->users;
-    --memory->context->users;
-    if (result < 0 && result != GMM_ERROR_FORKED) {
-      gmm_python_raise(result);
-      PyErr_WriteUnraisable(reported);
+  for (;;) {
+    const int is_open = memory_is_open(memory);
+    if (is_open && state_exports(state) > 0) break;
+    /* Without new references: this object may be without references itself. */
+    if (is_open && (memory->origin == MEMORY_ALLOCATED ? handle_try_enter(memory->context) == ENTERED
+                                                       : handle_enter_anyway(memory->context))) {
+      Handle *stream;
+      const gmm_stream own = enter_own_stream(memory, &stream);
+      state_add(&memory->state, (State)0 - STATE_OPEN);
+      const gmm_result result = give_back(memory, own, stream);
+      if (stream) handle_leave_only(stream);
+      handle_leave_only(memory->context);
+      if (result < 0 && result != GMM_ERROR_FORKED) {
+        gmm_python_raise(result);
+        PyErr_WriteUnraisable(reported);
+      }
+      break;
     }
-  } else {
-    if (reset_note_free(memory) < 0) PyErr_WriteUnraisable(reported);
-    memory->open = 0;
+    const int noted = reset_note_free(memory);
+    if (noted < 0) PyErr_WriteUnraisable(reported);
+    if (noted > 0 && memory_is_open(memory)) continue; /* a reset was refused meanwhile, so the memory lives on */
+    state_add(&memory->state, (State)0 - STATE_OPEN);
+    break;
   }
   PyErr_Restore(type, value, trace);
 }
@@ -293,11 +330,26 @@ static PyObject *memory_get_closed(PyObject *self, void *unused) {
 static PyObject *memory_get_stream(PyObject *self, void *unused) {
   (void)unused;
   Memory *memory = (Memory *)self;
-  if (memory->stream && memory->stream->pointer) {
-    Py_INCREF(memory->stream);
-    return (PyObject *)memory->stream;
-  }
-  return PyLong_FromVoidPtr((void *)own_stream(memory));
+  if (!memory->stream) return PyLong_FromVoidPtr((void *)memory->raw_stream);
+  if (!handle_is_open(memory->stream)) return PyLong_FromVoidPtr((void *)GMM_STREAM_DEFAULT);
+  Py_INCREF(memory->stream);
+  return (PyObject *)memory->stream;
+}
+
+static PyObject *memory_get_source(PyObject *self, void *unused) {
+  (void)unused;
+  Memory *memory = (Memory *)self;
+  PyObject *source;
+  GUARD_BEGIN(memory)
+  source = memory->source ? memory->source : Py_None;
+  Py_INCREF(source);
+  GUARD_END()
+  return source;
+}
+
+static PyObject *memory_get_exports(PyObject *self, void *unused) {
+  (void)unused;
+  return PyLong_FromSsize_t(state_exports(LOAD(((Memory *)self)->state)));
 }
 
 static PyMethodDef memory_methods[] = {{"_adopt", memory_adopt, METH_VARARGS, NULL},
@@ -308,13 +360,13 @@ static PyGetSetDef memory_getters[] = {
     {"address", memory_get_address, NULL, "The address of the memory, as a number.", NULL},
     {"closed", memory_get_closed, NULL, "True once the memory is freed, alone or with its context.", NULL},
     {"stream", memory_get_stream, NULL, "The stream that the memory is freed on: a gmm.Stream, or a number.", NULL},
+    {"_source", memory_get_source, NULL, NULL, NULL},
+    {"_exports", memory_get_exports, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMemberDef memory_members[] = {
     {"nbytes", T_PYSSIZET, offsetof(Memory, nbytes), READONLY, "The requested size in bytes."},
     {"context", T_OBJECT, offsetof(Memory, context), READONLY, "The gmm.Context of the memory."},
-    {"_source", T_OBJECT, offsetof(Memory, source), READONLY, NULL},
-    {"_exports", T_PYSSIZET, offsetof(Memory, exports), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
 
 static PyBufferProcs memory_buffer = {memory_getbuffer, memory_releasebuffer};

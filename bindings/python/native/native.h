@@ -2,9 +2,7 @@
 /**
  * @file native.h
  * What gmm._native has beside the functions that SWIG wraps: handles and memory as Python objects. They count their
- * users, so that nothing is freed while it is used. README.md is the map of the files.
- *
- * The GIL guards all fields. Every call of the library that may wait releases it.
+ * users, so that nothing is freed while it is used. README.md is the map of the files, and has the rules of guard.h.
  */
 #ifndef GMM_PYTHON_NATIVE_H
 #define GMM_PYTHON_NATIVE_H
@@ -14,6 +12,8 @@
 /* Python.h comes first. */
 #include <gmm/gmm.h>
 #include <structmember.h>
+
+#include "guard.h"
 
 /* errors.c */
 
@@ -46,12 +46,10 @@ typedef enum { HANDLE_NONE, HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_E
 typedef struct Handle {
   PyObject ob_base; /* PyObject_HEAD */
   HandleKind kind;
-  void *pointer;         /**< NULL: closed, or not opened yet */
+  State state;           /**< open; users; of a context: live views of its memory, and whether it is being reset */
+  void *pointer;         /**< stays when the handle is closed */
   struct Handle *parent; /**< the context of a heap, stream, event or ticket */
-  Py_ssize_t users;      /**< calls that use it now */
-  Py_ssize_t exports;    /**< context: live views of its memory */
   Py_ssize_t resets;     /**< context: how many resets have ended earlier memory */
-  int resetting;         /**< context: gmm_reset() is under way */
   struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
@@ -63,6 +61,19 @@ extern PyTypeObject Handle_Type;
 /** Holds an open handle of that kind until handle_leave(). NULL with an exception when `object` is none. */
 Handle *handle_enter(PyObject *object, HandleKind kind);
 void handle_leave(Handle *handle);
+
+typedef enum { ENTERED, ENTER_CLOSED, ENTER_RESETTING } Entry;
+/** The same without a reference and an exception: for finalizers, whose object may be without references. */
+Entry handle_try_enter(Handle *handle);
+/** The same for a finalizer of what a reset of the context leaves alone. False: the handle is closed. */
+int handle_enter_anyway(Handle *handle);
+void handle_leave_only(Handle *handle);
+/** Raises what handle_try_enter() found. Returns NULL. */
+PyObject *handle_raise_entry(const Handle *handle, Entry entry);
+/** Ends a handle that the program did not close, and reports a failure. */
+void handle_end(Handle *handle);
+/** Whether a handle is open, and so is its context. */
+int handle_is_open(const Handle *handle);
 /**
  * Reads a stream argument: None, a number, or an open stream. The caller passes `held` to handle_leave(). 0, or -1 with
  * an exception.
@@ -76,7 +87,7 @@ typedef enum { MEMORY_ALLOCATED, MEMORY_IMPORTED, MEMORY_PINNED } MemoryOrigin;
 typedef struct Memory {
   PyObject ob_base; /* PyObject_HEAD */
   MemoryOrigin origin;
-  int open;
+  State state; /**< open; live views */
   void *address;
   Py_ssize_t nbytes;
   Handle *context;
@@ -84,8 +95,7 @@ typedef struct Memory {
   Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
   gmm_stream raw_stream;
   Py_ssize_t resets; /**< the context's resets when the block was made */
-  Py_ssize_t exports;
-  PyObject *source; /**< pinned: the view that holds the caller's memory */
+  PyObject *source;  /**< pinned: the view that holds the caller's memory */
   PyObject *weak_references;
 } Memory;
 
@@ -106,6 +116,13 @@ int memory_traverse(PyObject *self, visitproc visit, void *arg);
 /** Counts views. Memory with views cannot be freed. */
 int memory_add_export(Memory *memory);
 void memory_drop_export(Memory *memory);
+/** The call that gives a block back, by its origin. The caller has released the GIL, or the call is one that may keep
+ * it. */
+gmm_result memory_release(gmm_context *context, MemoryOrigin origin, void *address, gmm_stream stream);
+/** Takes the reference to the source out of the memory. NULL: it has none. */
+PyObject *memory_take_source(Memory *memory);
+/** Opens a block that the caller has filled. */
+static inline void memory_open(Memory *memory) { STORE(memory->state, STATE_OPEN); }
 /** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
 
@@ -114,10 +131,33 @@ int memory_address(PyObject *object, void **address);
 /** _reset(): frees all allocated memory, or raises an exception. */
 PyObject *handle_reset(PyObject *self, PyObject *unused);
 /**
- * Notes the free of memory that a reset has closed: the reset may be refused, and the memory live on. 0, or -1 with an
- * exception.
+ * Notes the free of memory that a reset has closed: the reset may be refused, and the memory live on. 0; 1 when there
+ * is nothing to note, as no reset is under way; or -1 with an exception.
  */
 int reset_note_free(Memory *memory);
+
+/* later.c: what may not be given back inside a callback */
+
+/** True on a thread inside a callback that must not free: progress, and a call of a stream. */
+int later_frees(void);
+/** True there and inside a log callback: nothing must end that a thread of the library may belong to. */
+int later_ends(void);
+/**
+ * Frees this block on another thread. The caller has closed the memory and holds its context open. False when there is
+ * no memory for the request.
+ */
+int later_free(Memory *memory, gmm_stream stream, Handle *held_stream);
+/** Ends this handle there, which lives on until then. */
+int later_close(Handle *handle);
+/** Waits until all of it is done, except inside a callback. */
+void later_settle(void);
+/** The same on a thread that has left something to do since it called the library. */
+void later_settle_owed(void);
+/** Around a callback. */
+void later_enter(int frees);
+void later_leave(int frees);
+/** In a forked child, which has one thread: forgets what others were to do. */
+void later_after_fork(void);
 
 /* buffer.c */
 
@@ -142,7 +182,7 @@ PyObject *native_default_context(PyObject *module, PyObject *unused);
 
 /* helpers.c: functions and methods that are written in Python */
 
-enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_DTYPE_NAME, HELPER_COUNT };
+enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_DTYPE_NAME, HELPER_KIND, HELPER_COUNT };
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
@@ -150,6 +190,8 @@ PyObject *native_set_helper(PyObject *module, PyObject *arguments);
 PyObject *native_extend(PyObject *module, PyObject *arguments);
 /** repr() by the method _describe() that the package has put in. */
 PyObject *native_describe(PyObject *self);
+/** str() by its method _show(). */
+PyObject *native_show(PyObject *self);
 
 /* host_view.c: the caller's own objects as addresses */
 extern PyTypeObject HostView_Type;
@@ -164,9 +206,14 @@ void callback_log(void *user, gmm_log_level level, const char *message);
 int32_t callback_oom(void *user, const gmm_oom_info *info);
 int32_t callback_write(void *user, const char *text, uint64_t size);
 void callback_stream(void *user);
+/** Takes the GIL on a thread of the library; false at the interpreter's end. */
+int callback_enter(PyGILState_STATE *gil);
+void callback_leave(PyGILState_STATE gil);
 int32_t callback_progress(void *user, uint64_t done, uint64_t total);
 /** Makes later callbacks do nothing and waits for those under way. For atexit. */
 PyObject *callbacks_end(PyObject *module, PyObject *unused);
+/** For the child of a fork, which has none of the threads that were inside. */
+PyObject *callbacks_after_fork(PyObject *module, PyObject *unused);
 
 /** Adds the types and functions above to the module. Returns 0, or -1 with an exception. */
 int native_init(PyObject *module);

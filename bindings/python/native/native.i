@@ -75,5 +75,13 @@ GMM_QUICK(gmm_context_desc::set_log)
 
 /* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{
+  /* SWIG makes these at their first use, without a lock. Its table of types does not change later, as no class has a
+   * base. */
+#if SWIG_VERSION < 0x040400
+  (void)SWIG_This();
+  (void)SWIG_Python_TypeCache();
+  (void)SwigPyObject_type();
+  (void)SwigPyPacked_type();
+#endif
   (void)native_init(m);
 %}

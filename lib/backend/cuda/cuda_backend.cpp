@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // CudaBackend: the operations of backend.h over the driver API. The sections follow that header.
-#if defined(GMM_WITH_CUDA)
-
 #include "backend/cuda/cuda_backend.h"
 
 #include <gmm/pin.h>
@@ -452,7 +450,8 @@ Status check_handle(PhysicalHandle handle, const char *what) {
 }
 
 bool is_host(const CUmemAllocationProp &properties) {
-  return properties.location.type == kLocationHostNuma || properties.location.type == kLocationHost;
+  return properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         properties.location.type == CU_MEM_LOCATION_TYPE_HOST;
 }
 
 }  // namespace
@@ -504,7 +503,7 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = state->handle;
   if (location.is_host()) {
-    properties.location.type = kLocationHostNuma;
+    properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
     properties.location.id = state->host_numa_node < 0 ? 0 : state->host_numa_node;  // 0 where the system has no NUMA
   }
   CUmemGenericAllocationHandle handle = 0;
@@ -513,7 +512,7 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   if (location.is_host() && means_not_here(result)) {
     // The driver refuses a handle type for host memory of no particular node, so such memory cannot be exported.
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-    properties.location.type = kLocationHost;
+    properties.location.type = CU_MEM_LOCATION_TYPE_HOST;
     properties.location.id = 0;
     count_call();
     result = driver_.cuMemCreate(&handle, size, &properties, 0);
@@ -649,13 +648,13 @@ Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t
                 devices_.count());
 
   const uint32_t device_locations = count;
-  if (on_host) add(kLocationHostNuma, 0);  // the driver ignores the node here
+  if (on_host) add(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0);  // the driver ignores the node here
   count_call();
   CUresult result = driver_.cuMemSetAccess(cuda::to_driver(base), size, access, count);
   if (on_host && means_not_here(result)) {
     // This is host memory of no particular node.
     count = device_locations;
-    add(kLocationHost, 0);
+    add(CU_MEM_LOCATION_TYPE_HOST, 0);
     count_call();
     result = driver_.cuMemSetAccess(cuda::to_driver(base), size, access, count);
   }
@@ -888,7 +887,8 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
   int32_t own = -1;
   GMM_TRY(os::duplicate(fd, &own));
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC handle = {};
-  handle.type = type == GMM_FD_DMA_BUF ? kExternalDmaBuf : CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  handle.type =
+      type == GMM_FD_DMA_BUF ? CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD : CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
   handle.handle.fd = own;
   handle.size = size;
   CUexternalMemory memory = nullptr;
@@ -957,7 +957,7 @@ static_assert(same(GMM_ADVISE_SET_READ_MOSTLY, CU_MEM_ADVISE_SET_READ_MOSTLY) &&
 
 CUmemLocation to_location(const DeviceState *state) {
   CUmemLocation location = {};
-  location.type = state == nullptr ? kLocationHost : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.type = state == nullptr ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
   location.id = state == nullptr ? 0 : state->handle;
   return location;
 }
@@ -1031,7 +1031,7 @@ struct HostCopy {
   const void *source;
   uint64_t size;
 
-  static void CUDA_CB run(void *self) {
+  static void run(void *self) {
     HostCopy *copy = static_cast<HostCopy *>(self);
     std::memcpy(copy->destination, copy->source, copy->size);
     const HostAllocator allocator = copy->allocator;
@@ -1356,5 +1356,3 @@ Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backe
 }
 
 }  // namespace gmm
-
-#endif

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#if defined(GMM_WITH_CUDA)
-
 #include "backend/cuda/devices.h"
 
 #include <unistd.h>
@@ -50,16 +48,16 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   } wanted[] = {
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
       {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
-      {kAttributeHostNumaId, nullptr, &state->host_numa_node},
+      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, nullptr, &state->host_numa_node},
       {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
       {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},
       {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin, nullptr},
       {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only, nullptr},
       {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address, nullptr},
       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
-      {kAttributeIpc, nullptr, &legacy_ipc},
+      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, nullptr, &legacy_ipc},
       {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
-      {kAttributeDmaBuf, &state->dma_buf, nullptr},
+      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf, nullptr},
       {CU_DEVICE_ATTRIBUTE_INTEGRATED, nullptr, &integrated},
   };
   for (const auto &want : wanted) {
@@ -261,5 +259,3 @@ Status Devices::zeros_function(Device device, CUfunction *out) {
 }
 
 }  // namespace gmm::cuda
-
-#endif

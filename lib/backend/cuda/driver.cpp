@@ -28,8 +28,6 @@ Meaning meaning(CUresult result) {
   const int number = static_cast<int>(result);
   if (number >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && number <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
     return {GMM_ERROR_CAPTURING, "end the stream's capture first, or use a stream that is not captured"};
-  constexpr Meaning kNotSupported = {GMM_ERROR_NOT_SUPPORTED, "gmm_device_query() says what the device can do"};
-  if (number == kErrorNewerDriver) return kNotSupported;
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
       return {GMM_ERROR_OUT_OF_MEMORY, "free or trim memory, pause a tag, or request less"};
@@ -41,7 +39,8 @@ Meaning meaning(CUresult result) {
           "pass a live stream or event of this device; a device reset (cuDevicePrimaryCtxReset) destroys all of them"};
     case CUDA_ERROR_NOT_SUPPORTED:
     case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
-      return kNotSupported;
+    case CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER:
+      return {GMM_ERROR_NOT_SUPPORTED, "gmm_device_query() says what the device can do"};
     case CUDA_ERROR_INVALID_DEVICE:
       return {GMM_ERROR_INVALID_DEVICE, "use a device below the context's device count"};
     case CUDA_ERROR_NO_DEVICE:
@@ -116,7 +115,7 @@ Status Driver::check_vmm() const {
 
 Status Driver::resolve(void *library, const char *path) {
   // The form with five parameters exists since 12.0. CUDA 11.3 to 11.8 had one with four.
-  using GetProcAddress = CUresult(CUDAAPI *)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+  using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
   auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
   if (get == nullptr)
     return fail(GMM_ERROR_NO_BACKEND,
@@ -131,10 +130,8 @@ Status Driver::resolve(void *library, const char *path) {
     return found == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
   };
 
-// cuda.h defines some names as macros (cuMemAlloc is cuMemAlloc_v2). # yields the name of the table only if no macro
-// stands in between.
-#define GMM_CUDA_RESOLVE(entry, version) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
-#define GMM_CUDA_REQUIRE(entry, version)                                                                 \
+#define GMM_CUDA_RESOLVE(entry, version, parameters) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
+#define GMM_CUDA_REQUIRE(entry, version, parameters)                                                     \
   entry = reinterpret_cast<decltype(entry)>(find(#entry, version));                                      \
   if (entry == nullptr)                                                                                  \
     return fail(GMM_ERROR_NO_BACKEND,                                                                    \

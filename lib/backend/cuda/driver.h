@@ -3,7 +3,7 @@
 #ifndef GMM_BACKEND_CUDA_DRIVER_H
 #define GMM_BACKEND_CUDA_DRIVER_H
 
-#include "backend/cuda/driver_table.h"
+#include "backend/cuda/driver_api.h"
 #include "base/status.h"
 
 namespace gmm::cuda {
@@ -29,7 +29,7 @@ class Driver {
   // Fails with NOT_SUPPORTED if the driver lacks an entry of virtual memory management.
   Status check_vmm() const;
 
-#define GMM_CUDA_DECLARE(entry, version) decltype(&::entry) entry = nullptr;
+#define GMM_CUDA_DECLARE(entry, version, parameters) CUresult(*entry) parameters = nullptr;
   GMM_CUDA_REQUIRED(GMM_CUDA_DECLARE)
   GMM_CUDA_OPTIONAL(GMM_CUDA_DECLARE)
 #undef GMM_CUDA_DECLARE

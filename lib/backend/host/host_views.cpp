@@ -1,7 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_views.h"
 
+#include <atomic>
+
+#include "base/process_mutex.h"
+
 namespace gmm {
+namespace {
+
+// The tables of all contexts that have views.
+constinit ProcessMutex g_views_mutex{LockRank::kHostViewsList};
+constinit HostViews *g_first_views = nullptr;
+constinit std::atomic<uint32_t> g_views_count{0};
+
+// A child of fork() has none of its parent's contexts.
+class ViewsGuard {
+ public:
+  ViewsGuard() {
+    if (!g_views_mutex.lock()) return;
+    g_first_views = nullptr;
+    g_views_count.store(0, std::memory_order_relaxed);
+  }
+  ~ViewsGuard() { g_views_mutex.unlock(); }
+  ViewsGuard(const ViewsGuard &) = delete;
+  ViewsGuard &operator=(const ViewsGuard &) = delete;
+};
+
+}  // namespace
+
+HostViews::~HostViews() {
+  if (!is_listed_.load(std::memory_order_relaxed)) return;
+  const ViewsGuard guard;
+  for (HostViews **link = &g_first_views; *link != nullptr; link = &(*link)->next_)
+    if (*link == this) {
+      *link = next_;
+      g_views_count.fetch_sub(1, std::memory_order_relaxed);
+      return;
+    }
+}
+
+void HostViews::list() {
+  if (is_listed_.load(std::memory_order_relaxed)) return;
+  const ViewsGuard guard;
+  next_ = g_first_views;
+  g_first_views = this;
+  is_listed_.store(true, std::memory_order_relaxed);
+  g_views_count.fetch_add(1, std::memory_order_relaxed);
+}
 
 Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
   LockGuard guard(mutex_);
@@ -16,6 +61,7 @@ Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
   for (; place > 0 && ranges_[place - 1].base > at; --place) ranges_[place] = ranges_[place - 1];
   ranges_[place] = Range{at, size, size};
   table_.set(ranges_.data(), ranges_.size());
+  list();
   *out = base;
   return Status();
 }
@@ -54,10 +100,22 @@ bool HostViews::has(const void *address) const {
   return table_.find(reinterpret_cast<uintptr_t>(address), &range);
 }
 
-void *HostViews::own(const void *address) const {
+bool HostViews::find(const void *address, void **out) const {
   Range range;
   const uint64_t at = reinterpret_cast<uintptr_t>(address);
-  return reinterpret_cast<void *>(table_.find(at, &range) ? at + range.value : at);
+  if (!table_.find(at, &range)) return false;
+  *out = reinterpret_cast<void *>(at + range.value);
+  return true;
+}
+
+void *HostViews::own(const void *address) const {
+  void *found = const_cast<void *>(address);
+  if (find(address, &found)) return found;
+  const uint32_t own_tables = is_listed_.load(std::memory_order_relaxed) ? 1 : 0;
+  if (g_views_count.load(std::memory_order_relaxed) == own_tables) return found;
+  const ViewsGuard guard;
+  for (const HostViews *each = g_first_views; each != nullptr && !each->find(address, &found);) each = each->next_;
+  return found;
 }
 
 }  // namespace gmm

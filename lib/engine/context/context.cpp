@@ -146,7 +146,7 @@ void Context::report_leaks() {
 
 // Also what a failed init() left.
 void Context::end() {
-  if (trace.running() && !trace.end().ok()) core.log.write(LogLevel::kWarning, "%s", last_message());
+  if (trace.running() && !trace.end().ok()) core.log.complain("%s", last_message());
   decommit.stop();
   if (core.backend != nullptr) {
     for (uint32_t i = 0; i < device_count; ++i)

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
 #include "backend/cuda/cuda_backend.h"
 #include "backend/host/host_backend.h"
 #include "backend/sycl/sycl_backend.h"
@@ -16,6 +21,13 @@ Status from_environment(gmm_backend *backend) {
   environment_advice(Variable::kBackend, advice, sizeof advice);
   return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; %s.", environment_text(Variable::kBackend),
               advice);
+}
+
+// Whether the program expects CUDA: the driver's device file is there, and CUDA_VISIBLE_DEVICES does not hide all GPUs.
+bool has_visible_nvidia_device() {
+  const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool hidden = visible != nullptr && (*visible == '\0' || std::strncmp(visible, "-1", 2) == 0);
+  return !hidden && ::access("/dev/nvidiactl", F_OK) == 0;
 }
 
 }  // namespace
@@ -39,8 +51,14 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
     default:
       break;
   }
-  if (cuda_backend_create(allocator, log, out).ok()) return Status();
-  log.write(LogLevel::kInfo, "Taking the host backend: %s", last_message());
+  {
+    MessageGuard message_guard;  // that there is no GPU is no failure of the caller's
+    if (cuda_backend_create(allocator, log, out).ok()) return Status();
+    if (has_visible_nvidia_device())
+      log.complain("Taking the host backend beside an NVIDIA device: %s", last_message());
+    else
+      log.write(LogLevel::kInfo, "Taking the host backend: %s", last_message());
+  }
   return host_backend_create(allocator, log, options, out);
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "base/hash_table.h"
 #include "base/status.h"
 #include "base/vector.h"
 #include "engine/heap/cache_entry.h"
@@ -21,7 +22,7 @@ class BlockNames {
  public:
   static constexpr uint64_t kSize = 64;  // bytes, the zero at the end included
 
-  explicit BlockNames(const HostAllocator &allocator) : allocator_(allocator), names_(allocator), places_(allocator) {}
+  explicit BlockNames(const HostAllocator &allocator) : names_(allocator), indices_(allocator) {}
 
   // 1 to 63 bytes, or NULL for no name. OUT_OF_HOST_MEMORY: the block keeps the name that it had.
   Status set(const CacheEntry &block, const char *name);
@@ -33,19 +34,15 @@ class BlockNames {
   uint64_t count() const { return names_.size(); }
 
  private:
-  static constexpr uint32_t kEmpty = UINT32_MAX;
   struct Name {
     const void *block;
     char text[kSize];
   };
-  uint64_t home_of(const void *block) const;
-  // The place of a block, or the empty one where it belongs. There is a table.
-  uint64_t place_of(const void *block) const;
-  [[nodiscard]] bool reserve();
+  // The index of a block's name; NULL: it has none.
+  const uint32_t *index_of(const void *block) const;
 
-  const HostAllocator allocator_;
-  Vector<Name> names_;       // without gaps
-  Vector<uint32_t> places_;  // indices of names_; a power of two, at most half full, probed linearly
+  Vector<Name> names_;  // without gaps
+  HashTable<uint32_t> indices_;
 };
 
 }  // namespace gmm

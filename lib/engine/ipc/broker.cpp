@@ -27,6 +27,7 @@ constexpr int kEvents = 64;
 constexpr int kAcceptsPerRound = 64;  // then the connections that exist have their turn
 constexpr uint64_t kListenAgainMs = 100;
 constexpr uint64_t kCatchUpMs = 10;
+constexpr uint64_t kLookAgainMs = 10;
 constexpr uint32_t kComplaintsPerSecond = 20;
 
 // The brokers of one process, one for each context, have different serials.
@@ -92,7 +93,7 @@ Status IpcBroker::start_thread_and_socket() {
   // In reverse order, since free_ is a stack and the first slots shall be used first.
   for (free_count_ = 0; free_count_ < kSlots; ++free_count_) free_[free_count_] = slots_ + (kSlots - 1 - free_count_);
   pending_ = idle_ = 0;
-  listen_again_ = complaints_since_ = 0;
+  listen_again_ = complaints_since_ = look_at_socket_at_ = 0;
   complaints_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
 
@@ -115,6 +116,8 @@ Status IpcBroker::open_socket() {
                        system_error_text(error, text, sizeof text));
   }
 
+  // Best effort: a user has 128 of them.
+  inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
@@ -133,48 +136,58 @@ Status IpcBroker::open_socket() {
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) return system_failure(errno, "epoll_ctl");
   event.data.ptr = &listener_;
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event) != 0) return system_failure(errno, "epoll_ctl");
-  // Best effort: a user has 128 of them.
-  inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   event.data.ptr = &inotify_;
   if (inotify_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, inotify_, &event) != 0) close_fd(&inotify_);
-  watch_socket();
   return Status();
 }
 
-// Binds and listens under the endpoint's name in the directory. With mutex_ held.
+// Listens under the endpoint's name in the directory. The socket is made under another name and gets its own when it
+// listens and is watched: an importer that finds the name is never refused, and no end of the name is missed. With
+// mutex_ held.
 Status IpcBroker::listen_under_own_name(int *listener) {
   int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return system_failure(errno, "socket");
-  char name[kIpcNameSize];
+  char name[kIpcNameSize], unready[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
+  ipc_unready_socket_name(endpoint_, unready);
   sockaddr_un address;
-  ipc_socket_address(directory_, name, &address);
+  ipc_socket_address(directory_, unready, &address);
   if (::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
     const int error = errno;
-    char text[128];
     close_fd(&fd);
-    return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s",
-                       directory_path_, name, system_error_text(error, text, sizeof text));
+    return bind_failure(error, name);
   }
-  // The socket's file exists from here on. close_files() removes it.
-  owner_pid_.store(static_cast<int32_t>(endpoint_.pid), std::memory_order_relaxed);
   Status status;
   struct stat file;
-  if (::fchmodat(directory_, name, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
+  if (::fchmodat(directory_, unready, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
     status = system_failure(errno, "chmod of the socket");
-  else if (::fstatat(directory_, name, &file, AT_SYMLINK_NOFOLLOW) != 0)
+  else if (::fstatat(directory_, unready, &file, AT_SYMLINK_NOFOLLOW) != 0)
     status = system_failure(errno, "stat of the socket");
   else if (::listen(fd, 128) != 0)
     status = system_failure(errno, "listen");
+  // The count of a file's names is an attribute, so the end of the name shows as IN_ATTRIB while the socket is open.
+  else if (inotify_ >= 0)
+    ::inotify_add_watch(inotify_, address.sun_path, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
+  // Fails if the name is taken.
+  if (status.ok() && ::linkat(directory_, unready, directory_, name, 0) != 0)
+    status = bind_failure(errno == EEXIST ? EADDRINUSE : errno, name);
+  ::unlinkat(directory_, unready, 0);
   if (!status.ok()) {
-    ::unlinkat(directory_, name, 0);
     close_fd(&fd);
     return status;
   }
+  // The socket's file exists from here on. close_files() removes it.
+  owner_pid_.store(static_cast<int32_t>(endpoint_.pid), std::memory_order_relaxed);
   socket_device_ = file.st_dev;
   socket_inode_ = file.st_ino;
   *listener = fd;
   return Status();
+}
+
+Status IpcBroker::bind_failure(int error, const char *name) const {
+  char text[128];
+  return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s",
+                     directory_path_, name, system_error_text(error, text, sizeof text));
 }
 
 // Whether the socket's name still means this broker's socket. With mutex_ held.
@@ -214,21 +227,9 @@ Status IpcBroker::restore_socket() {
     return status;
   }
   ::close(old_directory);
-  watch_socket();
   // One that the thread has not taken over yet has no name any more. Its queue is lost; importers connect again.
   if (int unused = next_listener_.exchange(listener, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
   return Status();
-}
-
-// With mutex_ held. The count of a file's names is an attribute, so the end of the name shows as IN_ATTRIB while the
-// socket is open.
-void IpcBroker::watch_socket() {
-  if (inotify_ < 0) return;
-  char name[kIpcNameSize];
-  ipc_socket_name(endpoint_, name);
-  sockaddr_un address;
-  ipc_socket_address(directory_, name, &address);
-  ::inotify_add_watch(inotify_, address.sun_path, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
 }
 
 void IpcBroker::close_files() {
@@ -342,7 +343,10 @@ void IpcBroker::run() {
       } else if (what == &next_listener_) {
         // looked at below
       } else if (what == &inotify_) {
-        look_after_socket();
+        alignas(inotify_event) char changes[1024];
+        while (::read(inotify_, changes, sizeof changes) > 0) {
+        }
+        look_at_socket_at_ = 1;
       } else if (auto *slot = static_cast<Slot *>(what); slot->state != State::kFree) {
         receive(slot);
       }
@@ -350,6 +354,7 @@ void IpcBroker::run() {
     close_ended();
     close_late_pending();
     resume_listening();
+    look_after_socket();
     catch_up();
     // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
     // this round may be used again.
@@ -366,6 +371,7 @@ int IpcBroker::milliseconds_to_next_deadline() {
   if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
   if (catch_up_at_ != 0 && catch_up_at_ < until) until = catch_up_at_;
+  if (look_at_socket_at_ != 0 && look_at_socket_at_ < until) until = look_at_socket_at_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
   return until <= now ? 0 : static_cast<int>(until - now) + 1;
@@ -694,13 +700,15 @@ void IpcBroker::take_over_listener() {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
 }
 
-// Something happened to the socket's file.
+// After something happened to the socket's file.
 void IpcBroker::look_after_socket() {
-  alignas(inotify_event) char events[1024];
-  while (::read(inotify_, events, sizeof events) > 0) {
+  if (look_at_socket_at_ == 0 || monotonic_ms() < look_at_socket_at_) return;
+  // stop() holds the lock until this thread has ended. An export that holds it may have looked before the change.
+  if (!mutex_.try_lock()) {
+    look_at_socket_at_ = monotonic_ms() + kLookAgainMs;
+    return;
   }
-  // stop() and start() hold the lock for long, and look after the socket themselves. An export that holds it does too.
-  if (!mutex_.try_lock()) return;
+  look_at_socket_at_ = 0;
   if (!has_socket()) {
     MessageGuard message;
     const Status status = restore_socket();

@@ -117,9 +117,9 @@ class IpcBroker {
   Status start_thread_and_socket();
   Status open_socket();
   Status listen_under_own_name(int *listener);
+  Status bind_failure(int error, const char *name) const;
   bool has_socket() const;
   Status restore_socket();
-  void watch_socket();
   void close_files();
 
   // From any thread.
@@ -195,8 +195,9 @@ class IpcBroker {
   Slot *pending_list_[kMaxPending] = {};  // oldest first
   uint32_t pending_ = 0;
   uint32_t idle_ = 0;
-  uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
-  uint64_t catch_up_at_ = 0;   // when to go on with what was put off; 0: nothing was
+  uint64_t listen_again_ = 0;       // when to listen again after accept() ran out of descriptors; 0: listening
+  uint64_t catch_up_at_ = 0;        // when to go on with what was put off; 0: nothing was
+  uint64_t look_at_socket_at_ = 0;  // when to look whether the socket has its name; 0: nothing happened to it
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;
 };

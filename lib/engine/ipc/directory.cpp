@@ -23,6 +23,8 @@ namespace {
 // A directory that somebody filled must not delay the first export.
 constexpr int kMaxEntriesRead = 4096;
 
+constexpr const char *kUnready = ".new";
+
 static_assert(kMaxSocketFolder == kIpcPathSize);
 
 bool print_path(char path[kIpcPathSize], const char *format, const char *a, unsigned b = 0) {
@@ -145,13 +147,20 @@ void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
                 endpoint.serial);
 }
 
+void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
+  ipc_socket_name(endpoint, name);
+  std::strcat(name, kUnready);
+}
+
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out) {
   IpcEndpoint endpoint;
   if (std::sscanf(name, "%" SCNu32 "-%" SCNu64 "-%" SCNu32, &endpoint.pid, &endpoint.start_time, &endpoint.serial) != 3)
     return false;
   char again[kIpcNameSize];
   ipc_socket_name(endpoint, again);
-  if (std::strcmp(name, again) != 0) return false;
+  const size_t length = std::strlen(again);
+  if (std::strncmp(name, again, length) != 0 || (name[length] != '\0' && std::strcmp(name + length, kUnready) != 0))
+    return false;
   *out = endpoint;
   return true;
 }

@@ -47,6 +47,9 @@ Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_di
 
 // "<pid>-<start time>-<serial>.sock"
 void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
+// The same and ".new": of a socket that does not listen yet, for a moment.
+void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
+// Reads both.
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out);
 void ipc_socket_address(int directory, const char *name, sockaddr_un *out);
 

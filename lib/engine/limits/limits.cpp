@@ -41,7 +41,11 @@ bool Limits::ask(const gmm_oom_info &info) {
     calls_ = &call;
   }
   check_may_call_program(ProgramCall::kOutOfMemory);
-  const bool again = fn(user, &info) == 1;
+  bool again = false;
+  {
+    MessageGuard message_guard;  // the program may call gmm
+    again = fn(user, &info) == 1;
+  }
   LockGuard guard(mutex_);
   (call.previous != nullptr ? call.previous->next : calls_) = call.next;
   if (call.next != nullptr) call.next->previous = call.previous;

@@ -83,68 +83,6 @@ void set(Tag &tag, const gmm_tag_desc &desc) {
 
 }  // namespace
 
-// --- Names -----------------------------------------------------------------------------------------------------------
-
-// FNV-1a.
-uint32_t TagNames::hash_of(const char *name) {
-  uint32_t hash = 2166136261u;
-  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 16777619u;
-  return hash;
-}
-
-Tag *TagNames::find(const char *name, uint32_t hash) const {
-  const uint64_t mask = slots_.size() - 1;
-  if (used_ == 0) return nullptr;
-  for (uint64_t i = hash & mask; slots_[i] != nullptr; i = (i + 1) & mask)
-    if (slots_[i]->hash == hash && std::strcmp(slots_[i]->name, name) == 0) return slots_[i];
-  return nullptr;
-}
-
-void TagNames::put(Tag *tag) {
-  const uint64_t mask = slots_.size() - 1;
-  uint64_t i = tag->hash & mask;
-  while (slots_[i] != nullptr) i = (i + 1) & mask;
-  slots_[i] = tag;
-}
-
-bool TagNames::reserve() {
-  if ((used_ + 1) * 2 <= slots_.size()) return true;
-  const uint64_t size = slots_.empty() ? 16 : slots_.size() * 2;
-  Vector<Tag *> grown(allocator_);
-  if (!grown.reserve(size)) return false;
-  for (uint64_t i = 0; i < size; ++i) grown.push_back_reserved(nullptr);
-  grown.swap(slots_);
-  for (Tag *tag : grown)
-    if (tag != nullptr) put(tag);
-  return true;
-}
-
-void TagNames::add(Tag *tag) {
-  put(tag);
-  ++used_;
-}
-
-uint64_t TagNames::place_of(const Tag *tag) const {
-  const uint64_t mask = slots_.size() - 1;
-  uint64_t i = tag->hash & mask;
-  while (slots_[i] != tag) i = (i + 1) & mask;
-  return i;
-}
-
-// The names behind the gap move up where a search would stop at it otherwise.
-void TagNames::remove(const Tag *tag) {
-  const uint64_t mask = slots_.size() - 1;
-  uint64_t gap = place_of(tag);
-  for (uint64_t i = (gap + 1) & mask; slots_[i] != nullptr; i = (i + 1) & mask) {
-    const uint64_t home = slots_[i]->hash & mask;
-    if (((i - home) & mask) < ((i - gap) & mask)) continue;
-    slots_[gap] = slots_[i];
-    gap = i;
-  }
-  slots_[gap] = nullptr;
-  --used_;
-}
-
 // --- Numbers ---------------------------------------------------------------------------------------------------------
 
 TagTable::TagTable(const HostAllocator &allocator)
@@ -190,9 +128,15 @@ TagTable::Slot *TagTable::make_slot(gmm_tag tag) {
   return &slots[tag - (kNear << segment)];
 }
 
+const Tag *TagTable::find_named(const char *name) const {
+  Tag *const *known =
+      names_.find(hash_of_text(name), [name](const Tag *tag) { return std::strcmp(tag->name, name) == 0; });
+  return known == nullptr ? nullptr : *known;
+}
+
 Status TagTable::find(const char *name, gmm_tag *out) {
   LockGuard guard(mutex_);
-  const Tag *known = names_.find(name, TagNames::hash_of(name));
+  const Tag *known = find_named(name);
   if (known != nullptr) {
     *out = known->number;
     return Status();
@@ -205,9 +149,8 @@ Status TagTable::find(const char *name, gmm_tag *out) {
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
   GMM_TRY(check_name("A tag's name", name, sizeof(Tag::name)));
   if (desc != nullptr) GMM_TRY(check_desc(*desc));
-  const uint32_t hash = TagNames::hash_of(name);
   LockGuard guard(mutex_);
-  if (const Tag *known = names_.find(name, hash)) {
+  if (const Tag *known = find_named(name)) {
     if (desc != nullptr &&
         (desc->contents != known->contents || desc->priority != known->priority || desc->flags != known->flags))
       return fail(GMM_ERROR_INVALID_VALUE,
@@ -226,9 +169,8 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   Tag *made = ::new (memory) Tag();
   std::strncpy(made->name, name, sizeof made->name - 1);
   made->number = number;
-  made->hash = hash;
   if (desc != nullptr) set(*made, *desc);
-  names_.add(made);
+  names_.add(hash_of_text(name), made);
   ++count_;
   slot->store(made, std::memory_order_release);
   last_.store(number, std::memory_order_release);
@@ -270,7 +212,7 @@ Status TagTable::begin_end(Tag &tag) {
 
 void TagTable::end(Tag &tag) {
   LockGuard guard(mutex_);
-  names_.remove(&tag);
+  names_.remove(hash_of_text(tag.name), [&](const Tag *each) { return each == &tag; });
   --count_;
   make_slot(tag.number)->store(nullptr, std::memory_order_release);
   memory_.retire(&tag);

@@ -14,10 +14,10 @@
 
 #include <atomic>
 
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/registry.h"
 #include "base/retired_memory.h"
-#include "base/vector.h"
 #include "engine/heap/heap.h"
 #include "engine/limits/quota.h"
 
@@ -26,7 +26,6 @@ namespace gmm {
 struct Tag {
   char name[64] = {};
   gmm_tag number = 0;
-  uint32_t hash = 0;  // of the name
   std::atomic<gmm_contents> contents{GMM_CONTENTS_DROP};
   std::atomic<int32_t> priority{0};
   std::atomic<uint32_t> flags{0};   // GMM_TAG_*
@@ -38,27 +37,6 @@ struct Tag {
   std::atomic<uint64_t> pauses{0};
   std::atomic<uint64_t> epoch{0};  // of the contents: what drops some of them begins another
   uint64_t counted = 0;            // the last count of tags that saw this one; with TagTable::count_mutex
-};
-
-// The tags of a table by name: open addressing with linear probing, at most half full. With the table's lock.
-class TagNames {
- public:
-  explicit TagNames(const HostAllocator &allocator) : allocator_(allocator), slots_(allocator) {}
-  static uint32_t hash_of(const char *name);
-  // NULL: no tag has the name.
-  Tag *find(const char *name, uint32_t hash) const;
-  // Makes room for one more. False: there is no host memory.
-  [[nodiscard]] bool reserve();
-  void add(Tag *tag);
-  void remove(const Tag *tag);
-
- private:
-  uint64_t place_of(const Tag *tag) const;
-  void put(Tag *tag);
-
-  const HostAllocator allocator_;
-  Vector<Tag *> slots_;  // a power of two; NULL: empty
-  uint64_t used_ = 0;
 };
 
 // Any thread. A thread keeps the tags that it pushed, of all contexts, in its record (base/thread_record.h).
@@ -114,6 +92,8 @@ class TagTable {
 
   gmm_tag current_of_thread() const;
   __attribute__((noinline, cold)) Tag *get_far(gmm_tag tag) const;
+  // NULL: no tag has the name. With mutex_ held.
+  const Tag *find_named(const char *name) const;
   // The slot of a number, made now where it is far; NULL without host memory.
   Slot *make_slot(gmm_tag tag);
 
@@ -125,7 +105,7 @@ class TagTable {
   std::atomic<gmm_tag> default_{GMM_TAG_DEFAULT};
   // The current tag of every thread, as long as no thread ever pushed one; from then on 0.
   std::atomic<gmm_tag> common_{GMM_TAG_DEFAULT};
-  TagNames names_;
+  HashTable<Tag *> names_;
   RetiredMemory memory_;
   Slot near_[kNear] = {};
   std::atomic<Slot *> far_[kFarSegments] = {};

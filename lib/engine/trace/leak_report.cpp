@@ -15,17 +15,11 @@ bool LeakReport::Group::is_like(const Group &other) const {
          std::strcmp(name, other.name) == 0;
 }
 
-LeakReport::LeakReport(const HostAllocator &allocator) : groups_(allocator), places_(allocator) {}
+LeakReport::LeakReport(const HostAllocator &allocator) : groups_(allocator), indices_(allocator) {}
 
-uint32_t &LeakReport::place_of(const Group &group) {
-  uint64_t hash = group.size ^ uint64_t { group.tag } << 32 ^ uint64_t { static_cast<uint32_t>(group.kind) } << 56 ^
-                  uint64_t { static_cast<uint32_t>(group.device) } << 60;
-  for (const char *text = group.name; *text != '\0'; ++text)
-    hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3;
-  hash = hash * 0x9e3779b97f4a7c15 >> 32;
-  uint64_t at = hash % kPlaces;
-  while (places_[at] != kEmpty && !groups_[places_[at]].is_like(group)) at = (at + 1) % kPlaces;
-  return places_[at];
+uint64_t LeakReport::Group::hash() const {
+  return hash_of_text(name, size ^ uint64_t{tag} << 32 ^ uint64_t{static_cast<uint32_t>(kind)} << 56 ^
+                                uint64_t{static_cast<uint32_t>(device)} << 60);
 }
 
 void LeakReport::sort_groups() {
@@ -38,23 +32,21 @@ void LeakReport::sort_groups() {
 void LeakReport::forget_smaller_half() {
   sort_groups();
   groups_.truncate(kMostGroups / 2);
-  for (uint32_t &place : places_) place = kEmpty;
-  for (uint32_t i = 0; i < groups_.size(); ++i) place_of(groups_[i]) = i;
+  indices_.clear();
+  for (uint32_t i = 0; i < groups_.size(); ++i) indices_.add(groups_[i].hash(), i);
 }
 
 void LeakReport::add(const Group &block) {
   ++blocks_;
   bytes_ += block.size;
-  if (places_.empty()) {
-    if (blocks_ != 1 || !groups_.reserve(kMostGroups) || !places_.reserve(kPlaces)) return;
-    for (uint32_t i = 0; i < kPlaces; ++i) places_.push_back_reserved(kEmpty);
-  }
-  uint32_t &place = place_of(block);
-  if (place != kEmpty) {
-    ++groups_[place].blocks;
+  const uint64_t hash = block.hash();
+  if (const uint32_t *known = indices_.find(hash, [&](uint32_t i) { return groups_[i].is_like(block); })) {
+    ++groups_[*known].blocks;
     return;
   }
-  place = static_cast<uint32_t>(groups_.size());
+  // Without host memory the block is only counted.
+  if (!groups_.reserve(groups_.size() + 1) || !indices_.reserve()) return;
+  indices_.add(hash, static_cast<uint32_t>(groups_.size()));
   groups_.push_back_reserved(block);
   if (groups_.size() == kMostGroups) forget_smaller_half();
 }

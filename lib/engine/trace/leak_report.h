@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "base/hash_table.h"
 #include "base/log.h"
 #include "base/vector.h"
 #include "engine/heap/heap.h"
@@ -29,8 +30,6 @@ class LeakReport {
   void write(const Log &log);
 
  private:
-  static constexpr uint32_t kPlaces = kMostGroups * 2;
-  static constexpr uint32_t kEmpty = UINT32_MAX;
   struct Group {
     uint64_t size, blocks;
     gmm_tag tag;
@@ -40,16 +39,16 @@ class LeakReport {
     char name[BlockNames::kSize];
 
     bool is_like(const Group &other) const;
+    uint64_t hash() const;
     uint64_t bytes() const { return size * blocks; }
   };
 
   void add(const Group &block);
-  uint32_t &place_of(const Group &group);
   void sort_groups();
   void forget_smaller_half();
 
   Vector<Group> groups_;
-  Vector<uint32_t> places_;  // indices of groups_, probed linearly; empty: there is no host memory for groups
+  HashTable<uint32_t> indices_;  // of groups_
   uint64_t blocks_ = 0, bytes_ = 0;
 };
 

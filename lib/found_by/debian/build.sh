@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds Debian packages of this tree's last commit: the library, its files for development, and the commands.
+# Builds Debian packages of this tree, without files that git does not know: the library, its files for development,
+# and the commands.
 #
 # Usage: lib/found_by/debian/build.sh [--check] FOLDER
 #   FOLDER   where the packages go
@@ -12,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 check=
 [ "${1:-}" != --check ] || { check=1; shift; }
-[ $# = 1 ] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -22,7 +23,8 @@ abi=$(sed -n "s/^abi_version = '\([^']*\)'.*/\1/p" "$root/meson.build")
 version=$(sed -n "s/^  version: '\([^']*\)'.*/\1/p" "$root/meson.build")
 version=$version$(sed -n 's/^#define GMM_VERSION_SUFFIX "\(.*\)"/\1/p' "$root/include/gmm/version.h")
 mkdir "$work/gmm"
-git -C "$root" archive HEAD -- LICENSE README.md meson.build meson_options.txt include lib bindings |
+commit=$(git -C "$root" stash create)
+git -C "$root" archive "${commit:-HEAD}" -- LICENSE README.md meson.build meson_options.txt include lib bindings |
   tar -x -C "$work/gmm"
 cp -R "$work/gmm/lib/found_by/debian" "$work/gmm/debian"
 cd "$work/gmm"
@@ -45,13 +47,14 @@ ls -l "$out"/*.deb
 
 chroot=$work/chroot
 # shellcheck disable=SC1091
-debootstrap --variant=minbase "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$chroot"
+suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+debootstrap --variant=minbase --include=gcc,libc6-dev,pkg-config "$suite" "$chroot"
 mkdir "$chroot/packages"
 cp "$out"/*.deb "$chroot/packages"
 cp -R "$work/gmm/debian/tests" "$chroot/packages"
 inside() { chroot "$chroot" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive HOME=/root "$@"; }
 inside sh -c 'rm -f /packages/*dbgsym*
-  apt-get install -y --no-install-recommends /packages/*.deb gcc libc6-dev pkg-config'
+  apt-get install -y --no-install-recommends /packages/*.deb'
 # gmm reads /proc.
 mount -t proc proc "$chroot/proc" 2>/dev/null || mount --rbind /proc "$chroot/proc" ||
   echo "there is no /proc in the chroot"

@@ -20,6 +20,12 @@ internal static class Child
             case "exit":
                 ExitWithLiveBuffers();
                 return 0;
+            case "exit-inside":
+                ExitInsideCallbacks();
+                return 1;
+            case "domains":
+                Domains.Run();
+                return 0;
             case "task-throws":
                 TaskThrows();
                 return 0;
@@ -81,6 +87,30 @@ internal static class Child
         live.Add(tag.ResumeAsync().AsTask());
         Thread.Sleep(50);
         Console.WriteLine("leaving with " + live.Count + " live objects");
+    }
+
+    /// <summary>Two threads of the library are inside callbacks; one of them ends the program.</summary>
+    private static void ExitInsideCallbacks()
+    {
+        GmmContext context = new GmmContext();
+        GmmTag tag = context.Tag("left", GmmContents.Host, 0);
+        GmmBuffer buffer = context.Alloc(4 << 20, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag });
+        buffer.Fill(1);
+        GmmStream stream = context.Stream(0);
+        live = new List<object> { buffer, stream };
+        ManualResetEvent paused = new ManualResetEvent(false);
+        live.Add(tag.PauseAsync(new GmmPauseOptions
+        {
+            Progress = (done, total) =>
+            {
+                paused.Set();
+                Thread.Sleep(Tap.Patience);
+                return true;
+            }
+        }));
+        paused.WaitOne();
+        stream.Call(() => Environment.Exit(0));
+        Thread.Sleep(Tap.Patience);
     }
 
     private static void TaskThrows()

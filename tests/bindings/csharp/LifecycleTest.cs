@@ -26,6 +26,9 @@ internal static class LifecycleTest
         tap.Test("disposing from two threads frees once", RacingDispose);
         tap.Test("the message and code of an exception", ExceptionText);
         tap.Test("an exception of a task ends the program", TaskException);
+        tap.Test("garbage is collected inside every callback", GarbageInCallbacks);
+        tap.Test("the program ends inside a callback", () => Child.Run(new byte[0], "exit-inside"));
+        tap.Test("another application domain", OtherDomain);
         tap.Test("the program ends with live objects", () => Child.Run(new byte[0], "exit"));
         return tap.Finish();
     }
@@ -281,6 +284,87 @@ internal static class LifecycleTest
             Same(2, io.NativeCode, "errno ENOENT");
         }
         Fails(GmmResult.NoBackend, "NO_BACKEND", () => new GmmContext(GmmBackend.Sycl));
+    }
+
+    /// <summary>A finalizer never waits for the library, so a callback may wait for finalizers.</summary>
+    private static void GarbageInCallbacks()
+    {
+        int collections = 0;
+        Action collect = () =>
+        {
+            using (GmmContext other = new GmmContext())
+            {
+                Elsewhere(() =>
+                {
+                    for (int i = 0; i < 20; i++)
+                    {
+                        other.Alloc(4096);
+                    }
+                });
+                WaitFor("finalizers inside a callback", () => other.Statistics().LiveBlocks <= 2);
+            }
+            collections++;
+        };
+        GmmContextOptions options = new GmmContextOptions { Logger = (level, message) => collect() };
+        using (GmmContext context = new GmmContext(options))
+        using (GmmStream stream = context.Stream(0))
+        {
+            int logged = collections;
+            Check(logged > 0, "the context said what it opened");
+            context.SetLimit(null, 64 * Size);
+            context.SetOomHandler(info =>
+            {
+                collect();
+                return false;
+            });
+            Fails(GmmResult.LimitExceeded, "LIMIT_EXCEEDED", () => context.Alloc(65 * Size));
+            Same(logged + 1, collections, "collections after the handler");
+            GmmTag tag = context.Tag("garbage", GmmContents.Host, 0);
+            GmmAllocOptions kept = new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag };
+            using (GmmBuffer buffer = context.Alloc(Size, kept))
+            {
+                buffer.Fill(7);
+                Elsewhere(() =>
+                {
+                    for (int i = 0; i < 20; i++)
+                    {
+                        context.Alloc(Size, kept);
+                    }
+                });
+                int told = 0;
+                tag.Pause(new GmmPauseOptions
+                {
+                    Progress = (done, total) =>
+                    {
+                        Collect(); // waits for the finalizers of the tag's forgotten blocks
+                        told++;
+                        return true;
+                    }
+                });
+                Check(told > 0, "the progress was told");
+                WaitFor("nearly all forgotten blocks of the paused tag", () => context.Statistics().LiveBlocks <= 3);
+                tag.Resume();
+                Same((byte)7, buffer.Read(Size - 1, 1)[0], "a byte");
+            }
+            bool ran = false;
+            stream.Call(() =>
+            {
+                Collect();
+                ran = true;
+            });
+            stream.Synchronize();
+            WaitFor("the task of a stream", () => ran);
+        }
+    }
+
+    /// <summary>Mono and .NET Framework have domains; the native library is one for all of them.</summary>
+    private static void OtherDomain()
+    {
+        if (Type.GetType("Mono.Runtime") == null)
+        {
+            throw new Skip(".NET has one application domain");
+        }
+        Child.Run(new byte[0], "domains");
     }
 
     private static void TaskException()

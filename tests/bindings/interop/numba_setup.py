@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "gmm.numba"  # for this process and its children
+os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "gmm"  # for this process and its children
 os.environ.pop("GMM_NUMBA_POOL", None)
 
 cuda = pytest.importorskip("numba.cuda", exc_type=ImportError)

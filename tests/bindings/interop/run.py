@@ -11,8 +11,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 DEPS = HERE.parents[2] / ".deps"
-ENVIRONMENTS = {"numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop", "torch": "torch",
-                "sycl": "sycl"}
+ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
+                "torch": "torch", "sycl": "sycl"}
 
 
 def main(name):

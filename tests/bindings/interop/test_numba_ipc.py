@@ -142,13 +142,48 @@ def test_a_context_of_ones_own():
         gmm.numba.use(own)
         array = cuda.to_device(np.arange(10))
         assert own.stats().live_blocks == 1 and own is not gmm.context()
+        assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
         try:
             gmm.numba.use()
         except RuntimeError as error:
-            assert "already" in str(error)
-            print("ok")
+            print(error)
     """
-    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
+    assert "CUDA with gmm and other arguments already" in run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
+
+
+def test_use_after_another_manager():
+    code = """if True:
+        import gmm.numba
+        from numba import cuda
+        cuda.current_context()
+        try:
+            gmm.numba.use()
+        except RuntimeError as error:
+            print(error)
+    """
+    said = run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
+    assert "CUDA with numba.cuda.cudadrv.driver.NumbaCUDAMemoryManager already" in said
+
+
+def test_use_after_the_environment():
+    code = """if True:
+        import gmm.numba
+        from numba import cuda
+        assert type(cuda.current_context().memory_manager) is gmm.numba.use() is gmm.numba.MemoryManager
+        print("ok")
+    """
+    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="gmm") == run(code, NUMBA_CUDA_MEMORY_MANAGER="gmm.numba") == "ok"
+
+
+def test_the_simulator_is_named():
+    code = """if True:
+        try:
+            import gmm.numba
+        except ImportError as error:
+            print(error)
+    """
+    said = run(code, NUMBA_ENABLE_CUDASIM="1")
+    assert "simulator" in said and "pip install" not in said
 
 
 def test_the_host_backend_is_refused():

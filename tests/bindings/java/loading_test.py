@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the native libraries are found: loading_test.py JAVA JAR TESTS_JAR LIBRARY."""
+"""How the native libraries are found, and what else a package has.
+
+Usage: loading_test.py JAVA JAR TESTS_JAR LIBRARY [SOURCES_JAR JAVADOC_JAR]
+"""
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'support'))
 import tap  # noqa: E402
 
-java, jar, tests, library = sys.argv[1:]
+java, jar, tests, library, *package = sys.argv[1:]
 library = pathlib.Path(library)
 
 
@@ -27,6 +31,21 @@ with tempfile.TemporaryDirectory() as scratch:
     natives = [name for name in names if name.startswith('META-INF/native/linux-') and '.so' in name]
     tap.check(len(natives) == 2, 'the jar holds both libraries', str(natives))
     tap.check(not [name for name in names if name.endswith('Test.class')], 'the jar holds no test')
+
+    pom = xml.etree.ElementTree.fromstring(zipfile.ZipFile(jar).read('META-INF/maven/io.gmm/gmm/pom.xml'))
+    coordinates = [pom.findtext(f'{{*}}{part}') for part in ('groupId', 'artifactId', 'version')]
+    manifest = zipfile.ZipFile(jar).read('META-INF/MANIFEST.MF').decode()
+    tap.check(coordinates[:2] == ['io.gmm', 'gmm'] and f'Implementation-Version: {coordinates[2]}' in manifest,
+              'the jar has its pom, of its version', str(coordinates))
+    if package:
+        held = [set(zipfile.ZipFile(one).namelist()) for one in package]
+        classes = {name for name in names if name.startswith('io/gmm/') and name[7:8].isupper() and '$' not in name
+                   and not name.startswith('io/gmm/Native')}
+        sources = {name.replace('.class', '.java') for name in classes}
+        tap.check('io/gmm/GmmBuffer.java' in held[0] and sources <= held[0], 'the jar of sources has all classes',
+                  str(sources - held[0]))
+        tap.check({'index.html', 'io/gmm/GmmBuffer.html', 'io/gmm/Context.html'} <= held[1],
+                  'the jar of documentation has the public classes')
 
     empty = scratch / 'empty'
     empty.mkdir(mode=0o700)

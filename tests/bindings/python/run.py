@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests of this folder, or those named, and writes their results in the Test Anything Protocol."""
+import compileall
+import importlib.util
 import pathlib
 import sys
 
@@ -40,6 +42,10 @@ if __name__ == "__main__":
     out = sys.stdout
     sys.stdout = sys.stderr
     writer = TapWriter(out)
+    # The many interpreters that tests start need not compile gmm each. They write no bytecode themselves, so that the
+    # folders of the sources stay as they are.
+    for folder in importlib.util.find_spec("gmm").submodule_search_locations:
+        compileall.compile_dir(folder, quiet=2)
     tests = sys.argv[1:] or [str(HERE)]
     status = pytest.main(["-p", "no:cacheprovider", "-p", "no:terminal", *tests], plugins=[writer])
     writer.line(f"1..{writer.count}")

@@ -15,6 +15,7 @@ import gmm
 from gmm import Kind
 
 MIB = 1 << 20
+FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def live_blocks(context):
@@ -355,6 +356,7 @@ def test_no_backend_is_an_error():
     assert done.returncode == 1 and "gmm.InvalidValueError" in done.stderr
 
 
+@pytest.mark.skipif(FREE_THREADED, reason="this Python has no GIL to keep")
 def test_a_cached_allocation_keeps_the_interpreter(host):
     """A block of the thread's cache comes with the GIL held; any other allocation releases it."""
     code = """

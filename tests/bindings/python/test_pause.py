@@ -260,6 +260,11 @@ def test_27_no_capture(context):
         assert bytes(buffer) == b"\6" * MIB
         with pytest.raises(BufferError, match="copy_to"):
             memoryview(buffer)
+        if context.info.backend == gmm.Backend.HOST:
+            with pytest.raises(BufferError, match="strict"):
+                buffer.__dlpack__()
+            with pytest.raises(BufferError, match="strict"):
+                buffer.__dlpack_device__()
         assert not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
 
 
@@ -365,7 +370,6 @@ def test_garbage_found_by_a_progress(kept):
         pass
 
     def progress(done, total):
-        assert not gc.isenabled()
         for _ in range(2000):  # more than the collector's threshold
             ring = Ring()
             ring.self = ring
@@ -373,6 +377,6 @@ def test_garbage_found_by_a_progress(kept):
     lost = Ring()
     lost.self, lost.buffer = lost, buffer.context.alloc(MIB, Kind.VMM, tag=tag)
     del lost
-    assert tag.pause(progress=progress) > 0 and gc.isenabled()
+    assert tag.pause(progress=progress) > 0
     tag.resume()
     check_contents(buffer)

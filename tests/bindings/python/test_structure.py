@@ -15,7 +15,7 @@ LAZY = re.compile(r"#\s*lazy:\s*(\S.*)")
 #: What `import gmm` loads besides the C module: the rooms that every program needs.
 LOADED = {"_arrays", "_context", "_core", "_default", "_multiprocessing", "multiprocessing"}
 #: Libraries that `import gmm` must not load, and modules that only they need.
-INTEGRATIONS = {"cupy", "dpctl", "jax", "numba", "numpy", "rmm", "torch", "vllm"}
+INTEGRATIONS = {"cuda", "cupy", "dpctl", "jax", "numba", "numpy", "rmm", "torch", "vllm"}
 
 
 def modules_of(package):

@@ -18,6 +18,9 @@ source = pathlib.Path(sys.argv[1])
 files = {file.relative_to(source) for file in source.rglob("*.py*") if "__pycache__" not in file.parts}
 missing = {file for file in files if not (installed / file).is_file()}
 assert not missing, missing
+from importlib import metadata
+licences = [file for file in metadata.files("gmm") if file.name == "LICENSE"]
+assert len(licences) == 1 and "Apache License" in licences[0].read_text(), licences
 import gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.torch, gmm.vllm  # none needs its library yet
 try:
     import gmm.numba
@@ -35,6 +38,10 @@ assert library.path == str(installed / "libgmm_torch.so.1"), library.path
 assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package
+try:
+    gmm.Context("cuda").close()
+except gmm.Error as error:
+    assert "CUDA" in str(error) and "built" not in str(error), error  # the backend is there, a GPU is not
 with gmm.Context("host") as context, context.alloc(100) as buffer:
     buffer.fill(3)
     assert bytes(buffer) == b"\\x03" * 100

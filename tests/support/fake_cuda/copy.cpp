@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills. Addresses are looked up at the call, to refuse what is wrong at once, and again when the work runs:
 // what was freed or unmapped meanwhile is an illegal access then, as on a device.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <cstring>
 
 #include "stream.h"
+
+// The thread sanitizer's. It follows accesses of memory, but takes each access of a file for an order.
+extern "C" __attribute__((weak)) void __tsan_init();
 
 using namespace fake;
 
@@ -16,12 +22,106 @@ CUresult check(uintptr_t address, size_t size, bool write, Needs needs, int devi
   return needs == Needs::device && *where == Where::pageable ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+off_t offset_in_file(const Piece &piece, size_t at) { return piece.data + at - piece.backing->alias; }
+
+// All of them, or false.
+bool write_file(const Piece &to, size_t at, const char *bytes, size_t size) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t count = pwrite(to.backing->fd, bytes + done, size - done, offset_in_file(to, at + done));
+    if (count <= 0) return false;
+    done += static_cast<size_t>(count);
+  }
+  return true;
+}
+bool read_file(const Piece &from, size_t at, char *bytes, size_t size) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t count = pread(from.backing->fd, bytes + done, size - done, offset_in_file(from, at + done));
+    if (count <= 0) return false;
+    done += static_cast<size_t>(count);
+  }
+  return true;
+}
+
+// Memory of the driver is seldom touched more than once, and a fault for each of its pages takes longer than the copy.
+// So the kernel copies by the file, and reads what nobody wrote without taking memory.
+bool goes_by_file(const Piece &piece, const Piece &other, size_t size) {
+  return size >= kPage && piece.backing && !other.backing && __tsan_init == nullptr;
+}
+
+void copy_part(const Piece &to, size_t to_at, const Piece &from, size_t from_at, size_t size) {
+  char *target = to.data + to_at;
+  const char *source = from.data + from_at;
+  if (goes_by_file(to, from, size) && write_file(to, to_at, source, size)) return;
+  if (goes_by_file(from, to, size) && read_file(from, from_at, target, size)) return;
+  // The address sanitizer moves byte by byte what may overlap, and copies the rest as fast as libc.
+  if (target + size <= source || source + size <= target)
+    memcpy(target, source, size);
+  else
+    memmove(target, source, size);
+}
+
+void fill_piece(const Piece &piece, unsigned char value) {
+  constexpr size_t kPart = 64 << 10;
+  size_t done = 0;
+  if (goes_by_file(piece, {}, piece.size)) {
+    char bytes[kPart];
+    memset(bytes, value, sizeof bytes);
+    while (done < piece.size && write_file(piece, done, bytes, std::min(kPart, piece.size - done)))
+      done += std::min(kPart, piece.size - done);
+  }
+  if (done < piece.size) memset(piece.data + done, value, piece.size - done);
+}
+
+// Bytes of pageable memory on their way. One buffer stays for the next copy, as fresh pages take longer than the copy.
+class Staged {
+ public:
+  Staged(const char *bytes, size_t size) {
+    {
+      std::lock_guard<std::mutex> guard(mutex);
+      if (spare_capacity >= size) {
+        data_ = spare;
+        capacity_ = spare_capacity;
+        spare = nullptr;
+        spare_capacity = 0;
+      }
+    }
+    if (data_ == nullptr) {
+      data_ = static_cast<char *>(malloc(size));
+      capacity_ = size;
+    }
+    if (data_ == nullptr) abort();
+    memcpy(data_, bytes, size);
+  }
+  ~Staged() {
+    {
+      std::lock_guard<std::mutex> guard(mutex);
+      if (capacity_ > spare_capacity && capacity_ <= kMostSpare) {
+        std::swap(data_, spare);
+        std::swap(capacity_, spare_capacity);
+      }
+    }
+    free(data_);
+  }
+  Staged(const Staged &) = delete;
+  Staged &operator=(const Staged &) = delete;
+  char *data() const { return data_; }
+
+ private:
+  static constexpr size_t kMostSpare = size_t{4} << 20;
+  static inline std::mutex mutex;
+  static inline char *spare = nullptr;
+  static inline size_t spare_capacity = 0;
+
+  char *data_ = nullptr;
+  size_t capacity_ = 0;
+};
+
 // The pieces of two stretches of the same length, copied without the lock.
 void copy_pieces(const std::vector<Piece> &to, const std::vector<Piece> &from) {
   size_t i = 0, j = 0, done_i = 0, done_j = 0;
   while (i < to.size() && j < from.size()) {
     size_t part = std::min(to[i].size - done_i, from[j].size - done_j);
-    memmove(to[i].data + done_i, from[j].data + done_j, part);
+    copy_part(to[i], done_i, from[j], done_j, part);
     done_i += part;
     done_j += part;
     if (done_i == to[i].size) i++, done_i = 0;
@@ -47,10 +147,9 @@ CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex
   if (CUresult wrong = check(r.from, r.size, false, r.from_needs, device, &from_where)) return wrong;
   if (r.wait)
     if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
-  std::shared_ptr<std::vector<char>> staged;
+  std::shared_ptr<Staged> staged;
   if (!r.wait && !stream->capture && from_where == Where::pageable && to_where != Where::pageable) {
-    const char *bytes = reinterpret_cast<const char *>(r.from);
-    staged = std::make_shared<std::vector<char>>(bytes, bytes + r.size);
+    staged = std::make_shared<Staged>(reinterpret_cast<const char *>(r.from), r.size);
   }
   auto run = [r, device, staged] {
     std::vector<Piece> to, from;
@@ -95,7 +194,7 @@ CUresult fill(CUdeviceptr address, unsigned char value, size_t size, CUstream ha
       Where where;
       if (translate(address, size, true, device, &pieces, &where)) return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    for (Piece &piece : pieces) memset(piece.data, value, piece.size);
+    for (const Piece &piece : pieces) fill_piece(piece, value);
     return CUDA_SUCCESS;
   };
   if (CUresult wrong = enqueue(stream, run)) return wrong;

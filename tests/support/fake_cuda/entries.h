@@ -82,6 +82,8 @@
   X(cuStreamQuery, cuStreamQuery, 2000, 1)                                                    \
   X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 1)                                            \
   X(cuStreamGetCtx, cuStreamGetCtx, 9020, 1)                                                  \
+  X(cuStreamGetPriority, cuStreamGetPriority, 5050, 1)                                        \
+  X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, 1)                        \
   X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, 1)                                       \
   X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 1)                                 \
   X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030, 1)                              \

@@ -303,6 +303,22 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *out) {
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuStreamGetPriority(CUstream handle, int *out) {
+  FAKE_CUDA_ENTER(cuStreamGetPriority);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  auto it = streams().created.find(handle);
+  *out = it == streams().created.end() ? 0 : it->second->priority;
+  return CUDA_SUCCESS;
+}
+
+// As an H200 answers.
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  FAKE_CUDA_ENTER(cuCtxGetStreamPriorityRange);
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user) {
   FAKE_CUDA_ENTER(cuLaunchHostFunc);
   if (!fn) return CUDA_ERROR_INVALID_VALUE;

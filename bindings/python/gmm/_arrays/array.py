@@ -7,6 +7,8 @@ import sys
 
 from gmm import _native as native
 from gmm._core.buffer import not_pickled
+from gmm._core.enums import as_kind
+from gmm._core.errors import Error
 from gmm._core.interchange import CPU, ONE_API, Interchange, methods_of
 from gmm._core.stream import as_stream
 from gmm._native import Array
@@ -77,6 +79,49 @@ def _check_backend(context, array):
             f"the memory is of DLPack device {array._foreign_device}; "
             f"a context of the {context.info.backend_name} backend cannot copy it: open one "
             f"of the {needed} backend, and import with its from_dlpack() or asarray()")
+
+
+_MANY, _EDGE = 1000, 3  # as NumPy
+
+
+def _edges(array, is_short):
+    """Nested lists of texts; None stands for what is left out."""
+    length = array.shape[0]
+    cut = is_short and length > 2 * _EDGE
+    parts = (array[:_EDGE], None, array[length - _EDGE:]) if cut else (array,)
+    found = []
+    for part in parts:
+        if part is None:
+            found.append(None)
+        elif array.ndim == 1:
+            found.extend(_number(value, array.dtype) for value in part.tolist())
+        else:
+            found.extend(_edges(part[i], is_short) for i in range(part.shape[0]))
+    return found
+
+
+def _number(value, dtype):
+    digits = {"<f2": 4, "<f4": 7}.get(dtype)
+    return repr(value) if digits is None or not isinstance(value, float) else repr(float(f"{value:.{digits}g}"))
+
+
+def _text(array, is_short):
+    if array.ndim == 0:
+        return _number(array.item(), array.dtype)
+    nested = _edges(array, is_short)
+
+    def widest(items):
+        return max((widest(item) if isinstance(item, list) else len(item or "...") for item in items), default=0)
+
+    width = widest(nested)
+
+    def show(items, depth):
+        if any(isinstance(item, list) for item in items):
+            apart = ",\n" + " " * (depth + 1)
+            return "[" + apart.join("..." if item is None else show(item, depth + 1) for item in items) + "]"
+        return "[" + ", ".join(f"{item or '...':>{width}}" for item in items) + "]"
+
+    return show(nested, 0)
 
 
 class _Methods(Interchange):
@@ -171,6 +216,7 @@ class _Methods(Interchange):
         kind: None: the same kind. The device is the same.
         """
         info = self.info
+        kind = as_kind(kind)
         if kind is None:
             kind = info.kind or native.GMM_KIND_HOST
         where = max(info.device, 0)
@@ -293,6 +339,13 @@ class _Methods(Interchange):
 
     def __reduce_ex__(self, protocol):
         raise not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
+
+    def _show(self):
+        """str(): the elements, with those in the middle left out where there are many; repr() where gmm cannot copy."""
+        try:
+            return _text(self, self.size > _MANY)
+        except (BufferError, Error, ImportError, TypeError, RuntimeError):
+            return self._describe()
 
     def _describe(self):
         what = f"<gmm.Array {self.shape} of {self.dtype_name}"

@@ -245,7 +245,8 @@ class Pin(native.Memory):
     @property
     def object(self):
         """The object whose memory is page-locked; None once the pin is closed."""
-        return None if self._source is None else self._source.object
+        source = self._source  # another thread may close the pin
+        return None if source is None else source.object
 
     def close(self):
         """Unlocks the memory. A second call does nothing."""

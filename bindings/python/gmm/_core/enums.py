@@ -41,6 +41,21 @@ FdType.__doc__ = "Types of file descriptors of memory."
 PointerFlags = enum.IntFlag("PointerFlags", _values("GMM_POINTER_"), module="gmm")
 PointerFlags.__doc__ = "Who can reach an address."
 
+
+
+def as_kind(kind):
+    """A kind that is given by its name, such as "vmm". Anything else comes back as it is."""
+    if not isinstance(kind, str):
+        return kind
+    try:
+        return Kind[kind.upper()]
+    except KeyError:
+        names = ", ".join(repr(member.name.lower()) for member in Kind if member)
+        raise ValueError(f"there is no kind {kind!r}; the kinds are {names}") from None
+
+
+native.set_helper("kind_number", as_kind)
+
 #: The host's memory, where a function takes a location.
 HOST = native.GMM_DEVICE_HOST
 #: Removes a limit.

@@ -90,3 +90,4 @@ class PointerFlags(enum.IntFlag):
     HOST_ACCESSIBLE = 1
     DEVICE_ACCESSIBLE = 2
     PEER_GONE = 4
+def as_kind(kind: Kind | int | str | None) -> Kind | int | None: ...

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's results as exceptions: one class for each result, all of them subclasses of gmm.Error."""
 from gmm import _native as native
+from gmm._core.words import in_python
 
 
 class Error(Exception):
@@ -76,7 +77,7 @@ class ClosedError(ERRORS["InvalidHandleError"], ValueError):
 
 def make_exception(code, name, message, native_code, closed):
     made = ClosedError if closed else _CLASSES.get(code, Error)
-    exception = made(message, code=code, name=name, native_code=native_code)
+    exception = made(in_python(message), code=code, name=name, native_code=native_code)
     if isinstance(exception, OSError) and native_code > 0:
         exception.errno = native_code
     return exception

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Heap: allocation with one kind, device and tag."""
 from gmm import _native as native
-from gmm._core.enums import Kind
+from gmm._core.enums import Kind, as_kind
 from gmm._core.stream import HANDLE_HEAP, _Closing
 from gmm._core.tag import tag_number
 
@@ -13,6 +13,7 @@ class Heap(_Closing, native.Handle):
 
     def __init__(self, context, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0):
         desc = native.gmm_heap_desc()
+        kind = as_kind(kind)
         desc.kind = kind
         desc.device = device
         desc.tag = tag_number(context, tag)

@@ -2,6 +2,7 @@
 """The library's answers as named tuples."""
 from typing import NamedTuple
 
+from gmm._core import words
 from gmm._core.enums import Backend, Capability, Contents, IpcRoute, Kind, PointerFlags, State, TagFlags, Usm
 
 
@@ -131,6 +132,13 @@ class OutOfMemoryInfo(NamedTuple):
     reserved: int
     attempt: int
     cause: int
+
+
+# str() is a field a line with sizes in words, and notebooks show a table; repr() is that of a named tuple.
+for _answer in (ContextInfo, DeviceInfo, PointerInfo, BlockInfo, TagInfo, TicketInfo, BackupInfo, Statistics):
+    for _name, _method in (("__str__", words.lines), ("_repr_html_", words.answer_table)):
+        setattr(_answer, _name, _method)
+del _answer, _name, _method
 
 
 # A later library may return values that this package has no name for: those stay plain numbers.

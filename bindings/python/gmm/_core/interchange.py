@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How other packages take a buffer or an array without a copy: DLPack, the CUDA Array Interface and SYCL's."""
 from gmm import _native as native
-from gmm._core.enums import Kind, State
+from gmm._core.enums import Kind, PointerFlags, State
 from gmm._core.stream import as_stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
@@ -32,9 +32,12 @@ def dlpack_devices(memory):
     if memory.buffer is None:
         return _foreign_devices(memory._foreign_device)
     backend = memory.context.info.backend_name
-    if backend == "host":
-        return [HOST_DEVICE]
     info = memory.info
+    if backend == "host":
+        if not info.flags & PointerFlags.HOST_ACCESSIBLE:
+            raise BufferError("the CPU cannot read this memory, as the context is strict: copy it to memory of "
+                              "Kind.HOST")
+        return [HOST_DEVICE]
     if backend == "sycl":
         here = (ONE_API, max(info.device, 0))
         return [here] if info.kind in (Kind.DEVICE, Kind.VMM) else [here, HOST_DEVICE]

@@ -3,7 +3,9 @@
 import operator
 
 from gmm import _native as native
+from gmm._core.errors import Error
 from gmm._core.info import TagInfo, read
+from gmm._core.words import answer_table, field, size
 
 
 class Tag:
@@ -101,7 +103,17 @@ class Tag:
         return self.context.discard_backup(self)
 
     def __repr__(self):
-        return f"<gmm.Tag {self.number} {self.name!r}>"
+        what = f"<gmm.Tag {self.number} {self.name!r}"
+        try:
+            info = self.info
+        except (Error, RuntimeError):  # it was destroyed, or its context is closed or being reset
+            return what + ">"
+        return (f"{what}, {field('contents', info.contents)} contents, {size(info.active_bytes)} active, "
+                f"{size(info.paused_bytes)} paused>")
+
+    def _repr_html_(self):
+        """For notebooks: TagInfo."""
+        return answer_table(self.info, f"gmm.Tag {self.name!r}")
 
 
 def _tag_desc(contents, priority, read_only, checksum):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Ticket, and the descriptors of pauses and resumes."""
-import asyncio
 import math
 import time
 
@@ -113,8 +112,9 @@ class Ticket(_Closing, native.Handle):
         except Error as error:
             info = TicketInfo(True, error.code, 0, *self.info[3:])
             outcome = (0, error)
-        if self._told is not None and self._told.error is not None:
-            outcome = (0, self._told.error)
+        told = self._told  # another thread may see the end too
+        if told is not None and told.error is not None:
+            outcome = (0, told.error)
         self._info, self._outcome = info, outcome
         self._told = None  # the library calls it no more
         self.context._tickets.discard(self)
@@ -182,6 +182,8 @@ class Ticket(_Closing, native.Handle):
         return self._in_loop().__await__()
 
     async def _in_loop(self):
+        import asyncio  # who awaits has it already, and it takes a third of the time of `import gmm`
+
         if not self.done:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self.wait)

@@ -31,7 +31,7 @@ def _owner(storage):
     address = storage.data_ptr()
     if address == 0 or storage.nbytes() == 0:
         return None
-    for context in list(_context.contexts):
+    for context in _context.members(_context.contexts):
         if not context.closed:
             info = context.query(address)
             if info.state in _HERE:

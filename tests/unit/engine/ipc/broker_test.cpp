@@ -188,6 +188,41 @@ TEST_F(IpcBrokerTest, ADeletedSocketIsMissed) {
   EXPECT_TRUE(exporter_.journal.has("somebody deleted the socket; it was made anew"));
 }
 
+// An importer may look for the socket just then: the name is not there, or it answers.
+TEST_F(IpcBrokerTest, ASocketWithANameListens) {
+  char name[kIpcNameSize];
+  ipc_socket_name(exporter_.handle.exporter, name);
+  const std::string path = directory_ + "/" + name;
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s", path.c_str());
+  const auto inode = [&] {
+    struct stat file;
+    return ::stat(path.c_str(), &file) == 0 ? file.st_ino : 0;
+  };
+  std::atomic<bool> done{false};
+  int refusals = 0, connections = 0;
+  std::thread importer([&] {
+    while (!done.load()) {
+      const ino_t before = inode();
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const int result = ::connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address);
+      const bool refused = result != 0 && errno == ECONNREFUSED;
+      ::close(fd);
+      connections += result == 0;
+      refusals += refused && before != 0 && before == inode();
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(::unlink(path.c_str()), 0) << i;
+    IpcEndpoint again;
+    EXPECT_TRUE(exporter_.broker.ensure_running(&again).ok()) << last_message();
+  }
+  done.store(true);
+  importer.join();
+  EXPECT_EQ(refusals, 0) << "of " << connections << " connections";
+}
+
 // What took the name is no socket of this broker.
 TEST_F(IpcBrokerTest, ASocketThatWasReplacedIsMadeAnew) {
   char name[kIpcNameSize];

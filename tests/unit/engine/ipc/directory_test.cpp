@@ -205,8 +205,11 @@ TEST_F(IpcDirectoryTest, NamesAreReadStrictly) {
   IpcEndpoint endpoint;
   EXPECT_TRUE(ipc_socket_name_parse("12-34-5.sock", &endpoint));
   EXPECT_EQ(endpoint, (IpcEndpoint{12, 5, 34}));
-  for (const char *bad : {"", "..", "12-34-5", "12-34-5.sock2", "012-34-5.sock", "-1-3-5.sock", " 1-3-5.sock",
-                          "4294967296-1-1.sock", "../12-34-5.sock"})
+  endpoint = IpcEndpoint{};
+  EXPECT_TRUE(ipc_socket_name_parse("12-34-5.sock.new", &endpoint)) << "of a process that died before it listened";
+  EXPECT_EQ(endpoint, (IpcEndpoint{12, 5, 34}));
+  for (const char *bad : {"", "..", "12-34-5", "12-34-5.sock2", "12-34-5.sock.", "12-34-5.sock.new2", "12-34-5.new",
+                          "012-34-5.sock", "-1-3-5.sock", " 1-3-5.sock", "4294967296-1-1.sock", "../12-34-5.sock"})
     EXPECT_FALSE(ipc_socket_name_parse(bad, &endpoint)) << bad;
 }
 

@@ -37,6 +37,7 @@ public final class AllocOptions {
 
     /** The alignment in bytes, a power of two up to 2 MiB; 0 means 256. */
     public AllocOptions alignment(long bytes) {
+        Text.checkSize("the alignment", bytes);
         alignment = bytes;
         return this;
     }
@@ -68,5 +69,10 @@ public final class AllocOptions {
         desc.setAlignment(alignment);
         desc.setFlags(flags);
         return desc;
+    }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
     }
 }

@@ -62,4 +62,9 @@ public final class BackupInfo {
     public long skippedBytes() {
         return skippedBytes;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

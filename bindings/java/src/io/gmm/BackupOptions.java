@@ -61,4 +61,9 @@ public final class BackupOptions {
         }
         return desc;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

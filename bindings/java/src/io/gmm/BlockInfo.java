@@ -62,4 +62,9 @@ public final class BlockInfo {
     public String name() {
         return name;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -111,25 +111,26 @@ public final class Context implements AutoCloseable {
     }
 
     /** Allocates `size` bytes of DEVICE memory on device 0, under the current tag, on the default stream. */
-    public Buffer alloc(long size) {
+    public GmmBuffer alloc(long size) {
         return alloc(size, new AllocOptions());
     }
 
     /** Allocates `size` bytes of this kind on device 0, under the current tag, on the default stream. */
-    public Buffer alloc(long size, Kind kind) {
+    public GmmBuffer alloc(long size, Kind kind) {
         return alloc(size, new AllocOptions().kind(kind));
     }
 
     /** Allocates `size` bytes. */
-    public Buffer alloc(long size, AllocOptions options) {
+    public GmmBuffer alloc(long size, AllocOptions options) {
         Kind kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
-        return Buffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
+        return GmmBuffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
             allocate(handle.address(), size, options, stream, out);
         });
     }
 
     /** Allocates memory without an object; {@link #free} takes its address. */
     public long allocate(long size, AllocOptions options) {
+        Text.checkSize("the size", size);
         long[] out = new long[1];
         on(options.stream, (context, stream) -> {
             allocate(context, size, options, stream, out);
@@ -169,8 +170,8 @@ public final class Context implements AutoCloseable {
     }
 
     /**
-     * Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A Buffer frees itself, so
-     * its address must not come here.
+     * Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A GmmBuffer frees itself,
+     * so its address must not come here.
      */
     public void free(long address, Stream stream) {
         on(stream, (context, native_) -> Native.gmm_free(context, address, native_));
@@ -232,11 +233,13 @@ public final class Context implements AutoCloseable {
 
     /** Queues a copy between any two addresses. Ordinary host memory must stay until the stream has done the copy. */
     public void copy(long destination, long source, long size, Stream stream) {
+        Text.checkSize("the size", size);
         on(stream, (context, native_) -> Native.gmm_copy(context, destination, source, size, native_));
     }
 
     /** Queues a fill with one byte value. */
     public void fill(long destination, int value, long size, Stream stream) {
+        Text.checkSize("the size", size);
         on(stream, (context, native_) -> Native.gmm_fill(context, destination, value, size, native_));
     }
 
@@ -255,16 +258,19 @@ public final class Context implements AutoCloseable {
 
     /** Page-locks the program's own memory and maps it for every device. Close the pin before the memory is freed. */
     public Pin pin(long address, long size, int device, boolean readOnly) {
+        Text.checkSize("the size", size);
         return Pin.create(handle, address, size, device, readOnly, null);
     }
 
     /** Gives a hint about a range of managed memory. A size of 0 means to the end of the block. */
     public void advise(long address, long size, Advice advice, int location) {
+        Text.checkSize("the size", size);
         run(context -> Native.gmm_advise(context, address, size, advice.value(), location));
     }
 
     /** Queues the migration of a range of managed memory. */
     public void prefetch(long address, long size, int location, Stream stream) {
+        Text.checkSize("the size", size);
         on(stream, (context, native_) -> Native.gmm_prefetch(context, address, size, location, native_));
     }
 
@@ -408,6 +414,7 @@ public final class Context implements AutoCloseable {
      * driver.
      */
     public long resumeRange(long address, long size) {
+        Text.checkSize("the size", size);
         long[] out = new long[1];
         run(context -> Native.gmm_resume_range(context, address, size, out));
         return out[0];
@@ -457,6 +464,7 @@ public final class Context implements AutoCloseable {
      * ones.
      */
     public void prepareBackup(int device, long bytes) {
+        Text.checkSize("the size", bytes);
         run(context -> Native.gmm_backup_reserve(context, device, bytes));
     }
 
@@ -489,13 +497,13 @@ public final class Context implements AutoCloseable {
     }
 
     /** Maps another process's memory for device 0. */
-    public Buffer importMemory(byte[] ipcHandle) {
+    public GmmBuffer importMemory(byte[] ipcHandle) {
         return importMemory(ipcHandle, 0, 0);
     }
 
     /** Maps another process's memory. A timeout of 0 means 5,000 ms. */
-    public Buffer importMemory(byte[] ipcHandle, int device, int timeoutMillis) {
-        return Buffer.imported(handle, ipcHandle, device, timeoutMillis);
+    public GmmBuffer importMemory(byte[] ipcHandle, int device, int timeoutMillis) {
+        return GmmBuffer.imported(handle, ipcHandle, device, timeoutMillis);
     }
 
     /**
@@ -509,8 +517,8 @@ public final class Context implements AutoCloseable {
     /**
      * Maps the allocation of `size` bytes behind a descriptor of another library. The descriptor stays the caller's.
      */
-    public Buffer importFd(int fd, FdType type, long size, int device) {
-        return Buffer.imported(handle, fd, type, size, device);
+    public GmmBuffer importFd(int fd, FdType type, long size, int device) {
+        return GmmBuffer.imported(handle, fd, type, size, device);
     }
 
     /**
@@ -528,6 +536,9 @@ public final class Context implements AutoCloseable {
      * context. {@link #NO_LIMIT} takes the limit away.
      */
     public void setLimit(Scope scope, long bytes) {
+        if (bytes != NO_LIMIT) {
+            Text.checkSize("the limit", bytes);
+        }
         try (gmm_scope_desc native_ = Scope.toNative(scope)) {
             run(context -> Native.gmm_limit_set(context, native_, bytes));
         }
@@ -705,6 +716,20 @@ public final class Context implements AutoCloseable {
             }
         } finally {
             handle.release();
+        }
+    }
+
+    /** The backend and what the context holds. */
+    @Override
+    public String toString() {
+        try {
+            ContextInfo info = info();
+            Statistics now = statistics();
+            return "Context[" + info.backendName() + ", " + info.deviceCount() + " devices, " + now.liveBlocks()
+                + " blocks of " + Text.size(now.liveBytes()) + " live, " + Text.size(now.reservedBytes())
+                + " reserved]";
+        } catch (RuntimeException closed) {
+            return "Context[closed]";
         }
     }
 }

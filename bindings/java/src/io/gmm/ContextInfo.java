@@ -44,4 +44,9 @@ public final class ContextInfo {
     public long decommitAfterMillis() {
         return decommitAfterMillis;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -29,6 +29,7 @@ public final class ContextOptions {
 
     /** Host backend: the bytes that each device pretends to have; 0 means the machine's memory. */
     public ContextOptions hostMemory(long bytes) {
+        Text.checkSize("the memory", bytes);
         hostMemory = bytes;
         return this;
     }
@@ -64,5 +65,10 @@ public final class ContextOptions {
     public ContextOptions decommitAfterMillis(long milliseconds) {
         decommitAfterMillis = milliseconds;
         return this;
+    }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
     }
 }

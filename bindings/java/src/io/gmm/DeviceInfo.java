@@ -116,4 +116,9 @@ public final class DeviceInfo {
     public boolean has(Kind kind) {
         return (kinds & (1 << kind.value())) != 0;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

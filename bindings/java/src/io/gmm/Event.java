@@ -123,4 +123,9 @@ public final class Event implements AutoCloseable {
     public void close() {
         handle.close();
     }
+
+    @Override
+    public String toString() {
+        return handle.isClosed() ? "Event[closed]" : "Event[0x" + Long.toHexString(handle.address()) + "]";
+    }
 }

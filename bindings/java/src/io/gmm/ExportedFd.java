@@ -50,4 +50,9 @@ public final class ExportedFd implements AutoCloseable {
             Native.closeDescriptor(taken);
         }
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -36,18 +36,18 @@ public final class Heap implements AutoCloseable {
     }
 
     /** Allocates a buffer on the default stream. */
-    public Buffer alloc(long size) {
+    public GmmBuffer alloc(long size) {
         return alloc(size, Stream.DEFAULT);
     }
 
     /** Allocates a buffer that is used first on this stream. The buffer keeps the heap. */
-    public Buffer alloc(long size, Stream stream) {
+    public GmmBuffer alloc(long size, Stream stream) {
         return alloc(size, stream, null);
     }
 
     /** The same with a name, as {@link AllocOptions#name}. */
-    public Buffer alloc(long size, Stream stream, String name) {
-        return Buffer.allocated(context, handle, stream, size, kind, (on, out) -> {
+    public GmmBuffer alloc(long size, Stream stream, String name) {
+        return GmmBuffer.allocated(context, handle, stream, size, kind, (on, out) -> {
             Native.gmm_heap_alloc(handle.address(), size, 0, 0, on, out);
             Context.nameOrFree(context.address(), name, on, out[0]);
         });
@@ -55,6 +55,7 @@ public final class Heap implements AutoCloseable {
 
     /** Allocates memory without an object; {@link Context#free} takes its address. */
     public long allocate(long size, Stream stream) {
+        Text.checkSize("the size", size);
         long address = handle.acquire();
         try {
             long on = stream.acquire();
@@ -71,11 +72,16 @@ public final class Heap implements AutoCloseable {
     }
 
     /**
-     * Ends the heap once its last {@link Buffer} is closed. With live blocks from allocate() the result is BUSY, and
+     * Ends the heap once its last {@link GmmBuffer} is closed. With live blocks from allocate() the result is BUSY, and
      * the heap then stays until its context ends. Closing twice does nothing.
      */
     @Override
     public void close() {
         handle.close();
+    }
+
+    @Override
+    public String toString() {
+        return "Heap[" + kind + (handle.isClosed() ? ", closed]" : "]");
     }
 }

@@ -30,12 +30,14 @@ public final class HeapOptions {
 
     /** The fewest bytes to request from the driver at once; with 0 they grow with the heap. */
     public HeapOptions minimumExtent(long bytes) {
+        Text.checkSize("the extent", bytes);
         minimumExtent = bytes;
         return this;
     }
 
     /** The most bytes that the heap may hold from the driver; 0 means no limit. */
     public HeapOptions limit(long bytes) {
+        Text.checkSize("the limit", bytes);
         limit = bytes;
         return this;
     }
@@ -55,5 +57,10 @@ public final class HeapOptions {
         desc.setLimit(limit);
         desc.setPeer_devices(peerDevices);
         return desc;
+    }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
     }
 }

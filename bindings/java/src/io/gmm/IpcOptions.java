@@ -32,4 +32,9 @@ public final class IpcOptions {
         }
         return config;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -33,4 +33,9 @@ public final class LegacyHandle {
     public long size() {
         return size;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -55,4 +55,9 @@ public final class OomInfo {
     public Result cause() {
         return cause;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

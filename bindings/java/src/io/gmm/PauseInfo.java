@@ -109,4 +109,9 @@ public final class PauseInfo {
     public String name() {
         return name;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -31,4 +31,9 @@ public final class PauseOptions {
             : contents == Contents.HOST ? NativeConstants.GMM_PAUSE_KEEP_HOST : NativeConstants.GMM_PAUSE_KEEP_FILE;
         return kept | (force ? NativeConstants.GMM_PAUSE_FORCE : 0);
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

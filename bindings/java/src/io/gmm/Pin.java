@@ -66,4 +66,9 @@ public final class Pin implements AutoCloseable {
     public void close() {
         handle.close();
     }
+
+    @Override
+    public String toString() {
+        return handle.isClosed() ? "Pin[closed]" : "Pin[0x" + Long.toHexString(handle.address()) + "]";
+    }
 }

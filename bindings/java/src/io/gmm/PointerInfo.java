@@ -139,4 +139,9 @@ public final class PointerInfo {
     public boolean peerGone() {
         return peerGone;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

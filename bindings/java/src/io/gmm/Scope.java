@@ -43,4 +43,9 @@ public final class Scope {
         }
         return made;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -111,4 +111,9 @@ public final class Statistics {
     public long backendCalls() {
         return backendCalls;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

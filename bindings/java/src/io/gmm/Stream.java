@@ -131,4 +131,15 @@ public final class Stream implements AutoCloseable {
             handle.release();
         }
     }
+
+    @Override
+    public String toString() {
+        try {
+            return this == DEFAULT ? "Stream[default]"
+                : this == LEGACY ? "Stream[legacy default]"
+                : this == PER_THREAD ? "Stream[per-thread default]" : "Stream[0x" + Long.toHexString(address()) + "]";
+        } catch (RuntimeException closed) {
+            return "Stream[closed]";
+        }
+    }
 }

@@ -151,4 +151,16 @@ public final class Tag {
             }
         }
     }
+
+    /** The number, the name and the memory. */
+    @Override
+    public String toString() {
+        try {
+            PauseInfo info = info();
+            return "Tag[" + number + " \"" + info.name() + "\", " + Text.size(info.activeBytes()) + " active, "
+                + Text.size(info.pausedBytes()) + " paused]";
+        } catch (RuntimeException closed) {
+            return "Tag[" + number + "]";
+        }
+    }
 }

@@ -40,4 +40,9 @@ public final class TagOptions {
             | (checksum ? NativeConstants.GMM_TAG_CHECKSUM : 0));
         return desc;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

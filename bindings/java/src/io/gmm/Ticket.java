@@ -265,4 +265,16 @@ public final class Ticket implements Future<Long>, AutoCloseable {
             join();
         }
     }
+
+    @Override
+    public String toString() {
+        try {
+            TicketInfo info = info();
+            return "Ticket[" + (info.done() ? info.result() + ", " + Text.size(info.bytes())
+                : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied")
+                + "]";
+        } catch (RuntimeException closed) {
+            return "Ticket[closed]";
+        }
+    }
 }

@@ -41,4 +41,9 @@ public final class TicketInfo {
     public long totalBytes() {
         return totalBytes;
     }
+
+    @Override
+    public String toString() {
+        return Text.describe(this);
+    }
 }

@@ -100,7 +100,7 @@ typedef struct gmm_stats_info {
  * Adds up the counters of a scope.
  *
  * Each thread has its own counters, and the call sums them up within microseconds. An allocation that runs at the same
- * time may be counted or not.
+ * time may be counted or not. A heap takes its counters along when gmm_heap_destroy() or gmm_tag_destroy() ends it.
  *
  * @param scope  NULL: the whole context.
  * @param[out] out  The caller sets out->struct_size first.

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /** The second process of the tests. Its exit code says what came of it. */
@@ -19,6 +20,9 @@ final class Child {
             case "exit":
                 exitWithLiveBuffers();
                 break;
+            case "exit-inside":
+                exitInsideCallbacks();
+                break;
             default:
                 throw new IllegalArgumentException(arguments[0]);
         }
@@ -27,7 +31,7 @@ final class Child {
     /** Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of each. */
     private static void change(int size) throws IOException {
         byte[] handle = System.in.readNBytes(Context.IPC_HANDLE_SIZE);
-        try (Context context = Context.open(); Buffer buffer = context.importMemory(handle)) {
+        try (Context context = Context.open(); GmmBuffer buffer = context.importMemory(handle)) {
             Tap.check(buffer.size() >= size, "the size " + buffer.size());
             byte[] bytes = buffer.read(0, size);
             for (int i = 0; i < size; i++) {
@@ -42,7 +46,7 @@ final class Child {
         Context context = Context.open(new ContextOptions().logger((level, message) -> {}));
         List<Object> live = new ArrayList<>();
         for (Kind kind : new Kind[] {Kind.DEVICE, Kind.VMM, Kind.HOST, Kind.MANAGED}) {
-            Buffer buffer = context.alloc(1 << 20, kind);
+            GmmBuffer buffer = context.alloc(1 << 20, kind);
             buffer.fill(1);
             live.add(buffer);
             if (buffer.query().hostAccessible()) {
@@ -76,6 +80,24 @@ final class Child {
         Thread.sleep(50);
         System.out.println("leaving with " + live.size() + " live objects");
         System.exit(0);
+    }
+
+    /** Two threads of the backend are inside callbacks; one of them ends the program. */
+    private static void exitInsideCallbacks() throws InterruptedException {
+        Context context = Context.open();
+        Tag tag = context.tag("left", Contents.HOST, 0);
+        GmmBuffer buffer = context.alloc(4 << 20, new AllocOptions().kind(Kind.VMM).tag(tag));
+        buffer.fill(1);
+        Stream stream = context.stream(0);
+        CountDownLatch paused = new CountDownLatch(1);
+        tag.pauseAsync(new PauseOptions().progress((done, total) -> {
+            paused.countDown();
+            Tap.unchecked(() -> Thread.sleep(1000 * Tap.SECONDS));
+            return true;
+        }));
+        paused.await();
+        stream.call(() -> System.exit(0));
+        Thread.sleep(1000 * Tap.SECONDS);
     }
 
     /** Runs main() with these arguments in another virtual machine; its output belongs to ours. */

@@ -25,7 +25,7 @@ final class IpcTest {
     }
 
     void memory(Kind kind) throws Exception {
-        try (Buffer buffer = context.alloc(MIB, kind)) {
+        try (GmmBuffer buffer = context.alloc(MIB, kind)) {
             PointerInfo info = buffer.query();
             need(info.legacyIpc() || info.fdIpc(), "IPC for " + kind);
             int inside = 4096;
@@ -51,12 +51,12 @@ final class IpcTest {
 
     void fd() throws Exception {
         need(device.canExportFd(), "file descriptors of memory");
-        try (Buffer buffer = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).dedicated())) {
+        try (GmmBuffer buffer = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).dedicated())) {
             ExportedFd exported = buffer.exportFd();
             Path path = Paths.get("/proc/self/fd/" + exported.fd());
             Path memory = Files.readSymbolicLink(path);
             check(exported.size() >= exported.offset() + MIB, "the allocation holds the block");
-            try (Buffer again = context.importFd(
+            try (GmmBuffer again = context.importFd(
                      exported.fd(), device.isCpu() ? FdType.FILE : FdType.OPAQUE, exported.size(), 0)) {
                 same(exported.size(), again.size(), "the size of the import");
                 check(again.address() != buffer.address(), "a mapping of its own");
@@ -108,7 +108,7 @@ final class IpcTest {
     }
 
     void legacy() throws Exception {
-        try (Buffer buffer = context.alloc(MIB, Kind.DEVICE)) {
+        try (GmmBuffer buffer = context.alloc(MIB, Kind.DEVICE)) {
             if (buffer.query().legacyIpc()) {
                 LegacyHandle handle = buffer.exportLegacy();
                 same(LegacyHandle.SIZE, handle.bytes().length, "bytes of the handle");

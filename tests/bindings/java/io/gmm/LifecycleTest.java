@@ -37,6 +37,16 @@ final class LifecycleTest {
         tap.test("the message and code of an exception", LifecycleTest::exception);
         tap.test("exceptions of tasks reach the thread's handler", LifecycleTest::taskException);
         tap.test("text crosses as UTF-8", LifecycleTest::text);
+        tap.test("what a person prints", LifecycleTest::printed);
+        tap.test("negative sizes are refused as such", LifecycleTest::negativeSizes);
+        tap.test("gmm and java.nio are imported together", () -> {
+            try (Context context = Context.open(Backend.HOST)) {
+                same(SIZE, user.Imports.capacity(context, SIZE), "the capacity");
+            }
+        });
+        tap.test("garbage is collected inside every callback", LifecycleTest::garbageInCallbacks);
+        tap.test("threads of the backend are attached and detached", LifecycleTest::foreignThreads);
+        tap.test("the virtual machine ends inside a callback", () -> Child.run(new byte[0], "exit-inside"));
         tap.test("the virtual machine ends with live objects", () -> Child.run(new byte[0], "exit"));
         tap.finish();
     }
@@ -46,7 +56,7 @@ final class LifecycleTest {
         Heap heap = context.heap(new HeapOptions());
         Stream stream = context.stream(0);
         Event event = context.event(0);
-        Buffer buffer = context.alloc(SIZE);
+        GmmBuffer buffer = context.alloc(SIZE);
         Pin pin = context.pin(ByteBuffer.allocateDirect(8192));
         List<AutoCloseable> all = List.of(pin, buffer, event, stream, heap, context);
         for (int i = 0; i < 2; i++) {
@@ -63,7 +73,7 @@ final class LifecycleTest {
         Heap heap = context.heap(new HeapOptions());
         Stream stream = context.stream(0);
         Event event = context.event(0);
-        Buffer buffer = context.alloc(SIZE);
+        GmmBuffer buffer = context.alloc(SIZE);
         Tag tag = context.defaultTag();
         buffer.close();
         for (Tap.Step step : List.<Tap.Step>of(buffer::address, buffer::bytes, buffer::query, buffer::exportHandle,
@@ -117,7 +127,7 @@ final class LifecycleTest {
     }
 
     private static ByteBuffer viewOfForgotten(Context context) {
-        Buffer buffer = context.alloc(SIZE, Kind.HOST);
+        GmmBuffer buffer = context.alloc(SIZE, Kind.HOST);
         buffer.fill(42);
         buffer.read(0, 1);
         return buffer.bytes().position(100).slice().duplicate();
@@ -171,7 +181,7 @@ final class LifecycleTest {
         AtomicInteger told = new AtomicInteger();
         Context context = Context.open();
         Tag tag = context.tag("forgotten", Contents.HOST, 0);
-        try (Buffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag))) {
+        try (GmmBuffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag))) {
             buffer.fill(7);
             tag.pauseAsync(new PauseOptions().progress((done, total) -> told.incrementAndGet() > 0));
             waitFor("the end of a pause that nobody waits for", () -> tag.info().state() == State.PAUSED);
@@ -188,7 +198,7 @@ final class LifecycleTest {
         Context context = Context.open();
         Stream stream = context.stream(0);
         Heap heap = context.heap(new HeapOptions().kind(Kind.VMM));
-        Buffer buffer = heap.alloc(SIZE, stream);
+        GmmBuffer buffer = heap.alloc(SIZE, stream);
         context.close();
         heap.close();
         stream.close();
@@ -209,7 +219,7 @@ final class LifecycleTest {
                     running.countDown();
                     try {
                         while (true) {
-                            try (Buffer buffer = context.alloc(4096)) {
+                            try (GmmBuffer buffer = context.alloc(4096)) {
                                 buffer.query();
                             }
                         }
@@ -236,7 +246,7 @@ final class LifecycleTest {
     private static void racingClose() throws InterruptedException {
         try (Context context = Context.open()) {
             for (int round = 0; round < 200; round++) {
-                Buffer buffer = context.alloc(4096);
+                GmmBuffer buffer = context.alloc(4096);
                 AtomicReference<Throwable> wrong = new AtomicReference<>();
                 Runnable close = () -> {
                     try {
@@ -286,6 +296,118 @@ final class LifecycleTest {
             check(ran[0].isDaemon(), "a thread of the backend does not keep the virtual machine");
         } finally {
             Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+    }
+
+    /** A text is no address of an object, and never throws. */
+    private static void printed() throws Exception {
+        Context context = Context.open(Backend.HOST);
+        Stream stream = context.stream(0);
+        Event event = context.event(0);
+        Heap heap = context.heap(new HeapOptions().kind(Kind.VMM));
+        Tag tag = context.tag("printed", Contents.HOST, 0);
+        GmmBuffer buffer = context.alloc(3 * SIZE / 2, new AllocOptions().kind(Kind.VMM).tag(tag).name("here"));
+        Ticket ticket = tag.resumeAsync();
+        ticket.join();
+        Pin pin = context.pin(ByteBuffer.allocateDirect(8192));
+        List<Object> all = new ArrayList<>(List.of(context, stream, event, heap, tag, buffer, ticket, pin,
+            Stream.DEFAULT, Stream.PER_THREAD, context.info(), context.device(0), context.statistics(), buffer.query(),
+            tag.info(), context.blocks().get(0), context.backupInfo(), ticket.info(), new AllocOptions(), new
+            ContextOptions(), new HeapOptions(), new PauseOptions(), new TagOptions(), new BackupOptions(), new
+            IpcOptions(), new Scope(), Kind.VMM, Result.BUSY));
+        try (ExportedFd fd = buffer.exportFd(FdType.DEFAULT)) {
+            all.add(fd);
+            for (Object each : all) {
+                check(!each.toString().contains("@") && each.toString().length() > 2, "printed: " + each);
+            }
+        }
+        check(buffer.toString().matches("GmmBuffer\\[1.5 MiB at 0x[0-9a-f]+, VMM of device 0, ACTIVE]"), "" + buffer);
+        check(context.toString().contains("1 blocks of 1.5 MiB live"), "" + context);
+        check(tag.toString().contains("\"printed\""), "" + tag);
+        check(context.statistics().toString().startsWith("Statistics[liveTags="), "" + context.statistics());
+        check(context.blocks().get(0).toString().contains("name=here"), "" + context.blocks().get(0));
+        for (AutoCloseable each : List.of(pin, ticket, buffer, heap, event, stream, context)) {
+            each.close();
+            check(!each.toString().contains("@"), "printed when closed: " + each);
+        }
+        same("GmmBuffer[closed]", buffer.toString(), "a closed buffer");
+        same("Context[closed]", context.toString(), "a closed context");
+    }
+
+    private static void negativeSizes() throws Exception {
+        try (Context context = Context.open(); Heap heap = context.heap(new HeapOptions());
+             GmmBuffer buffer = context.alloc(SIZE)) {
+            for (Tap.Step step : List.<Tap.Step>of(() -> context.alloc(-1), () -> heap.alloc(-1),
+                     () -> context.allocate(-1, new AllocOptions()), () -> heap.allocate(-1, Stream.DEFAULT),
+                     () -> context.fill(buffer.address(), 0, -1, Stream.DEFAULT),
+                     () -> context.copy(buffer.address(), buffer.address(), -1, Stream.DEFAULT),
+                     () -> context.setLimit(null, -2), () -> new HeapOptions().limit(-1),
+                     () -> new ContextOptions().hostMemory(-1), () -> context.importFd(0, FdType.DEFAULT, -1, 0))) {
+                String message = fails(IllegalArgumentException.class, step).getMessage();
+                check(message.endsWith("is negative"), message);
+            }
+            context.setLimit(null, Context.NO_LIMIT);
+        }
+    }
+
+    /** The Cleaner frees on a thread of its own, so a callback never waits for what the collector has found. */
+    private static void garbageInCallbacks() throws Exception {
+        AtomicInteger collections = new AtomicInteger();
+        Runnable collect = () -> {
+            try (Context other = Context.open()) {
+                forget(other, 3);
+                waitFor("the Cleaner inside a callback", () -> other.statistics().liveBlocks() == 0);
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+            collections.incrementAndGet();
+        };
+        ContextOptions options = new ContextOptions().logger((level, message) -> collect.run());
+        try (Context context = Context.open(options); Stream stream = context.stream(0)) {
+            int logged = collections.get();
+            check(logged > 0, "the context said what it opened");
+            context.setLimit(null, 64 * SIZE);
+            context.setOomHandler(info -> {
+                collect.run();
+                return false;
+            });
+            fails(Result.LIMIT_EXCEEDED, () -> context.alloc(65 * SIZE));
+            same(logged + 1, collections.get(), "collections after the handler");
+            Tag tag = context.tag("garbage", Contents.HOST, 0);
+            AllocOptions kept = new AllocOptions().kind(Kind.VMM).tag(tag);
+            try (GmmBuffer buffer = context.alloc(SIZE, kept)) {
+                buffer.fill(7);
+                context.alloc(SIZE, kept); // the Cleaner waits for the pause with it
+                AtomicInteger told = new AtomicInteger();
+                tag.pause(new PauseOptions().progress((done, total) -> {
+                    System.gc();
+                    return told.incrementAndGet() > 0;
+                }));
+                check(told.get() > 0, "the progress was told");
+                waitFor("the forgotten block of the paused tag", () -> context.statistics().liveBlocks() == 1);
+                tag.resume();
+                same((byte) 7, buffer.read(SIZE - 1, 1)[0], "a byte");
+            }
+            int before = collections.get();
+            stream.call(() -> {
+                System.gc();
+                collections.incrementAndGet();
+            });
+            stream.synchronize();
+            waitFor("the task of a stream", () -> collections.get() == before + 1);
+        }
+    }
+
+    private static void foreignThreads() throws InterruptedException {
+        try (Context context = Context.open()) {
+            int before = Thread.getAllStackTraces().size();
+            for (int i = 0; i < 40; i++) {
+                try (Stream stream = context.stream(0)) {
+                    stream.call(() -> {});
+                    stream.synchronize();
+                }
+            }
+            waitFor("threads of ended streams to be detached", () -> Thread.getAllStackTraces().size() <= before + 2);
         }
     }
 

@@ -51,24 +51,24 @@ final class PauseTest {
         throw new IllegalArgumentException("from the progress");
     }
 
-    private Buffer alloc(Tag tag) {
+    private GmmBuffer alloc(Tag tag) {
         return alloc(tag, SIZE);
     }
 
-    private Buffer alloc(Tag tag, int size) {
-        Buffer buffer = context.alloc(size, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
+    private GmmBuffer alloc(Tag tag, int size) {
+        GmmBuffer buffer = context.alloc(size, new AllocOptions().kind(Kind.VMM).tag(tag).dedicated());
         buffer.write(0, SmokeTest.pattern(size));
         return buffer;
     }
 
-    private static void checkContents(Buffer buffer) {
+    private static void checkContents(GmmBuffer buffer) {
         int size = (int) buffer.size();
         SmokeTest.sameBytes(SmokeTest.pattern(size), buffer.read(0, size), "the contents");
     }
 
     void progress() throws Exception {
         Tag tag = context.tag("progress", Contents.HOST, 0);
-        try (Buffer buffer = alloc(tag, LARGE)) {
+        try (GmmBuffer buffer = alloc(tag, LARGE)) {
             List<Long> told = new ArrayList<>();
             long went = tag.pause(new PauseOptions().progress((done, total) -> {
                 same((long) LARGE, total, "all bytes");
@@ -101,7 +101,7 @@ final class PauseTest {
 
     void ticket() throws Exception {
         Tag tag = context.tag("ticket", Contents.HOST, 0);
-        try (Buffer buffer = alloc(tag)) {
+        try (GmmBuffer buffer = alloc(tag)) {
             List<Thread> told = Collections.synchronizedList(new ArrayList<>());
             long went;
             try (Ticket ticket =
@@ -139,7 +139,7 @@ final class PauseTest {
         }
     }
 
-    private void cancelled(Tag tag, Buffer buffer) throws Exception {
+    private void cancelled(Tag tag, GmmBuffer buffer) throws Exception {
         Gate gate = new Gate();
         Ticket ticket = tag.pauseAsync(new PauseOptions().progress(gate));
         try (ticket) {
@@ -161,7 +161,7 @@ final class PauseTest {
 
     void range() throws Exception {
         Tag tag = context.tag("range", Contents.HOST, 0);
-        try (Buffer first = alloc(tag); Buffer second = alloc(tag)) {
+        try (GmmBuffer first = alloc(tag); GmmBuffer second = alloc(tag)) {
             long went = tag.pause();
             long back = first.resume();
             check(back > 0 && back < went, "bytes of a part: " + back + " of " + went);
@@ -189,7 +189,7 @@ final class PauseTest {
 
     void backup() throws Exception {
         Tag tag = context.tag("backup", Contents.HOST, 0);
-        try (Buffer buffer = alloc(tag)) {
+        try (GmmBuffer buffer = alloc(tag)) {
             fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
             tag.pause();
             byte[] all = SmokeTest.pattern(SIZE);
@@ -236,7 +236,7 @@ final class PauseTest {
         Tag tag = context.tag("read-only", options);
         check(tag.info().readOnly() && !tag.info().checksum() && tag.info().priority() == 5, "what the tag says");
         fails(Result.INVALID_VALUE, () -> context.tag("read-only", Contents.HOST, 5));
-        try (Buffer buffer = alloc(tag)) {
+        try (GmmBuffer buffer = alloc(tag)) {
             tag.paused().close();
             same((long) SIZE, tag.info().backupActiveBytes(), "what stays kept");
             tag.paused().close();
@@ -277,13 +277,13 @@ final class PauseTest {
 
     void noCapture() throws Exception {
         try (Context other = Context.open(SmokeTest.options().noCapture()); Stream stream = other.stream(0);
-             Buffer buffer = other.alloc(SIZE, new AllocOptions().stream(stream))) {
+             GmmBuffer buffer = other.alloc(SIZE, new AllocOptions().stream(stream))) {
             buffer.fill(5);
             stream.synchronize();
             same((byte) 5, buffer.read(SIZE - 1, 1)[0], "a byte");
         }
         try (Context strict = Context.open(SmokeTest.options().strictHost());
-             Buffer buffer = strict.alloc(SIZE, Kind.DEVICE)) {
+             GmmBuffer buffer = strict.alloc(SIZE, Kind.DEVICE)) {
             buffer.fill(6);
             same((byte) 6, buffer.read(SIZE - 1, 1)[0], "a byte of a strict context");
             same(false, buffer.query().hostAccessible(), "whether the host may use its memory");

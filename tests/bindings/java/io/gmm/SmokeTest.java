@@ -143,7 +143,7 @@ final class SmokeTest {
     }
 
     private void alloc(Kind kind) {
-        try (Buffer buffer = context.alloc(MIB, kind)) {
+        try (GmmBuffer buffer = context.alloc(MIB, kind)) {
             same(0L, buffer.address() % 256, "the alignment");
             buffer.fill(0x5A);
             sameBytes(repeat(0x5A, MIB), buffer.read(0, MIB), "the fill");
@@ -164,18 +164,18 @@ final class SmokeTest {
 
     private void zero() {
         for (Kind kind : kinds()) {
-            try (Buffer dirty = context.alloc(MIB, kind)) {
+            try (GmmBuffer dirty = context.alloc(MIB, kind)) {
                 dirty.fill(0xFF);
             }
-            try (Buffer buffer = context.alloc(MIB, new AllocOptions().kind(kind).zero())) {
+            try (GmmBuffer buffer = context.alloc(MIB, new AllocOptions().kind(kind).zero())) {
                 sameBytes(new byte[MIB], buffer.read(0, MIB), "zeros of " + kind);
             }
         }
     }
 
     private void query() {
-        try (Buffer first = context.alloc(MIB, Kind.VMM); Buffer second = context.alloc(MIB, Kind.VMM)) {
-            for (Buffer buffer : List.of(first, second)) {
+        try (GmmBuffer first = context.alloc(MIB, Kind.VMM); GmmBuffer second = context.alloc(MIB, Kind.VMM)) {
+            for (GmmBuffer buffer : List.of(first, second)) {
                 for (long offset : new long[] {0, 1, MIB / 2, MIB - 1}) {
                     PointerInfo info = context.query(buffer.address() + offset);
                     same(Kind.VMM, info.kind(), "the kind");
@@ -198,7 +198,7 @@ final class SmokeTest {
 
     private void errors() throws Exception {
         fails(Result.INVALID_SIZE, () -> context.alloc(0));
-        try (Buffer buffer = context.alloc(MIB)) {
+        try (GmmBuffer buffer = context.alloc(MIB)) {
             GmmException error =
                 fails(Result.INTERIOR_POINTER, () -> context.free(buffer.address() + 16, Stream.DEFAULT));
             check(error.toString().contains("GMM_ERROR_INTERIOR_POINTER (-14"), "the text: " + error);
@@ -238,7 +238,7 @@ final class SmokeTest {
         context.free(first, Stream.DEFAULT);
         context.free(second, Stream.DEFAULT);
         // Buffers keep their heap: its end waits for them.
-        Buffer buffer = heap.alloc(MIB);
+        GmmBuffer buffer = heap.alloc(MIB);
         heap.close();
         buffer.fill(7);
         sameBytes(repeat(7, MIB), buffer.read(0, MIB), "the block of a closed heap");
@@ -263,7 +263,7 @@ final class SmokeTest {
             check(flag.get() && seen.get(), "the second stream ran after the first");
             check(event.query(), "the event has passed");
             event.synchronize();
-            Buffer buffer = context.alloc(MIB, new AllocOptions().stream(first));
+            GmmBuffer buffer = context.alloc(MIB, new AllocOptions().stream(first));
             buffer.fill(0, MIB, 3, first);
             buffer.recordUse(second);
             buffer.close(second);
@@ -299,7 +299,7 @@ final class SmokeTest {
 
     private void residency() throws Exception {
         need(device.has(Kind.MANAGED), "managed memory");
-        try (Buffer buffer = context.alloc(4 * MIB, Kind.MANAGED); Stream stream = context.stream(0)) {
+        try (GmmBuffer buffer = context.alloc(4 * MIB, Kind.MANAGED); Stream stream = context.stream(0)) {
             long address = buffer.address();
             buffer.write(0, pattern(4 * MIB));
             buffer.advise(Advice.SET_PREFERRED_LOCATION, 0);
@@ -313,7 +313,7 @@ final class SmokeTest {
             sameBytes(pattern(4 * MIB), buffer.read(0, 4 * MIB), "the contents");
             buffer.advise(Advice.UNSET_PREFERRED_LOCATION, 0);
         }
-        try (Buffer buffer = context.alloc(MIB, Kind.HOST)) {
+        try (GmmBuffer buffer = context.alloc(MIB, Kind.HOST)) {
             fails(Result.INVALID_KIND, () -> buffer.advise(Advice.SET_READ_MOSTLY, 0));
         }
     }
@@ -327,7 +327,7 @@ final class SmokeTest {
         check(context.tags().stream().anyMatch(listed -> listed.number() == tag.number()
             && listed.info().name().equals("smoke")), "the tag among the tags");
         fails(Result.INVALID_VALUE, () -> context.tag(""));
-        Buffer buffer;
+        GmmBuffer buffer;
         try (Tag.Scope scope = tag.push()) {
             buffer = context.alloc(MIB, Kind.VMM);
             Thread other = new Thread(() -> Tap.unchecked(() -> fails(IllegalStateException.class, scope::close)));
@@ -338,7 +338,7 @@ final class SmokeTest {
             check(!bad.get(), "a scope cannot be closed on another thread");
         }
         same(tag.number(), buffer.query().tag(), "the tag of the block");
-        try (Buffer after = context.alloc(MIB, Kind.VMM)) {
+        try (GmmBuffer after = context.alloc(MIB, Kind.VMM)) {
             same(context.defaultTag().number(), after.query().tag(), "the tag after the pop");
         }
         buffer.close();
@@ -349,7 +349,7 @@ final class SmokeTest {
     private void pause() throws Exception {
         need(device.canPause(), "pausing");
         Tag tag = context.tag("smoke", Contents.HOST, 3);
-        try (Buffer buffer = context.alloc(8 * MIB, new AllocOptions().kind(Kind.VMM).tag(tag))) {
+        try (GmmBuffer buffer = context.alloc(8 * MIB, new AllocOptions().kind(Kind.VMM).tag(tag))) {
             long address = buffer.address();
             buffer.write(0, pattern(8 * MIB));
             long before = tag.info().pauses();
@@ -395,7 +395,7 @@ final class SmokeTest {
         long size = 700L * MIB;
         AtomicLong requested = new AtomicLong();
         AtomicInteger attempt = new AtomicInteger();
-        Buffer[] ballast = {context.alloc(size, vmm)};
+        GmmBuffer[] ballast = {context.alloc(size, vmm)};
         context.setOomHandler(info -> {
             requested.set(info.requested());
             attempt.compareAndSet(0, info.attempt());
@@ -429,8 +429,8 @@ final class SmokeTest {
         Tag tag = context.tag("counted");
         Statistics before = context.statistics();
         same(0L, context.statistics(new Scope().tag(tag)).liveBlocks(), "blocks of the tag before");
-        try (Buffer tagged = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).tag(tag));
-             Buffer other = context.alloc(2 * MIB, Kind.HOST)) {
+        try (GmmBuffer tagged = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).tag(tag));
+             GmmBuffer other = context.alloc(2 * MIB, Kind.HOST)) {
             Statistics now = context.statistics();
             same(before.liveBlocks() + 2, now.liveBlocks(), "live blocks");
             same(before.liveBytes() + 3 * MIB, now.liveBytes(), "live bytes");
@@ -446,7 +446,7 @@ final class SmokeTest {
     }
 
     private void snapshot() throws Exception {
-        try (Buffer buffer = context.alloc(1234567, Kind.VMM)) {
+        try (GmmBuffer buffer = context.alloc(1234567, Kind.VMM)) {
             String text = context.snapshot();
             check(text.startsWith("{") && text.trim().endsWith("}") && text.contains("\"gmm-snapshot\""),
                 "a gmm-snapshot");
@@ -473,8 +473,8 @@ final class SmokeTest {
     private void names() throws Exception {
         long before = context.statistics().liveBlocks();
         try (Heap heap = context.heap(new HeapOptions());
-             Buffer inHeap = heap.alloc(5000, Stream.DEFAULT, "Gr\u00f6\u00dfe");
-             Buffer buffer = context.alloc(MIB, new AllocOptions().name("weights"))) {
+             GmmBuffer inHeap = heap.alloc(5000, Stream.DEFAULT, "Gr\u00f6\u00dfe");
+             GmmBuffer buffer = context.alloc(MIB, new AllocOptions().name("weights"))) {
             String text = context.snapshot();
             check(text.contains("\"name\":\"Gr\u00f6\u00dfe\"") && text.contains("\"name\":\"weights\""),
                 "the names of two blocks");
@@ -584,7 +584,7 @@ final class SmokeTest {
     }
 
     private void reset() throws Exception {
-        Buffer buffer = context.alloc(MIB, Kind.VMM);
+        GmmBuffer buffer = context.alloc(MIB, Kind.VMM);
         long address = buffer.address();
         context.reset();
         same(0L, context.statistics().liveBlocks(), "live blocks");
@@ -592,14 +592,14 @@ final class SmokeTest {
         check(state == State.UNKNOWN || state == State.FREE, "the state of the old address: " + state);
         fails(IllegalStateException.class, buffer::query);
         // The block that takes the old address now is not freed by the old object.
-        try (Buffer next = context.alloc(MIB, Kind.VMM)) {
+        try (GmmBuffer next = context.alloc(MIB, Kind.VMM)) {
             buffer.close();
             same(State.ACTIVE, next.query().state(), "the next block");
         }
     }
 
     private void close() throws Exception {
-        Buffer buffer = context.alloc(MIB);
+        GmmBuffer buffer = context.alloc(MIB);
         context.close();
         context.close();
         check(context.isClosed(), "closed");

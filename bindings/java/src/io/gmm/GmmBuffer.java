@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
  * reachable. They do not hold back {@link #close}, a pause or a reset: touching a view of closed or paused memory
  * crashes the virtual machine.
  */
-public final class Buffer implements AutoCloseable {
+public final class GmmBuffer implements AutoCloseable {
     /** A call that allocates on a stream and writes the address into out[0]. */
     interface Allocation {
         void allocate(long stream, long[] out);
@@ -29,7 +29,7 @@ public final class Buffer implements AutoCloseable {
     private final Kind kind;
     private WeakReference<ByteBuffer> view;
 
-    private Buffer(Handle handle, Handle context, FreeOn freeOn, long size, Kind kind) {
+    private GmmBuffer(Handle handle, Handle context, FreeOn freeOn, long size, Kind kind) {
         this.handle = handle;
         this.context = context;
         this.freeOn = freeOn;
@@ -40,7 +40,9 @@ public final class Buffer implements AutoCloseable {
     }
 
     /** `heap` may be null. The buffer holds a reference to each of the three until it is freed. */
-    static Buffer allocated(Handle context, Handle heap, Stream stream, long size, Kind kind, Allocation allocation) {
+    static GmmBuffer allocated(Handle context, Handle heap, Stream stream, long size, Kind kind,
+        Allocation allocation) {
+        Text.checkSize("the size", size);
         Handle parent = heap != null ? heap : context;
         parent.acquire();
         long on;
@@ -58,7 +60,7 @@ public final class Buffer implements AutoCloseable {
             FreeOn freeOn = new FreeOn(stream, on);
             long native_ = context.address();
             int born = context.generation();
-            return new Buffer(new Handle("buffer", out[0], address -> {
+            return new GmmBuffer(new Handle("buffer", out[0], address -> {
                 try {
                     // A reset has freed the block already, and its address may be another's by now.
                     if (context.generation() == born) {
@@ -82,7 +84,7 @@ public final class Buffer implements AutoCloseable {
         void map(long context, long[] out);
     }
 
-    static Buffer imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
+    static GmmBuffer imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
         try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
             desc.setDevice(device);
             desc.setTimeout_ms(timeoutMillis);
@@ -90,7 +92,8 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
-    static Buffer imported(Handle context, int fd, FdType type, long size, int device) {
+    static GmmBuffer imported(Handle context, int fd, FdType type, long size, int device) {
+        Text.checkSize("the size", size);
         try (gmm_ipc_fd_desc desc = new gmm_ipc_fd_desc()) {
             desc.setType(type.value());
             desc.setSize(size);
@@ -99,7 +102,7 @@ public final class Buffer implements AutoCloseable {
         }
     }
 
-    private static Buffer imported(Handle context, Import how) {
+    private static GmmBuffer imported(Handle context, Import how) {
         long native_ = context.acquire();
         boolean made = false;
         try (gmm_pointer_info info = new gmm_pointer_info()) {
@@ -120,7 +123,7 @@ public final class Buffer implements AutoCloseable {
                 throw error;
             }
             long size = info.getBase() + info.getSize() - out[0];
-            return new Buffer(handle, context, null, size, Kind.of(info.getKind()));
+            return new GmmBuffer(handle, context, null, size, Kind.of(info.getKind()));
         } finally {
             if (!made) {
                 context.release();
@@ -242,7 +245,7 @@ public final class Buffer implements AutoCloseable {
     }
 
     /** Queues a copy of `size` bytes from another buffer. Both must stay open until the stream has done the copy. */
-    public void copyFrom(long offset, Buffer source, long sourceOffset, long length, Stream stream) {
+    public void copyFrom(long offset, GmmBuffer source, long sourceOffset, long length, Stream stream) {
         check(offset, length);
         source.check(sourceOffset, length);
         long to = acquire();
@@ -522,6 +525,18 @@ public final class Buffer implements AutoCloseable {
         synchronized void release() {
             released = true;
             stream.release();
+        }
+    }
+
+    /** The size, the address and what the library knows about the memory. */
+    @Override
+    public String toString() {
+        try {
+            PointerInfo info = query();
+            return "GmmBuffer[" + Text.size(size) + " at 0x" + Long.toHexString(address()) + ", " + info.kind()
+                + " of device " + info.device() + ", " + info.state() + "]";
+        } catch (RuntimeException closed) {
+            return "GmmBuffer[closed]";
         }
     }
 }

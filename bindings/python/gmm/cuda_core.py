@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm under cuda.core: a memory resource whose buffers come from gmm's pool.
+
+    import gmm.cuda_core
+    from cuda.core import Device
+
+    device = Device()
+    device.set_current()
+    device.memory_resource = gmm.cuda_core.MemoryResource(device)
+    buffer = device.allocate(1 << 20, stream=device.create_stream())
+
+The resource allocates and frees on the streams that cuda.core names.
+"""
+import operator
+
+try:
+    import cuda.core
+    from cuda.core import Buffer
+    from cuda.core import MemoryResource as _MemoryResource
+except ImportError as error:
+    raise ImportError("gmm.cuda_core makes gmm a memory resource of cuda.core 1.0 or newer, and that cannot be "
+                      f"imported here ({error}): pip install 'cuda-core[cu13]' (or [cu12])") from error
+
+from gmm import _native as native
+from gmm._core.enums import STREAM_DEFAULT, Kind
+from gmm._core.tag import tag_number
+from gmm._default import context as _default_context
+
+__all__ = ["MemoryResource"]
+
+# Since 1.2 a buffer knows from its allocation on which stream it is freed.
+_KNOWS_STREAM = tuple(map(int, cuda.core.__version__.split(".")[:2])) >= (1, 2)
+
+
+def _stream(stream):
+    """The number of a cuda.core.Stream or GraphBuilder, or of any object with __cuda_stream__."""
+    return STREAM_DEFAULT if stream is None else stream.__cuda_stream__()[1]
+
+
+class MemoryResource(_MemoryResource):
+    """Memory of one device from gmm, as a cuda.core.MemoryResource.
+
+    device: a cuda.core.Device or its number. kind: DEVICE, VMM (which can be paused by its tag), MANAGED or HOST. tag:
+    a Tag, its number or its name, which is made when it is new; None: the thread's current tag at each allocation.
+    context: None: the default context. It must stay open as long as its memory is in use.
+    """
+
+    def __init__(self, device=0, kind=Kind.DEVICE, *, tag=None, context=None):
+        super().__init__()
+        self._context = _default_context() if context is None else context
+        self._kind = Kind(kind)
+        self._device = operator.index(getattr(device, "device_id", device))
+        self._context.device_info(self._device)  # a missing device is an error here
+        number = 0
+        if tag is not None:
+            number = tag_number(self._context, self._context.tag(tag) if isinstance(tag, str) else tag)
+            self._context.tag_info(number)
+        self._tag = number
+
+    def allocate(self, size, stream=None):
+        """A cuda.core.Buffer, ready for work on the stream. None: the default stream."""
+        address = 0
+        if size:
+            desc = native.gmm_alloc_desc()
+            desc.kind, desc.device, desc.tag, desc.stream = self._kind, self._device, self._tag, _stream(stream)
+            address = native.gmm_alloc(self._context, size, desc)[1]
+        try:
+            if _KNOWS_STREAM and stream is not None:
+                return Buffer.from_handle(address, size, self, stream=stream)
+            return Buffer.from_handle(address, size, self)
+        except BaseException:
+            native.gmm_free(self._context, address or None, _stream(stream))
+            raise
+
+    def deallocate(self, ptr, size, stream=None):  # pylint: disable=unused-argument # cuda.core's own signature
+        """Frees memory of allocate() behind the work that is queued on the stream."""
+        native.gmm_free(self._context, int(ptr) or None, _stream(stream))
+
+    @property
+    def is_device_accessible(self):
+        """True: a GPU reaches every kind."""
+        return True
+
+    @property
+    def is_host_accessible(self):
+        """Whether the CPU reaches the memory: of the kinds HOST and MANAGED."""
+        return self._kind in (Kind.HOST, Kind.MANAGED)
+
+    @property
+    def is_managed(self):
+        """Whether the memory is of the kind MANAGED."""
+        return self._kind == Kind.MANAGED
+
+    @property
+    def device_id(self):
+        """The device's number; -1 for the kind HOST."""
+        return -1 if self._kind == Kind.HOST else self._device
+
+    def __repr__(self):
+        return f"<gmm.cuda_core.MemoryResource kind={self._kind.name} device={self._device}>"

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.cuda_core with the real cuda.core, on a GPU or the fake driver.
+
+The tests of one buffer are those that cuda.core runs on custom resources (cuda_core/tests/test_memory.py), on gmm's.
+"""
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+cuda_core = pytest.importorskip("cuda.core", exc_type=ImportError)
+from cuda.core.utils import StridedMemoryView  # noqa: E402 # after the check
+
+try:
+    DEVICE = cuda_core.Device(0)
+    DEVICE.set_current()
+except Exception as error:  # pylint: disable=broad-exception-caught # cuda.core's own class is private
+    pytest.skip(f"neither a GPU nor the fake driver: {error}", allow_module_level=True)
+
+import gmm  # noqa: E402
+import gmm.cuda_core  # noqa: E402
+
+KINDS = [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED, gmm.Kind.HOST]
+DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 2, 3, 13
+
+
+LIBRARY = ctypes.CDLL("libcuda.so.1")
+
+
+def synchronize():
+    """Device.sync() asks CUDA's runtime, which does not start on the fake driver."""
+    assert LIBRARY.cuCtxSynchronize() == 0
+
+
+@pytest.fixture
+def context():
+    made = gmm.Context("cuda")
+    yield made
+    gc.collect()
+    synchronize()
+    assert made.stats().live_blocks == 0
+    made.close()
+
+
+@pytest.fixture
+def stream():
+    made = DEVICE.create_stream()
+    yield made
+    synchronize()
+    made.close()
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def resource(request, context):
+    return gmm.cuda_core.MemoryResource(DEVICE, request.param, context=context)
+
+
+def read(buffer):
+    """The bytes of a buffer, by the driver."""
+    host = ctypes.create_string_buffer(buffer.size)
+    assert LIBRARY.cuMemcpy(ctypes.c_uint64(ctypes.addressof(host)), ctypes.c_uint64(int(buffer.handle)),
+                            ctypes.c_size_t(buffer.size)) == 0
+    return host.raw
+
+
+def test_a_buffer_starts(resource, stream):
+    buffer = resource.allocate(1024, stream=stream)
+    assert int(buffer.handle) != 0 and buffer.size == 1024 and buffer.memory_resource is resource
+    assert buffer.is_device_accessible and buffer.is_host_accessible == resource.is_host_accessible
+    assert buffer.device_id == resource.device_id and not buffer.is_mapped
+    assert buffer.is_managed == resource.is_managed
+    assert resource._context.query(int(buffer.handle)).kind == resource._kind
+    buffer.close(stream)
+
+
+def test_a_buffer_is_copied_and_filled(resource, stream):
+    source, target = resource.allocate(1024, stream=stream), resource.allocate(1024, stream=stream)
+    source.fill(0x42, stream=stream)
+    source.copy_to(target, stream=stream)
+    synchronize()
+    assert read(target) == b"\x42" * 1024
+    source.fill(0x34, stream=stream)
+    target.copy_from(source, stream=stream)
+    made = source.copy_to(stream=stream)  # into a buffer of the same resource
+    synchronize()
+    assert read(target) == read(made) == b"\x34" * 1024 and made.memory_resource is resource
+    for buffer in (source, target, made):
+        buffer.close(stream)
+
+
+def test_a_buffer_is_closed(resource, stream):
+    live = resource._context.stats().live_blocks
+    for end in (lambda buffer: buffer.close(), lambda buffer: buffer.close(stream), lambda buffer: None):
+        buffer = resource.allocate(1024, stream=stream)
+        assert resource._context.stats().live_blocks == live + 1
+        end(buffer)
+        del buffer
+        gc.collect()
+        assert resource._context.stats().live_blocks == live
+    with resource.allocate(1024, stream=stream) as buffer:
+        assert resource._context.stats().live_blocks == live + 1
+    assert resource._context.stats().live_blocks == live
+
+
+def test_dlpack(resource, stream):
+    buffer = resource.allocate(1024, stream=stream)
+    assert "dltensor" in repr(buffer.__dlpack__())
+    assert "dltensor" in repr(buffer.__dlpack__(max_version=(1, 0)))
+    special = {gmm.Kind.HOST: (DL_CUDA_HOST,), gmm.Kind.MANAGED: (DL_CUDA_HOST, DL_CUDA_MANAGED)}
+    assert buffer.__dlpack_device__()[0] in special.get(resource._kind, (DL_CUDA,))
+    buffer.close(stream)
+
+
+def test_the_owner_and_a_resource_exclude_each_other(resource):
+    with pytest.raises(ValueError, match="cannot be both specified together"):
+        cuda_core.Buffer.from_handle(4096, 20, mr=resource, owner=object())
+
+
+def test_an_empty_buffer(resource, stream):
+    live = resource._context.stats().live_blocks
+    buffer = resource.allocate(0, stream=stream)
+    assert buffer.size == 0 and resource._context.stats().live_blocks == live
+    buffer.close(stream)
+
+
+def test_the_stream_that_frees_waits(context):
+    """Memory that one stream freed is not given to another stream before the first one is done."""
+    resource = gmm.cuda_core.MemoryResource(DEVICE, context=context)
+    one, other = DEVICE.create_stream(), DEVICE.create_stream()
+    buffer = resource.allocate(4096, stream=one)
+    address = int(buffer.handle)
+    buffer.close(one)
+    again = resource.allocate(4096, stream=one)
+    assert int(again.handle) == address, "the same stream gets it back at once"
+    again.close(other)
+    third = resource.allocate(4096, stream=other)
+    assert int(third.handle) == address, "close() names the stream"
+    third.close(other)
+    synchronize()
+
+
+def test_the_device_allocates(context, stream):
+    DEVICE.memory_resource = gmm.cuda_core.MemoryResource(DEVICE, gmm.Kind.VMM, tag="weights", context=context)
+    buffer = DEVICE.allocate(1 << 20, stream=stream)
+    assert context.query(int(buffer.handle)).tag == int(context.tag("weights"))
+    buffer.close(stream)
+
+
+def test_a_tag_is_paused(context, stream):
+    tag = context.tag("weights", gmm.Contents.HOST)
+    resource = gmm.cuda_core.MemoryResource(DEVICE, gmm.Kind.VMM, tag=tag, context=context)
+    buffer = resource.allocate(1 << 20, stream=stream)
+    buffer.fill(7, stream=stream)
+    synchronize()
+    assert tag.pause() > 0
+    tag.resume()
+    assert read(buffer) == b"\x07" * (1 << 20)
+    buffer.close(stream)
+
+
+def test_no_memory(context, stream):
+    resource = gmm.cuda_core.MemoryResource(DEVICE, context=context)
+    with pytest.raises(gmm.OutOfMemoryError):
+        resource.allocate(1 << 40, stream=stream)
+    resource.allocate(1 << 20, stream=stream).close(stream)
+
+
+def test_bad_arguments(context):
+    with pytest.raises(gmm.Error):
+        gmm.cuda_core.MemoryResource(99, context=context)
+    with pytest.raises(ValueError):
+        gmm.cuda_core.MemoryResource(DEVICE, 99, context=context)
+    with pytest.raises(AttributeError):
+        gmm.cuda_core.MemoryResource(DEVICE, context=context).allocate(10, stream="first")
+
+
+def test_views_of_arrays(context, stream):
+    """StridedMemoryView of gmm's arrays, and gmm's arrays of views and of buffers."""
+    array = context.empty((4, 6), "int32", gmm.Kind.DEVICE)
+    number = stream.__cuda_stream__()[1]
+    for view in (StridedMemoryView.from_any_interface(array, number), StridedMemoryView.from_dlpack(array, number),
+                 StridedMemoryView.from_cuda_array_interface(array, number)):
+        assert (view.ptr, view.shape, str(view.dtype), view.device_id) == (array.address, (4, 6), "int32", 0)
+        assert view.is_device_accessible and not view.readonly
+        back = gmm.from_dlpack(view, context=context)
+        assert (back.address, tuple(back.shape), str(back.dtype)) == (array.address, (4, 6), "<i4")
+        back.close()
+    array.close()
+    buffer = gmm.cuda_core.MemoryResource(DEVICE, context=context).allocate(4096, stream=stream)
+    from_buffer = gmm.from_dlpack(buffer, context=context)
+    assert (from_buffer.address, from_buffer.nbytes) == (int(buffer.handle), 4096)
+    from_buffer.close()
+    buffer.close(stream)
+
+
+def test_without_cuda_core():
+    code = """if True:
+        import sys
+        sys.modules["cuda.core"] = None
+        try:
+            import gmm.cuda_core
+        except ImportError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert "pip install 'cuda-core" in done.stdout

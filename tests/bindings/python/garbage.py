@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects garbage inside each callback: garbage.py BACKEND.
+
+The garbage is blocks, heaps, streams, events, tickets and whole contexts. None of it may deadlock or crash. A deadlock
+ends the process with the stacks of all threads.
+"""
+import faulthandler
+import gc
+import sys
+import threading
+import time
+
+import gmm
+
+MIB = 1 << 20
+
+
+class Ring:
+    """Keeps itself and others alive until the collector comes."""
+
+    def __init__(self, **kept):
+        self.__dict__.update(kept)
+        self.ring = self
+
+
+def open_context(**options):
+    if sys.argv[1] == "host":
+        options = {"host_devices": 2, "host_memory": 1 << 30, **options}
+    return gmm.Context(sys.argv[1], **options)
+
+
+def lose_a_context():
+    context = open_context()
+    Ring(context=context, buffer=context.alloc(MIB), stream=context.stream())
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def progress(asynchronous):
+    """The thread that copies has the tag's locks, so a block of the tag cannot go on it."""
+    context = open_context()
+    tag = context.tag("t", gmm.Contents.HOST)
+    kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
+    kept.fill(7)
+    Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag), heap=context.heap(gmm.Kind.VMM, tag=tag),
+         stream=context.stream(), event=context.event())
+    lose_a_context()
+    dropped = [context.alloc(MIB, gmm.Kind.VMM, tag=tag)]
+    closed = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
+    told = []
+
+    def progress(done, total):
+        if not told:
+            gc.collect()
+            dropped.clear()
+            closed.close()
+        told.append(done)
+
+    if asynchronous:
+        with tag.pause_async(progress=progress) as ticket:
+            assert ticket.result() > 0
+        wait_for(lambda: context.stats().live_blocks == 1)
+    else:
+        assert tag.pause(progress=progress) > 0
+        assert context.stats().live_blocks == 1  # at the end of the call all of it is done
+    assert told and closed.closed
+    tag.resume()
+    contents = bytearray(MIB)
+    kept.copy_to(contents)
+    assert contents == bytes([7]) * MIB
+    del closed
+    context.close()  # no free is under way
+
+
+def ticket_in_its_own_progress():
+    """The end of a ticket waits for its operation, of which the callback is a part."""
+    context = open_context()
+    tag = context.tag("t", gmm.Contents.HOST)
+    kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
+    kept.fill(7)
+    told = []
+
+    def progress(done, total):
+        context._tickets.clear()
+        gc.collect()
+        told.append(done == total)
+
+    Ring(ticket=tag.pause_async(progress=progress))
+    wait_for(lambda: tag.info.state == gmm.State.PAUSED)
+    assert told[-1]
+    tag.resume()
+
+
+def call_of_a_stream():
+    """The thread of a stream cannot wait for the stream's end, which the end of the stream does, and of its context."""
+    go, ran = threading.Event(), []
+
+    def lose():
+        context = open_context()
+        stream = context.stream()
+
+        def call():
+            go.wait(60)
+            gc.collect()
+            ran.append(True)
+
+        stream.call(call)
+        Ring(stream=stream, event=stream.record(), buffer=context.alloc(MIB, stream=stream), context=context)
+
+    lose()
+    go.set()
+    wait_for(lambda: ran)
+    gone = len(gmm._context.contexts)
+    wait_for(lambda: gc.collect() == 0 and len(gmm._context.contexts) <= gone)
+
+
+def out_of_memory():
+    """What a handler drops is free when it returns."""
+    context = open_context()
+    context.set_limit(64 * MIB)
+    asked = []
+
+    def handler(info):
+        asked.append(info)
+        gc.collect()
+        return info.attempt < 2
+
+    context.set_oom_handler(handler)
+    Ring(buffer=context.alloc(40 * MIB))
+    lose_a_context()
+    context.alloc(40 * MIB).close()
+    assert len(asked) == 1
+
+
+def log():
+    """A log callback may come from any thread of the library."""
+    said = []
+
+    def hear(level, message):
+        said.append(message)
+        gc.collect()
+
+    lose_a_context()
+    context = open_context(log=hear)
+    lose_a_context()
+    left = context.alloc(100, name="left")
+    context.close()  # reports the block that is left
+    assert left.closed and any("left" in message for message in said), said
+
+
+def deleter_of_a_tensor():
+    """The deleter of another package's tensor collects; the tensor goes inside a progress callback, too."""
+
+    class Producer:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+        def __del__(self):
+            gc.collect()
+
+    class Owner:
+        """Its end is the deleter of the memory that gmm.asarray() sees through it."""
+
+        def __init__(self, buffer):
+            self.buffer = buffer
+            self.__array_interface__ = {"shape": (16,), "typestr": "|u1", "data": (buffer.address, False), "version": 3}
+
+        def __del__(self):
+            lose_a_context()
+            gc.collect()
+
+    context = open_context()
+    tag = context.tag("t", gmm.Contents.HOST)
+    kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
+    kept.fill(7)
+    tensors = [gmm.asarray(Owner(context.alloc(MIB, gmm.Kind.HOST))),
+               gmm.from_dlpack(Producer(context.empty(16, "uint8", gmm.Kind.HOST)))]
+    Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag))
+    tag.pause(progress=lambda done, total: tensors.clear())
+    gc.collect()
+    assert context.stats().live_blocks == 1
+    tag.resume()
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(120, exit=True)
+    gc.disable()  # only where a case says so
+    progress(False)
+    progress(True)
+    ticket_in_its_own_progress()
+    call_of_a_stream()
+    out_of_memory()
+    log()
+    deleter_of_a_tensor()
+    print("all")

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many threads on the same objects: threads.py [ROUNDS].
+
+What the threads do contradicts itself on purpose: one closes what another uses. Each call either works or raises what
+the interface promises, and in the end nothing is live. A free-threaded Python runs them at once; with a GIL the threads
+change often. A deadlock ends the process with the stacks of all threads.
+"""
+import faulthandler
+import gc
+import sys
+import threading
+
+import gmm
+from gmm import Kind
+
+THREADS = 4
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+KIB = 1 << 10
+MIB = 1 << 20
+#: What a call may raise on an object that another thread closes.
+CLOSED = (gmm.ClosedError, BufferError, RuntimeError)
+
+
+def together(*functions, times=1):
+    """Runs each function on a thread of its own, all from one moment on. Raises what a thread raised."""
+    wrong, start = [], threading.Barrier(len(functions))
+
+    def run(function):
+        start.wait()
+        try:
+            for _ in range(times):
+                function()
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if wrong:
+        raise wrong[0]
+
+
+def tolerant(function, *allowed):
+    def run():
+        try:
+            function()
+        except (allowed or CLOSED):
+            pass
+
+    return run
+
+
+def open_context(**options):
+    return gmm.Context("host", host_devices=2, host_memory=1 << 30, **options)
+
+
+def check_empty(context):
+    gc.collect()
+    stats = context.stats()
+    assert stats.live_blocks == 0 and stats.allocations == stats.frees, stats
+
+
+def allocate_and_free():
+    """The common case: own blocks in a shared context, some of which another thread frees."""
+    context, passed = open_context(), []
+
+    def work():
+        for i in range(300):
+            buffer = context.alloc(256 * (1 + i % 20), Kind.HOST)
+            memoryview(buffer)[0] = i % 256
+            if i % 3 == 0:
+                passed.append(buffer)
+            elif i % 3 == 1:
+                buffer.close()
+            if i % 7 == 0:
+                try:
+                    passed.pop().close()
+                except IndexError:
+                    pass
+
+    together(*[work] * THREADS)
+    passed.clear()
+    check_empty(context)
+    context.close()
+
+
+def free_one_block():
+    with open_context() as context:
+        buffers = [context.alloc(4 * KIB) for _ in range(200)]
+
+        def free():
+            for buffer in buffers:
+                buffer.free()
+                assert buffer.closed
+
+        together(*[free] * THREADS)
+        check_empty(context)
+
+
+def views_and_free():
+    """Memory is freed only without views, and a view is never of freed memory."""
+    with open_context() as context:
+        buffers = [context.alloc(4 * KIB, Kind.HOST) for _ in range(100)]
+        arrays = [gmm.Array(buffer, (16, 16), "float64", offset=KIB) for buffer in buffers]
+
+        def look(buffer, array):
+            with memoryview(buffer) as view:
+                view[0] = 1
+                assert view[0] == 1 and not buffer.closed
+
+        def look_through_arrays(buffer, array):
+            with memoryview(array[0]) as view:
+                view[0] = 1.0
+            array.__dlpack__()
+
+        def all_of(step):
+            def run():
+                for pair in zip(buffers, arrays):
+                    tolerant(lambda pair=pair: step(*pair))()
+
+            return run
+
+        together(all_of(look), all_of(look_through_arrays), all_of(lambda buffer, array: buffer.free()), all_of(look))
+        for buffer in buffers:
+            buffer.free()
+            assert buffer._exports == 0
+        assert context._exports == 0
+        check_empty(context)
+
+
+def close_a_context():
+    for _ in range(3):
+        context = open_context()
+
+        def use():
+            with context.alloc(KIB, Kind.HOST) as buffer:
+                buffer.fill(1)
+                context.query(buffer)
+
+        def streams():
+            with context.stream() as stream:
+                stream.record().close()
+
+        together(tolerant(use), tolerant(streams), tolerant(context.close), tolerant(use), times=20)
+        context.close()
+        assert context.closed and context._users == 0
+
+
+def reset_a_context():
+    with open_context() as context:
+        kept = []
+
+        def use():
+            kept.append(context.alloc(KIB, Kind.HOST))
+            kept.pop().close()
+
+        def drop():
+            context.alloc(KIB)
+
+        together(tolerant(use), tolerant(drop), tolerant(context.reset), tolerant(use), times=30)
+        kept.clear()
+        gc.collect()
+        assert context.stats().live_blocks == 0
+
+
+def the_default_context():
+    def use():
+        gmm.alloc(KIB).close()
+        gmm.zeros((2, 3), "float32", Kind.HOST)
+
+    together(*[tolerant(use)] * (THREADS - 1), tolerant(lambda: gmm.context().close()), times=20)
+
+
+def handlers():
+    """A handler is replaced while others run it."""
+    with open_context() as context:
+        context.set_limit(MIB)
+
+        def fail():
+            try:
+                context.alloc(64 * MIB)
+            except gmm.LimitExceededError:
+                return
+            raise AssertionError("allocated beyond the limit")
+
+        def change():
+            context.set_oom_handler(lambda info: False)
+            context.set_oom_handler(None)
+
+        together(fail, fail, change, change, times=10)
+        context.set_oom_handler(None)
+
+
+def element_types():
+    names = ["float32", "<f4", "int8", "uint8", "bfloat16", "complex64", "bool", "float16", bool, int, float, complex]
+    with open_context() as context:
+
+        def make():
+            for name in names:
+                array = context.empty((2, 3), name, Kind.HOST)
+                assert array.nbytes == 6 * array.itemsize and array.view("uint8").nbytes == array.nbytes
+            try:
+                context.empty(3, "nothing")
+            except TypeError:
+                pass
+
+        together(*[make] * THREADS, times=5)
+        check_empty(context)
+
+
+def one_capsule():
+    """A capsule is good for one import, whoever comes first."""
+    from gmm import _native
+
+    with open_context() as context:
+        arrays = [context.zeros(16, "uint8", Kind.HOST) for _ in range(100)]
+        capsules, taken = [array.__dlpack__() for array in arrays], []
+
+        def take():
+            for capsule in capsules:
+                tolerant(lambda capsule=capsule: taken.append(_native.dlpack_import(capsule, None, None)), ValueError)()
+
+        together(*[take] * THREADS)
+        assert len(taken) == len(capsules)
+
+        def end():
+            for one in taken:
+                tolerant(lambda one=one: memoryview(one).release())()
+                tolerant(one.close)()
+
+        together(*[end] * THREADS)
+        for one in taken:
+            one.close()
+        assert [array.buffer._exports for array in arrays] == [0] * len(arrays)
+
+
+def pins():
+    with open_context() as context:
+        pinned = [context.pin(bytearray(64 * KIB)) for _ in range(20)]
+
+        def look():
+            for pin in pinned:
+                len(pin.object or b"")
+                tolerant(lambda pin=pin: pin.address)()
+
+        def close():
+            for pin in pinned:
+                pin.close()
+
+        together(look, close, look, close)
+        assert all(pin.closed and pin.object is None for pin in pinned)
+
+
+def pauses():
+    """Tickets, whose end several threads look at, and the collector meanwhile."""
+    with open_context() as context:
+        tag = context.tag("paused", gmm.Contents.HOST)
+        kept = context.alloc(MIB, Kind.VMM, tag=tag)
+        kept.fill(7)
+        for _ in range(2):
+            ticket = tag.pause_async(progress=lambda done, total: gc.collect() >= 0)
+            together(ticket.result, ticket.wait, tolerant(ticket.close), lambda: ticket.info)
+            ticket.close()
+            together(tag.resume, lambda: context.stats(), gc.collect, lambda: context.blocks())
+        assert bytes(kept) == bytes([7]) * MIB
+
+
+CASES = [allocate_and_free, free_one_block, views_and_free, close_a_context, reset_a_context, the_default_context,
+         handlers, element_types, one_capsule, pins, pauses]
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(240, exit=True)
+    sys.setswitchinterval(1e-5)
+    is_free = not getattr(sys, "_is_gil_enabled", lambda: True)()
+    for _ in range(ROUNDS):
+        for case in CASES:
+            case()
+    print("free-threaded" if is_free else "with a GIL")
