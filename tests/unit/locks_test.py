@@ -43,7 +43,8 @@ def locks_of(root):
         if path.suffix not in (".h", ".cpp") or path.name in ("lock.h", "lock.cpp", "lock_rank.h", "process_mutex.h"):
             continue
         text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-        for enumerator in re.findall(r"\b(?:Mutex|ProcessMutex|OperationLock|TagClaims) \w+\{(?:gmm::)?LockRank::(\w+)\}", text):
+        declared = r"\b(?:Mutex|ProcessMutex|OperationLock|TagClaims) \w+\{(?:gmm::)?LockRank::(\w+)\}"
+        for enumerator in re.findall(declared, text):
             found.setdefault(enumerator, []).append(str(path.relative_to(root)))
     return found
 

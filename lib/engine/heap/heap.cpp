@@ -272,13 +272,13 @@ void Heap::forget_stream(gmm_stream stream) {
 // While an operation has the lock and cannot end. False: it is no pause or resume, or there is no host memory.
 bool Heap::put_off_forgetting(gmm_stream stream) {
   if (!may_put_off_ || fast.has_paused.load(std::memory_order_relaxed) == 0) return false;
-  for (const gmm_stream known : forgotten_)
+  for (gmm_stream known : forgotten_)
     if (known == stream) return true;
   return forgotten_.push_back(stream);
 }
 
 void Heap::forget_streams_put_off() {
-  for (const gmm_stream stream : forgotten_) {
+  for (gmm_stream stream : forgotten_) {
     streams_.forget(stream);
     uses_.forget_stream(stream);
   }

@@ -90,8 +90,8 @@ class HeapSet {
     leave_entry(entries_[find(heap)]);
   }
 
-  // fn(Heap &) in a short visit of each heap in turn, by age. A heap whose end waits for other visits is visited too, as
-  // that wait may be long; the end itself is waited for.
+  // fn(Heap &) in a short visit of each heap in turn, by age. A heap whose end waits for other visits is visited too,
+  // as that wait may be long; the end itself is waited for.
   template <typename Fn>
   void for_each_even_ending(Fn fn) {
     uint64_t number = 0;

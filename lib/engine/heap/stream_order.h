@@ -12,10 +12,10 @@
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
 //
-// A stream is lost when it is named after its end, or its end was not told: the driver does not know it any more, or gmm
-// ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage collectors free memory on such streams. Only the whole device can be waited for then, which a trim
-// does. Until then nothing takes that memory. A stream that ended is done with all of its memory, and its place serves
-// the next stream.
+// A stream is lost when it is named after its end, or its end was not told: the driver does not know it any more, or
+// gmm ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage collectors
+// free memory on such streams. Only the whole device can be waited for then, which a trim does. Until then nothing
+// takes that memory. A stream that ended is done with all of its memory, and its place serves the next stream.
 #ifndef GMM_ENGINE_HEAP_STREAM_ORDER_H
 #define GMM_ENGINE_HEAP_STREAM_ORDER_H
 
