@@ -496,7 +496,7 @@ static void destroyed_streams_leave_no_memory(void) {
         blocks = counted.blocks;
       }
     }
-    // A list may have grown meanwhile, or the work of the last streams still runs. What every stream left would be more.
+    // A list may have grown meanwhile, or the work of the last streams still runs. Something of each would be more.
     CHECK_MESSAGE(counted.bytes < bytes + 4096 && counted.blocks <= blocks + 16,
                   "200 streams left %lld bytes in %lld blocks", (long long)(counted.bytes - bytes),
                   (long long)(counted.blocks - blocks));
