@@ -19,8 +19,8 @@
  * How to read a comment: it names the C function behind "C:". Units, results, errors, order with streams, and threads
  * are that function's, and a comment here says only what differs. All of these are since 1.0.
  *
- * Cost. Every function is inline and makes the one C call that its comment names. The end of a gmm::buffer is one call
- * of gmm_free(). An object is as large as what the C function needs, and allocates nothing.
+ * Cost. Every function is inline and makes the one C call that its comment names. gmm::tag::create() makes two. The end
+ * of a gmm::buffer is one call of gmm_free(). An object is as large as what the C function needs. It allocates nothing.
  *
  * Ownership.
  *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::context and gmm::buffer own what
@@ -30,14 +30,16 @@
  *    converts to its reference. A reference or a buffer keeps nothing alive: a context must outlive what comes from it,
  *    as a container outlives its iterators. Tickets and snapshots do keep their context.
  *  - A destructor cannot tell of a failure, for example that a heap still has live blocks. The named end of a class
- *    can: buffer.free(), heap.destroy(). After a failure the object still owns. detach() gives the ownership up, and
- *    `object = {}` does what the destructor does.
+ *    can: buffer.free(), heap.destroy(). After a failure the object still owns, with two exceptions: gmm::trace::end()
+ *    and gmm::tag::destroy() tell which failures leave nothing to own. The named end of an empty object does nothing.
+ *    detach() gives the ownership up, and `object = {}` does what the destructor does.
  *
  * Errors. There are two policies, and GMM_HPP_EXCEPTIONS chooses before the first include. Its default is 1 where the
  * compiler has exceptions, else 0.
  *  - 1: a function that returns `outcome<T>` returns T. A failure throws gmm::bad_alloc, which is a std::bad_alloc, for
  *    OUT_OF_MEMORY, OUT_OF_HOST_MEMORY and LIMIT_EXCEEDED. It throws gmm::exception, which is a std::exception, for all
- *    other results. Both are a gmm::error.
+ *    other results. What gives memory to containers throws gmm::bad_array_new_length, which is a std::bad_alloc too,
+ *    for SIZE_OVERFLOW. Each of the three is a gmm::error.
  *  - 0: it returns gmm::result<T>, which holds T or a gmm::error, as std::expected<T, gmm::error> does.
  * A gmm::error has the code, the message and the driver's number of the failed call. What is only not ready yet is not
  * an error here: a wait with a time returns false, and a try form returns an empty buffer or false. GMM_UNCHANGED is
@@ -181,7 +183,14 @@ class bad_alloc : public std::bad_alloc, public error {
   [[nodiscard]] const char *what() const noexcept override { return message(); }
 };
 
-/** Any other failure. `catch (const gmm::error &)` takes both. */
+/** A container asks for more bytes than any memory has. It is a std::bad_array_new_length, and so a std::bad_alloc. */
+class bad_array_new_length : public std::bad_array_new_length, public error {
+ public:
+  explicit bad_array_new_length(error failure) noexcept : error(std::move(failure)) {}
+  [[nodiscard]] const char *what() const noexcept override { return message(); }
+};
+
+/** Any other failure. `catch (const gmm::error &)` takes all of them. */
 class exception : public std::exception, public error {
  public:
   explicit exception(error failure) noexcept : error(std::move(failure)) {}
@@ -206,10 +215,18 @@ namespace detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise(gmm_result code) { raise(error::last(code)); }
 
+/** The same for a container, which expects a std::bad_alloc for a size beyond any memory. */
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise_to_container(error failure) {
+#if GMM_HPP_EXCEPTIONS
+  if (failure.code() == GMM_ERROR_SIZE_OVERFLOW) throw bad_array_new_length(std::move(failure));
+#endif
+  raise(std::move(failure));
+}
+
 }  // namespace detail
 
 /**
- * A T, or the error that stood in its way: what std::expected<T, gmm::error> is in C++23.
+ * A T, or the error that stood in its way: what std::expected<T, gmm::error> is in C++23. It moves and does not copy.
  *
  * value() of an error throws it. Without exceptions it ends the program by GMM_HPP_FATAL(). operator* does not look.
  */
@@ -246,6 +263,7 @@ class [[nodiscard]] result {
   [[nodiscard]] T &operator*() &noexcept { return value_; }
   [[nodiscard]] const T &operator*() const &noexcept { return value_; }
   [[nodiscard]] T &&operator*() &&noexcept { return std::move(value_); }
+  [[nodiscard]] const T &&operator*() const &&noexcept { return std::move(value_); }
   [[nodiscard]] T *operator->() noexcept { return &value_; }
   [[nodiscard]] const T *operator->() const noexcept { return &value_; }
 
@@ -253,9 +271,21 @@ class [[nodiscard]] result {
     if (!has_value()) detail::raise(error_);
     return value_;
   }
+  const T &value() const & {
+    if (!has_value()) detail::raise(error_);
+    return value_;
+  }
   T &&value() && {
     if (!has_value()) detail::raise(std::move(error_));
     return std::move(value_);
+  }
+  const T &&value() const && {
+    if (!has_value()) detail::raise(error_);
+    return std::move(value_);
+  }
+  template <class U>
+  [[nodiscard]] T value_or(U &&other) const & {
+    return has_value() ? value_ : static_cast<T>(std::forward<U>(other));
   }
   template <class U>
   [[nodiscard]] T value_or(U &&other) && {
@@ -587,7 +617,7 @@ struct ipc_fd_desc {
  * Owns what a reference names, and ends it in the destructor.
  *
  * A destructor that fails tries once more, as a driver may refuse one call, and gives a second failure to
- * GMM_HPP_UNHEARD().
+ * GMM_HPP_UNHEARD(). An end() that fails and leaves nothing to end empties its reference: then nothing is tried again.
  */
 template <class Ref>
 class unique : public Ref {
@@ -609,7 +639,7 @@ class unique : public Ref {
   Ref detach() noexcept { return std::exchange(named(), Ref()); }
 
  protected:
-  /** Ends what is owned and tells of a failure, after which it is owned still. */
+  /** Ends what is owned and tells of a failure, after which it is owned still unless end() emptied the reference. */
   outcome<void> finish() {
     const gmm_result code = named() ? named().end() : static_cast<gmm_result>(GMM_OK);
     if (code >= 0) named() = Ref();
@@ -620,7 +650,7 @@ class unique : public Ref {
   void end_unheard() noexcept {
     if (!named()) return;
     gmm_result code = named().end();
-    if (code < 0) code = named().end();
+    if (code < 0 && named()) code = named().end();
     if (code < 0) GMM_HPP_UNHEARD(code);
     named() = Ref();
   }
@@ -667,12 +697,12 @@ class buffer {
   /** The block as objects of a type; a part of an object at the end is left out. */
   template <class T = std::byte>
   [[nodiscard]] gmm::span<T> as() const noexcept {
-    return gmm::span<T>(static_cast<T *>(memory_), static_cast<std::size_t>(size_ / sizeof(T)));
+    return gmm::span<T>(static_cast<T *>(memory_), size_ / sizeof(T));
   }
 
-  /** Frees the block in the order of a stream. C: gmm_free(). */
+  /** Frees the block in the order of a stream. An empty buffer has nothing to free. C: gmm_free(). */
   outcome<void> free(gmm_stream stream) {
-    const gmm_result code = gmm_free(context_, memory_, stream);
+    const gmm_result code = memory_ != nullptr ? gmm_free(context_, memory_, stream) : static_cast<gmm_result>(GMM_OK);
     if (code >= 0) forget();
     return detail::give<void>(code);
   }
@@ -680,7 +710,7 @@ class buffer {
   outcome<void> free() { return free(stream_); }
   /** Frees the block if the thread's cache takes it, and returns whether it did. C: gmm_try_free(). */
   [[nodiscard]] bool try_free() noexcept {
-    if (gmm_try_free(context_, memory_, stream_) < 0) return false;
+    if (memory_ != nullptr && gmm_try_free(context_, memory_, stream_) < 0) return false;
     forget();
     return true;
   }
@@ -1368,32 +1398,74 @@ class tag_ref {
   gmm_tag tag_ = 0;
 };
 
+/** What a gmm::tag owns: a tag, and whether the end of the object destroys it. */
+class owned_tag_ref : public tag_ref {
+ public:
+  constexpr owned_tag_ref() noexcept = default;
+  owned_tag_ref(const tag_ref &named, bool is_own) noexcept : tag_ref(named), is_own_(is_own) {}
+  /** Whether the end of the object destroys the tag: the object made it, or took it over. */
+  [[nodiscard]] bool is_own() const noexcept { return is_own_; }
+
+ protected:
+  /** The tag's end, whoever made it. A tag that is gone, which INVALID_TAG says, is nothing to own. */
+  gmm_result destroy_any() noexcept {
+    const gmm_result code = tag_ref::end();
+    if (code >= 0 || code == GMM_ERROR_INVALID_TAG) *this = owned_tag_ref();
+    return code;
+  }
+  gmm_result end() noexcept { return is_own_ ? destroy_any() : static_cast<gmm_result>(GMM_OK); }
+  friend class unique<owned_tag_ref>;
+
+ private:
+  bool is_own_ = false;
+};
+
 /**
- * Owns a tag, and destroys it at its end if nobody uses it.
+ * A tag of a name. The object that made the tag destroys it at its end if nobody uses it.
+ *
+ * create() of a name that is known makes an object that names the tag and does not own it: its end leaves the tag as it
+ * is. So parts of a program may each create() the tag "weights", and the first of them owns it. is_own() tells which.
+ * An object made of a tag_ref takes the tag over and owns it.
  *
  * A tag with live blocks stays until the end of its context. Use detach() for a tag that shall live as long as the
- * context, or that other parts of the program find by its name.
+ * context, or that other parts of the program use after the end of the object that made it.
+ *
+ * Threads: when two threads create() one new name at the same moment, both objects may own the tag. Then the first end
+ * destroys it unless it is in use, and the second end finds no tag. Threads that share a new tag create it beforehand.
  */
-class tag : public unique<tag_ref> {
+class tag : public unique<owned_tag_ref> {
  public:
-  using unique::unique;
-  /** Creates a tag of the default settings, or finds that of the name. C: gmm_tag_create(). */
+  constexpr tag() noexcept = default;
+  /** Takes over a tag. */
+  explicit tag(const tag_ref &adopted) noexcept : unique(owned_tag_ref(adopted, true)) {}
+  /** Takes over what detach() of another object gave up, which may be the name alone. */
+  explicit tag(const owned_tag_ref &adopted) noexcept : unique(adopted) {}
+  /** Creates a tag of the default settings, or names that which exists. C: gmm_tag_create(), gmm_tag_find(). */
   [[nodiscard]] static outcome<tag> create(context_ref context, const char *name) {
     return create_of(context, name, nullptr);
   }
-  /** C: gmm_tag_create(). */
+  /** Creates a tag, or names that which exists and has these settings. C: gmm_tag_create(), gmm_tag_find(). */
   [[nodiscard]] static outcome<tag> create(context_ref context, const char *name, const tag_desc &desc) {
     const gmm_tag_desc c = desc.c();
     return create_of(context, name, &c);
   }
-  /** C: gmm_tag_destroy(). */
-  outcome<void> destroy() { return finish(); }
+  /**
+   * Destroys the tag, whoever made it. The object is empty after INVALID_TAG too: the tag is gone.
+   *
+   * C: gmm_tag_destroy().
+   */
+  outcome<void> destroy() {
+    const gmm_result code = *this ? destroy_any() : static_cast<gmm_result>(GMM_OK);
+    return detail::give<void>(code);
+  }
 
  private:
   static outcome<tag> create_of(context_ref context, const char *name, const gmm_tag_desc *desc) {
-    gmm_tag made = 0;
+    gmm_tag known = 0, made = 0;
+    const bool was_known = gmm_tag_find(context.get(), name, &known) >= 0;
     const gmm_result code = gmm_tag_create(context.get(), name, desc, &made);
-    return detail::give<tag>(code, tag_ref(context, made));
+    // A tag that another thread destroyed in between has another number: numbers are not used again.
+    return detail::give<tag>(code, owned_tag_ref(tag_ref(context, made), !was_known || known != made));
   }
 };
 
@@ -1449,13 +1521,13 @@ class snapshot_ref {
       writer *self = static_cast<writer *>(user);
 #if GMM_HPP_EXCEPTIONS
       try {
-        return (*self->fn)(std::string_view(text, static_cast<std::size_t>(size))) ? 0 : 1;
+        return (*self->fn)(std::string_view(text, size)) ? 0 : 1;
       } catch (...) {
         self->thrown = std::current_exception();
         return 1;
       }
 #else
-      return (*self->fn)(std::string_view(text, static_cast<std::size_t>(size))) ? 0 : 1;
+      return (*self->fn)(std::string_view(text, size)) ? 0 : 1;
 #endif
     }
   };
@@ -1485,14 +1557,23 @@ class trace_ref {
   [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
 
  protected:
-  gmm_result end() noexcept { return gmm_trace_end(context_); }
+  /** The trace is over, whatever the result says of its file. A later trace is another's. Only FORKED ends nothing. */
+  gmm_result end() noexcept {
+    const gmm_result code = gmm_trace_end(context_);
+    if (code != GMM_ERROR_FORKED) context_ = nullptr;
+    return code;
+  }
   friend class unique<trace_ref>;
 
  private:
   gmm_context *context_ = nullptr;
 };
 
-/** The context's operations are recorded in a file until the end of the object. end() tells what the file lacks. */
+/**
+ * The context's operations are recorded in a file until the end of the object.
+ *
+ * end() tells what the file lacks. The trace has ended then too, so the object is empty after each result but FORKED.
+ */
 class trace : public unique<trace_ref> {
  public:
   using unique::unique;
@@ -1595,7 +1676,7 @@ namespace detail {
   void *memory = nullptr;
   const gmm_result code =
       gmm_heap_alloc(heap.get(), size != 0 ? size : 1, alignment > 256 ? alignment : 0, 0, nullptr, &memory);
-  if (code < 0) raise(code);
+  if (code < 0) raise_to_container(error::last(code));
   return memory;
 }
 
@@ -1610,8 +1691,10 @@ inline void give_back(cpu_heap_ref heap, void *memory) noexcept {
 /**
  * Memory of a heap for the containers of std::pmr.
  *
- * allocate() throws gmm::bad_alloc or gmm::exception. Without exceptions a failure ends the program by GMM_HPP_FATAL(),
- * as std::pmr knows no other way. Alignments are powers of two up to 2 MiB. Two resources are equal if they are one.
+ * allocate() throws gmm::bad_alloc for want of memory or of a limit, and gmm::bad_array_new_length for a size beyond
+ * any memory. Each is a std::bad_alloc. Any other failure is a gmm::exception. Without exceptions a failure ends the
+ * program by GMM_HPP_FATAL(), as std::pmr knows no other way. Alignments are powers of two up to 2 MiB. Two resources
+ * are equal if they are one.
  */
 class memory_resource : public std::pmr::memory_resource {
  public:
@@ -1652,7 +1735,8 @@ class allocator {
 
   [[nodiscard]] T *allocate(std::size_t count) {
     if (count > SIZE_MAX / sizeof(T))
-      detail::raise(error(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm::allocator: the size is beyond what a machine has"));
+      detail::raise_to_container(
+          error(GMM_ERROR_SIZE_OVERFLOW, "gmm::allocator: the size is beyond any memory: ask for fewer objects"));
     return static_cast<T *>(detail::take(heap_, count * sizeof(T), alignof(T)));
   }
   void deallocate(T *memory, std::size_t) noexcept { detail::give_back(heap_, memory); }

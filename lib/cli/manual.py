@@ -58,7 +58,7 @@ def page(version, variables, text):
     name, summary = first.split(": ", 1)
     name = name.replace(" ", "-")
     out = ['.\\" SPDX-License-Identifier: Apache-2.0',
-           f'.TH {name.upper()} 1 "" "gmm {version}" "GPU memory"', ".SH NAME", f"{name} \\- {roff(summary)}"]
+           f'.TH {name.upper()} 1 "" "gmm {roff(version)}" "GPU memory"', ".SH NAME", f"{name} \\- {roff(summary)}"]
     for block in blocks:
         lines = block.split("\n")
         if lines[0].startswith("  gmm"):

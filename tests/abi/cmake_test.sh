@@ -51,7 +51,16 @@ if cmake -S "$folder/found" -B "$folder/found/other" -Dgmm_DIR="${config%/*}" >/
 fi
 
 echo "FetchContent"
-quiet cmake -S "$root/examples/embed" -B "$folder/fetched" -DCMAKE_DISABLE_FIND_PACKAGE_gmm=ON
+# A strict project: its warnings are errors, and those of gmm's sources are not. GCC alone has -Wuseless-cast.
+cat >"$folder/strict.cmake" <<'END'
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wuseless-cast>)
+endif()
+set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+END
+quiet cmake -S "$root/examples/embed" -B "$folder/fetched" -DCMAKE_DISABLE_FIND_PACKAGE_gmm=ON \
+  -DCMAKE_PROJECT_frames_INCLUDE="$folder/strict.cmake"
 quiet cmake --build "$folder/fetched"
 runs "$folder/fetched/frames"
 quiet cmake --build "$folder/fetched" --target gmm # the shared library too

@@ -20,6 +20,36 @@ import tap  # noqa: E402
 
 WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Wold-style-cast", "-Werror"]
 PLAIN = ["-fno-exceptions", "-fno-rtti"]
+# What a user's project may ask for beyond that, of the compilers that know it.
+MORE_WARNINGS = {"g++": ["-Wuseless-cast", "-Wnon-virtual-dtor"], "clang++": ["-Wnon-virtual-dtor"]}
+# Templates are looked at where they are used.
+USER = """
+#include <gmm/gmm.hpp>
+#include <gmm/gmm.hpp>
+#include <chrono>
+#include <vector>
+gmm::outcome<void> use(gmm::context_ref context, gmm::cpu_heap_ref heap, const gmm::result<int> &held);
+gmm::outcome<void> use(gmm::context_ref context, gmm::cpu_heap_ref heap, const gmm::result<int> &held) {
+  std::vector<int, gmm::allocator<int>> numbers(static_cast<std::size_t>(held.value()), heap);
+  const gmm::buffer buffer(context.get(), numbers.data(), 100, gmm::native_stream(numbers.data()));
+  const gmm::tag tag{gmm::tag_ref(context, 1)};
+  static_cast<void>(gmm::tag::create(context, "tag"));
+  static_cast<void>(gmm::trace::begin(context, "trace"));
+  static_cast<void>(tag.push());
+  static_cast<void>(buffer.as<int>().size());
+  static_cast<void>(context.query());
+  static_cast<void>(context.resume_wait_for(buffer.data(), 1, std::chrono::seconds(1)));
+  static_cast<void>(context.pause_async());
+  static_cast<void>(gmm::heap::create(context));
+  static_cast<void>(gmm::stream::create(context));
+  static_cast<void>(gmm::event::create(context));
+  static_cast<void>(gmm::result<int>(held.value_or(3)).value_or(4));
+#if GMM_HPP_PMR
+  static_cast<void>(gmm::memory_resource(heap).allocate(7));
+#endif
+  return gmm::snapshot_ref().write([](std::string_view text) { return text.empty(); });
+}
+"""
 WAYS = (["-std=c++17"], ["-std=c++17", *PLAIN], ["-std=c++20", "-DGMM_HPP_EXCEPTIONS=0", "-DGMM_HPP_PMR=0"])
 # Fields that gmm.hpp sets itself: `flags` only where it must be 0.
 OWN = {"struct_size", "reserved"}
@@ -90,13 +120,14 @@ def check_text(root):
 
 def check_compilers(root, library, check, folder):
     source = pathlib.Path(folder) / "source.cpp"
-    source.write_text("#include <gmm/gmm.hpp>\n" * 2)
+    source.write_text(USER)
     for compiler in ("g++", "clang++"):
         if shutil.which(compiler) is None:
             tap.skip(f"gmm.hpp with {compiler}", f"{compiler} is not installed")
             continue
         for way in WAYS:
-            done = run(compiler, *way, *WARNINGS, "-fsyntax-only", "-I", root / "include", source)
+            done = run(compiler, *way, *WARNINGS, *MORE_WARNINGS[compiler], "-fsyntax-only",
+                       "-I", root / "include", source)
             tap.check(done.returncode == 0, f"gmm.hpp with {compiler} {' '.join(way)}", done.stderr.splitlines())
     # The library is built by one compiler; a program may be built by another.
     if shutil.which("clang++") is not None and library is not None:

@@ -8,6 +8,7 @@ static unsigned unheard;  // failures of destructors
 #define GMM_HPP_FATAL(error) _exit(-(error).code())
 #endif
 #include <dlfcn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,6 +165,12 @@ step results_hold_a_value_or_an_error() {
   moved = gmm::result<std::unique_ptr<int>>(std::make_unique<int>(8));
   CHECK(moved && *std::move(moved).value_or(nullptr) == 8);
   CHECK_EQUAL(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, nullptr)).value_or(5), 5);
+  const gmm::result<int> constant(9);
+  CHECK(constant.value() == 9 && *constant == 9 && constant.value_or(5) == 9);
+  CHECK(std::move(constant).value() == 9 && *std::move(constant) == 9);
+  static_assert(std::is_same_v<decltype(constant.value()), const int &>);
+  static_assert(std::is_same_v<decltype(std::move(constant).value()), const int &&>);
+  static_assert(std::is_same_v<decltype(*std::move(constant)), const int &&>);
   const gmm::result<void> nothing;
   CHECK(nothing.has_value());
   nothing.value();
@@ -171,6 +178,9 @@ step results_hold_a_value_or_an_error() {
   CHECK(copy.code() == GMM_OK && std::string(other.message()) == other.text());
 #if GMM_HPP_EXCEPTIONS
   FAILS(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, "a message of some length")).value(), GMM_ERROR_BUSY);
+  const gmm::result<int> constant_error(gmm::error(GMM_ERROR_BUSY, "a message of some length"));
+  FAILS(constant_error.value(), GMM_ERROR_BUSY);
+  FAILS(std::move(constant_error).value(), GMM_ERROR_BUSY);
   const gmm::result<void> failed(gmm::error(GMM_ERROR_BUSY, "a message of some length"));
   FAILS(failed.value(), GMM_ERROR_BUSY);
 #elif !defined(__cpp_exceptions)
@@ -270,6 +280,14 @@ step buffers_free_themselves() {
   memory = f.detach();
   DO(context.free(memory));
   LIVE(context, 0);
+  // There is nothing to free in an empty buffer, and so in any other empty owner.
+  gmm::buffer empty;
+  DO(empty.free());
+  DO(empty.free(nullptr));
+  DO(f.free());
+  CHECK(empty.try_free() && f.try_free() && !empty);
+  DO(gmm::heap().destroy());
+  DO(gmm::tag().destroy());
   // One that the library refuses to free stays what it was, and its destructor is heard.
   {
     gmm::buffer wrong(context.get(), &memory, 8);
@@ -419,6 +437,54 @@ step what_is_not_ready_is_no_error() {
 }
 
 // --- Tags and pauses -------------------------------------------------------------------------------------------------
+step one_object_owns_a_tag() {
+  TAKE(context, open_context());
+  gmm::tag_desc keep;
+  keep.contents = GMM_CONTENTS_HOST;
+  TAKE(first, gmm::tag::create(context, "shared", keep));
+  CHECK(first && first.is_own());
+  {
+    TAKE(second, gmm::tag::create(context, "shared"));
+    CHECK(second && !second.is_own() && second == first.get());
+    TAKE(third, gmm::tag::create(context, "shared", keep));
+    gmm::tag moved = std::move(third);
+    CHECK(moved && !moved.is_own() && !third);
+  }
+  TAKE(info, first.query());
+  CHECK_EQUAL(info.contents, GMM_CONTENTS_HOST);
+  keep.contents = GMM_CONTENTS_DROP;
+  FAILS(gmm::tag::create(context, "shared", keep), GMM_ERROR_INVALID_VALUE);
+  // A tag that was made without an object is nobody's, until one takes it over.
+  gmm_tag plain = 0;
+  CHECK_EQUAL(gmm_tag_create(context.get(), "plain", nullptr, &plain), GMM_OK);
+  {
+    TAKE(named, gmm::tag::create(context, "plain"));
+    CHECK(!named.is_own());
+  }
+  TAKE(found, gmm::tag_ref::find(context, "plain"));
+  CHECK_EQUAL(found.get(), plain);
+  {
+    gmm::tag taken(found);
+    CHECK(taken.is_own());
+    gmm::tag moved = std::move(taken);
+    CHECK(moved.is_own() && !taken.is_own());
+  }
+  FAILS(gmm::tag_ref::find(context, "plain"), GMM_ERROR_INVALID_TAG);
+  // destroy() is asked for by name, so it destroys the tag of another. What is gone cannot be owned.
+  TAKE(other, gmm::tag::create(context, "shared"));
+  {
+    TAKE(block, context.alloc(100, of_kind(GMM_KIND_VMM, first)));
+    FAILS(other.destroy(), GMM_ERROR_BUSY);
+    CHECK(other && !other.is_own());
+  }
+  DO(other.destroy());
+  CHECK(!other);
+  FAILS(first.query(), GMM_ERROR_INVALID_TAG);
+  FAILS(first.destroy(), GMM_ERROR_INVALID_TAG);
+  CHECK(!first && unheard == 0);
+  DONE;
+}
+
 step tags_end_when_nobody_uses_them() {
   TAKE(context, open_context());
   gmm::tag_desc keep;
@@ -738,8 +804,34 @@ step traces_end_with_their_object() {
   char magic[8] = {};
   CHECK(stored != nullptr && std::fread(magic, 1, 8, stored) == 8 && std::memcmp(magic, "gmmtrace", 8) == 0);
   if (stored != nullptr) std::fclose(stored);
-  std::remove(path.c_str());
   CHECK_EQUAL(unheard, 0);
+  // A trace whose file lacks events has ended: the next one is not this object's.
+  struct rlimit before = {}, small = {};
+  CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  small = before;
+  small.rlim_cur = 100;
+  {
+    gmm::trace next;
+    {
+      TAKE(cut, gmm::trace::begin(context, path.c_str()));
+      for (int i = 0; i < 3000; ++i) {
+        TAKE(block, context.alloc(100));
+      }
+      CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+      FAILS(cut.end(), GMM_ERROR_IO);
+      CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+      CHECK(!cut);
+      TAKE(begun, gmm::trace::begin(context, path.c_str()));
+      next = std::move(begun);
+      DO(cut.end());
+    }
+    DO(next.end());
+    CHECK_EQUAL(unheard, 0);
+    TAKE(unheard_trace, gmm::trace::begin(context, path.c_str()));
+    CHECK_EQUAL(gmm_trace_end(context.get()), GMM_OK);
+  }
+  CHECK_EQUAL(unheard, 1);
+  std::remove(path.c_str());
   DONE;
 }
 
@@ -811,12 +903,23 @@ step containers_refuse_other_kinds() {
 }
 
 #if GMM_HPP_EXCEPTIONS
+template <class Exception, class Function>
+bool throws(Function function) {
+  try {
+    function();
+  } catch (const Exception &) {
+    return true;
+  } catch (const gmm::error &other) {
+    CHECK_MESSAGE(false, "another exception was thrown: %s", other.message());
+  }
+  return false;
+}
 step containers_throw_bad_alloc() {
   TAKE(context, open_context());
   TAKE(heap, limited_heap(context));
   gmm::allocator<uint64_t> allocator = heap;
   FAILS(allocator.allocate(8 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
-  FAILS(allocator.allocate(SIZE_MAX / 4), GMM_ERROR_OUT_OF_HOST_MEMORY);
+  FAILS(allocator.allocate(SIZE_MAX / 4), GMM_ERROR_SIZE_OVERFLOW);
   bool told = false;
   try {
     std::vector<uint64_t, gmm::allocator<uint64_t>> large(8 * kMiB, heap);
@@ -824,8 +927,14 @@ step containers_throw_bad_alloc() {
     told = true;
   }
   CHECK(told);
+  // A size beyond any memory is a std::bad_alloc too: by the number of objects, and by the library's answer.
+  CHECK(throws<std::bad_array_new_length>([&] { static_cast<void>(allocator.allocate(SIZE_MAX / 4)); }));
+  std::vector<char, gmm::allocator<char>> letters(heap);
+  CHECK(throws<std::bad_alloc>([&] { letters.resize(std::size_t{1} << 62); }));
 #if GMM_HPP_PMR
   gmm::memory_resource resource(heap);
+  CHECK(throws<std::bad_alloc>([&] { static_cast<void>(resource.allocate(SIZE_MAX / 2)); }));
+  FAILS(resource.allocate(SIZE_MAX / 2), GMM_ERROR_SIZE_OVERFLOW);
   FAILS(resource.allocate(64 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   FAILS(resource.allocate(64, 4 * kMiB), GMM_ERROR_INVALID_ALIGNMENT);
 #endif
@@ -851,7 +960,7 @@ step containers_end_the_program() {
     static_cast<void>(gmm::allocator<uint64_t>(heap).allocate(SIZE_MAX / 4));
     DONE;
   };
-  CHECK_EQUAL(ends_with(overflow), GMM_ERROR_OUT_OF_HOST_MEMORY);
+  CHECK_EQUAL(ends_with(overflow), GMM_ERROR_SIZE_OVERFLOW);
   DONE;
 }
 #endif
@@ -991,6 +1100,7 @@ int main() {
   CASE(heaps_end_after_their_blocks);
   CASE(streams_and_events_order_work);
   CASE(what_is_not_ready_is_no_error);
+  CASE(one_object_owns_a_tag);
   CASE(tags_end_when_nobody_uses_them);
   CASE(tag_scopes_nest);
   CASE(pauses_tell_bytes);

@@ -77,7 +77,8 @@ def machine(runner, found):
     class Machine(RuleBasedStateMachine):
         def __init__(self):
             super().__init__()
-            self.program, self.lines, self.failed, self.there_is = None, [], False, set()
+            self.program, self.lines, self.failed = None, [], False
+            self.slots, self.there_is = set(), set()
 
         @initialize(**CONFIG)
         def context(self, **values):
@@ -85,11 +86,28 @@ def machine(runner, found):
             self.program = Program(runner.library, runner.patterns, runner.folder, values)
             runner.programs += 1
 
+        def expect(self, name, values):
+            """What there is for further steps, if all goes well. Only the steps tell: a cancellation is a race."""
+            if name == "alloc":
+                self.slots.add(values["slot"])
+                self.there_is |= {"blocks", "active"}
+            elif name == "free":
+                self.slots.discard(values["slot"])
+            elif name == "reset":
+                self.slots.clear()
+            elif name in ("pause", "export", "import_block"):
+                self.there_is.add({"pause": "paused", "export": "handles", "import_block": "imports"}[name])
+            elif name in ("resume", "cycle") and not values["tags"]:
+                self.there_is.discard("paused")
+            if not self.slots:
+                self.there_is -= {"blocks", "active", "paused"}
+
         def step(self, name, values):
             self.lines.append(text_of(name, values))
+            self.expect(name, values)
             runner.steps += 1
             try:
-                self.there_is = self.program.step(name, values)
+                self.program.step(name, values)
             except Failed as failure:
                 self.failed = True
                 found.append("\n".join([*self.lines, *(f"# {line}" for line in str(failure).splitlines())]))

@@ -538,15 +538,6 @@ class Model:
         self.check_contents()
         self.check_imports()
 
-    def there_is(self):
-        """What steps can work on."""
-        live = self.live()
-        found = {"blocks": live, "active": [b for b in live if b.kind == Kind.VMM and b.state != State.PAUSED],
-                 "paused": [b for b in live if b.state not in (State.ACTIVE,)],
-                 "handles": [h for h in self.handles if h is not None],
-                 "imports": [i for i in self.imports if i is not None]}
-        return {name for name, things in found.items() if things}
-
     def check_light(self):
         self.check_states()
         self.check_stats()

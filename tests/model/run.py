@@ -155,10 +155,8 @@ class Program:
                 if not subject:
                     subject.append(model.Model(library, patterns, ask, self.folder, config))
                 getattr(subject[0], "do_" + name if name != "finish" else name)(**values)
-                if name == "finish":
-                    return None
-                subject[0].check_light()
-                return subject[0].there_is()
+                if name != "finish":
+                    subject[0].check_light()
 
             try:
                 serve(connection, answer)
@@ -168,8 +166,7 @@ class Program:
         self.remote = Remote(main, "the program")
 
     def step(self, name, values):
-        """Returns what there is for further steps."""
-        return self.remote.ask(name, values)
+        self.remote.ask(name, values)
 
     def end(self):
         self.remote.kill()

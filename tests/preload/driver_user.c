@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "../support/check.h"
 #include "../support/fake_cuda/fake_cuda.h"
@@ -189,14 +190,20 @@ static void driver_failures(void) {
   }
 }
 
+static void CUDA_CB hold(void *unused) {
+  (void)unused;
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
 // Memory that a stream still works on is not free before the work is done.
 static void free_waits_for_the_device(void) {
   CUstream stream = NULL;
   MUST_BE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), 0);
   CUdeviceptr memory = 0;
-  const size_t size = (size_t)64 << 20;
+  const size_t size = (size_t)16 << 20;
   MUST_BE(mem_alloc(&memory, size), 0);
-  for (int i = 0; i < 20; ++i) MUST_BE(cuMemsetD8Async(memory, (unsigned char)i, size, stream), 0);
+  MUST_BE(cuLaunchHostFunc(stream, hold, NULL), 0);
+  MUST_BE(cuMemsetD8Async(memory, 5, size, stream), 0);
   MUST_BE(mem_free(memory), 0);
   MUST_BE(cuStreamQuery(stream), CUDA_SUCCESS);
   MUST_BE(stream_destroy(stream), 0);

@@ -30,6 +30,7 @@ namespace Gmm
         internal static GmmBuffer Allocated(GmmContextHandle context, GmmHeapHandle heap, GmmStream stream, long size,
             GmmKind kind, Func<IntPtr, IntPtr> allocate)
         {
+            Show.CheckSize("size", size);
             GmmSafeHandle parent = heap != null ? (GmmSafeHandle)heap : context;
             bool parentKept = false;
             bool streamKept = false;
@@ -74,6 +75,7 @@ namespace Gmm
 
         internal static GmmBuffer ImportedFd(GmmContextHandle context, int fd, GmmFdType type, long size, int device)
         {
+            Show.CheckSize("size", size);
             using (gmm_ipc_fd_desc desc = new gmm_ipc_fd_desc())
             {
                 desc.type = (uint)type;
@@ -482,6 +484,17 @@ namespace Gmm
                 throw new ArgumentOutOfRangeException(nameof(offset), "bytes " + offset + " to " + (offset + length)
                     + " of a buffer of " + Size + " bytes");
             }
+        }
+
+        /// <summary>The size, the address and what the library knows about the memory.</summary>
+        public override string ToString()
+        {
+            return Show.Or("GmmBuffer { closed }", () =>
+            {
+                GmmPointerInfo info = Query();
+                return "GmmBuffer { " + Show.Size(Size) + " at " + Show.Hex(Address) + ", " + info.Kind + " of device "
+                    + info.Device + ", " + info.State + " }";
+            });
         }
     }
 }

@@ -184,6 +184,7 @@ namespace Gmm
         /// </summary>
         public long ResumeRange(IntPtr address, long size)
         {
+            Show.CheckSize("size", size);
             using (Use context = new Use(handle))
             {
                 ulong bytes;
@@ -250,6 +251,7 @@ namespace Gmm
         /// </summary>
         public void PrepareBackup(int device, long bytes)
         {
+            Show.CheckSize("bytes", bytes);
             using (Use context = new Use(handle))
             {
                 Native.gmm_backup_reserve(context.Address, device, (ulong)bytes);

@@ -2,6 +2,7 @@
 using System;
 using System.Collections.Generic;
 using System.IO;
+using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text;
 
@@ -45,6 +46,14 @@ namespace Gmm
         {
             Domain.Enter();
             callbacks = new Callbacks(options.Logger);
+            handle = Open(options, callbacks);
+        }
+
+        /// <summary>Not inlined: see Domain.Claim().</summary>
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static GmmContextHandle Open(GmmContextOptions options, Callbacks callbacks)
+        {
+            GmmContextHandle handle = null;
             GCHandle user = GCHandle.Alloc(callbacks);
             try
             {
@@ -54,6 +63,7 @@ namespace Gmm
                     desc.flags = (options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0)
                         | (options.NoLeakReport ? (uint)Native.GMM_CONTEXT_NO_LEAK_REPORT : 0)
                         | (options.StrictHost ? (uint)Native.GMM_CONTEXT_STRICT_HOST : 0);
+                    Show.CheckSize("HostMemory", options.HostMemory);
                     desc.host_memory = (ulong)options.HostMemory;
                     desc.host_devices = (uint)options.HostDevices;
                     desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;
@@ -65,6 +75,7 @@ namespace Gmm
                     IntPtr address;
                     Native.gmm_context_create(desc, out address);
                     handle = new GmmContextHandle(address, user);
+                    return handle;
                 }
             }
             finally
@@ -82,8 +93,14 @@ namespace Gmm
             get
             {
                 Domain.Enter();
-                return Native.gmm_version_string();
+                return LoadedVersion();
             }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static string LoadedVersion()
+        {
+            return Native.gmm_version_string();
         }
 
         /// <summary>The version of the interface that this assembly was made for, for example "1.0.0".</summary>
@@ -143,6 +160,7 @@ namespace Gmm
         /// <summary>Allocates memory without an object; <see cref="Free"/> takes its address.</summary>
         public IntPtr Allocate(long size, GmmAllocOptions options)
         {
+            Show.CheckSize("size", size);
             using (Use context = new Use(handle))
             using (Use stream = new Use(options.Stream ?? GmmStream.Default))
             {
@@ -270,6 +288,7 @@ namespace Gmm
         /// </summary>
         public void Copy(IntPtr destination, IntPtr source, long size, GmmStream stream)
         {
+            Show.CheckSize("size", size);
             using (Use context = new Use(handle))
             using (Use on = new Use(stream))
             {
@@ -280,6 +299,7 @@ namespace Gmm
         /// <summary>Queues a fill with one byte value.</summary>
         public void Fill(IntPtr destination, int value, long size, GmmStream stream)
         {
+            Show.CheckSize("size", size);
             using (Use context = new Use(handle))
             using (Use on = new Use(stream))
             {
@@ -312,12 +332,14 @@ namespace Gmm
         /// </summary>
         public GmmPin Pin(IntPtr address, long size, int device, bool readOnly)
         {
+            Show.CheckSize("size", size);
             return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
         }
 
         /// <summary>Gives a hint about a range of managed memory. A size of 0 means to the end of the block.</summary>
         public void Advise(IntPtr address, long size, GmmAdvice advice, int location)
         {
+            Show.CheckSize("size", size);
             using (Use context = new Use(handle))
             {
                 Native.gmm_advise(context.Address, address, (ulong)size, (uint)advice, location);
@@ -327,6 +349,7 @@ namespace Gmm
         /// <summary>Queues the migration of a range of managed memory.</summary>
         public void Prefetch(IntPtr address, long size, int location, GmmStream stream)
         {
+            Show.CheckSize("size", size);
             using (Use context = new Use(handle))
             using (Use on = new Use(stream))
             {
@@ -340,6 +363,10 @@ namespace Gmm
         /// </summary>
         public void SetLimit(GmmScope scope, long bytes)
         {
+            if (bytes != NoLimit)
+            {
+                Show.CheckSize("bytes", bytes);
+            }
             using (Use context = new Use(handle))
             using (gmm_scope_desc native = GmmScope.ToNative(scope))
             {
@@ -544,6 +571,19 @@ namespace Gmm
         public void Dispose()
         {
             handle.CloseOrThrow();
+        }
+
+        /// <summary>The backend and what the context holds.</summary>
+        public override string ToString()
+        {
+            return Show.Or("GmmContext { closed }", () =>
+            {
+                GmmContextInfo info = Info();
+                GmmStatistics now = Statistics();
+                return "GmmContext { " + info.BackendName + ", " + info.DeviceCount + " devices, " + now.LiveBlocks
+                    + " blocks of " + Show.Size(now.LiveBytes) + " live, " + Show.Size(now.ReservedBytes)
+                    + " reserved }";
+            });
         }
     }
 }

@@ -99,5 +99,11 @@ namespace Gmm
         {
             Handle.CloseOrThrow();
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Handle.IsDisposed ? "GmmEvent { closed }" : "GmmEvent { open }";
+        }
     }
 }

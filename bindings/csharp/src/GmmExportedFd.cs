@@ -59,5 +59,12 @@ namespace Gmm
                 Native.gmm_csharp_close(taken);
             }
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Or("GmmExportedFd { closed }", () => "GmmExportedFd { " + Fd + ", offset " + Offset + ", "
+                + Show.Size(Size) + " }");
+        }
     }
 }

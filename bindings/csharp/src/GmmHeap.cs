@@ -18,6 +18,12 @@ namespace Gmm
         public long Limit { get; set; }
         /// <summary>VMM: bit d lets device d use the memory too.</summary>
         public long PeerDevices { get; set; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>A heap whose blocks share no extent with those of others. It is the fastest way to allocate.</summary>
@@ -38,6 +44,8 @@ namespace Gmm
                     desc.kind = (uint)options.Kind;
                     desc.device = options.Device;
                     desc.tag = options.Tag == null ? 0 : (uint)options.Tag.Number;
+                    Show.CheckSize("MinimumExtent", options.MinimumExtent);
+                    Show.CheckSize("Limit", options.Limit);
                     desc.minimum_extent = (ulong)options.MinimumExtent;
                     desc.limit = (ulong)options.Limit;
                     desc.peer_devices = (ulong)options.PeerDevices;
@@ -85,6 +93,7 @@ namespace Gmm
         /// <summary>Allocates memory without an object; <see cref="GmmContext.Free"/> takes its address.</summary>
         public IntPtr Allocate(long size, GmmStream stream)
         {
+            Show.CheckSize("size", size);
             using (Use heap = new Use(handle))
             using (Use on = new Use(stream))
             {
@@ -101,6 +110,12 @@ namespace Gmm
         public void Dispose()
         {
             handle.CloseOrThrow();
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return "GmmHeap { " + kind + (handle.IsDisposed ? ", closed }" : " }");
         }
     }
 }

@@ -73,5 +73,11 @@ namespace Gmm
         {
             handle.CloseOrThrow();
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Or("GmmPin { closed }", () => "GmmPin { " + Show.Hex(Address) + " }");
+        }
     }
 }

@@ -150,5 +150,11 @@ namespace Gmm
             }
             return new Use(Handle);
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Or("GmmStream { closed }", () => "GmmStream { " + Show.Hex(Address) + " }");
+        }
     }
 }

@@ -174,5 +174,16 @@ namespace Gmm
                 }
             }
         }
+
+        /// <summary>The number, the name and the memory.</summary>
+        public override string ToString()
+        {
+            return Show.Or("GmmTag { " + Number + " }", () =>
+            {
+                GmmPauseInfo info = Info();
+                return "GmmTag { " + Number + " \"" + info.Name + "\", " + Show.Size(info.ActiveBytes) + " active, "
+                    + Show.Size(info.PausedBytes) + " paused }";
+            });
+        }
     }
 }

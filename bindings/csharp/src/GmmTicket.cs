@@ -262,5 +262,17 @@ namespace Gmm
                 }
             }
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Or("GmmTicket { closed }", () =>
+            {
+                GmmTicketInfo info = Info();
+                return info.Done ? "GmmTicket { " + info.Result + ", " + Show.Size(info.Bytes) + " }"
+                    : "GmmTicket { running, " + Show.Size(info.CopiedBytes) + " of " + Show.Size(info.TotalBytes)
+                        + " copied }";
+            });
+        }
     }
 }

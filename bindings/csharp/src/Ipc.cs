@@ -36,6 +36,12 @@ namespace Gmm
         /// The ids of further users, who may import from this context, and from whom it imports. They need a directory.
         /// </summary>
         public IList<int> Users { get; } = new List<int>();
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>
@@ -68,6 +74,12 @@ namespace Gmm
         public byte[] ToArray()
         {
             return (byte[])bytes.Clone();
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
         }
     }
 }

@@ -31,6 +31,12 @@ namespace Gmm
         public bool NoLeakReport { get; set; }
         /// <summary>Host backend: the CPU faults on Device and Vmm memory, as it would with a GPU.</summary>
         public bool StrictHost { get; set; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>What a pause does with a tag's memory.</summary>
@@ -56,6 +62,12 @@ namespace Gmm
                 | (Checksum ? (uint)Native.GMM_TAG_CHECKSUM : 0);
             return desc;
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>How to pause.</summary>
@@ -79,6 +91,12 @@ namespace Gmm
                     : Contents == GmmContents.Host ? Native.GMM_PAUSE_KEEP_HOST : Native.GMM_PAUSE_KEEP_FILE;
                 return (uint)(kept | (Force ? Native.GMM_PAUSE_FORCE : 0));
             }
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
         }
     }
 
@@ -118,6 +136,12 @@ namespace Gmm
             }
             return desc;
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>How to allocate.</summary>
@@ -153,6 +177,12 @@ namespace Gmm
             desc.flags = (Dedicated ? (uint)Native.GMM_ALLOC_DEDICATED : 0) | (Zero ? (uint)Native.GMM_ALLOC_ZERO : 0);
             return desc;
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>
@@ -181,6 +211,12 @@ namespace Gmm
                 made.kind = (uint)(scope.Kind ?? GmmKind.Unspecified);
             }
             return made;
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
         }
     }
 }

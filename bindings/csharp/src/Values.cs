@@ -30,6 +30,12 @@ namespace Gmm
         /// cref="GmmContext.DecommitNever"/>.
         /// </summary>
         public long DecommitAfterMilliseconds { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>What a device is and can do.</summary>
@@ -105,6 +111,12 @@ namespace Gmm
         {
             return (Kinds & (1 << (int)kind)) != 0;
         }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>A live block at the time of GmmContext.Blocks().</summary>
@@ -145,6 +157,12 @@ namespace Gmm
 
         /// <summary>The name that gmm_name() of the C interface gave the block; empty without one.</summary>
         public string Name { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>The description of an address.</summary>
@@ -230,6 +248,12 @@ namespace Gmm
 
         /// <summary>The memory is imported, and its exporter has ended.</summary>
         public bool PeerGone { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>The state of a tag.</summary>
@@ -298,6 +322,12 @@ namespace Gmm
 
         /// <summary>The tag's name.</summary>
         public string Name { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>The progress of a pause or resume in the background.</summary>
@@ -326,6 +356,12 @@ namespace Gmm
 
         /// <summary>Bytes of contents to copy; 0 until that is known.</summary>
         public long TotalBytes { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>The bytes of kept contents in each place.</summary>
@@ -366,6 +402,12 @@ namespace Gmm
 
         /// <summary>Bytes not copied, since they were zero, or read-only and already kept.</summary>
         public long SkippedBytes { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>Counters of a scope.</summary>
@@ -436,6 +478,12 @@ namespace Gmm
         /// Driver and system calls that allocate, map, unmap or free; only in the scope of everything.
         /// </summary>
         public long BackendCalls { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 
     /// <summary>What an out-of-memory handler learns.</summary>
@@ -473,5 +521,11 @@ namespace Gmm
 
         /// <summary>OutOfMemory, OutOfHostMemory or LimitExceeded.</summary>
         public GmmResult Cause { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
     }
 }

@@ -243,7 +243,7 @@ static void let_go(Memory *memory, PyObject *reported) {
     if (is_open && (memory->origin == MEMORY_ALLOCATED ? handle_try_enter(memory->context) == ENTERED
                                                        : handle_enter_anyway(memory->context))) {
       Handle *stream;
-      const gmm_stream own = enter_own_stream(memory, &stream);
+      gmm_stream own = enter_own_stream(memory, &stream);
       state_add(&memory->state, (State)0 - STATE_OPEN);
       const gmm_result result = give_back(memory, own, stream);
       if (stream) handle_leave_only(stream);

@@ -51,9 +51,9 @@ static gmm_result end_frees(Handle *context, int refused) {
     struct FreedInReset *next = freed->next;
     if (refused) {
       const int is_open = freed->stream && handle_try_enter(freed->stream) == ENTERED;
-      const gmm_stream stream = is_open         ? (gmm_stream)freed->stream->pointer
-                                : freed->stream ? GMM_STREAM_DEFAULT
-                                                : freed->raw_stream;
+      gmm_stream stream = is_open         ? (gmm_stream)freed->stream->pointer
+                          : freed->stream ? GMM_STREAM_DEFAULT
+                                          : freed->raw_stream;
       PyThreadState *state = gmm_python_leave_gil();
       const gmm_result failed = gmm_free((gmm_context *)context->pointer, freed->address, stream);
       gmm_python_take_gil(state);

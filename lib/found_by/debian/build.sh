@@ -24,7 +24,8 @@ version=$(sed -n "s/^  version: '\([^']*\)'.*/\1/p" "$root/meson.build")
 version=$version$(sed -n 's/^#define GMM_VERSION_SUFFIX "\(.*\)"/\1/p' "$root/include/gmm/version.h")
 mkdir "$work/gmm"
 commit=$(git -C "$root" stash create)
-git -C "$root" archive "${commit:-HEAD}" -- LICENSE README.md meson.build meson_options.txt include lib bindings |
+git -C "$root" archive "${commit:-HEAD}" -- \
+  CHANGELOG.md LICENSE README.md meson.build meson_options.txt include lib bindings |
   tar -x -C "$work/gmm"
 cp -R "$work/gmm/lib/found_by/debian" "$work/gmm/debian"
 cd "$work/gmm"

@@ -26,6 +26,8 @@ internal static class LifecycleTest
         tap.Test("disposing from two threads frees once", RacingDispose);
         tap.Test("the message and code of an exception", ExceptionText);
         tap.Test("an exception of a task ends the program", TaskException);
+        tap.Test("what a person prints", Printed);
+        tap.Test("negative sizes are refused as such", NegativeSizes);
         tap.Test("garbage is collected inside every callback", GarbageInCallbacks);
         tap.Test("the program ends inside a callback", () => Child.Run(new byte[0], "exit-inside"));
         tap.Test("another application domain", OtherDomain);
@@ -284,6 +286,63 @@ internal static class LifecycleTest
             Same(2, io.NativeCode, "errno ENOENT");
         }
         Fails(GmmResult.NoBackend, "NO_BACKEND", () => new GmmContext(GmmBackend.Sycl));
+    }
+
+    /// <summary>A text is no name of a class, and never throws.</summary>
+    private static void Printed()
+    {
+        GmmContext context = new GmmContext(GmmBackend.Host);
+        GmmStream stream = context.Stream(0);
+        GmmEvent point = context.Event(0);
+        GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm });
+        GmmTag tag = context.Tag("printed", GmmContents.Host, 0);
+        GmmBuffer buffer =
+            context.Alloc(3 * Size / 2, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag, Name = "here" });
+        GmmTicket ticket = tag.ResumeAsync();
+        Check(ticket.Result == 0, "nothing was paused");
+        GmmPin pin = context.Pin(new byte[8192]);
+        object[] all = { context, stream, point, heap, tag, buffer, ticket, pin, GmmStream.Default, context.Info(),
+            context.Device(0), context.Statistics(), buffer.Query(), tag.Info(), context.Blocks()[0],
+            context.BackupInfo(), ticket.Info(), new GmmAllocOptions(), new GmmContextOptions(), new GmmHeapOptions(),
+            new GmmPauseOptions(), new GmmTagOptions(), new GmmBackupOptions(), new GmmIpcOptions(), new GmmScope() };
+        foreach (object each in all)
+        {
+            Check(each.ToString().StartsWith(each.GetType().Name + " {"), "printed: " + each);
+        }
+        Check(buffer.ToString().StartsWith("GmmBuffer { 1.5 MiB at 0x")
+            && buffer.ToString().EndsWith(", Vmm of device 0, Active }"), buffer.ToString());
+        Check(context.ToString().Contains("1 blocks of 1.5 MiB live"), context.ToString());
+        Check(tag.ToString().Contains("\"printed\""), tag.ToString());
+        Check(context.Blocks()[0].ToString().Contains("Name = here"), context.Blocks()[0].ToString());
+        foreach (IDisposable each in new IDisposable[] { pin, ticket, buffer, heap, point, stream, context })
+        {
+            each.Dispose();
+            Check(each.ToString().StartsWith(each.GetType().Name + " {"), "printed when closed: " + each);
+        }
+        Same("GmmBuffer { closed }", buffer.ToString(), "a closed buffer");
+        Same("GmmContext { closed }", context.ToString(), "a closed context");
+    }
+
+    private static void NegativeSizes()
+    {
+        using (GmmContext context = new GmmContext())
+        using (GmmHeap heap = context.Heap(new GmmHeapOptions()))
+        using (GmmBuffer buffer = context.Alloc(Size))
+        {
+            foreach (Action step in new Action[] { () => context.Alloc(-1), () => heap.Alloc(-1),
+                                                   () => context.Allocate(-1, new GmmAllocOptions()),
+                                                   () => heap.Allocate(-1, GmmStream.Default),
+                                                   () => context.Fill(buffer.Address, 0, -1, GmmStream.Default),
+                                                   () => context.SetLimit(null, -2),
+                                                   () => context.Heap(new GmmHeapOptions { Limit = -1 }),
+                                                   () => new GmmContext(new GmmContextOptions { HostMemory = -1 }),
+                                                   () => context.ImportFd(0, -1) })
+            {
+                Check(Fails<ArgumentOutOfRangeException>(step).Message.Contains("-1")
+                    || Fails<ArgumentOutOfRangeException>(step).Message.Contains("-2"), "the size in the message");
+            }
+            context.SetLimit(null, GmmContext.NoLimit);
+        }
     }
 
     /// <summary>A finalizer never waits for the library, so a callback may wait for finalizers.</summary>

@@ -40,4 +40,13 @@ with tempfile.TemporaryDirectory() as scratch:
     tap.check(done.returncode == 0 and 'leaving with' in done.stdout, 'an unpacked package works by itself',
               done.stdout + done.stderr)
 
+with tempfile.TemporaryDirectory() as scratch:
+    for name in names:
+        if name.startswith(('lib/net472/', 'runtimes/')):
+            pathlib.Path(scratch, os.path.basename(name)).write_bytes(package.read(name))
+    environment['MONO_PATH'] = scratch
+    done = subprocess.run([mono, tests, 'child', 'exit'], env=environment, capture_output=True, text=True, timeout=300)
+    tap.check(done.returncode == 0 and 'leaving with' in done.stdout, 'so do all of its files in one folder',
+              done.stdout + done.stderr)
+
 tap.finish()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills. Addresses are looked up at the call, to refuse what is wrong at once, and again when the work runs:
 // what was freed or unmapped meanwhile is an illegal access then, as on a device.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -24,8 +25,10 @@ CUresult check(uintptr_t address, size_t size, bool write, Needs needs, int devi
 
 off_t offset_in_file(const Piece &piece, size_t at) { return piece.data + at - piece.backing->alias; }
 
-// All of them, or false.
+// All of them, or false. Where the program has a limit for files, a write past it would end the program.
 bool write_file(const Piece &to, size_t at, const char *bytes, size_t size) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return false;
   for (size_t done = 0; done < size;) {
     const ssize_t count = pwrite(to.backing->fd, bytes + done, size - done, offset_in_file(to, at + done));
     if (count <= 0) return false;

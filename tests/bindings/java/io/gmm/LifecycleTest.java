@@ -310,11 +310,12 @@ final class LifecycleTest {
         Ticket ticket = tag.resumeAsync();
         ticket.join();
         Pin pin = context.pin(ByteBuffer.allocateDirect(8192));
-        List<Object> all = new ArrayList<>(List.of(context, stream, event, heap, tag, buffer, ticket, pin,
-            Stream.DEFAULT, Stream.PER_THREAD, context.info(), context.device(0), context.statistics(), buffer.query(),
-            tag.info(), context.blocks().get(0), context.backupInfo(), ticket.info(), new AllocOptions(), new
-            ContextOptions(), new HeapOptions(), new PauseOptions(), new TagOptions(), new BackupOptions(), new
-            IpcOptions(), new Scope(), Kind.VMM, Result.BUSY));
+        List<Object> all = new ArrayList<>(List.of(context, stream, event, heap, tag, buffer, ticket, pin));
+        all.addAll(List.of(Stream.DEFAULT, Stream.PER_THREAD, context.info(), context.device(0), context.statistics(),
+            buffer.query(), tag.info(), context.blocks().get(0), context.backupInfo(), ticket.info(), Kind.VMM,
+            Result.BUSY));
+        all.addAll(List.of(new AllocOptions(), new ContextOptions(), new HeapOptions(), new PauseOptions(),
+            new TagOptions(), new BackupOptions(), new IpcOptions(), new Scope()));
         try (ExportedFd fd = buffer.exportFd(FdType.DEFAULT)) {
             all.add(fd);
             for (Object each : all) {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Globalization;
+using System.Reflection;
+using System.Text;
+
+namespace Gmm
+{
+    /// <summary>Text for people, and the check of what they pass.</summary>
+    internal static class Show
+    {
+        private static readonly string[] units = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+
+        /// <summary>Bytes in words: 1536 is "1.5 KiB".</summary>
+        internal static string Size(long bytes)
+        {
+            double value = bytes;
+            int unit = 0;
+            while (Math.Abs(value) >= 1024 && unit + 1 < units.Length)
+            {
+                value /= 1024;
+                unit++;
+            }
+            return value.ToString("0.#", CultureInfo.InvariantCulture) + " " + units[unit];
+        }
+
+        internal static string Hex(IntPtr address)
+        {
+            return "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
+        }
+
+        /// <summary>The public properties of an object: Name { Property = value, ... }.</summary>
+        internal static string Properties(object shown)
+        {
+            StringBuilder text = new StringBuilder(shown.GetType().Name);
+            string before = " { ";
+            foreach (PropertyInfo property in shown.GetType().GetProperties())
+            {
+                text.Append(before).Append(property.Name).Append(" = ").Append(Value(property.GetValue(shown, null)));
+                before = ", ";
+            }
+            return text.Append(" }").ToString();
+        }
+
+        private static string Value(object value)
+        {
+            byte[] bytes = value as byte[];
+            if (bytes != null)
+            {
+                return BitConverter.ToString(bytes).Replace("-", "").ToLowerInvariant();
+            }
+            if (value is IntPtr)
+            {
+                return Hex((IntPtr)value);
+            }
+            return value == null ? "null" : Convert.ToString(value, CultureInfo.InvariantCulture);
+        }
+
+        /// <summary>A text of an object that may be closed: then the other one.</summary>
+        internal static string Or(string closed, Func<string> open)
+        {
+            try
+            {
+                return open();
+            }
+            catch (ObjectDisposedException)
+            {
+                return closed;
+            }
+            catch (GmmException)
+            {
+                return closed;
+            }
+        }
+
+        /// <summary>A size that is none: C would read it as one of nearly 2^64 bytes.</summary>
+        internal static void CheckSize(string name, long size)
+        {
+            if (size < 0)
+            {
+                throw new ArgumentOutOfRangeException(name, size, "a size is not negative");
+            }
+        }
+    }
+}
