@@ -75,9 +75,10 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * its own), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the block stays live),
  * FORKED.
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
- * for no stream. It waits for a pause or resume of the same memory. These streams must live. Where the driver refuses
- * the handle of a destroyed one, the memory of the block is not used again before gmm_trim(), or a lack of memory,
- * waits for the device. Others may crash on it: CUDA's driver and SYCL's runtime do.
+ * for no stream. It waits for a pause or resume of the same memory. These streams must live, with one exception: a
+ * free may name a stream that gmm_stream_destroy() ended, for example from a garbage collector. The memory of the block
+ * is then not used again before gmm_trim(), or a lack of memory, waits for the device. gmm knows the last 256 such
+ * streams. It does not know when the program itself destroys a stream: CUDA's driver and SYCL's runtime crash on that.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
  * Since: 1.0
  */

@@ -71,7 +71,18 @@ Status synchronize(Context &context, gmm_stream stream) {
   const uint32_t devices = is_default ? context.device_count : 1;
   for (uint32_t d = 0; d < devices; ++d)
     GMM_TRY(context.core.backend->stream_synchronize(Device{static_cast<int32_t>(d)}, stream));
+  context.core.ended_streams.remove(stream);
   return Status();
+}
+
+// INVALID_HANDLE: gmm destroyed the stream. The driver must not be asked about it.
+Status check_not_ended(const Context &context, gmm_stream stream, const char *operation) {
+  if (!context.core.ended_streams.contains(stream)) return Status();
+  return fail(
+      GMM_ERROR_INVALID_HANDLE,
+      "%s: stream %p was destroyed by gmm_stream_destroy(); pass a living one. If the driver gave its handle to "
+      "a stream of the program, call gmm_stream_synchronize() for that one first.",
+      operation, static_cast<void *>(stream));
 }
 
 }  // namespace
@@ -84,7 +95,9 @@ gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc, 
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_stream_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
-    return context->core.backend->stream_create(Device{copy.device}, copy.priority, out);
+    GMM_TRY(context->core.backend->stream_create(Device{copy.device}, copy.priority, out));
+    context->core.ended_streams.remove(*out);
+    return Status();
   };
   return result_of(create(), out);
 }
@@ -101,9 +114,14 @@ gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) noexcept 
   if (status.ok() && (stream == GMM_STREAM_DEFAULT || stream == GMM_STREAM_LEGACY || stream == GMM_STREAM_PER_THREAD))
     status = fail(GMM_ERROR_INVALID_HANDLE,
                   "gmm_stream_destroy: a default stream cannot be destroyed; pass one of gmm_stream_create().");
+  if (status.ok()) status = check_not_ended(*context, stream, "gmm_stream_destroy");
   if (status.ok()) status = synchronize(*context, stream);
-  if (status.ok()) context->forget_stream(stream);
-  if (status.ok()) status = context->core.backend->stream_destroy(stream);
+  if (!status.ok()) return result_of(status);
+  context->forget_stream(stream);
+  // Before its end, as the driver may give the handle to another thread's stream at once.
+  context->core.ended_streams.add(stream);
+  status = context->core.backend->stream_destroy(stream);
+  if (!status.ok()) context->core.ended_streams.remove(stream);
   return result_of(status);
 }
 
@@ -156,6 +174,7 @@ gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream s
   Block block;
   Status status = Context::check(context);
   if (status.ok()) status = find_block(context->core, memory, "gmm_record_use", &block);
+  if (status.ok()) status = check_not_ended(*context, stream, "gmm_record_use");
   bool capturing = false;
   // The call checks that the handle is a stream. A wrong handle fails here and not at the free.
   if (status.ok())

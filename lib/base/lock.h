@@ -164,6 +164,28 @@ class OperationLock {
     pthread_mutex_unlock(&mutex_);
     return has;
   }
+  // As lock(). But an operation that has it is not waited for when accept() is true, which runs while that operation
+  // cannot end: false.
+  template <typename Fn>
+  bool lock_unless_operation(Fn accept) {
+    check_lock_order(this, rank(), true);
+    pthread_mutex_lock(&mutex_);
+    while (operation_) {
+      if (accept()) {
+        pthread_mutex_unlock(&mutex_);
+        return false;
+      }
+      pthread_cond_wait(&ended_, &mutex_);
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
+  }
+  // fn(user) runs at the end of each operation, with the lock held and before anybody else has it.
+  void at_end_of_operation(void (*fn)(void *), void *user) {
+    end_fn_ = fn;
+    end_user_ = user;
+  }
   // After lock(): the holder may wait from now on.
   void begin_operation() {
     note_unlocked(this);
@@ -178,6 +200,7 @@ class OperationLock {
     pthread_cond_broadcast(&ended_);
     note_unlocked(this);
     note_locked(this, rank(), false);
+    if (end_fn_ != nullptr) end_fn_(end_user_);
   }
   // For the holder: whether it holds an operation's lock.
   bool is_operation_of_holder() const { return operation_; }
@@ -198,6 +221,8 @@ class OperationLock {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t ended_ = PTHREAD_COND_INITIALIZER;
   bool operation_ = false;  // its holder alone changes it, with mutex_ held
+  void (*end_fn_)(void *) = nullptr;
+  void *end_user_ = nullptr;
 };
 
 template <typename Lock>

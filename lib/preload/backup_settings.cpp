@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/backup_settings.h"
 
-#include <pthread.h>
-
 #include <cstdlib>
 #include <cstring>
 
+#include "base/lock.h"
 #include "preload/config.h"
 #include "preload/context.h"
 
 namespace gmm::preload {
 namespace {
 
-constinit pthread_mutex_t g_settings_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_settings_mutex{LockRank::kPreloadSettings};
 constinit char *g_directory = nullptr;  // NULL: the environment's
 
 // The caller holds g_settings_mutex.
@@ -36,22 +35,22 @@ gmm_result set_backup_directory(gmm_context *context, const char *directory) {
     say("The host has no memory for the name of a directory.");
     return GMM_ERROR_OUT_OF_HOST_MEMORY;
   }
-  pthread_mutex_lock(&g_settings_mutex);
+  g_settings_mutex.lock();
   const gmm_result result = context != nullptr ? apply(context, copy) : GMM_OK;
   char *unused = copy;
   if (result >= 0) {
     unused = g_directory;
     g_directory = copy;
   }
-  pthread_mutex_unlock(&g_settings_mutex);
+  g_settings_mutex.unlock();
   std::free(unused);
   return result;
 }
 
 gmm_result apply_backup_settings(gmm_context *context) {
-  pthread_mutex_lock(&g_settings_mutex);
+  g_settings_mutex.lock();
   const gmm_result result = apply(context, g_directory);
-  pthread_mutex_unlock(&g_settings_mutex);
+  g_settings_mutex.unlock();
   return result;
 }
 

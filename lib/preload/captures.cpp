@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/captures.h"
 
-#include <pthread.h>
-
 #include <atomic>
 
+#include "base/lock.h"
 #include "preload/hooks.h"
 #include "preload/real.h"
 #include "preload/thread.h"
@@ -16,7 +15,7 @@ constexpr uint32_t kMost = 256;  // captures at one time; further ones are not r
 
 constinit std::atomic<uint32_t> g_count{0};
 constinit Stream g_streams[kMost] = {};
-constinit pthread_mutex_t g_captures_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_captures_mutex{LockRank::kPreloadCaptures};
 
 }  // namespace
 
@@ -24,18 +23,18 @@ bool any_capture() { return g_count.load(std::memory_order_acquire) != 0; }
 
 // The per-thread default stream has the same name in every thread, so it may be recorded more than once.
 void capture_begun(Stream stream) {
-  pthread_mutex_lock(&g_captures_mutex);
+  g_captures_mutex.lock();
   const uint32_t count = g_count.load(std::memory_order_relaxed);
   if (count < kMost) {
     g_streams[count] = stream;
     g_count.store(count + 1, std::memory_order_release);
   }
-  pthread_mutex_unlock(&g_captures_mutex);
+  g_captures_mutex.unlock();
 }
 
 void capture_gone(Stream stream) {
   if (!any_capture()) return;
-  pthread_mutex_lock(&g_captures_mutex);
+  g_captures_mutex.lock();
   const uint32_t count = g_count.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
     if (g_streams[i] != stream) continue;
@@ -43,7 +42,7 @@ void capture_gone(Stream stream) {
     g_count.store(count - 1, std::memory_order_release);
     break;
   }
-  pthread_mutex_unlock(&g_captures_mutex);
+  g_captures_mutex.unlock();
 }
 
 }  // namespace gmm::preload

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/config.h"
 
-#include <pthread.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
 #include "base/environment.h"
+#include "base/lock.h"
 
 namespace gmm::preload {
 namespace {
 
 constinit Config g_read;
-constinit pthread_mutex_t g_config_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_config_mutex{LockRank::kPreloadConfig};
 
 // A variable of torch_memory_saver.
 const char *tms_text(const char *variable) {
@@ -110,13 +109,13 @@ void read(Config *out) {
 }  // namespace
 
 const Config &read_config() {
-  pthread_mutex_lock(&g_config_mutex);
+  g_config_mutex.lock();
   if (g_config.load(std::memory_order_relaxed) == nullptr) {
     read(&g_read);
     if (g_read.tag == nullptr) g_read.tag = "preload";  // there was no memory for a copy
     g_config.store(&g_read, std::memory_order_release);
   }
-  pthread_mutex_unlock(&g_config_mutex);
+  g_config_mutex.unlock();
   return g_read;
 }
 

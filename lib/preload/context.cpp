@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/context.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/lock.h"
 #include "preload/backup_settings.h"
 #include "preload/preload.h"
 #include "preload/real.h"
@@ -16,7 +16,7 @@
 namespace gmm::preload {
 namespace {
 
-constinit pthread_mutex_t g_context_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_context_mutex{LockRank::kPreloadContext};
 constinit std::atomic<bool> g_failed{false};
 constinit std::atomic<bool> g_cuda{false};
 constinit char g_reason[640] = "";
@@ -95,10 +95,10 @@ gmm_context *context(bool retry) {
     return nullptr;
   }
   Inside inside;
-  pthread_mutex_lock(&g_context_mutex);
+  g_context_mutex.lock();
   known = g_context.load(std::memory_order_relaxed);
   if (known == nullptr && (retry || !g_failed.load(std::memory_order_relaxed))) known = make();
-  pthread_mutex_unlock(&g_context_mutex);
+  g_context_mutex.unlock();
   return known;
 }
 
@@ -119,7 +119,7 @@ gmm_result heap_of(Label *label, gmm_device device, gmm_kind kind, bool ordered,
   HeapEntry *entry = find(label, device, kind, ordered);
   gmm_result result = GMM_OK;
   if (__builtin_expect(entry == nullptr, 0)) {
-    pthread_mutex_lock(&g_context_mutex);
+    g_context_mutex.lock();
     entry = find(label, device, kind, ordered);
     if (entry == nullptr) {
       void *memory = std::malloc(sizeof(HeapEntry));
@@ -132,7 +132,7 @@ gmm_result heap_of(Label *label, gmm_device device, gmm_kind kind, bool ordered,
         std::free(memory);
       }
     }
-    pthread_mutex_unlock(&g_context_mutex);
+    g_context_mutex.unlock();
   }
   if (entry != nullptr) *out = entry->heap;
   return result;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/memory.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
 
+#include "base/lock.h"
 #include "preload/captures.h"
 #include "preload/context.h"
 #include "preload/real.h"
@@ -20,12 +20,12 @@ constexpr uint32_t kPageShift = 21;
 constexpr uint32_t kAddressBits = 47;
 constinit std::atomic<std::atomic<uint8_t> *> g_pages{nullptr};
 constinit std::atomic<bool> g_ordered_used{false};
-constinit pthread_mutex_t g_memory_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_memory_mutex{LockRank::kPreloadMemory};
 
 std::atomic<uint8_t> *pages() {
   std::atomic<uint8_t> *known = g_pages.load(std::memory_order_acquire);
   if (known != nullptr) return known;
-  pthread_mutex_lock(&g_memory_mutex);
+  g_memory_mutex.lock();
   known = g_pages.load(std::memory_order_relaxed);
   if (known == nullptr) {
     void *memory = mmap(nullptr, uint64_t{1} << (kAddressBits - kPageShift), PROT_READ | PROT_WRITE,
@@ -35,7 +35,7 @@ std::atomic<uint8_t> *pages() {
       g_pages.store(known, std::memory_order_release);
     }
   }
-  pthread_mutex_unlock(&g_memory_mutex);
+  g_memory_mutex.unlock();
   return known;
 }
 

@@ -2,11 +2,11 @@
 #include "preload/real.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include <cstdlib>
 
 #include "base/environment.h"
+#include "base/lock.h"
 #include "preload/libc.h"
 
 namespace gmm::preload {
@@ -34,7 +34,7 @@ Code not_found() { return kNotFound; }
 
 constinit Driver g_driver_entries = {};
 constinit std::atomic<int> g_driver_state{0};  // 1: loaded, -1: missing
-constinit pthread_mutex_t g_driver_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_driver_mutex{LockRank::kPreloadDriver};
 constinit std::atomic<GetDeviceFn *> g_get_device{nullptr};
 
 bool open_driver() {
@@ -99,13 +99,13 @@ void *find_callable(Entry entry) {
 const Driver *driver() {
   int state = g_driver_state.load(std::memory_order_acquire);
   if (__builtin_expect(state == 0, 0)) {
-    pthread_mutex_lock(&g_driver_mutex);
+    g_driver_mutex.lock();
     state = g_driver_state.load(std::memory_order_relaxed);
     if (state == 0) {
       state = open_driver() ? 1 : -1;
       g_driver_state.store(state, std::memory_order_release);
     }
-    pthread_mutex_unlock(&g_driver_mutex);
+    g_driver_mutex.unlock();
   }
   return state > 0 ? &g_driver_entries : nullptr;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/region.h"
 
-#include <pthread.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "base/lock.h"
 
 namespace gmm::preload {
 namespace {
@@ -15,11 +15,11 @@ constexpr const char *kStartName = "default";
 constexpr uint64_t kLongestName = 48;  // of a tag's name, before the suffix of its contents
 
 constinit std::atomic<Label *> g_labels{nullptr};
-constinit pthread_mutex_t g_label_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_label_mutex{LockRank::kPreloadLabels};
 
 // The region of threads that are in none: that of the last thread that entered one, until it leaves.
 constinit std::atomic<Label *> g_process_region{nullptr};
-constinit pthread_mutex_t g_region_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit Mutex g_region_mutex{LockRank::kPreloadRegion};
 constinit const ThreadState *g_region_owner = nullptr;
 constinit std::atomic<bool> g_started{false};
 
@@ -42,13 +42,13 @@ Label *start_region() {
 void start() {
   if (__builtin_expect(g_started.load(std::memory_order_acquire), 1)) return;
   Label *first = start_region();
-  pthread_mutex_lock(&g_region_mutex);
+  g_region_mutex.lock();
   if (!g_started.load(std::memory_order_relaxed)) {
     g_process_region.store(first, std::memory_order_relaxed);
     if (first != nullptr) g_regions.store(true, std::memory_order_relaxed);
     g_started.store(true, std::memory_order_release);
   }
-  pthread_mutex_unlock(&g_region_mutex);
+  g_region_mutex.unlock();
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ Label *labels() { return g_labels.load(std::memory_order_acquire); }
 
 Label *label_of(const char *name, gmm_contents contents) {
   if (Label *known = look_up(name, contents); known != nullptr) return known;
-  pthread_mutex_lock(&g_label_mutex);
+  g_label_mutex.lock();
   Label *label = look_up(name, contents);
   if (label == nullptr) {
     char *copy = strdup(name);
@@ -70,7 +70,7 @@ Label *label_of(const char *name, gmm_contents contents) {
       say("The host has no memory for the tag \"%.63s\".", name);
     }
   }
-  pthread_mutex_unlock(&g_label_mutex);
+  g_label_mutex.unlock();
   return label;
 }
 
@@ -119,7 +119,7 @@ void region_changed() {
   if (thread.interesting) g_regions.store(true, std::memory_order_relaxed);
   if (!start.process_regions) return;
   Label *first = start_region();
-  pthread_mutex_lock(&g_region_mutex);
+  g_region_mutex.lock();
   if (thread.own && thread.interesting) {
     g_region_owner = &thread;
     g_process_region.store(thread.label, std::memory_order_release);
@@ -127,7 +127,7 @@ void region_changed() {
     g_region_owner = nullptr;
     g_process_region.store(first, std::memory_order_release);
   }
-  pthread_mutex_unlock(&g_region_mutex);
+  g_region_mutex.unlock();
 }
 
 }  // namespace gmm::preload

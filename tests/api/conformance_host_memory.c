@@ -486,9 +486,7 @@ static void destroyed_streams_leave_no_memory(void) {
   gmm_context *c = counted_context();
   void *shared = NULL;
   MUST(gmm_alloc(c, 1000, NULL, &shared));
-  // A real driver and SYCL's runtime crash on the handle of a destroyed stream.
-  const bool may_be_late = on_host_or_fake_driver();
-  for (unsigned late = 0; late < (may_be_late ? 2 : 1); ++late) {
+  for (unsigned late = 0; late < 2; ++late) {
     int64_t bytes = 0, blocks = 0;
     for (unsigned i = 0; i < 300; ++i) {
       uses_a_stream(c, shared, late);
@@ -498,8 +496,8 @@ static void destroyed_streams_leave_no_memory(void) {
         blocks = counted.blocks;
       }
     }
-    // A list may have grown meanwhile, as the work of more streams ran at once. A stream's own bookkeeping is larger.
-    CHECK_MESSAGE(counted.bytes < bytes + 4096 && counted.blocks <= blocks,
+    // A list may have grown meanwhile, or the work of the last streams still runs. Something of each would be more.
+    CHECK_MESSAGE(counted.bytes < bytes + 4096 && counted.blocks <= blocks + 16,
                   "200 streams left %lld bytes in %lld blocks", (long long)(counted.bytes - bytes),
                   (long long)(counted.blocks - blocks));
   }

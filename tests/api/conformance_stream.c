@@ -217,6 +217,40 @@ static void destroyed_streams_leave_good_memory(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
+// A driver that does not look at handles crashes on that of a destroyed stream.
+static void streams_may_be_named_after_their_end(void) {
+  open_streams();
+  void *freed = ALLOC_STREAM(SIZE, a), *used = ALLOC_STREAM(SIZE, b), *kept = ALLOC_STREAM(SIZE, b);
+  void *small = ALLOC_STREAM(100, a);
+  REQUIRE(freed != NULL && used != NULL && kept != NULL && small != NULL);
+  OK(gmm_record_use(context, used, a));
+  const gmm_stream gone = a;
+  OK(gmm_stream_destroy(context, gone));
+  OK(gmm_free(context, freed, gone));
+  OK(gmm_free(context, small, gone));
+  OK(gmm_record_use(context, kept, b));
+  RESULT(gmm_record_use(context, kept, gone), GMM_ERROR_INVALID_HANDLE);
+  OK(gmm_free(context, kept, gone));
+  OK(gmm_free(context, used, b));
+  RESULT(gmm_stream_destroy(context, gone), GMM_ERROR_INVALID_HANDLE);
+  // What was freed there is not lost, and asks nobody about the stream: not when another one wants it.
+  void *blocks[MANY];
+  for (unsigned i = 0; i < MANY; ++i) REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, b)) != NULL);
+  for (unsigned i = 0; i < MANY; ++i) OK(gmm_free(context, blocks[i], b));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  // A driver gives handles out again. A new stream that has it is one like any other.
+  gmm_stream made[64];
+  unsigned count = 0;
+  for (; count < 64 && (count == 0 || made[count - 1] != gone); ++count)
+    MUST(gmm_stream_create(context, STREAM_ON(device), &made[count]));
+  void *block = ALLOC_STREAM(SIZE, b);
+  OK(gmm_record_use(context, block, made[count - 1]));
+  OK(gmm_free(context, block, b));
+  while (count != 0) OK(gmm_stream_destroy(context, made[--count]));
+  OK(gmm_stream_destroy(context, b));
+}
+
 static void forgotten_streams_leave_good_memory(void) {
   open_streams();
   void *freed = ALLOC_STREAM(SIZE, a);
@@ -396,6 +430,7 @@ int main(void) {
   KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS);
   KINDS(trim_waits_for_the_work, ALL_KINDS);
   KINDS(destroyed_streams_leave_good_memory, ALL_KINDS);
+  KINDS(streams_may_be_named_after_their_end, ALL_KINDS);
   KINDS(forgotten_streams_leave_good_memory, ALL_KINDS);
   PLAIN(record_use_tells_its_mistakes_apart);
   PLAIN(streams_come_and_go);

@@ -195,7 +195,6 @@ static void that_wait_ends(void) {
 
 // As a garbage collector frees: after the end of the stream that the memory was used on.
 static void frees_on_a_destroyed_stream_go_back(void) {
-  if (!on_host_or_fake_driver()) SKIP("a real driver and SYCL's runtime crash on the handle");
   gmm_tag first = make_tag("first", GMM_CONTENTS_DROP), second = make_tag("second", GMM_CONTENTS_DROP);
   gmm_stream other = NULL;
   MUST(gmm_stream_create(context, STREAM_ON(device), &other));
@@ -226,6 +225,38 @@ static void frees_on_a_destroyed_stream_go_back(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
+// The driver takes back whole extents, so what survives in one keeps all of it.
+static void small_survivors_hold_little(void) {
+  enum { SIZE = 65536, BLOCKS = 4096, EACH = 512 };  // 256 MiB; a survivor every 32 MiB
+  static void *blocks[BLOCKS];
+  for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(SIZE)) != NULL);
+  const uint64_t before = stats().reserved_bytes;
+  for (unsigned i = 0; i < BLOCKS; ++i)
+    if (i % EACH != 0) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_MESSAGE(stats().reserved_bytes <= 2 * MIB * (BLOCKS / EACH), "%u survivors of 64 KiB hold %llu MiB of %llu",
+                BLOCKS / EACH, (unsigned long long)(stats().reserved_bytes / MIB), (unsigned long long)(before / MIB));
+  for (unsigned i = 0; i < BLOCKS; i += EACH) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
+// What a heap of one small block holds: the least that the driver gives.
+static void small_tags_hold_little(void) {
+  enum { TAGS = 50 };
+  void *blocks[TAGS];
+  for (unsigned i = 0; i < TAGS; ++i) {
+    char name[32];
+    snprintf(name, sizeof name, "small %u", i);
+    REQUIRE((blocks[i] = ALLOC_TAG(256, make_tag(name, GMM_CONTENTS_DROP))) != NULL);
+  }
+  CHECK_MESSAGE(stats().reserved_bytes <= TAGS * 2 * MIB, "%u blocks of 256 bytes hold %llu MiB", TAGS,
+                (unsigned long long)(stats().reserved_bytes / MIB));
+  for (unsigned i = 0; i < TAGS; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+}
+
 int main(void) {
   KINDS(trim_gives_everything_back, ALL_KINDS);
   KINDS(frees_on_a_destroyed_stream_go_back, ALL_KINDS);
@@ -234,6 +265,8 @@ int main(void) {
   KINDS(defer_puts_trims_off, ALL_KINDS);
   KINDS(a_dedicated_free_is_deferred, ALL_KINDS);
   KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
+  KINDS(small_survivors_hold_little, ALL_KINDS);
+  KINDS(small_tags_hold_little, ALL_KINDS);
   KINDS(what_queued_work_still_uses_is_waited_for, 1u << GMM_KIND_VMM);
   KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
   return finish_clean();

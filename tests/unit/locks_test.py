@@ -43,9 +43,15 @@ def locks_of(root):
         if path.suffix not in (".h", ".cpp") or path.name in ("lock.h", "lock.cpp", "lock_rank.h", "process_mutex.h"):
             continue
         text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-        for enumerator in re.findall(r"\b(?:Mutex|ProcessMutex|OperationLock) \w+\{(?:gmm::)?LockRank::(\w+)\}", text):
+        declared = r"\b(?:Mutex|ProcessMutex|OperationLock|TagClaims) \w+\{(?:gmm::)?LockRank::(\w+)\}"
+        for enumerator in re.findall(declared, text):
             found.setdefault(enumerator, []).append(str(path.relative_to(root)))
     return found
+
+
+def unranked_locks(text):
+    """Locks of the system that are declared in the text."""
+    return re.findall(r"\bpthread_(?:mutex|rwlock|spinlock)_t (\w+)", re.sub(r"//.*", "", text))
 
 
 def main():
@@ -62,6 +68,15 @@ def main():
                  if len(files) > 1]
     problems += [f"{', '.join(files)}: {name} is no rank" for name, files in locks.items() if name not in names]
     tap.check(not problems, "every rank is that of one lock", problems)
+
+    problems = []
+    for path in sorted((root / "lib").rglob("*")):
+        if path.suffix in (".h", ".cpp", ".c") and path.name != "lock.h":
+            found = unranked_locks(path.read_text(encoding="utf-8"))
+            problems += [f"{path.relative_to(root)}: {name} has no rank" for name in found]
+    if not unranked_locks("static pthread_mutex_t g_planted = PTHREAD_MUTEX_INITIALIZER;"):
+        problems.append("a planted lock was not found")
+    tap.check(not problems, "every lock has a rank", problems)
 
     planted = page[:-1], page[1:] + page[:1], [(1, "Another", "brief")] + page[1:]
     missed = [f"planted fault {i} was not found" for i, rows in enumerate(planted) if not list(differences(code, rows))]

@@ -223,6 +223,8 @@ Status BackupArena::make_segment_ready(Device device, uint64_t segment) {
 }
 
 Status BackupArena::make_ready(Device device, uint64_t offset, uint64_t size) {
+  if (is_ready(offset, size)) return Status();
+  LockGuard guard(growth_mutex_);
   for (uint64_t i = offset / kSegment; i * kSegment < offset + size; ++i) GMM_TRY(make_segment_ready(device, i));
   return Status();
 }
@@ -238,7 +240,22 @@ Status BackupArena::make_all_ready(Device device) {
   }
 }
 
+Status BackupArena::make_free_ready(Device device, uint64_t bytes, uint64_t limit, bool *fits) {
+  LockGuard guard(growth_mutex_);
+  *fits = plan_free(bytes, limit);
+  const Status status = *fits ? make_all_ready(device) : Status();
+  MessageGuard message_guard;
+  if (!*fits || !status.ok()) cancel_planned_growing();
+  return status;
+}
+
 void BackupArena::cancel_planned() {
+  LockGuard guard(growth_mutex_);
+  cancel_planned_growing();
+}
+
+// With growth_mutex_ held. A segment in which another transfer has a range stays planned.
+void BackupArena::cancel_planned_growing() {
   for (Touch &touch : touches_)
     if (touch.segment != kNoSegment) end_touch(touch);
   LockGuard guard(mutex_);

@@ -19,8 +19,7 @@
 
 namespace gmm {
 
-// Any thread may call allocate(), free(), trim(), is_ready() and bytes(). The other functions belong to the one thread
-// that holds the store's work lock.
+// Any thread may call the functions, but for clear(). Segments become ready one after the other, for all transfers.
 class BackupArena {
  public:
   // 32 MiB: a small backup locks little memory, and a large one calls the driver seldom. A copy must not cross two
@@ -36,12 +35,12 @@ class BackupArena {
   // Allocates a range, in planned segments too. Plans more segments while all of them have at most `limit` bytes.
   [[nodiscard]] bool allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset);
   void free(uint64_t offset, uint64_t size);
-  // Plans segments until `bytes` are free. False: the limit is reached, or the system gives no addresses.
-  [[nodiscard]] bool plan_free(uint64_t bytes, uint64_t limit);
+  // Makes segments ready until `bytes` of ready ones are free, and all planned ones. *fits: false when the limit is
+  // reached, or the system gives no addresses.
+  Status make_free_ready(Device device, uint64_t bytes, uint64_t limit, bool *fits);
 
   // Backs the planned segments of the range. OUT_OF_HOST_MEMORY, DRIVER or SYSTEM when the memory cannot be had.
   Status make_ready(Device device, uint64_t offset, uint64_t size);
-  Status make_all_ready(Device device);
   bool is_ready(uint64_t offset, uint64_t size);
   // Planned segments without an allocated range become absent.
   void cancel_planned();
@@ -80,6 +79,9 @@ class BackupArena {
 
   bool reserve_addresses_locked();
   bool plan_segment_locked(uint64_t limit);
+  bool plan_free(uint64_t bytes, uint64_t limit);
+  Status make_all_ready(Device device);
+  void cancel_planned_growing();
   uint64_t next_untouched(uint64_t from, uint64_t *size);
   void touch_ahead(Device device, uint64_t from);
   Touch *find_touch(uint64_t segment);
@@ -95,7 +97,10 @@ class BackupArena {
   CopyThreads &threads_;
   char *base_ = nullptr;
   std::atomic<bool> is_abandoned_{false};
-  Touch touches_[kAhead];
+
+  // Held while segments become ready, which waits for copy threads and the driver.
+  Mutex growth_mutex_{LockRank::kBackupGrowth};
+  Touch touches_[kAhead];  // guarded by it
 
   Mutex mutex_{LockRank::kBackupArena};  // guards what follows; nothing is waited for under it
   Vector<Segment> segments_;

@@ -166,6 +166,7 @@ void BackupFile::free(uint64_t location, uint64_t size) {
 }
 
 void BackupFile::close_unused() {
+  LockGuard placing_guard(placing);
   LockGuard guard(mutex_);
   if (current_ >= 0 && files_[current_].ranges->allocated_bytes() == 0) close_locked(files_[current_]);
 }
@@ -177,18 +178,17 @@ void BackupFile::close_locked(File &file) {
   if (current_ >= 0 && &files_[current_] == &file) current_ = -1;
 }
 
-Status BackupFile::sync() {
-  int fd = -1;
-  {
-    LockGuard guard(mutex_);
-    if (current_ < 0) return Status();
-    fd = files_[current_].descriptor.load(std::memory_order_relaxed);
-  }
+Status BackupFile::sync(uint64_t files) {
   check_may_wait("a file");
-  int error = 0;
-  while ((error = fdatasync(fd) == 0 ? 0 : errno) == EINTR) {
+  for (uint32_t i = 0; i < kMaxFiles; ++i) {
+    if ((files >> i & 1) == 0) continue;
+    const int fd = files_[i].descriptor.load(std::memory_order_relaxed);
+    int error = 0;
+    while ((error = fdatasync(fd) == 0 ? 0 : errno) == EINTR) {
+    }
+    if (error != 0) return error_status(error, true);
   }
-  return error == 0 ? Status() : error_status(error, true);
+  return Status();
 }
 
 int BackupFile::transfer(uint64_t location, char *data, uint64_t size, bool is_writing) {

@@ -19,8 +19,7 @@
 
 namespace gmm {
 
-// Any thread may call free(), read(), write(), error_status() and bytes(). The other functions belong to the one thread
-// that holds the store's work lock.
+// Any thread may call the functions. reserve() and the calls of allocate() that follow it need `placing`.
 //
 // A location names a file and an offset in it. Offsets and sizes are multiples of the block of direct I/O, 4096 bytes.
 class BackupFile {
@@ -30,16 +29,22 @@ class BackupFile {
   BackupFile(const BackupFile &) = delete;
   BackupFile &operator=(const BackupFile &) = delete;
 
+  // Held from reserve() to the last allocate() that it was for: no other save takes the blocks or changes the current
+  // file in between.
+  Mutex placing{LockRank::kBackupPlacing};
+
   // Makes the file of this folder the current one, with at least `bytes` that are free and reserved on the disk.
   // IO when that fails.
   Status reserve(const char *directory, uint64_t bytes);
   // Allocates from the current file. Reserves more of the disk when no free range is large enough.
   Status allocate(uint64_t size, uint64_t hint, uint64_t *location);
   void free(uint64_t location, uint64_t size);
-  // Closes the current file when no range of it is allocated.
+  // Closes the current file when no range of it is allocated. Takes `placing`.
   void close_unused();
-  // Returns once the current file's data is on the disk.
-  Status sync();
+  // The bit of the file that has the location.
+  static uint64_t bit_of(uint64_t location) { return uint64_t{1} << (location >> kFileShift); }
+  // Returns once the data of these files is on the disk. Each has an allocated range meanwhile.
+  Status sync(uint64_t files);
 
   // Each transfers all bytes, through short transfers and signals. They return 0, an errno, or kTruncated: the file is
   // shorter than the range. Copy threads call them, so they do not set the thread's message.

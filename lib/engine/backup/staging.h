@@ -2,7 +2,7 @@
 // A page-locked buffer that the device reads and writes, between device memory and host memory that is not page-locked.
 //
 // A transfer cuts one buffer into a slot for each in-flight batch (tiers.h). A second buffer holds the questions to the
-// device about zeros.
+// device about zeros. Each transfer that runs has two of its own.
 #ifndef GMM_ENGINE_BACKUP_STAGING_H
 #define GMM_ENGINE_BACKUP_STAGING_H
 
@@ -11,7 +11,7 @@
 namespace gmm {
 
 // When the driver refuses to page-lock the memory, the buffer stays pageable and copies through it are slower.
-// Not thread-safe: the store's work lock guards it.
+// Not thread-safe: it belongs to one transfer.
 class StagingBuffer {
  public:
   explicit StagingBuffer(Core &core) : core_(core) {}
@@ -36,6 +36,16 @@ class StagingBuffer {
   uint64_t size_ = 0;
   void *device_data_ = nullptr;
   bool is_pinned_ = false;
+};
+
+// What one transfer copies through. Between transfers it belongs to the store.
+struct TransferBuffers {
+  explicit TransferBuffers(Core &core) : slots(core), zero_ranges(core) {}
+  uint64_t close() { return slots.close() + zero_ranges.close(); }
+
+  StagingBuffer slots;        // a slot of kMaxChunk for each in-flight batch
+  StagingBuffer zero_ranges;  // what the device is asked about zeros
+  TransferBuffers *next = nullptr;
 };
 
 }  // namespace gmm

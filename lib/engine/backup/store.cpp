@@ -15,7 +15,7 @@ bool BackupStore::can_checksum() { return has_chunk_checksum(); }
 
 Status BackupStore::configure(const gmm_backup_desc &desc) { return tiers_.settings.set(desc); }
 
-// With the work lock held, as no task may be running.
+// With the lock of transfers held and none running, as no task may be running.
 void BackupStore::apply_thread_count() {
   const uint32_t wanted = tiers_.settings.threads();
   if (wanted == thread_count_) return;
@@ -23,23 +23,54 @@ void BackupStore::apply_thread_count() {
   thread_count_ = wanted;
 }
 
-Status BackupStore::prepare(Device device, uint64_t bytes) {
-  LockGuard guard(work_mutex_);
-  apply_thread_count();
-  BackupLimits limits;
-  GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits));
-  Status status;
-  if (!tiers_.arena.plan_free(bytes, limits.arena))
-    status = fail(GMM_ERROR_LIMIT_EXCEEDED,
-                  "gmm_backup_reserve(): %" PRIu64 " bytes of page-locked memory: the limit is %" PRIu64
-                  " bytes, of which %" PRIu64
-                  " are in use; raise it by gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
-                  bytes, limits.arena,
-                  tiers_.kept_bytes[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
-  if (status.ok()) status = tiers_.arena.make_all_ready(device);
+// *out: what the transfer copies through. OUT_OF_HOST_MEMORY: the transfer has not begun.
+Status BackupStore::begin_transfer(TransferBuffers **out) {
+  LockGuard guard(transfers_mutex_);
+  TransferBuffers *buffers = spare_;
+  if (buffers == nullptr && (buffers = allocator_.create<TransferBuffers>(tiers_.core)) == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep contents; free host memory.");
+  if (buffers == spare_) spare_ = buffers->next;
+  if (running_++ == 0) apply_thread_count();
+  *out = buffers;
+  return Status();
+}
+
+// One transfer after the other finds the same buffers. Those of transfers that overlapped go.
+void BackupStore::end_transfer(TransferBuffers *buffers) {
+  LockGuard guard(transfers_mutex_);
+  --running_;
+  if (spare_ == nullptr) {
+    buffers->next = nullptr;
+    spare_ = buffers;
+  } else {
+    allocator_.destroy(buffers);
+  }
+}
+
+template <typename Fn>
+Status BackupStore::in_transfer(Fn fn) {
+  TransferBuffers *buffers = nullptr;
+  GMM_TRY(begin_transfer(&buffers));
+  const Status status = fn(*buffers);
   MessageGuard message_guard;
-  if (!status.ok()) tiers_.arena.cancel_planned();
+  end_transfer(buffers);
   return status;
+}
+
+Status BackupStore::prepare(Device device, uint64_t bytes) {
+  return in_transfer([&](TransferBuffers &) -> Status {
+    BackupLimits limits;
+    GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits));
+    bool fits = false;
+    GMM_TRY(tiers_.arena.make_free_ready(device, bytes, limits.arena, &fits));
+    if (fits) return Status();
+    return fail(GMM_ERROR_LIMIT_EXCEEDED,
+                "gmm_backup_reserve(): %" PRIu64 " bytes of page-locked memory: the limit is %" PRIu64
+                " bytes, of which %" PRIu64
+                " are in use; raise it by gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT, or ask for less.",
+                bytes, limits.arena,
+                tiers_.kept_bytes[static_cast<uint32_t>(Tier::kArena)].load(std::memory_order_relaxed));
+  });
 }
 
 // --- Contents -----------------------------------------------------------------------------------------------------
@@ -50,15 +81,14 @@ Status BackupStore::save(Device device, gmm_contents contents, uint32_t flags, c
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "GMM_TAG_CHECKSUM: gmm was built without xxhash.h; build it with the xxhash library, or leave out the "
                 "flag.");
-  LockGuard guard(work_mutex_);
-  apply_thread_count();
-  return save_contents(tiers_, device, contents, flags, parts, count, steps);
+  return in_transfer([&](TransferBuffers &buffers) {
+    return save_contents(tiers_, buffers, device, contents, flags, parts, count, steps);
+  });
 }
 
 Status BackupStore::restore(Device device, const BackupPart *parts, uint64_t count, const BackupSteps &steps) {
-  LockGuard guard(work_mutex_);
-  apply_thread_count();
-  return restore_contents(tiers_, device, parts, count, steps);
+  return in_transfer(
+      [&](TransferBuffers &buffers) { return restore_contents(tiers_, buffers, device, parts, count, steps); });
 }
 
 namespace {
@@ -158,12 +188,9 @@ BackupTotals BackupStore::totals(const KeptContents &kept) {
 
 uint64_t BackupStore::trim() {
   uint64_t bytes = tiers_.arena.trim();
-  // A transfer under way uses the rest.
-  if (work_mutex_.try_lock()) {
-    tiers_.file.close_unused();
-    bytes += tiers_.slots.close() + tiers_.zero_ranges.close();
-    work_mutex_.unlock();
-  }
+  LockGuard guard(transfers_mutex_);
+  if (running_ == 0) tiers_.file.close_unused();  // a transfer may be about to use it
+  if (spare_ != nullptr) bytes += spare_->close();
   return bytes;
 }
 
@@ -186,12 +213,12 @@ void BackupStore::query(gmm_backup_info *out) {
 }
 
 void BackupStore::clear() {
-  LockGuard guard(work_mutex_);
+  LockGuard guard(transfers_mutex_);
   tiers_.arena.clear();
   tiers_.pageable.clear();
   tiers_.file.clear();
-  tiers_.slots.close();
-  tiers_.zero_ranges.close();
+  allocator_.destroy(spare_);
+  spare_ = nullptr;
   tiers_.threads.stop();
   tiers_.file_threads.stop();
   thread_count_ = UINT32_MAX;

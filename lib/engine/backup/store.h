@@ -27,10 +27,15 @@
 // - The device never copies to host memory that was freed. When the driver refuses to wait for a failed transfer, that
 //   memory is abandoned.
 //
-// Locks, in their order: the caller's (Pauser's, of heaps); work_mutex_, which save(), restore() and prepare() hold to
-// their end and trim() only tries; then one lock of a tier, of settings or of copy threads. No lock follows these but
-// DeferredRelease's in BackupArena::clear(), and nothing waits for a copy thread or for the device under them. Kept
-// contents belong to the caller, who lets one thread at a time use those of an extent.
+// - Transfers run at the same time, as many as there are callers. They share the tiers and the copy threads. Each has
+//   staging buffers of its own; the store keeps those of one for the next.
+//
+// Locks, in their order: the caller's (Pauser's, of heaps); transfers_mutex_, for the begin and end of a transfer;
+// BackupFile::placing, from a reservation in the file to its last range; BackupArena's growth_mutex_, while segments
+// become ready, which waits for copy threads and the driver; then one lock of a tier, of settings or of copy threads.
+// No lock follows these but DeferredRelease's in BackupArena::clear(), and nothing waits for a copy thread or for the
+// device under them. No step of a caller runs under a lock of the store. Kept contents belong to the caller, who lets
+// one thread at a time use those of an extent.
 //
 // Callers: pause/ saves, restores, reads and drops; api/backup.cpp configures, prepares and queries; gmm_trim() trims.
 #ifndef GMM_ENGINE_BACKUP_STORE_H
@@ -50,7 +55,7 @@ struct BackupTotals {
   uint64_t arena = 0, pageable = 0, file = 0, zero = 0;
 };
 
-// A context has one. Thread-safe; save() and restore() run one at a time.
+// A context has one. Thread-safe.
 class BackupStore {
  public:
   explicit BackupStore(Core &core) : views(core.allocator), allocator_(core.allocator), tiers_(core) {}
@@ -60,8 +65,8 @@ class BackupStore {
 
   // False: save() refuses GMM_TAG_CHECKSUM with NOT_SUPPORTED.
   static bool can_checksum();
-  // Sets limits, folder and threads from the next save on. Kept contents stay where they are. IO: the folder cannot be
-  // used. INVALID_VALUE: its name is too long.
+  // Sets limits and folder from the next save on, and threads from the next transfer on that begins alone. Kept
+  // contents stay where they are. IO: the folder cannot be used. INVALID_VALUE: its name is too long.
   Status configure(const gmm_backup_desc &desc);
   // gmm_backup_reserve(): makes `bytes` of the arena ready and free.
   Status prepare(Device device, uint64_t bytes);
@@ -86,7 +91,7 @@ class BackupStore {
   void forget(Extent &extent, ByteRange range);
 
   // Returns page-locked memory and a backup file that keep nothing to the system. Returns the bytes of memory. Does not
-  // wait for a transfer under way, and leaves its slots alone.
+  // wait for a transfer under way, and leaves its slots and the file alone.
   uint64_t trim();
   void query(gmm_backup_info *out);
   // The context ends: everything goes back to the system, and no KeptContents is valid any more.
@@ -99,10 +104,16 @@ class BackupStore {
 
  private:
   void apply_thread_count();
+  Status begin_transfer(TransferBuffers **out);
+  void end_transfer(TransferBuffers *buffers);
+  template <typename Fn>
+  Status in_transfer(Fn fn);
   Status read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer);
 
   const HostAllocator allocator_;
-  Mutex work_mutex_{LockRank::kBackupWork};
+  Mutex transfers_mutex_{LockRank::kBackupTransfers};  // guards the next three
+  uint32_t running_ = 0;                               // transfers
+  TransferBuffers *spare_ = nullptr;
   uint32_t thread_count_ = UINT32_MAX;  // the setting that tiers_.threads has
   BackupTiers tiers_;
 };

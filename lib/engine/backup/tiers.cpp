@@ -80,7 +80,6 @@ void BackupTiers::drop_kept(const Chunk &chunk) {
 }
 
 void BackupTiers::abandon_host_memory() {
-  slots.abandon();
   arena.abandon();
   pageable.abandon();
 }

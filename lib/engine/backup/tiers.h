@@ -2,7 +2,7 @@
 // Kept contents, the chunks that they consist of, and the tiers that chunks lie in.
 //
 // A tier is a place for chunks: the page-locked arena, pageable memory, a backup file. BackupTiers owns one of each,
-// and what copies to and from them go through: staging buffers and copy threads.
+// and the copy threads. Transfers that run at the same time share them.
 #ifndef GMM_ENGINE_BACKUP_TIERS_H
 #define GMM_ENGINE_BACKUP_TIERS_H
 
@@ -64,9 +64,7 @@ struct BackupTiers {
         file_threads(core.log, kFileThreads),
         arena(core, threads),
         pageable(core),
-        file(core),
-        slots(core),
-        zero_ranges(core) {}
+        file(core) {}
 
   // True: the device copies to and from the tier itself, without a staging slot.
   bool is_direct(Tier tier) const;
@@ -97,8 +95,6 @@ struct BackupTiers {
   BackupArena arena;
   BackupPageable pageable;
   BackupFile file;
-  StagingBuffer slots;        // a slot of kMaxChunk for each in-flight batch
-  StagingBuffer zero_ranges;  // what the device is asked about zeros
 
   std::atomic<uint64_t> kept_bytes[4] = {};  // by tier
   std::atomic<uint64_t> copied_bytes{0}, skipped_bytes{0};

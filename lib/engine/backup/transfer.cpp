@@ -122,8 +122,13 @@ enum class Direction { kSave, kRestore };
 
 class Transfer {
  protected:
-  Transfer(BackupTiers &tiers, Device device, const BackupSteps &steps, Direction direction)
-      : tiers_(tiers), device_(device), steps_(steps), direction_(direction), plan_(tiers.core.allocator) {}
+  Transfer(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, Direction direction)
+      : tiers_(tiers),
+        buffers_(buffers),
+        device_(device),
+        steps_(steps),
+        direction_(direction),
+        plan_(tiers.core.allocator) {}
 
   enum class Fault { kNone, kCorrupt, kWrite, kRead };
   struct Batch : CopyTask {
@@ -146,6 +151,11 @@ class Transfer {
   Status open_slots();
   // Waits for copy threads and device, and destroys stream and events. False: the device may still copy.
   [[nodiscard]] bool close(bool has_failed);
+  // The device may still copy to or from host memory of the tiers and of the slots.
+  void abandon_host_memory() {
+    buffers_.slots.abandon();
+    tiers_.abandon_host_memory();
+  }
 
   // Batches that the device has at the same time. With staging most batches are with the copy threads, so that a disk
   // has all of its requests and the next ones are ready.
@@ -165,6 +175,7 @@ class Transfer {
   Status report_progress(uint64_t bytes);
 
   BackupTiers &tiers_;
+  TransferBuffers &buffers_;
   const Device device_;
   const BackupSteps &steps_;
   const Direction direction_;
@@ -195,8 +206,8 @@ Status Transfer::open_stream() {
 }
 
 Status Transfer::open_slots() {
-  GMM_TRY(tiers_.slots.open(device_, kWindow * kMaxChunk));
-  for (uint64_t i = 0; i < kWindow; ++i) batches_[i].slot = tiers_.slots.data() + i * kMaxChunk;
+  GMM_TRY(buffers_.slots.open(device_, kWindow * kMaxChunk));
+  for (uint64_t i = 0; i < kWindow; ++i) batches_[i].slot = buffers_.slots.data() + i * kMaxChunk;
   is_staged_ = true;
   return Status();
 }
@@ -415,8 +426,9 @@ Status Transfer::finish_parts() {
 
 class Save : private Transfer {
  public:
-  Save(BackupTiers &tiers, Device device, const BackupSteps &steps, gmm_contents contents, uint32_t flags)
-      : Transfer(tiers, device, steps, Direction::kSave), contents_(contents), flags_(flags) {}
+  Save(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, gmm_contents contents,
+       uint32_t flags)
+      : Transfer(tiers, buffers, device, steps, Direction::kSave), contents_(contents), flags_(flags) {}
   Status run(const BackupPart *parts, uint64_t count);
 
  private:
@@ -433,7 +445,8 @@ class Save : private Transfer {
   const gmm_contents contents_;
   const uint32_t flags_;
   BackupLimits limits_;
-  bool is_arena_refused_ = false, uses_file_ = false;
+  bool is_arena_refused_ = false, asked_file_ = false;
+  uint64_t files_ = 0;  // bits of the files that have new chunks
 };
 
 Status Save::run(const BackupPart *parts, uint64_t count) {
@@ -453,7 +466,7 @@ Status Save::run(const BackupPart *parts, uint64_t count) {
     status = place_chunks(0);
   }
   if (status.ok()) status = copy_all();
-  if (status.ok() && uses_file_) status = tiers_.file.sync();
+  if (status.ok() && files_ != 0) status = tiers_.file.sync(files_);
   const bool is_idle = close(!status.ok());
   if (status.ok() && !is_idle)
     status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
@@ -469,7 +482,7 @@ Status Save::run(const BackupPart *parts, uint64_t count) {
 // Asks the device about new chunks from *next on, as many as one question takes.
 void Save::find_next_zeros(uint64_t *next) {
   Backend &backend = *tiers_.core.backend;
-  ZeroRange *host = reinterpret_cast<ZeroRange *>(tiers_.zero_ranges.data());
+  ZeroRange *host = reinterpret_cast<ZeroRange *>(buffers_.zero_ranges.data());
   uint64_t count = 0;
   const uint64_t first = *next;
   for (; *next < plan_.copies.size() && count < kMaxZeroRanges; ++*next) {
@@ -479,14 +492,14 @@ void Save::find_next_zeros(uint64_t *next) {
   }
   if (count == 0) return;
   Status status =
-      backend.find_zeros(device_, stream_, static_cast<ZeroRange *>(tiers_.zero_ranges.device_data()), count);
+      backend.find_zeros(device_, stream_, static_cast<ZeroRange *>(buffers_.zero_ranges.device_data()), count);
   if (status.ok()) status = backend.stream_synchronize(device_, stream_);
   if (!status.ok()) {
     // The kernel may still write to the buffer.
     bool is_idle = false;
     for (uint32_t i = 0; i < kTries && !is_idle; ++i)
       is_idle = backend.stream_synchronize(device_, stream_).ok() || backend.synchronize(device_).ok();
-    if (!is_idle) tiers_.zero_ranges.abandon();
+    if (!is_idle) buffers_.zero_ranges.abandon();
     if (!tiers_.has_warned_of_zeros.exchange(true, std::memory_order_relaxed))
       tiers_.core.log.write(LogLevel::kWarning, "The device cannot find zeros; contents that are zero are copied: %s",
                             last_message());
@@ -506,8 +519,8 @@ void Save::find_zeros() {
   for (ChunkCopy &copy : plan_.copies)
     if (!copy.is_kept) copy.chunk.tier = Tier::kArena;
   MessageGuard message_guard;
-  if (!tiers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
-      tiers_.zero_ranges.device_data() == nullptr)
+  if (!buffers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
+      buffers_.zero_ranges.device_data() == nullptr)
     return;
   for (uint64_t next = 0; next < plan_.copies.size();) find_next_zeros(&next);
 }
@@ -537,9 +550,10 @@ Status Save::place_chunks(uint64_t from) {
 
 // The file reserves all bytes before it gives out the first range.
 Status Save::place_in_file(uint64_t from, uint64_t bytes) {
-  uses_file_ = true;
   char directory[BackupSettings::kMaxDirectory];
   tiers_.settings.directory(directory);
+  asked_file_ = true;
+  LockGuard guard(tiers_.file.placing);
   GMM_TRY(tiers_.file.reserve(directory, bytes));
   uint64_t hint = 0;
   for (uint64_t i = from; i < plan_.copies.size(); ++i) {
@@ -549,6 +563,7 @@ Status Save::place_in_file(uint64_t from, uint64_t bytes) {
     GMM_TRY(tiers_.file.allocate(size, hint, &copy.chunk.location));
     hint = copy.chunk.location + size;
     copy.is_placed = true;
+    files_ |= BackupFile::bit_of(copy.chunk.location);
   }
   return Status();
 }
@@ -653,18 +668,18 @@ void Save::commit(const BackupPart *parts, uint64_t count) {
 // Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).
 void Save::abort(bool is_idle) {
   MessageGuard message_guard;
-  if (!is_idle) tiers_.abandon_host_memory();
+  if (!is_idle) abandon_host_memory();
   for (const ChunkCopy &copy : plan_.copies)
     if (copy.is_placed && (is_idle || !tiers_.is_direct(copy.chunk.tier))) tiers_.free(copy.chunk);
-  if (uses_file_) tiers_.file.close_unused();  // a full disk gets its blocks back
+  if (asked_file_) tiers_.file.close_unused();  // a full disk gets its blocks back
 }
 
 // --- Restore ------------------------------------------------------------------------------------------------------
 
 class Restore : private Transfer {
  public:
-  Restore(BackupTiers &tiers, Device device, const BackupSteps &steps)
-      : Transfer(tiers, device, steps, Direction::kRestore) {}
+  Restore(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps)
+      : Transfer(tiers, buffers, device, steps, Direction::kRestore) {}
   Status run(const BackupPart *parts, uint64_t count);
 
  private:
@@ -682,7 +697,7 @@ Status Restore::run(const BackupPart *parts, uint64_t count) {
   if (status.ok() && needs_slots) status = open_slots();
   if (status.ok()) status = copy_all();
   if (!close(!status.ok())) {
-    tiers_.abandon_host_memory();
+    abandon_host_memory();
     if (status.ok())
       status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
   }
@@ -715,14 +730,14 @@ Status Restore::copy_all() {
 
 }  // namespace
 
-Status save_contents(BackupTiers &tiers, Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts,
-                     uint64_t count, const BackupSteps &steps) {
-  return Save(tiers, device, steps, contents, flags).run(parts, count);
+Status save_contents(BackupTiers &tiers, TransferBuffers &buffers, Device device, gmm_contents contents, uint32_t flags,
+                     const BackupPart *parts, uint64_t count, const BackupSteps &steps) {
+  return Save(tiers, buffers, device, steps, contents, flags).run(parts, count);
 }
 
-Status restore_contents(BackupTiers &tiers, Device device, const BackupPart *parts, uint64_t count,
-                        const BackupSteps &steps) {
-  return Restore(tiers, device, steps).run(parts, count);
+Status restore_contents(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupPart *parts,
+                        uint64_t count, const BackupSteps &steps) {
+  return Restore(tiers, buffers, device, steps).run(parts, count);
 }
 
 }  // namespace gmm

@@ -42,17 +42,17 @@ struct BackupSteps {
   Status (*progress)(void *user, uint64_t bytes) = nullptr;
 };
 
-// Both functions need the store's work lock.
+// Transfers may run at the same time, each with buffers and extents of its own.
 //
 // Copies the ranges of the parts out and commits the new chunks to KeptContents. Chunks of an earlier save that lie in
 // a range are not copied again. `contents`: GMM_CONTENTS_HOST or GMM_CONTENTS_FILE; `flags`: GMM_TAG_*. After a failure
 // KeptContents is as before and no copy is in flight.
-Status save_contents(BackupTiers &tiers, Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts,
-                     uint64_t count, const BackupSteps &steps);
+Status save_contents(BackupTiers &tiers, TransferBuffers &buffers, Device device, gmm_contents contents, uint32_t flags,
+                     const BackupPart *parts, uint64_t count, const BackupSteps &steps);
 // Copies kept chunks of the ranges in, and keeps them. Bytes that no chunk covers stay as they are. After a failure no
 // copy is in flight. CORRUPT and IO name the range of the chunk.
-Status restore_contents(BackupTiers &tiers, Device device, const BackupPart *parts, uint64_t count,
-                        const BackupSteps &steps);
+Status restore_contents(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupPart *parts,
+                        uint64_t count, const BackupSteps &steps);
 
 }  // namespace gmm
 #endif

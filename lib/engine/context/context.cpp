@@ -468,11 +468,7 @@ Status Context::defer_end() {
 }
 
 void Context::forget_stream(gmm_stream stream) {
-  const auto forget = [&](Heap &heap) -> Status {
-    heap.forget_stream(stream);
-    return Status();
-  };
-  heaps.for_each(forget).ignore();  // it never fails
+  heaps.for_each_even_ending([&](Heap &heap) { heap.forget_stream(stream); });
 }
 
 }  // namespace gmm

@@ -28,8 +28,10 @@ uint64_t Growth::live_peak(uint64_t bytes) {
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
 
-Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, Span **out) {
-  if (options_.kind != Kind::kVmm) return grow_by_allocation(bytes, allocation_step(), false, out);
+Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out) {
+  const bool small = in_small_extents(use);
+  if (options_.kind != Kind::kVmm)
+    return grow_by_allocation(bytes, small ? kExtentAlignment : allocation_step(), false, out);
   Window window = find_window(bytes, alignment, ~uint64_t{0});
   if (window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, streams_.own_bit(key));
   Region *fresh = nullptr;
@@ -58,11 +60,12 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, Span **ou
   uint64_t moved = fill.bytes;
   for (bool again = true; fill.bytes < window.bytes;) {
     const uint64_t need = window.bytes - fill.bytes;
-    uint64_t wanted = policy_.to_take(held, need, peak, options_.minimum_extent);
+    uint64_t wanted = small ? need : policy_.to_take(held, need, peak, options_.minimum_extent);
     if (wanted > fill.hole->bytes() || !again) wanted = need;
     const uint64_t before = fill.bytes;
     status = charge(need, &wanted);
-    if (status.ok()) status = extents_.add(&fill, wanted, policy_.extent_size(own_quota_.held(), wanted, bytes));
+    const uint64_t each = small ? kExtentAlignment : policy_.extent_size(own_quota_.held(), wanted, bytes);
+    if (status.ok()) status = extents_.add(&fill, wanted, each);
     if (status.ok()) break;
     // Moving free memory is the way to serve the need without more; and a smaller step may do.
     if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;

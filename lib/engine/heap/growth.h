@@ -22,6 +22,11 @@
 
 namespace gmm {
 
+// What a run is wanted for. A slab's memory comes in extents of kExtentAlignment: small blocks that survive for long
+// keep one each, and not one of a size that grew with the heap. The driver's call costs little beside the many blocks
+// that such an extent has.
+enum class RunUse { kSlab, kBlock };
+
 class Growth {
  public:
   Growth(Core &core, const HeapOptions &options, OperationLock &mutex, const HeapCaches &caches, const Quotas &quotas,
@@ -41,7 +46,7 @@ class Growth {
 
   // Adds memory for a run of `bytes`, whole granules, where it takes least. *out is a listed free run that holds them,
   // with the neighbours that are free for this stream.
-  Status grow(uint64_t bytes, uint64_t alignment, StreamKey key, Span **out);
+  Status grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out);
   // A free run of its own for a dedicated block; *out is in no list.
   Status grow_dedicated(uint64_t bytes, Span **out);
   // Before a heap grows for a block, and without its lock, which this takes: waits, for a bounded time, until free
@@ -57,6 +62,10 @@ class Growth {
   };
   Status charge(uint64_t bytes, uint64_t *wanted);
   uint64_t live_peak(uint64_t bytes);
+  // The extents of the program's choice may be larger.
+  bool in_small_extents(RunUse use) const {
+    return use == RunUse::kSlab && options_.minimum_extent <= kExtentAlignment;
+  }
   Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
   uint64_t allocation_step() const;
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);

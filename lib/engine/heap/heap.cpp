@@ -24,16 +24,18 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       options_(options),
       runs_(core, this, options.kind != Kind::kVmm),
       slabs_(core, this),
-      streams_(core.backend, options.device, core.allocator),
+      streams_(core.backend, core.ended_streams, options.device, core.allocator),
       uses_(core, streams_),
       names_(core.allocator),
       extents_(core, this, backups, options_, quotas_, runs_),
       paused_(core, fast.has_paused, runs_, slabs_, streams_, extents_),
       reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
       growth_(core, options_, mutex, caches, quotas_, own_quota_, runs_, streams_, extents_, reclaim_, policy_),
-      not_waited_for_(core.allocator) {
+      not_waited_for_(core.allocator),
+      forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
   streams_.wait_with(mutex);
+  mutex.at_end_of_operation([](void *self) { static_cast<Heap *>(self)->forget_streams_put_off(); }, this);
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
   if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
@@ -52,6 +54,7 @@ Status Heap::init() { return HeapRegistry::add(this); }
 
 Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
   *count = 0;
+  core_.ended_streams.remove(request.key.stream);  // who allocates on a stream says that it lives
   const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
   for (const Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
     if (effort == Effort::kGrow && !request.dedicated) {
@@ -78,13 +81,13 @@ Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *
     // A slab is made for a first block only. That of another stream comes before growth.
     Span *run = nullptr;
     const uint64_t bytes = slab_granules(class_index) * kGranule;
-    GMM_TRY(find_run(bytes, kGranule, request.key, Effort::kNoGrowth, &run));
+    GMM_TRY(find_run(bytes, kGranule, request.key, Effort::kNoGrowth, RunUse::kSlab, &run));
     if (run == nullptr && effort == Effort::kGrow) {
       slab = slabs_.first(class_index);
       if (slab != nullptr && streams_.put_behind(request.key, slab->streams).ok())
         streams_.order(slab, bit);
       else
-        GMM_TRY(find_run(bytes, kGranule, request.key, effort, &run));
+        GMM_TRY(find_run(bytes, kGranule, request.key, effort, RunUse::kSlab, &run));
     }
     if (run != nullptr) {
       slab = make_slab(class_index, run);
@@ -111,7 +114,7 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
     GMM_TRY(growth_.grow_dedicated(request.size, &run));
   } else {
     const uint64_t alignment = request.alignment < kGranule ? kGranule : request.alignment;
-    GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, &run));
+    GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, RunUse::kBlock, &run));
     if (run == nullptr) return Status();
     policy_.took(request.size);
   }
@@ -126,7 +129,7 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
 }
 
 // A free run in no list, of `bytes`, whole granules. *out is NULL when kNoGrowth found none.
-Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, Span **out) {
+Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out) {
   const uint64_t count = bytes / kGranule;
   const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   *out = nullptr;
@@ -150,7 +153,7 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
     else
       run = nullptr;
   }
-  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, &run));
+  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, use, &run));
   return runs_.carve(run, bytes, alignment, out);
 }
 
@@ -254,10 +257,33 @@ bool Heap::free_held_for_importers(bool may_wait) {
 }
 
 void Heap::forget_stream(gmm_stream stream) {
+  // A pause or resume may have the heap for minutes. It emptied the caches of a heap with paused memory before, nothing
+  // enters them, and it asks nobody about a stream. So what they know of the stream is empty bins, which a trim ends.
+  const auto put_off = [&] { return put_off_forgetting(stream); };
+  if (!mutex.lock_unless_operation(put_off)) return;
+  mutex.unlock();
   caches.forget_stream(stream);
-  LockGuard guard(mutex);
+  if (!mutex.lock_unless_operation(put_off)) return;
+  const UnlockAtEnd guard(mutex);
   streams_.forget(stream);
   uses_.forget_stream(stream);
+}
+
+// While an operation has the lock and cannot end. False: it is no pause or resume, or there is no host memory.
+bool Heap::put_off_forgetting(gmm_stream stream) {
+  if (!may_put_off_ || fast.has_paused.load(std::memory_order_relaxed) == 0) return false;
+  for (gmm_stream known : forgotten_)
+    if (known == stream) return true;
+  return forgotten_.push_back(stream);
+}
+
+void Heap::forget_streams_put_off() {
+  for (gmm_stream stream : forgotten_) {
+    streams_.forget(stream);
+    uses_.forget_stream(stream);
+  }
+  forgotten_.clear();
+  may_put_off_ = false;
 }
 
 void Heap::end_of_graph() {

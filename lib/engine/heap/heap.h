@@ -93,7 +93,7 @@ class Heap {
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
   // False: an operation has the heap, and the caller may not wait for it.
   bool free_held_for_importers(bool may_wait = true);
-  // The stream is about to go, and its work is done.
+  // The stream is about to go, and its work is done. A pause or resume that has the heap forgets it at its end.
   void forget_stream(gmm_stream stream);
   // The calling thread ends and has put everything back.
   void end_thread(uint64_t thread);
@@ -134,7 +134,12 @@ class Heap {
   // Takes the lock for an operation, which waits with it. totals() answers meanwhile.
   void lock_for_operation() {
     mutex.lock();
+    begin_operation();
+  }
+  // With the lock held.
+  void begin_operation() {
     counted_free_.store(free_bytes(), std::memory_order_relaxed);
+    may_put_off_ = true;
     mutex.begin_operation();
   }
 
@@ -152,10 +157,12 @@ class Heap {
 
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
-  Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, Span **out);
+  Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);
   Status drain_for_growth();
   uint64_t free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
   uint64_t bit_of_free(StreamKey key);
+  bool put_off_forgetting(gmm_stream stream);
+  void forget_streams_put_off();
   void put_back_one(const CacheEntry &entry, uint64_t bit);
   void put_back_large(Span *span, uint64_t bit);
   Span *make_slab(uint32_t class_index, Span *run);
@@ -177,6 +184,8 @@ class Heap {
   Reclaim reclaim_;
   Growth growth_;
   Vector<CacheEntry> not_waited_for_;      // freed by per-thread streams of other threads, whose work may still run
+  Vector<gmm_stream> forgotten_;           // to forget at the end of the operation that has the lock
+  bool may_put_off_ = false;               // that operation takes more of them; a wait inside of a free does not
   std::atomic<uint64_t> counted_free_{0};  // free_bytes() when it was counted last
 };
 

@@ -71,21 +71,14 @@ class HeapSet {
   // Begins a visit of the next heap behind *number, from 0 on, and sets *number to its own. NULL: there is none. A heap
   // that is ending is waited for, or passed by.
   Heap *enter_next(uint64_t *number, bool may_wait) {
-    LockGuard guard(mutex_);
-    for (uint64_t i = at_or_behind(*number + 1); i < entries_.size();) {
-      if (!entries_[i].is_ending) {
-        ++entries_[i].visits;
-        *number = entries_[i].number;
-        return entries_[i].heap;
-      }
-      if (may_wait) {
-        changed_.wait(mutex_);
-        i = at_or_behind(*number + 1);
-      } else {
-        ++i;
-      }
-    }
-    return nullptr;
+    return enter(number, may_wait, [](const Entry &entry) { return entry.is_ending ? Turn::kLater : Turn::kNow; });
+  }
+  // The same among the heaps of which wanted(const Heap &) is true. A heap that is ending is waited for.
+  template <typename Fn>
+  Heap *enter_next_of(uint64_t *number, Fn wanted) {
+    return enter(number, true, [&](const Entry &entry) {
+      return !wanted(*entry.heap) ? Turn::kNever : entry.is_ending ? Turn::kLater : Turn::kNow;
+    });
   }
   // Ends a visit.
   void leave(uint64_t number) {
@@ -97,6 +90,19 @@ class HeapSet {
     leave_entry(entries_[find(heap)]);
   }
 
+  // fn(Heap &) in a short visit of each heap in turn, by age. A heap whose end waits for other visits is visited too,
+  // as that wait may be long; the end itself is waited for.
+  template <typename Fn>
+  void for_each_even_ending(Fn fn) {
+    uint64_t number = 0;
+    const auto turn = [](const Entry &entry) {
+      return entry.is_ending && entry.visits == 0 ? Turn::kLater : Turn::kNow;
+    };
+    while (Heap *heap = enter(&number, true, turn)) {
+      fn(*heap);
+      leave(number);
+    }
+  }
   // fn(Heap &) -> Status in a visit of each heap in turn, by age; the first failure ends it.
   template <typename Fn>
   Status for_each(Fn fn, bool may_wait = true) {
@@ -129,6 +135,27 @@ class HeapSet {
     uint32_t visits;
     bool is_ending;
   };
+  enum class Turn { kNow, kLater, kNever };
+  // turn(const Entry &) -> Turn.
+  template <typename Fn>
+  Heap *enter(uint64_t *number, bool may_wait, Fn turn) {
+    LockGuard guard(mutex_);
+    for (uint64_t i = at_or_behind(*number + 1); i < entries_.size();) {
+      const Turn next = turn(entries_[i]);
+      if (next == Turn::kNow) {
+        ++entries_[i].visits;
+        *number = entries_[i].number;
+        return entries_[i].heap;
+      }
+      if (next == Turn::kLater && may_wait) {
+        changed_.wait(mutex_);
+        i = at_or_behind(*number + 1);
+      } else {
+        ++i;
+      }
+    }
+    return nullptr;
+  }
   void leave_entry(Entry &entry) {
     if (--entry.visits == 0 && entry.is_ending) changed_.notify_all();
   }

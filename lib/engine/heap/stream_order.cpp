@@ -60,9 +60,16 @@ Status StreamOrder::for_each(uint64_t bits, Fn fn) {
   return Status();
 }
 
+Status StreamOrder::is_capturing(gmm_stream stream, bool *capturing) {
+  if (ended_.contains(stream))
+    return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p was destroyed by gmm_stream_destroy().",
+                static_cast<void *>(stream));
+  return backend_->stream_is_capturing(device_, stream, capturing);
+}
+
 Status StreamOrder::wait_for(gmm_stream stream) {
   const WaitingOperation operation(lock_);
-  return backend_->stream_synchronize(device_, stream);
+  return ended_.contains(stream) ? backend_->synchronize(device_) : backend_->stream_synchronize(device_, stream);
 }
 
 // Whether the noted event has passed, or there is none.
@@ -99,11 +106,11 @@ Status StreamOrder::record(NativeEvent event, Slot &slot) {
   if (slot.lost != 0)
     return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream that was destroyed since.");
   bool capturing = false;
-  Status status = backend_->stream_is_capturing(device_, stream, &capturing);
+  Status status = is_capturing(stream, &capturing);
   if (status.ok() && !capturing) {
     status = backend_->event_record(event, device_, stream);
     if (status.ok() && stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
-    if (status.ok()) status = backend_->stream_is_capturing(device_, stream, &capturing);
+    if (status.ok()) status = is_capturing(stream, &capturing);
   }
   if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
   if (!status.ok() || !capturing) return status;
@@ -114,7 +121,7 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   bits &= ~own_bit(waiter);
   if (bits == 0) return Status();
   bool capturing = false;
-  GMM_TRY(backend_->stream_is_capturing(device_, waiter.stream, &capturing));
+  GMM_TRY(is_capturing(waiter.stream, &capturing));
   if (capturing)
     return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
   waiter = plain(waiter);
@@ -187,7 +194,7 @@ void StreamOrder::ask(Slot &slot) {
   // can be asked.
   const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
   bool capturing = true, idle = false;
-  const Status status = backend_->stream_is_capturing(device_, slot.key.stream, &capturing);
+  const Status status = is_capturing(slot.key.stream, &capturing);
   if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
   if (!status.ok() || capturing) return;
   if (may_ask && backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
@@ -265,7 +272,7 @@ bool StreamOrder::any_capturing() {
     if (slot.lost != 0 || is_over(slot)) continue;
     // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the
     // question says so again, and louder, at the synchronisation that follows.
-    if (backend_->stream_is_capturing(device_, slot.key.stream, &capturing).ok() && capturing) return true;
+    if (is_capturing(slot.key.stream, &capturing).ok() && capturing) return true;
   }
   return false;
 }

@@ -12,10 +12,10 @@
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
 //
-// A stream is lost when the driver does not know it any more and nobody told gmm so: no event can be recorded behind
-// its work. Garbage collectors free memory on such streams. Only the whole device can be waited for then, which a trim
-// does. Until then nothing takes that memory. A stream that ended is done with all of its memory, and its place serves
-// the next stream.
+// A stream is lost when it is named after its end, or its end was not told: the driver does not know it any more, or
+// gmm ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage collectors
+// free memory on such streams. Only the whole device can be waited for then, which a trim does. Until then nothing
+// takes that memory. A stream that ended is done with all of its memory, and its place serves the next stream.
 #ifndef GMM_ENGINE_HEAP_STREAM_ORDER_H
 #define GMM_ENGINE_HEAP_STREAM_ORDER_H
 
@@ -25,6 +25,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "engine/space/ended_streams.h"
 #include "engine/space/span.h"
 
 namespace gmm {
@@ -42,8 +43,8 @@ StreamKey plain(StreamKey key);
 // Not thread-safe: under the heap's lock.
 class StreamOrder {
  public:
-  StreamOrder(Backend *const &backend, Device device, const HostAllocator &allocator)
-      : backend_(backend), device_(device), slots_(allocator), spare_(allocator) {}
+  StreamOrder(Backend *const &backend, const EndedStreams &ended, Device device, const HostAllocator &allocator)
+      : backend_(backend), ended_(ended), device_(device), slots_(allocator), spare_(allocator) {}
   // The lock of the heap, under which everything here runs. Where the host must wait for a stream after all, it turns
   // the lock into an operation's meanwhile.
   void wait_with(OperationLock &lock) { lock_ = &lock; }
@@ -137,6 +138,8 @@ class StreamOrder {
   };
   // The stream ended and is done with everything. Nobody may name it to the driver.
   static bool is_over(const Slot &slot) { return slot.ended && !slot.dirty && !slot.pending; }
+  // The driver is asked about a stream by this function first. INVALID_HANDLE: gmm ended it.
+  Status is_capturing(gmm_stream stream, bool *capturing);
   Status wait_for(gmm_stream stream);
   bool is_done(Slot &slot);
   void ask(Slot &slot);
@@ -154,6 +157,7 @@ class StreamOrder {
 
   OperationLock *lock_ = nullptr;
   Backend *const &backend_;
+  const EndedStreams &ended_;
   const Device device_;
   Vector<Slot> slots_;
   Vector<NativeEvent> spare_;  // has room for every event that was made

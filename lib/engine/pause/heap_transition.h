@@ -93,12 +93,7 @@ class HeapTransitions {
   template <typename Fn>
   Status add_from_set(Fn wanted) {
     uint64_t number = 0;
-    while (Heap *heap = set_.enter_next(&number, true)) {
-      if (wanted(*heap))
-        GMM_TRY(add(*heap));
-      else
-        set_.leave(number);
-    }
+    while (Heap *heap = set_.enter_next_of(&number, wanted)) GMM_TRY(add(*heap));
     return Status();
   }
   // Adds the heap behind those of the same priority or higher. The caller visits it; the visit ends with erase(), with
@@ -126,8 +121,8 @@ class HeapTransitions {
       if (&each->heap() == &heap) return true;
     return false;
   }
-  // Only the thread with the pauser's lock holds the locks of two heaps, so any order is safe. They are locked in the
-  // order of their addresses, as a thread sanitizer does not know the pauser's lock as a reason.
+  // Only the holder of the heaps' tags (tag_claims.h) locks more than one of them, so any order is safe. They are
+  // locked in the order of their addresses, as a thread sanitizer does not know the claim as a reason.
   void lock() {
     for (Heap *last = nullptr;;) {
       Heap *next = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pause: one transaction over the heaps that a request names. Pauser runs it with its lock held.
+// A pause: one transaction over the heaps that a request names. Pauser runs it and holds the claim of the tags.
 #ifndef GMM_ENGINE_PAUSE_PAUSE_H
 #define GMM_ENGINE_PAUSE_PAUSE_H
 

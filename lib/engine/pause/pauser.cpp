@@ -11,20 +11,44 @@
 namespace gmm {
 
 Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
-  LockGuard guard(mutex_);
+  const TagClaim claim(claims_, request.tags, request.count);
   return Pause(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(bytes);
 }
 
 Status Pauser::resume(const PauseRequest &request, uint64_t *bytes) {
-  LockGuard guard(mutex_);
+  const TagClaim claim(claims_, request.tags, request.count);
   return Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(nullptr, bytes);
 }
 
 Status Pauser::resume_range(const void *address, uint64_t size, uint64_t *bytes) {
-  const PauseRequest request;
   const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
-  LockGuard guard(mutex_);
+  Vector<gmm_tag> tags(core_.allocator);
+  GMM_TRY(tags_of(range, &tags));
+  PauseRequest request;
+  request.tags = tags.data();
+  request.count = static_cast<uint32_t>(tags.size());
+  const TagClaim claim(claims_, request.tags, request.count);
   return Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(&range, bytes);
+}
+
+// The tags that have memory in the range.
+Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
+  for (uintptr_t at = range.base; at < range.end();) {
+    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+    const HeapVisit visit(heaps_, region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed));
+    if (visit.heap == nullptr)
+      return fail(GMM_ERROR_UNKNOWN_POINTER,
+                  "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
+                  reinterpret_cast<void *>(range.base), range.size, at);
+    at = end_of(*extent);
+    const gmm_tag tag = visit.heap->options().tag;
+    bool known = false;
+    for (const gmm_tag each : *out) known = known || each == tag;
+    if (!known && !out->push_back(tag))
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
+  }
+  return Status();
 }
 
 Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
@@ -120,7 +144,7 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
 
 Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
   *bytes = 0;
-  LockGuard guard(mutex_);
+  const TagClaim claim(claims_, request.tags, request.count);
   const auto discard_of = [&](Heap &heap) -> Status {
     if (!request.names(heap)) return Status();
     LockGuard heap_guard(heap.mutex);
@@ -139,7 +163,7 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
 }
 
 void Pauser::forget_all() {
-  LockGuard guard(mutex_);
+  const TagClaim claim(claims_, nullptr, 0);
   const auto forget = [&](Heap &heap) -> Status {
     LockGuard heap_guard(heap.mutex);
     for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
@@ -157,7 +181,7 @@ void Pauser::give_up_freed(Heap &heap) {
 }
 
 void Pauser::forget_retained(gmm_tag tag) {
-  LockGuard guard(mutex_);
+  const TagClaim claim(claims_, &tag, 1);
   const auto forget = [&](Heap &heap) -> Status {
     if (heap.options().tag != tag || heap.options().kind != Kind::kVmm) return Status();
     LockGuard heap_guard(heap.mutex);
@@ -171,7 +195,7 @@ void Pauser::forget_retained(gmm_tag tag) {
 }
 
 void Pauser::clear() {
-  LockGuard guard(mutex_);
+  const TagClaim claim(claims_, nullptr, 0);
   const auto forget = [&](Heap &heap) -> Status {
     LockGuard heap_guard(heap.mutex);
     for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });

@@ -26,6 +26,7 @@
 //
 // Files.
 // - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
+// - tag_claims.h: one operation a tag at a time; those of different tags overlap.
 // - pause.h, resume.h: one transaction each.
 // - heap_transition.h: the extents of one heap that change state together, and the set of them.
 // - ready_signal.h: gmm_resume_wait().
@@ -41,10 +42,13 @@
 // - What is kept of active read-only memory serves a later pause only in the epoch of the tag in which it was saved. A
 //   pause or discard that drops contents begins another epoch.
 //
-// Locks, in their order: mutex_, which every operation but wait_ready(), query(), read() and map() holds to its end;
-// the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction visits its
-// heaps (HeapSet), so none of them ends. It turns their locks into those of an operation: it waits with them for the
-// device and for copies. So do read() and map() with one heap.
+// - Transactions that overlap have no heap in common. What they share guards itself: the backup, the quotas, the ready
+//   signal, deferred releases.
+//
+// Locks, in their order: the claim of the tags, which every operation but wait_ready(), query(), read() and map() holds
+// to its end; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction
+// visits its heaps (HeapSet), so none of them ends. It turns their locks into those of an operation: it waits with them
+// for the device and for copies. So do read() and map() with one heap.
 //
 // Callers: context/transition.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
 // forget_all() after a reset, and clear() when the context ends.
@@ -59,10 +63,11 @@
 #include "engine/limits/tag.h"
 #include "engine/pause/ready_signal.h"
 #include "engine/pause/request.h"
+#include "engine/pause/tag_claims.h"
 
 namespace gmm {
 
-// A context has one. Thread-safe; one transaction runs at a time.
+// A context has one. Thread-safe.
 class Pauser {
  public:
   Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags)
@@ -81,18 +86,19 @@ class Pauser {
   Status map(const void *address, uint64_t size, const void **out);
   Status discard(const PauseRequest &request, uint64_t *bytes);
 
-  // These wait for the transaction that runs, but for give_up_freed().
+  // These wait for the transactions that run, but for give_up_freed().
   // The heaps were reset: what is kept of them goes, and their paused memory becomes empty addresses.
   void forget_all();
   // Memory of the heap that was freed while it was paused: its addresses and what is kept of it go. It waits for no
   // transaction but one of this heap.
   void give_up_freed(Heap &heap);
-  // What is kept of a tag's active memory goes.
+  // What is kept of a tag's active memory goes. Waits for a transaction of this tag.
   void forget_retained(gmm_tag tag);
   // What is kept of every heap goes. The context ends.
   void clear();
 
  private:
+  Status tags_of(const ByteRange &range, Vector<gmm_tag> *out);
   // fn(Extent &, ByteRange) -> Status for every extent of a range of one block, with the lock of its heap.
   // INVALID_VALUE: an extent is not paused, or its contents were dropped.
   template <typename Fn>
@@ -102,7 +108,7 @@ class Pauser {
   BackupStore &backups_;
   HeapSet &heaps_;
   TagTable &tags_;
-  Mutex mutex_{LockRank::kPauser};
+  TagClaims claims_{LockRank::kPauser};
   ReadySignal ready_;
 };
 

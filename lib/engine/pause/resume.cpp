@@ -198,7 +198,8 @@ Status Resume::select_range(const ByteRange &range) {
                   "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
                   reinterpret_cast<void *>(range.base), range.size, at);
     at = end_of(*extent);
-    if (heap->options().kind == Kind::kVmm && !heaps_.contains(*heap))
+    // The request has the tags of the range. Another heap may have got a part of it since.
+    if (request_.names(*heap) && !heaps_.contains(*heap))
       GMM_TRY(heaps_.add(*heap));
     else
       set_.leave(*heap);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A resume: one transaction over the heaps that a request names, or over a range. Pauser runs it with its lock held.
+// A resume: one transaction over the heaps that a request names, or over a range. Pauser runs it and
+// holds the claim of the tags.
 #ifndef GMM_ENGINE_PAUSE_RESUME_H
 #define GMM_ENGINE_PAUSE_RESUME_H
 
@@ -42,8 +43,8 @@ class Resume {
   Resume(const TransitionContext &context, HeapSet &set, const PauseRequest &request)
       : context_(context), set_(set), request_(request), progress_(request), heaps_(context, set) {}
 
-  // Resumes all or nothing, but for extents that gmm_resume_wait() promised. `range`: NULL for the heaps that the
-  // request names. UNCHANGED: nothing was paused.
+  // Resumes all or nothing, but for extents that gmm_resume_wait() promised, in the heaps that the request names.
+  // `range`: only the extents that it touches, or NULL. UNCHANGED: nothing was paused.
   Status run(const ByteRange *range, uint64_t *bytes);
 
  private:

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/object_pool.h"
 #include "engine/space/deferred_release.h"
+#include "engine/space/ended_streams.h"
 #include "engine/space/page_map.h"
 #include "engine/space/span.h"
 
@@ -48,6 +49,7 @@ struct Core {
   Gate *gate = nullptr;
   DeviceTraits devices[kMaxDevices];
   DeferredRelease deferred_release;
+  EndedStreams ended_streams;
   PageMap page_map;
   ObjectPool<Span> spans;
   ObjectPool<SlabSpan> slabs;

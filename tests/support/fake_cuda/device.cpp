@@ -22,6 +22,7 @@ State::State() {
   configuration.memory = number("FAKE_CUDA_MEMORY", uint64_t{8} << 30);
   configuration.cpu_access = number("FAKE_CUDA_CPU_ACCESS", 0) != 0;
   configuration.unaligned = number("FAKE_CUDA_UNALIGNED", 0) != 0;
+  configuration.blind = number("FAKE_CUDA_BLIND", 0) != 0;
   configuration.delay_us = static_cast<unsigned>(number("FAKE_CUDA_DELAY_US", 0));
   const char *lacks = getenv("FAKE_CUDA_LACKS");
   std::string word;

@@ -2,6 +2,9 @@
 // The worker threads, the default streams and the calls that make and wait for streams.
 #include "stream.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 using namespace fake;
 
 namespace {
@@ -70,6 +73,13 @@ namespace fake {
 bool on_stream_worker() { return is_worker; }
 void forbid_the_driver() { is_worker = true; }
 
+// A real driver does not look at handles.
+static CUresult unknown_stream(CUstream handle) {
+  if (!state().configuration.blind) return CUDA_ERROR_INVALID_HANDLE;
+  fprintf(stderr, "fake CUDA: stream %p was destroyed, or never was one\n", static_cast<void *>(handle));
+  abort();
+}
+
 CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out) {
   if (!handle || handle == CU_STREAM_LEGACY) {
     if (!context->legacy) {
@@ -86,7 +96,7 @@ CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> 
     return CUDA_SUCCESS;
   }
   auto it = streams().created.find(handle);
-  if (it == streams().created.end()) return CUDA_ERROR_INVALID_HANDLE;
+  if (it == streams().created.end()) return unknown_stream(handle);
   *out = it->second;
   return it->second->context->error;
 }
@@ -237,7 +247,7 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
   FAKE_CUDA_ENTER(cuStreamDestroy_v2);
   FAKE_CUDA_CONTEXT(context);
   auto it = streams().created.find(handle);
-  if (it == streams().created.end()) return CUDA_ERROR_INVALID_HANDLE;
+  if (it == streams().created.end()) return unknown_stream(handle);
   if (it->second->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   auto stream = it->second;
   streams().created.erase(it);
@@ -287,7 +297,7 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *out) {
     *out = reinterpret_cast<CUcontext>(it->second->context);
     return CUDA_SUCCESS;
   }
-  if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+  if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) return unknown_stream(handle);
   FAKE_CUDA_CONTEXT(context);
   *out = reinterpret_cast<CUcontext>(context);
   return CUDA_SUCCESS;

@@ -44,15 +44,18 @@ TEST_F(ArenaTest, PlansSegmentsUpToTheLimit) {
 }
 
 TEST_F(ArenaTest, MakesPlannedSpaceReady) {
-  EXPECT_FALSE(arena.plan_free(kSegment + 1, kSegment));
-  EXPECT_TRUE(arena.plan_free(2 * kSegment, kNoLimit));
-  ASSERT_TRUE(arena.make_all_ready(Device{0}).ok()) << last_message();
+  bool fits = true;
+  ASSERT_TRUE(arena.make_free_ready(Device{0}, kSegment + 1, kSegment, &fits).ok());
+  EXPECT_FALSE(fits);
+  EXPECT_EQ(arena.bytes(), 0u);
+  ASSERT_TRUE(arena.make_free_ready(Device{0}, 2 * kSegment, kNoLimit, &fits).ok()) << last_message();
+  EXPECT_TRUE(fits);
   EXPECT_EQ(arena.bytes(), 2 * kSegment);
   uint64_t offset = 0;
   ASSERT_TRUE(arena.allocate(kSegment, 0, kNoLimit, &offset));
   EXPECT_TRUE(arena.is_ready(offset, kSegment));
-  EXPECT_TRUE(arena.plan_free(kSegment, kNoLimit)) << "as much is free";
-  ASSERT_TRUE(arena.make_all_ready(Device{0}).ok());
+  ASSERT_TRUE(arena.make_free_ready(Device{0}, kSegment, kNoLimit, &fits).ok()) << "as much is free";
+  EXPECT_TRUE(fits);
   EXPECT_EQ(arena.bytes(), 2 * kSegment);
 }
 

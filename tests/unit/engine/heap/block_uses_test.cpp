@@ -40,7 +40,7 @@ class BlockUsesTest : public testing::Test {
   }
 
   Engine engine;
-  StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
+  StreamOrder order{engine.core.backend, engine.core.ended_streams, Device{0}, HostAllocator()};
   BlockUses uses{engine.core, order};
   Span span;
   Extent extents[2];

@@ -64,7 +64,7 @@ class StreamOrderTest : public testing::Test {
   }
   void finish(StreamKey key) { ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, key.stream).ok()); }
   Engine engine;
-  StreamOrder order{engine.core.backend, Device{0}, HostAllocator()};
+  StreamOrder order{engine.core.backend, engine.core.ended_streams, Device{0}, HostAllocator()};
 };
 
 // Of memory that is freed now, what its streams are done with.

@@ -69,7 +69,7 @@ GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const 
  * Changes the settings of a tag from its next pause or resume on.
  *
  * Backups of memory that is paused now stay as they are. If the change removes ::GMM_TAG_READ_ONLY, the call waits for
- * a pause or resume in progress and drops the backups of active memory.
+ * a pause or resume of the tag in progress and drops the backups of active memory.
  *
  * @param desc  must not be NULL.
  * Errors: NULL_ARGUMENT (desc), INVALID_TAG, INVALID_VALUE, INVALID_FLAGS, INVALID_DESCRIPTOR, NOT_SUPPORTED, FORKED.

@@ -73,7 +73,10 @@ GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, const g
 /**
  * Destroys a stream of gmm_stream_create() after its work.
  *
- * Blocks that were freed on the stream stay usable for later allocations.
+ * Blocks that were freed on the stream stay usable for later allocations. gmm_free() may still name the stream.
+ * gmm_record_use() and gmm_stream_destroy() refuse it with INVALID_HANDLE. All this ends when gmm_stream_create() gives
+ * the handle out again. When the driver gives it to a stream that the program makes itself, gmm_alloc(),
+ * gmm_stream_synchronize() or gmm_stream_forget() for that stream tells gmm that it lives.
  *
  * Errors: INVALID_HANDLE (a default stream too), DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
@@ -84,7 +87,9 @@ GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) G
 /**
  * Tells gmm that the program is about to destroy a stream which gmm did not create.
  *
- * Call it before cuStreamDestroy or cudaStreamDestroy on a stream that allocated or freed.
+ * Call it before cuStreamDestroy or cudaStreamDestroy on a stream that allocated or freed. No function may name the
+ * stream after that: the driver gives handles out again, so gmm cannot tell a destroyed stream of the program from a
+ * new one.
  *
  * Errors: INVALID_HANDLE, DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
