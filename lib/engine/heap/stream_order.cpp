@@ -29,6 +29,11 @@ class WaitingOperation {
   OperationLock *const lock_;
 };
 
+Status destroyed(gmm_stream stream) {
+  return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p was destroyed by gmm_stream_destroy().",
+              static_cast<void *>(stream));
+}
+
 }  // namespace
 
 uint64_t StreamOrder::find_bit(StreamKey key) {
@@ -36,6 +41,7 @@ uint64_t StreamOrder::find_bit(StreamKey key) {
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].lost != 0 || !(slots_[i].key == key)) continue;
     slots_[i].ended = false;  // the name is a new stream's
+    slots_[i].gone = ended_.contains(key.stream);
     last_ = i;
     return bit_at(i);
   }
@@ -45,11 +51,13 @@ uint64_t StreamOrder::find_bit(StreamKey key) {
     if (!slot.ended || slot.lost != 0 || slot.dirty || !is_done(slot)) continue;
     put_event(slot.noted);
     slot = Slot{key};
+    slot.gone = ended_.contains(key.stream);
     last_ = i;
     return bit_at(i);
   }
   if (!slots_.push_back(Slot{key})) return 0;
   last_ = slots_.size() - 1;
+  slots_[last_].gone = ended_.contains(key.stream);
   return bit_at(last_);
 }
 
@@ -61,15 +69,19 @@ Status StreamOrder::for_each(uint64_t bits, Fn fn) {
 }
 
 Status StreamOrder::is_capturing(gmm_stream stream, bool *capturing) {
-  if (ended_.contains(stream))
-    return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p was destroyed by gmm_stream_destroy().",
-                static_cast<void *>(stream));
+  if (ended_.contains(stream)) return destroyed(stream);
   return backend_->stream_is_capturing(device_, stream, capturing);
 }
 
-Status StreamOrder::wait_for(gmm_stream stream) {
+Status StreamOrder::is_capturing(const Slot &slot, bool *capturing) {
+  if (slot.gone) return destroyed(slot.key.stream);
+  return is_capturing(slot.key.stream, capturing);
+}
+
+Status StreamOrder::wait_for(gmm_stream stream, bool gone) {
   const WaitingOperation operation(lock_);
-  return ended_.contains(stream) ? backend_->synchronize(device_) : backend_->stream_synchronize(device_, stream);
+  return gone || ended_.contains(stream) ? backend_->synchronize(device_)
+                                         : backend_->stream_synchronize(device_, stream);
 }
 
 // Whether the noted event has passed, or there is none.
@@ -106,11 +118,11 @@ Status StreamOrder::record(NativeEvent event, Slot &slot) {
   if (slot.lost != 0)
     return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream that was destroyed since.");
   bool capturing = false;
-  Status status = is_capturing(stream, &capturing);
+  Status status = is_capturing(slot, &capturing);
   if (status.ok() && !capturing) {
     status = backend_->event_record(event, device_, stream);
     if (status.ok() && stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
-    if (status.ok()) status = is_capturing(stream, &capturing);
+    if (status.ok()) status = is_capturing(slot, &capturing);
   }
   if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
   if (!status.ok() || !capturing) return status;
@@ -163,7 +175,7 @@ Status StreamOrder::note_frees(StreamKey key) {
   if (status.code() == GMM_ERROR_CAPTURING) return Status();
   if (status.ok()) return status;
   // Without an event the stream is waited for. Nobody else could do either later, but wait for the device.
-  if (!wait_for(slot.key.stream).ok()) {
+  if (!wait_for(slot.key.stream, slot.gone).ok()) {
     lose(slot);
     return status;
   }
@@ -194,7 +206,7 @@ void StreamOrder::ask(Slot &slot) {
   // can be asked.
   const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
   bool capturing = true, idle = false;
-  const Status status = is_capturing(slot.key.stream, &capturing);
+  const Status status = is_capturing(slot, &capturing);
   if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
   if (!status.ok() || capturing) return;
   if (may_ask && backend_->stream_query(device_, slot.key.stream, &idle).ok() && idle) {
@@ -272,7 +284,7 @@ bool StreamOrder::any_capturing() {
     if (slot.lost != 0 || is_over(slot)) continue;
     // A per-thread stream is the calling thread's here: nobody can ask about another's. A driver that refuses the
     // question says so again, and louder, at the synchronisation that follows.
-    if (is_capturing(slot.key.stream, &capturing).ok() && capturing) return true;
+    if (is_capturing(slot, &capturing).ok() && capturing) return true;
   }
   return false;
 }

@@ -134,13 +134,16 @@ class StreamOrder {
     bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
     bool pending = false;  // `noted` was not seen to have passed
     bool ended = false;    // the stream is gone, or the thread of a per-thread one
+    bool gone = false;     // gmm had ended the stream when the program named it; `ended_` may forget that
     uint64_t lost = 0;     // which loss this stream was; 0: it is not lost. A lost one has no key: its name may be anew
   };
   // The stream ended and is done with everything. Nobody may name it to the driver.
   static bool is_over(const Slot &slot) { return slot.ended && !slot.dirty && !slot.pending; }
   // The driver is asked about a stream by this function first. INVALID_HANDLE: gmm ended it.
   Status is_capturing(gmm_stream stream, bool *capturing);
-  Status wait_for(gmm_stream stream);
+  Status is_capturing(const Slot &slot, bool *capturing);
+  // `gone`: as a slot says.
+  Status wait_for(gmm_stream stream, bool gone = false);
   bool is_done(Slot &slot);
   void ask(Slot &slot);
   void all_done(Slot &slot);

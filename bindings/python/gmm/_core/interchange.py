@@ -34,7 +34,7 @@ def dlpack_devices(memory):
     backend = memory.context.info.backend_name
     info = memory.info
     if backend == "host":
-        if not info.flags & PointerFlags.HOST_ACCESSIBLE:
+        if info.state == State.ACTIVE and not info.flags & PointerFlags.HOST_ACCESSIBLE:
             raise BufferError("the CPU cannot read this memory, as the context is strict: copy it to memory of "
                               "Kind.HOST")
         return [HOST_DEVICE]
