@@ -238,7 +238,8 @@ if [ -n "$sanitize" ]; then
     if PATH=$setup_venv/bin:$PATH setup_configure build-free-threaded --native-file "$setup_deps/free-threaded.ini" \
       -Doptimization=0 -Dbench=false -Dpython=enabled -Djava=disabled -Dcsharp=disabled; then
       # The package's files are no dependencies of a test.
-      mapfile -t package < <(ninja -C build-free-threaded -t targets all | sed -n 's/^\(bindings\/python\/[^:]*\): .*/\1/p')
+      mapfile -t package < <(ninja -C build-free-threaded -t targets all |
+        sed -n 's/^\(bindings\/python\/[^:]*\): .*/\1/p')
       setup_build build-free-threaded "${package[@]}"
       PATH=$setup_venv/bin:$PATH test_in build-free-threaded "free-threaded Python" 'python threads'
     else
