@@ -12,7 +12,7 @@ bool is_usable(const Context &context, const void *memory, uint64_t size) {
   while (at < end) {
     const Extent *extent = context.core.page_map.find_extent(reinterpret_cast<void *>(at));
     if (extent == nullptr || is_paused(*extent)) return false;
-    at = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+    at = end_of(*extent);
   }
   return true;
 }

@@ -9,8 +9,9 @@
 
 namespace gmm {
 
-// FNV-1a.
-inline uint64_t hash_of_text(const char *text, uint64_t hash = 0xcbf29ce484222325) {
+// FNV-1a, from its offset basis on or from another number.
+inline constexpr uint64_t kHashStart = 0xcbf29ce484222325;
+inline uint64_t hash_of_text(const char *text, uint64_t hash = kHashStart) {
   for (; *text != '\0'; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3;
   return hash;
 }

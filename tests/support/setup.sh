@@ -291,23 +291,22 @@ setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
   setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
-  # Only headers of it are used; nothing of CUDA is linked.
-  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda" \
-    'nvidia-cuda-runtime==13.0.*' >>"$setup_log" 2>&1; then
-    setup_reason="pip could not fetch nvidia-cuda-runtime (see .deps/install.log; it needs the network)"
-    return 1
-  fi
+  setup_header_package cuda 'nvidia-cuda-runtime==13.0.*'
+}
+
+# setup_header_package FOLDER PACKAGE: only headers of it are used; nothing of CUDA is linked.
+setup_header_package() {
+  "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/$1" "$2" \
+    >>"$setup_log" 2>&1 && return 0
+  setup_reason="pip could not fetch ${2%%==*} (see .deps/install.log; it needs the network)"
+  return 1
 }
 
 # The oldest cuda.h that gmm's declarations must agree with, beside the one above.
 setup_oldest_cuda_header() {
   [ ! -d "$setup_deps/cuda12" ] || return 0
   setup_python || return 1
-  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/cuda12" \
-    'nvidia-cuda-runtime-cu12==12.0.*' >>"$setup_log" 2>&1; then
-    setup_reason="pip could not fetch nvidia-cuda-runtime-cu12 (see .deps/install.log; it needs the network)"
-    return 1
-  fi
+  setup_header_package cuda12 'nvidia-cuda-runtime-cu12==12.0.*'
 }
 
 setup_xxhash() {

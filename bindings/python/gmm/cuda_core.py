@@ -23,7 +23,7 @@ except ImportError as error:
 
 from gmm import _native as native
 from gmm._core.enums import STREAM_DEFAULT, Kind
-from gmm._core.tag import tag_number
+from gmm._core.resource import alloc_desc, resource_tag
 from gmm._default import context as _default_context
 
 __all__ = ["MemoryResource"]
@@ -51,18 +51,13 @@ class MemoryResource(_MemoryResource):
         self._kind = Kind(kind)
         self._device = operator.index(getattr(device, "device_id", device))
         self._context.device_info(self._device)  # a missing device is an error here
-        number = 0
-        if tag is not None:
-            number = tag_number(self._context, self._context.tag(tag) if isinstance(tag, str) else tag)
-            self._context.tag_info(number)
-        self._tag = number
+        self._tag = resource_tag(self._context, tag)
 
     def allocate(self, size, stream=None):
         """A cuda.core.Buffer, ready for work on the stream. None: the default stream."""
         address = 0
         if size:
-            desc = native.gmm_alloc_desc()
-            desc.kind, desc.device, desc.tag, desc.stream = self._kind, self._device, self._tag, _stream(stream)
+            desc = alloc_desc(self._kind, self._device, self._tag, _stream(stream))
             address = native.gmm_alloc(self._context, size, desc)[1]
         try:
             if _KNOWS_STREAM and stream is not None:

@@ -16,22 +16,12 @@ import weakref
 
 from gmm import _native as native
 from gmm._core.enums import Kind
-from gmm._core.tag import tag_number
+from gmm._core.resource import alloc_desc, resource_tag
 from gmm._default import context as _default_context
 
 __all__ = ["Use", "resource", "use"]
 
 _KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED, Kind.HOST)
-
-
-@functools.lru_cache(maxsize=256)
-def _alloc_desc(kind, device, tag, stream):
-    desc = native.gmm_alloc_desc()
-    desc.kind = kind
-    desc.device = device
-    desc.tag = tag
-    desc.stream = stream
-    return desc
 
 
 # Resources by a key of their own, each while memory of it is in use. RMM's buffers free their memory in C++, which
@@ -75,10 +65,7 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     context = _default_context() if context is None else context
     # A missing device is an error here, before C++ turns it into another one.
     context.device_info(device)
-    number = 0
-    if tag is not None:
-        number = tag_number(context, context.tag(tag) if isinstance(tag, str) else tag)
-        context.tag_info(number)
+    number = resource_tag(context, tag)
 
     # Sets and dicts, as a garbage collection inside of allocate() may call deallocate(): each step is one operation.
     addresses = set()
@@ -87,7 +74,7 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     def allocate(size, stream):
         if not size:
             return 0
-        address = native.gmm_alloc(context, size, _alloc_desc(kind, device, number, stream.__cuda_stream__()[1]))[1]
+        address = native.gmm_alloc(context, size, alloc_desc(kind, device, number, stream.__cuda_stream__()[1]))[1]
         addresses.add(address)
         _in_use[key] = (addresses, itself())
         _forget_unused(key)

@@ -16,6 +16,7 @@
 #include "backend/host/host_handle.h"
 #include "backend/host/host_stream_table.h"
 #include "backend/host/host_views.h"
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/os_memory.h"
 
@@ -114,10 +115,9 @@ constexpr uint32_t kCapabilities = GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_
 constexpr gmm_kind_mask kKinds =
     1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED;
 
-// FNV-1a with a finishing mix. A machine's id must not be shown as it is (machine-id(5)), so the hash is shown.
+// With a finishing mix. A machine's id must not be shown as it is (machine-id(5)), so the hash is shown.
 uint64_t hash_text(const char *text, uint64_t seed) {
-  uint64_t hash = 0xcbf29ce484222325u ^ seed;
-  for (; *text != '\0'; ++text) hash = (hash ^ static_cast<uint8_t>(*text)) * 0x100000001b3u;
+  uint64_t hash = hash_of_text(text, kHashStart ^ seed);
   hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccdu;
   hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53u;
   return hash ^ (hash >> 33);

@@ -8,6 +8,7 @@
 
 #include "backend/sycl/interface.h"
 #include "backend/sycl/sycl_stream_table.h"
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/os_memory.h"
 
@@ -100,8 +101,7 @@ namespace {
 // dpctl's C interface has no UUID. The name and the ordinal, on which all processes of a machine agree, form one by RFC
 // 9562: version 8 (vendor-defined), variant 1.
 void make_uuid(const char *name, int32_t ordinal, uint8_t out[16]) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<uint8_t>(*name)) * 0x100000001b3u;
+  const uint64_t hash = hash_of_text(name);
   std::memset(out, 0, 16);
   std::memcpy(out, &hash, sizeof hash);
   out[6] = static_cast<uint8_t>((out[6] & 0x0f) | 0x80);

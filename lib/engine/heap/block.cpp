@@ -37,7 +37,7 @@ bool find_block(const Core &core, const void *address, Block *out) {
     const Extent *extent = core.page_map.find_extent(reinterpret_cast<void *>(next));
     if (extent == nullptr) break;
     (is_paused(*extent) ? out->paused : active) = true;
-    next = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+    next = end_of(*extent);
   }
   out->partly = out->paused && active;
   return true;

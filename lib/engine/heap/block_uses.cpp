@@ -122,7 +122,7 @@ bool BlockUses::has_importers(const CacheEntry &entry) const {
     const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     if (extent == nullptr) return false;
     if (extent->importers.load(std::memory_order_acquire) != 0) return true;
-    at = extent->base.load(std::memory_order_relaxed) + extent->size.load(std::memory_order_relaxed);
+    at = end_of(*extent);
   }
   return false;
 }

@@ -8,7 +8,6 @@
 namespace gmm {
 
 inline void *address_of(const Extent &extent) { return reinterpret_cast<void *>(base_of(extent)); }
-inline uintptr_t end_of(const Extent &extent) { return base_of(extent) + size_of(extent); }
 // Heap::detach() took the region's free memory out of use.
 inline bool is_detached(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
 

@@ -90,6 +90,7 @@ inline uint32_t other_importers(const Extent &extent) {
 
 inline uintptr_t base_of(const Extent &extent) { return extent.base.load(std::memory_order_relaxed); }
 inline uint64_t size_of(const Extent &extent) { return extent.size.load(std::memory_order_relaxed); }
+inline uintptr_t end_of(const Extent &extent) { return base_of(extent) + size_of(extent); }
 
 struct Region : Link<HeapRegions> {
   std::atomic<Heap *> heap{nullptr};
