@@ -250,6 +250,9 @@ finish_jobs
 if [ -x "$build/tests/ipc_lifetimes" ]; then
   step 'either side killed' 30 host env GMM_BACKEND=cuda "$build/tests/ipc_lifetimes"
 fi
+# Its tests compare the device's free memory.
+step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \
+  ${fake:+--without-gpu}
 if path=$(first_of tests/bench/python_cost.py tests/gpu/python_cost.py); then
   step 'cost in Python' 40 timed "$(python_with cupy)" "$path"
 else

@@ -6,9 +6,10 @@
 # jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on.
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
-# run.sh), where one is given.
+# run.sh), where one is given. torch_memory_saver's own tests are in its repository only: TMS_SOURCE names a checkout or
+# a git directory of it; without, pack.sh asks GitHub.
 #
-# Usage: [NUMBA_SUITE=FOLDER] tests/gpu/pack.sh
+# Usage: [NUMBA_SUITE=FOLDER] [TMS_SOURCE=FOLDER] tests/gpu/pack.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .gpu/wheels
@@ -39,6 +40,22 @@ if [ -n "${NUMBA_SUITE:-}" ]; then
   }
   rm -rf .gpu/numba-suite
   cp -rL "$NUMBA_SUITE" .gpu/numba-suite
+fi
+
+tms_source=${TMS_SOURCE:-}
+if [ -z "$tms_source" ] && [ ! -d .gpu/torch_memory_saver/test ]; then
+  tms_source=$(mktemp -d)
+  trap "rm -rf '$tms_source'" EXIT
+  git clone -q --depth 1 https://github.com/fzyzcjy/torch_memory_saver "$tms_source" 2>/dev/null || {
+    echo "tests/gpu/pack.sh: warning: no tests of torch_memory_saver: github.com is out of reach; set TMS_SOURCE" >&2
+    tms_source=
+  }
+fi
+if [ -n "$tms_source" ]; then
+  rm -rf .gpu/torch_memory_saver
+  mkdir -p .gpu/torch_memory_saver
+  git -C "$tms_source" archive HEAD test | tar -x -C .gpu/torch_memory_saver
+  git -C "$tms_source" rev-parse HEAD >.gpu/torch_memory_saver/revision
 fi
 
 # library NAME PACKAGE: as the benchmark opens it.

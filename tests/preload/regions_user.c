@@ -324,7 +324,7 @@ int main(void) {
     return 99;
   }
   const char *scope = getenv("GMM_PRELOAD_REGION_SCOPE");
-  joins = scope == NULL || strcmp(scope, "thread") != 0;
+  joins = scope != NULL && strcmp(scope, "process") == 0;
   RUN(outside_of_regions);
   RUN(tags);
   RUN(one_name_two_contents);

@@ -104,12 +104,18 @@ _SIGNATURES = {
 }
 
 
+def loaded_libgmm():
+    """The paths of every libgmm that this process has loaded."""
+    mappings = pathlib.Path("/proc/self/maps").read_text()
+    return [pathlib.Path(path)
+            for path in sorted(set(re.findall(r"\s(/.*/libgmm\.so[^/\n]*)$", mappings, re.MULTILINE)))]
+
+
 def _beside_libgmm():
     """The folders of every libgmm that this process has loaded, and those below them in a build tree."""
-    mappings = pathlib.Path("/proc/self/maps").read_text()
-    for path in sorted(set(re.findall(r"\s(/.*/)libgmm\.so[^/\n]*$", mappings, re.MULTILINE))):
-        yield pathlib.Path(path)
-        yield pathlib.Path(path) / "preload"
+    for path in loaded_libgmm():
+        yield path.parent
+        yield path.parent / "preload"
 
 
 def find_library():
@@ -131,9 +137,43 @@ def find_library():
 
 
 def preloaded():
-    """The entries of LD_PRELOAD that name the preload library."""
+    """The entries of LD_PRELOAD that name the preload library, by its own name or by a link."""
     paths = re.split("[: ]", os.environ.get("LD_PRELOAD", ""))
-    return [path for path in paths if os.path.basename(path).startswith("libgmm_preload")]
+    return [path for path in paths if os.path.basename(os.path.realpath(path)).startswith("libgmm_preload")]
+
+
+def preloaded_library():
+    """The one entry of LD_PRELOAD that names the preload library. AssertionError when there is none, or several."""
+    paths = preloaded()
+    if len(paths) != 1:
+        raise AssertionError(
+            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {NAME} once. "
+            "Start the program inside configure_subprocess(), by "
+            f"`gmm run -- program`, or with LD_PRELOAD={find_library()} "
+            f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
+    return paths[0]
+
+
+@contextlib.contextmanager
+def changed_environment(name, value):
+    """Sets an environment variable for its with block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        found = os.environ.get(name)
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+        if found != value:
+            raise AssertionError(f"{name} was changed inside its with block: it is {found!r}, it was {value!r}")
+
+
+def preloading(path):
+    """In its with block new processes load the library at this path before any other, and still those of LD_PRELOAD."""
+    return changed_environment("LD_PRELOAD", ":".join(filter(None, [path, os.environ.get("LD_PRELOAD")])))
 
 
 class Library:

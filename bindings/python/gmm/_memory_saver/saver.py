@@ -14,17 +14,6 @@ from gmm._torch import pools
 _logger = logging.getLogger(__name__)
 
 
-def _preloaded_library():
-    paths = preload.preloaded()
-    if len(paths) != 1:
-        raise AssertionError(
-            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {preload.NAME} once. "
-            "Start the program inside configure_subprocess(), by "
-            f"`gmm run -- program`, or with LD_PRELOAD={preload.find_library()} "
-            f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
-    return paths[0]
-
-
 def _check_settings():
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         if "expandable_segments:True" in os.environ.get(name, ""):
@@ -51,16 +40,15 @@ class MemorySaver:
             path = preload.find_library()
             allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
         else:
-            path = _preloaded_library()
+            path = preload.preloaded_library()
         self._library = preload.load(path)
         self._binary_wrapper = _BinaryWrapper(self._library)
         self._pools = pools.Pools(torch, allocator)
         _check_settings()
-        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") != "thread":
+        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") == "process":
             _logger.warning("Memory that other threads allocate while a region is active is paused with it, "
                             "though PyTorch may use that memory for any tensor. "
-                            "Set GMM_PRELOAD_REGION_SCOPE=thread where the program is started, "
-                            "as configure_subprocess() does.")
+                            "Leave out GMM_PRELOAD_REGION_SCOPE=process where the program is started.")
         atexit.register(self._pools.clear)  # before PyTorch and the driver are torn down
 
     @contextlib.contextmanager

@@ -80,10 +80,10 @@ def synchronize():
     _must(_driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
 
-def mem_get_info():
+def mem_get_info(index=None):
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    current_device()
-    _must(_driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
+    with device(_threads.device if index is None else index):
+        _must(_driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
     return free.value, total.value
 
 
