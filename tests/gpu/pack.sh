@@ -45,6 +45,7 @@ fi
 tms_source=${TMS_SOURCE:-}
 if [ -z "$tms_source" ] && [ ! -d .gpu/torch_memory_saver/test ]; then
   tms_source=$(mktemp -d)
+  # shellcheck disable=SC2064 # expanded now
   trap "rm -rf '$tms_source'" EXIT
   git clone -q --depth 1 https://github.com/fzyzcjy/torch_memory_saver "$tms_source" 2>/dev/null || {
     echo "tests/gpu/pack.sh: warning: no tests of torch_memory_saver: github.com is out of reach; set TMS_SOURCE" >&2

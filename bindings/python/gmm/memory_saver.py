@@ -178,7 +178,7 @@ class TorchMemorySaver:
 
     @property
     def retain_cpu_backup(self):
-        """Whether host memory of backups stays allocated after a resume, for the next pause."""
+        """Whether a resume keeps backups in host memory: get_cpu_backup() then answers for active tensors too."""
         self._ensure_initialized()
         return self._impl.get_retain_cpu_backup()
 
@@ -190,13 +190,18 @@ class TorchMemorySaver:
     def get_cpu_backup(self, x, zero_copy=False):
         """The kept contents of a paused CUDA tensor as a CPU tensor; None when the tensor is active.
 
-        zero_copy: the result lies over the backup itself and is valid until the resume.
+        With retain_cpu_backup it answers for active tensors too, with the contents of their last pause.
+        zero_copy: the result lies over the backup itself. It is valid until a resume without retain_cpu_backup, and the
+        end of the tensor. A later call, after another pause, brings its contents up to date.
         """
         self._ensure_initialized()
         return self._impl.get_cpu_backup(x, zero_copy=zero_copy)
 
     def set_disk_backup_dir(self, path):
-        """Sets the folder of backup files for the whole process. A missing folder is made."""
+        """Sets the folder of backup files for the whole process. A missing folder is made.
+
+        The files have names there: one an allocation of PyTorch's cache; beyond 48 files they are shared.
+        """
         self._ensure_initialized()
         os.makedirs(path, exist_ok=True)
         self._impl.set_disk_backup_dir(path)

@@ -22,6 +22,7 @@ PAUSE_DROP = 1 << 1
 PAUSE_KEEP_HOST = 1 << 2
 SCOPE_TAG = 1 << 1
 
+_REFERENCE = ctypes.POINTER
 _u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
 
 
@@ -65,7 +66,6 @@ class StatsInfo(_Struct):
         "backend_calls")]
 
 
-_REFERENCE = ctypes.POINTER
 _SIGNATURES = {
     # torch_memory_saver's.
     "tms_set_current_tag": (None, [ctypes.c_char_p]),
@@ -83,12 +83,14 @@ _SIGNATURES = {
     "tms_get_retain_cpu_backup": (ctypes.c_bool, []),
     "tms_pause": (ctypes.c_int, [ctypes.c_char_p]),
     "tms_resume": (ctypes.c_int, [ctypes.c_char_p]),
+    "tms_get_cpu_backup_pointer": (_REFERENCE(ctypes.c_uint8), [_REFERENCE(ctypes.c_uint8), _u64]),
     "set_memory_margin_bytes": (None, [_u64]),
     "tms_last_error": (ctypes.c_char_p, []),
     "tms_torch_malloc": (_pointer, [ctypes.c_ssize_t, ctypes.c_int, _pointer]),
     "tms_torch_free": (None, [_pointer, ctypes.c_ssize_t, ctypes.c_int, _pointer]),
     # gmm's.
     "gmm_preload_context": (_pointer, []),
+    "gmm_preload_active": (ctypes.c_bool, []),
     "gmm_preload_last_error": (ctypes.c_char_p, []),
     "gmm_preload_tag": (_i32, [ctypes.c_char_p, _u32, _REFERENCE(_u32)]),
     "gmm_result_name": (ctypes.c_char_p, [_i32]),
@@ -100,6 +102,8 @@ _SIGNATURES = {
     "gmm_tag_query": (_i32, [_pointer, _u32, _REFERENCE(TagInfo)]),
     "gmm_backup_map": (_i32, [_pointer, _pointer, _u64, _REFERENCE(_pointer)]),
     "gmm_query": (_i32, [_pointer, _pointer, _REFERENCE(PointerInfo)]),
+    "gmm_backup_discard": (_i32, [_pointer, _pointer, _REFERENCE(_u64)]),
+    "gmm_trim": (_i32, [_pointer, _pointer, _REFERENCE(_u64)]),
     "gmm_stats_query": (_i32, [_pointer, _REFERENCE(ScopeDesc), _REFERENCE(StatsInfo)]),
 }
 
@@ -307,6 +311,12 @@ class Library:
         scope = ScopeDesc(flags=SCOPE_TAG, tag=tag)
         self._check(self.cdll.gmm_stats_query(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
         return statistics.live_bytes
+
+    def remove_backup_files(self):
+        """Drops all kept contents and removes the files of backups from their folder. For the end of the process."""
+        if self.cdll.gmm_preload_active():
+            self.cdll.gmm_backup_discard(self.context, None, None)
+            self.cdll.gmm_trim(self.context, None, None)
 
     def backup(self, address, size):
         """The address in host memory of the kept contents of paused memory."""

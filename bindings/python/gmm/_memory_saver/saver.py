@@ -49,11 +49,18 @@ class MemorySaver:
             _logger.warning("Memory that other threads allocate while a region is active is paused with it, "
                             "though PyTorch may use that memory for any tensor. "
                             "Leave out GMM_PRELOAD_REGION_SCOPE=process where the program is started.")
-        atexit.register(self._pools.clear)  # before PyTorch and the driver are torn down
+        self._uses_files = self._binary_wrapper.cdll.tms_get_enable_disk_backup()
+        atexit.register(self._end)  # before PyTorch and the driver are torn down
+
+    def _end(self):
+        self._pools.clear()
+        if self._uses_files:  # they have names
+            self._library.remove_backup_files()
 
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
         backend = ""
+        self._uses_files = self._uses_files or enable_disk_backup
         if enable_cpu_backup:
             backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
@@ -107,13 +114,18 @@ class MemorySaver:
         self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
 
     def _backup_pointer(self, address, nbytes):
-        """The address of kept contents; None for active memory, and where a file keeps them, as in the original."""
+        """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,
+        as in the original.
+        """
         info = self._library.query(address)
-        if info.state == preload.STATE_ACTIVE:
-            return None
         if info.state == preload.STATE_PAUSED and self._library.tag_info(info.tag).contents == preload.CONTENTS_FILE:
             return None
-        return self._library.backup(address, nbytes)
+        try:
+            return self._library.backup(address, nbytes)
+        except ValueError:
+            if info.state == preload.STATE_ACTIVE:
+                return None
+            raise
 
     def get_cpu_backup(self, x, zero_copy=False):
         if not x.is_cuda:
