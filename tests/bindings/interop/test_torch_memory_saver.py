@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-#: Where its repository may lie: PyPI has no tests of it.
+#: Where its repository may lie: PyPI has no tests of it. test_memory_saver_by_name.py runs more of them on a fake.
 SOURCES = (ROOT / ".deps" / "torch_memory_saver", ROOT / ".gpu" / "torch_memory_saver")
 
 

@@ -76,7 +76,7 @@ def device(index):
         set_device(before)
 
 
-def synchronize():
+def synchronize(device=None):
     _must(_driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
 
@@ -233,3 +233,15 @@ def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
     cuda_graph.memory = MemPool()
     with use_mem_pool(cuda_graph.memory):
         yield
+
+
+class Stream:
+    def __init__(self, device=None):
+        self.device = device
+
+    def synchronize(self):
+        synchronize()
+
+
+def stream(_stream):
+    return contextlib.nullcontext()
