@@ -128,17 +128,16 @@ build_sanitized() {
 }
 
 # One build, and not one a dependency, keeps the gate short: no source looks at two of these together. Each source is
-# compiled alone here: it includes what it needs. The targets are the programs of the tests.
+# compiled alone here: it includes what it needs. The tests are those of what a library's absence changes: checksums of
+# kept contents, and the command.
 without=build-without-optional-libraries
-without_tests=(host_backend_test 'conformance_context on host' 'conformance_ipc on host' 'conformance_trace on host'
-  symbols ipc_handle_fuzz 'include graph' README backup_test 'conformance_backup on host' 'conformance_pause on host'
-  'fault_undo on host' 'stress on host, random seed')
+without_tests=('conformance_context on host' symbols 'include graph' README backup_test 'conformance_backup on host'
+  'conformance_pause on host' 'fault_undo on host')
 build_without() {
   setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
     -Dcsharp=disabled -Dcuda=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false &&
-    setup_build "$without" -j "$(nproc)" tests/unit/{host_backend,backup}_test \
-      tests/api/conformance_{context,ipc,trace,backup,pause} tests/api/fault_undo tests/fuzz/ipc_handle_fuzz \
-      tests/stress/stress
+    setup_build "$without" -j "$(nproc)" tests/unit/backup_test tests/api/conformance_{context,backup,pause} \
+      tests/api/fault_undo
 }
 
 # note_examples WORDS COMMAND...: the command runs ./examples/run.sh, or waits for it.

@@ -5,7 +5,7 @@
 # Usage: tests/gpu/run.sh
 #   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
 #   GPU_SECONDS=N   how long the whole may take; default 540
-#   AT_ONCE=N       how many programs of the interface run at once; default 6
+#   AT_ONCE=N       how many programs of the interface run at once; default 3
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
@@ -138,7 +138,7 @@ for path in "$build"/tests/api/*; do
 done
 [ ${#programs[@]} != 0 ] || row FAIL 'interface' 0 'not built: tests/api'
 for path in "${programs[@]}"; do
-  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-6}" ]; do wait -n; done
+  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-3}" ]; do wait -n; done
   (
     begin=$SECONDS
     within $((60 * gpus)) "$work/${path##*/}.log" "$path"
