@@ -7,8 +7,9 @@
     mr = gmm.rmm.resource()                          # or by hand: rmm.mr.set_current_device_resource(mr)
 
 The resource allocates and frees on the streams that RMM names. RMM's adaptors (limits, statistics, logging) work over
-it as over any other. RMM calls it in C++. The first use compiles the few lines of C++ for that against librmm's headers,
-in some seconds, into $XDG_CACHE_HOME/gmm or ~/.cache/gmm. Where that fails, a warning says why, and RMM calls Python.
+it as over any other. RMM calls it in C++. The first use compiles the few lines of C++ for that against librmm's
+headers, in some seconds, into $XDG_CACHE_HOME/gmm or ~/.cache/gmm. Where that fails, a warning says why, and RMM calls
+Python.
 """
 # pylint: disable=import-outside-toplevel # RMM is imported at the first use only
 import functools

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory resources that other libraries call from C++, without Python: rmm/resource.h has their interface. */
-#include "../rmm/resource.h"
-
 #include "native.h"
+/* Python.h comes first. */
+#include "../rmm/resource.h"
 
 typedef struct Resource {
   gmm_python_resource functions;

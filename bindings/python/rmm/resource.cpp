@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes a CallbackMemoryResource of RMM's Python package call gmm, and not Python. gmm/_rmm/native.py compiles this file
- * where librmm's headers are installed.
+ * Makes a CallbackMemoryResource of RMM's Python package call gmm, and not Python. gmm/_rmm/compiled.py compiles this
+ * file where librmm's headers are installed.
  *
  * RMM's Python class owns a C++ object with two std::function. This file puts another such object into its place, whose
  * functions are C++. The class then owns gmm's resource as it owned its own: whatever RMM copies of it holds gmm's
@@ -99,8 +99,9 @@ auto deallocate_with(Owner owner) {
 }  // namespace
 
 /**
- * Replaces the object of a CallbackMemoryResource that was just made and that nobody has used. Returns NULL, or why not.
+ * Replaces the object of a CallbackMemoryResource that was just made and that nobody has used.
  * at: the size of a plain Python object. size: of a CallbackMemoryResource. allocate, deallocate: what it was made of.
+ * Returns NULL, or why not.
  */
 extern "C" const char *gmm_rmm_replace(void *resource, std::size_t at, std::size_t size, const void *allocate,
                                        const void *deallocate, gmm_python_resource *native) {
