@@ -11,28 +11,36 @@ typedef struct Resource {
   gmm_alloc_desc desc;
 } Resource;
 
-/* The message, as Python's exception has it: with Python's names, and with what a handler of the program raised. */
-static gmm_python_outcome describe(gmm_result result, char reason[GMM_PYTHON_RESOURCE_REASON]) {
-  const int memory =
-      result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED || result == GMM_ERROR_OUT_OF_HOST_MEMORY;
-  gmm_python_outcome outcome = memory ? GMM_RESOURCE_NO_MEMORY : GMM_RESOURCE_FAILED;
-  snprintf(reason, GMM_PYTHON_RESOURCE_REASON, "%s", gmm_last_error_message());
-  if (gmm_python_is_ending()) return outcome;
-  const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *type, *value, *trace;
+/* The exception of a failed call, as a call from Python would raise it. The caller has the GIL, and perhaps an exception
+ * of its own. */
+static PyObject *exception_of(gmm_result result) {
+  PyObject *pending[3], *type, *value, *trace;
+  PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
   gmm_python_raise(result);
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  PyObject *text = value ? PyObject_Str(value) : NULL;
-  const char *words = text ? PyUnicode_AsUTF8(text) : NULL;
-  if (words) snprintf(reason, GMM_PYTHON_RESOURCE_REASON, "%s", words);
-  PyErr_Clear();
-  Py_XDECREF(text);
   Py_XDECREF(type);
-  Py_XDECREF(value);
   Py_XDECREF(trace);
-  PyGILState_Release(state);
-  return outcome;
+  PyErr_Restore(pending[0], pending[1], pending[2]);
+  return value;
+}
+
+/* The reason has Python's names of functions. */
+static gmm_python_outcome describe(gmm_result result, char reason[GMM_PYTHON_RESOURCE_REASON]) {
+  const int memory = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
+                     result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW;
+  snprintf(reason, GMM_PYTHON_RESOURCE_REASON, "%s", gmm_last_error_message());
+  if (!gmm_python_is_ending()) {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *exception = exception_of(result);
+    PyObject *text = exception ? PyObject_Str(exception) : NULL;
+    const char *words = text ? PyUnicode_AsUTF8(text) : NULL;
+    if (words) snprintf(reason, GMM_PYTHON_RESOURCE_REASON, "%s", words);
+    Py_XDECREF(text);
+    Py_XDECREF(exception);
+    PyGILState_Release(state);
+  }
+  return memory ? GMM_RESOURCE_NO_MEMORY : GMM_RESOURCE_FAILED;
 }
 
 static gmm_python_outcome resource_allocate(gmm_python_resource *self, size_t size, void *stream, void **memory,
@@ -48,20 +56,14 @@ static gmm_python_outcome resource_allocate(gmm_python_resource *self, size_t si
 static void tell_unfreed(gmm_result result, void *memory) {
   if (result == GMM_ERROR_FORKED || gmm_python_is_ending()) return;
   const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *type, *value, *trace;
-  gmm_python_raise(result);
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  PyObject *address = PyLong_FromVoidPtr(memory), *told = NULL;
-  if (address && value) told = PyTuple_Pack(2, value, address);
+  PyObject *exception = exception_of(result), *address = PyLong_FromVoidPtr(memory);
+  PyObject *told = exception && address ? PyTuple_Pack(2, exception, address) : NULL;
   PyObject *done = told ? helper_call(HELPER_UNFREED, told) : NULL;
-  if (!done) PyErr_WriteUnraisable(value);
+  if (!done) PyErr_WriteUnraisable(exception);
   Py_XDECREF(done);
   Py_XDECREF(told);
   Py_XDECREF(address);
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(trace);
+  Py_XDECREF(exception);
   PyGILState_Release(state);
 }
 

@@ -238,6 +238,8 @@ def test_out_of_memory(context):
         resource.allocate(64 << 20)
     assert "gmm_" not in str(raised.value)  # Python's names
     context.set_limit(None, device=0)
+    with pytest.raises(MemoryError, match="out_of_memory"):
+        resource.allocate((1 << 64) - 4096)  # beyond any memory
     asked = []
 
     def more(size):

@@ -63,7 +63,10 @@ class _Callbacks:
         context = self.context
         if context is None:
             raise ClosedError("the resource of gmm.rmm was deleted while C++ still uses a copy of it; keep it")
-        address = native.gmm_alloc(context, size, alloc_desc(*self.what, stream.__cuda_stream__()[1]))[1]
+        try:
+            address = native.gmm_alloc(context, size, alloc_desc(*self.what, stream.__cuda_stream__()[1]))[1]
+        except OverflowError as error:  # beyond any memory: want of memory to RMM
+            raise MemoryError(str(error)) from None
         self.addresses.add(address)
         self.alive = self.reference()
         forget_unused(but=self)
