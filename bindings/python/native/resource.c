@@ -11,8 +11,8 @@ typedef struct Resource {
   gmm_alloc_desc desc;
 } Resource;
 
-/* The exception of a failed call, as a call from Python would raise it. The caller has the GIL, and perhaps an exception
- * of its own. */
+/* The exception of a failed call, as a call from Python would raise it. The caller has the GIL, and perhaps a pending
+ * exception. */
 static PyObject *exception_of(gmm_result result) {
   PyObject *pending[3], *type, *value, *trace;
   PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
