@@ -487,13 +487,15 @@ def jax_page_locked():
 
 def jax_under_preload():
     """Unchanged programs: XLA's allocators ask the driver, and the preload library answers."""
+    import jax
+
     from gmm._memory_saver import preload
 
     jax_device()
     library = preload.find_library()
     program = str(pathlib.Path(__file__).resolve().parent / "jax_preload.py")
     said = []
-    for allocator in ("default", "platform"):
+    for allocator in ("default", "platform", *(["address"] if jax.__version_info__ >= (0, 11) else [])):
         environment = {**os.environ, "LD_PRELOAD": library, "GMM_PRELOAD": "device",
                        "XLA_PYTHON_CLIENT_ALLOCATOR": allocator}
         done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=60)
