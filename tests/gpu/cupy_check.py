@@ -473,6 +473,25 @@ def jax_gives_arrays():
     must(made is not None and int(back.sum()) == 499500 and back.data.ptr == kept, "gmm did not keep JAX's memory")
 
 
+def jax_donated():
+    """Says whether the result of a donated array of gmm lies in gmm's memory. If it does, it keeps that memory."""
+    import jax
+
+    jax_device()
+    array = gmm.empty(1024, "float32", gmm.Kind.DEVICE)
+    array.fill(0)
+    kept = weakref.ref(array.buffer)
+    result = jax.jit(lambda x: x + 7, donate_argnums=0)(jax.dlpack.from_dlpack(array)).block_until_ready()
+    here = result.unsafe_buffer_pointer() == array.address
+    must(float(result.sum()) == 7 * 1024, "other values")
+    if here:
+        must(array.tolist() == [7.0] * 1024, "gmm sees other values")
+        del array
+        gc.collect()
+        must(kept() is not None, "the memory went while JAX has an array there")
+    return f"the result lies in {'gmm' if here else 'JAX'}'s memory"
+
+
 def jax_page_locked():
     """Page-locked memory is CPU memory to JAX."""
     import jax
@@ -509,7 +528,7 @@ GROUPS = {
              cupy_page_locked, cupy_out_of_memory, cupy_pause,
              cupy_protocols, cupy_other_allocators, cupy_cost, cupy_graph],
     "rmm": [rmm_buffers, rmm_without_python, rmm_streams, rmm_with_cupy, rmm_outlives, rmm_out_of_memory],
-    "jax": [jax_takes_buffers, jax_gives_arrays, jax_page_locked, jax_under_preload],
+    "jax": [jax_takes_buffers, jax_gives_arrays, jax_donated, jax_page_locked, jax_under_preload],
 }
 
 
