@@ -9,6 +9,8 @@
 #               not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
+# SETUP_VERSIONS=oldest runs the tests "python with ..." with the oldest versions of the other libraries.
+#
 # Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers
 # run beside the tests, and their processor seconds count where the gate waits for their end. A compiler cache (ccache)
 # is used where it is installed.
@@ -154,6 +156,7 @@ note_examples() {
 if [ ${#only[@]} != 0 ]; then
   phase "configuring build/"
   if setup_configure build "${setup_options[@]}"; then
+    if [ -n "${SETUP_VERSIONS:-}" ] && setup_environments; then wait "$setup_environments_job"; fi
     test_in build "some" "${only[@]}"
   else
     summary+=(--failed "configuring build/")
