@@ -52,6 +52,7 @@ if [ -n "${RMM_SUITE:-}" ]; then
   }
   rm -rf .gpu/rmm-suite
   cp -rL "$RMM_SUITE" .gpu/rmm-suite
+fi
 
 tms_source=${TMS_SOURCE:-}
 if [ -z "$tms_source" ] && [ ! -d .gpu/torch_memory_saver/test ]; then
