@@ -331,6 +331,36 @@ static void a_resume_can_retain_contents(void) {
   OK(gmm_free(context, filed, GMM_STREAM_DEFAULT));
 }
 
+// What a resume retained of memory that the program may write is never taken for what the memory holds since.
+static void retained_contents_are_not_those_of_a_read_only_tag(void) {
+  gmm_tag tag = make_tag("later read-only", GMM_CONTENTS_HOST);
+  void *block = ALLOC_TAG(LARGE, tag);
+  REQUIRE(block != NULL);
+  gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = GMM_CONTENTS_HOST};
+  for (uint32_t seed = 1; seed < 4; ++seed) {
+    write_pattern(block, LARGE, seed, GMM_STREAM_DEFAULT);
+    MUST(gmm_pause(context, NULL, NULL));
+    resume_retaining(tag);
+    CHECK_PATTERN(block, LARGE, seed);
+    VIEW(block, seed);
+    write_pattern(block, LARGE, 10 + seed, GMM_STREAM_DEFAULT);
+    settings.flags = GMM_TAG_READ_ONLY;
+    OK(gmm_tag_configure(context, tag, &settings));
+    for (unsigned round = 0; round < 2; ++round) {
+      MUST(gmm_pause(context, NULL, NULL));
+      VIEW(block, 10 + seed);
+      if (round == 0)
+        resume_retaining(tag);
+      else
+        OK(gmm_resume(context, NULL, NULL));
+      CHECK_PATTERN(block, LARGE, 10 + seed);
+    }
+    settings.flags = 0;
+    OK(gmm_tag_configure(context, tag, &settings));
+  }
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 static void pageable_contents_lock_no_memory(void) {
   gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_PAGEABLE};
   gmm_tag tag = 0;
@@ -441,6 +471,7 @@ int main(int count, char **words) {
   KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);
   KINDS(the_limit_of_a_group_leads_to_the_file, vmm);
   KINDS(a_resume_can_retain_contents, vmm);
+  KINDS(retained_contents_are_not_those_of_a_read_only_tag, vmm);
   KINDS(pageable_contents_lock_no_memory, vmm);
   KINDS(backup_files_can_have_names, vmm);
   return finish_clean();

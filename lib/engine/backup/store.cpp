@@ -259,6 +259,7 @@ bool BackupStore::merge(Extent &into, Extent &from) {
     for (const Chunk &chunk : from.kept->chunks) chunks.push_back_reserved(chunk);
     if (from.kept->epoch < into.kept->epoch) into.kept->epoch = from.kept->epoch;
     into.kept->is_retained = into.kept->is_retained || from.kept->is_retained;
+    if (into.kept->is_retained) into.kept->epoch = KeptContents::kNoEpoch;
     allocator_.destroy(from.kept);
   } else {
     into.kept = from.kept;

@@ -46,9 +46,7 @@ Status HeapPause::detach() {
 bool HeapPause::ensure_kept(Extent &extent) {
   const HostAllocator &allocator = context_.core.allocator;
   const uint64_t epoch = tag().epoch.load(std::memory_order_relaxed);
-  const bool read_only = (tag().flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
-  // The program may have written since to memory that is not read-only.
-  if (extent.kept != nullptr && extent.kept->is_retained && !(read_only && extent.kept->epoch == epoch)) {
+  if (extent.kept != nullptr && extent.kept->is_retained && extent.kept->epoch != epoch) {
     context_.backups.end_retained(extent);
     extent.kept->epoch = epoch;
   }

@@ -128,7 +128,11 @@ void HeapResume::forget_restored(bool retain) {
   for (const PlannedExtent &planned : extents_) {
     Extent *extent = planned.extent;
     if (extent->kept != nullptr) extent->kept->is_retained = retain && !is_paused(*extent);
-    if (extent->kept != nullptr && extent->kept->is_retained && !extent->kept->chunks.empty()) continue;
+    if (extent->kept != nullptr && extent->kept->is_retained && !extent->kept->chunks.empty()) {
+      // The program may write from now on, also if the tag is read-only at the next pause.
+      if (!read_only) extent->kept->epoch = KeptContents::kNoEpoch;
+      continue;
+    }
     context_.backups.views.end(ByteRange{base_of(*extent), size_of(*extent)});
     if (extent->kept == nullptr || is_paused(*extent)) continue;
     if (!read_only || extent->kept->epoch != epoch || extent->kept->chunks.empty()) context_.backups.forget(*extent);
