@@ -210,6 +210,30 @@ else:
 """)
 
 
+def test_hook_mode_of_upstreams_wheel():
+    """The Python of the real package, with gmm's library under it."""
+    wheels = sorted((FAKE_TORCH.parents[3] / ".gpu" / "wheels").glob("torch_memory_saver-*.whl"))
+    if not wheels:
+        pytest.skip("torch_memory_saver's wheel is not here: tests/gpu/pack.sh brings it")
+    pytest.importorskip("numpy")
+    run(f"""
+sys.path.insert(0, {str(wheels[-1])!r})
+import torch_memory_saver
+from gmm.memory_saver import add_hook_mode
+assert ".whl" in torch_memory_saver.__file__
+add_hook_mode(torch_memory_saver)
+saver = torch_memory_saver.torch_memory_saver
+saver.hook_mode = "gmm"
+with saver.region(tag="a", enable_cpu_backup=True):
+    kept = full(8, 3)
+before = used()
+saver.pause("a")
+assert before - used() == 8
+saver.resume("a")
+assert holds(kept, 3)
+""")
+
+
 #: Where upstream's repository may lie: PyPI has no tests of it.
 SOURCES = [FAKE_TORCH.parents[3] / folder / "torch_memory_saver" for folder in (".deps", ".gpu")]
 #: Its tests that need no kernels. run_rss and run_preload_backend_from_env count the process's memory, which the memory
