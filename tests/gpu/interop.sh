@@ -6,7 +6,7 @@
 #
 # Usage: tests/gpu/interop.sh
 #   OUT=FOLDER          where summary.txt, log.txt and Numba's own logs go; default tests/gpu/out
-#   GPU_SECONDS=N   how long the whole may take; default 300
+#   GPU_SECONDS=N   how long the whole may take; default 480
 #   GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
 #   PYTHON=PATH         the interpreter with the libraries; python3
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
@@ -22,7 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 open_output
 build=${BUILD:-$work/build}
 python=${PYTHON:-python3}
-deadline=$((SECONDS + ${GPU_SECONDS:-300} * ${patience:-1}))
+deadline=$((SECONDS + ${GPU_SECONDS:-480} * ${patience:-1}))
 most=4 # programs at once
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 
@@ -252,9 +252,6 @@ finish_jobs
 if [ -x "$build/tests/ipc_lifetimes" ]; then
   step 'either side killed' 30 host env GMM_BACKEND=cuda "$build/tests/ipc_lifetimes"
 fi
-# Its tests compare the device's free memory.
-step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \
-  ${fake:+--without-gpu}
 if path=$(first_of tests/bench/python_cost.py tests/gpu/python_cost.py); then
   step 'cost in Python' 40 timed "$(python_with cupy)" "$path"
 else
@@ -268,6 +265,9 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
     --blocks 1 --threads 64 --iterations 10000
 fi
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
+# Its tests compare the device's free memory.
+step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \
+  ${fake:+--without-gpu}
 
 # --- what is left behind ----------------------------------------------------------------------------------------
 memory_came_back
