@@ -7,7 +7,6 @@ Other programs may use the GPU meanwhile: nothing here looks at its free memory,
 import gc
 import os
 import pathlib
-import subprocess
 import sys
 import threading
 import time
