@@ -68,7 +68,7 @@ def set_enabled_uvm(enabled=True):
     False ends that, which the RFC does not have.
 
     It calls use(), so it must come before the first use of CUDA. RuntimeError where PyTorch sees no CUDA device, unless
-    GMM_BACKEND=host asks for gmm's host backend. Tensors from before stay as they are: see manage_memory(). With
+    GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
     PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
     installed, and else `import gmm.torch` does.
     """

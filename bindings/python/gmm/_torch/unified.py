@@ -14,9 +14,9 @@ def set_enabled(enabled):
     with switches.lock():
         if enabled:
             has_device = torch.cuda.is_available()
-            if not has_device and os.environ.get("GMM_BACKEND") != "host":
+            if not has_device and not os.environ.get("GMM_BACKEND"):
                 raise RuntimeError("torch.cuda.set_enabled_uvm(): PyTorch sees no CUDA device, so there is no unified "
-                                   "memory; set GMM_BACKEND=host to try the interface with memory of the host")
+                                   "memory; GMM_BACKEND=host tries the interface with memory of the host")
             lib = library.load()
             if has_device:
                 allocator.use(None)
