@@ -3,17 +3,17 @@
 #include <stdlib.h>
 
 #include "gmm_torch.h"
+#include "native.h"
 
 static _Atomic(gmm_kind) kind = GMM_KIND_VMM;
 static _Atomic(int32_t) managed;
 
-enum { CALL_INIT, CALL_RESET, CALL_FRACTION, CALL_BASE, CALL_STREAM, CALL_BEGIN, CALL_END, CALL_RELEASE, CALLS };
-static _Atomic(uint64_t) calls[CALLS];
+static _Atomic(uint64_t) calls[GMM_TORCH_CALLS];
 
-static void count(int which) { atomic_fetch_add_explicit(&calls[which], 1, memory_order_relaxed); }
+void torch_count(int32_t which) { atomic_fetch_add_explicit(&calls[which], 1, memory_order_relaxed); }
 
 void gmm_torch_calls(uint64_t out[8]) {
-  for (int i = 0; i < CALLS; ++i) out[i] = atomic_load_explicit(&calls[i], memory_order_relaxed);
+  for (int i = 0; i < GMM_TORCH_CALLS; ++i) out[i] = atomic_load_explicit(&calls[i], memory_order_relaxed);
 }
 
 void gmm_torch_set_kind(gmm_kind wanted) { atomic_store_explicit(&kind, wanted, memory_order_relaxed); }
@@ -33,6 +33,12 @@ static gmm_result allocate(gmm_context *context, uint64_t size, int device, gmm_
   const gmm_result result = gmm_alloc(context, size, &desc, out);
   if (result >= 0 && desc.kind == GMM_KIND_MANAGED) torch_advise_new(context, *out, device, 0);
   return result;
+}
+
+int32_t torch_allocate(uint64_t size, int32_t device, void *stream, void **out) {
+  gmm_context *context = torch_context();
+  if (context == NULL) return GMM_ERROR_FORKED;
+  return allocate(context, size, device, stream, torch_route(), out);
 }
 
 void *gmm_torch_alloc(ssize_t size, int device, gmm_stream stream) {
@@ -75,11 +81,11 @@ void *gmm_torch_block(uint64_t size, int device, gmm_stream stream, gmm_kind wan
 
 void gmm_torch_init(int device_count) {
   (void)device_count;
-  count(CALL_INIT);
+  torch_count(GMM_TORCH_INIT);
 }
 
 void gmm_torch_reset(void) {
-  count(CALL_RESET);
+  torch_count(GMM_TORCH_RESET);
   gmm_context *context = torch_context();
   if (context == NULL) return;
   gmm_torch_host_collect(0);
@@ -89,8 +95,7 @@ void gmm_torch_reset(void) {
 }
 
 /* The quota is that of gmm_limit_set() on the device. Managed memory counts wherever its pages are. */
-void gmm_torch_memory_fraction(double fraction, int device) {
-  count(CALL_FRACTION);
+int32_t torch_fraction(double fraction, int32_t device) {
   gmm_context *context = torch_context();
   gmm_device_info info = {.struct_size = sizeof info};
   gmm_result result = context == NULL ? GMM_ERROR_FORKED : gmm_device_query(context, device, &info);
@@ -99,11 +104,17 @@ void gmm_torch_memory_fraction(double fraction, int device) {
     const uint64_t bytes = fraction >= 1.0 ? GMM_NO_LIMIT : (uint64_t)(fraction * (double)info.total_memory);
     result = gmm_limit_set(context, &scope, bytes);
   }
+  return result;
+}
+
+void gmm_torch_memory_fraction(double fraction, int device) {
+  torch_count(GMM_TORCH_FRACTION);
+  const gmm_result result = torch_fraction(fraction, device);
   if (result < 0) torch_throw(result, "set_per_process_memory_fraction");
 }
 
 void *gmm_torch_base_alloc(void *memory, size_t *size) {
-  count(CALL_BASE);
+  torch_count(GMM_TORCH_BASE);
   gmm_context *context = torch_context();
   gmm_pointer_info info = {.struct_size = sizeof info};
   if (context == NULL || gmm_query(context, memory, &info) < 0 || info.state == GMM_STATE_UNKNOWN) return memory;
@@ -112,7 +123,7 @@ void *gmm_torch_base_alloc(void *memory, size_t *size) {
 }
 
 void gmm_torch_use_on_stream(void *memory, gmm_stream stream) {
-  count(CALL_STREAM);
+  torch_count(GMM_TORCH_STREAM);
   if (memory == NULL) return;
   const gmm_result result = gmm_torch_record(memory, 0, stream);
   if (result < 0) torch_throw(result, "record_stream");
@@ -123,13 +134,13 @@ void gmm_torch_use_on_stream(void *memory, gmm_stream stream) {
 void gmm_torch_begin_pool(int device, gmm_torch_pool_id id, void *filter) {
   (void)device;
   (void)filter; /* a std::function that accepts this thread, in torch.cuda.use_mem_pool() and torch.cuda.graph() */
-  count(CALL_BEGIN);
+  torch_count(GMM_TORCH_BEGIN);
   torch_route_begin(id);
 }
 
 void gmm_torch_end_pool(int device, gmm_torch_pool_id id) {
   (void)device;
-  count(CALL_END);
+  torch_count(GMM_TORCH_END);
   torch_route_end(id);
 }
 
@@ -137,5 +148,5 @@ void gmm_torch_end_pool(int device, gmm_torch_pool_id id) {
 void gmm_torch_release_pool(int device, gmm_torch_pool_id id) {
   (void)device;
   (void)id;
-  count(CALL_RELEASE);
+  torch_count(GMM_TORCH_RELEASE);
 }
