@@ -958,6 +958,11 @@ int32_t gmm_torch_native_malloc(uint64_t size, int32_t device, void *stream, voi
   return guarded([&] { *out = ours().allocate_block(device, size, static_cast<cudaStream_t>(stream)); });
 }
 
+// A history without contexts, which only a driver's process can gather. For tests without a driver.
+int32_t gmm_torch_native_record(int32_t enabled, uint64_t most) {
+  return guarded([&] { ours().recordHistory(enabled != 0, nullptr, most, RecordContext::NEVER, false, {}); });
+}
+
 int32_t gmm_torch_native_free(void *memory) {
   return guarded([&] { ours().free_block(memory); });
 }

@@ -50,6 +50,7 @@ _NATIVE_SIGNATURES = {
     "gmm_torch_native_error": (ctypes.c_char_p, []),
     "gmm_torch_native_malloc": (_i32, [_u64, _i32, _pointer, ctypes.POINTER(_pointer)]),
     "gmm_torch_native_free": (_i32, [_pointer]),
+    "gmm_torch_native_record": (_i32, [_i32, _u64]),
 }
 
 
