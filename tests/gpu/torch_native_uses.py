@@ -125,7 +125,7 @@ def memory_snapshot():
         for block in segment["blocks"]:
             found[block["address"]] = block
     told = [found[tensor.data_ptr()] for tensor in kept]
-    must(sum(segment["total_size"] for segment in segments) == torch.cuda.memory_reserved(), "segments are not reserved")
+    must(sum(segment["total_size"] for segment in segments) == torch.cuda.memory_reserved(), "not all is shown")
     return [[block["state"], block["requested_size"]] for block in told]
 
 
@@ -183,12 +183,12 @@ def dump_snapshot():
 def per_process_memory_fraction():
     torch = _torch()
     _settle()
-    first = torch.cuda.get_per_process_memory_fraction() if hasattr(torch.cuda, "get_per_process_memory_fraction") else 1
+    has_get = hasattr(torch.cuda, "get_per_process_memory_fraction")
+    first = torch.cuda.get_per_process_memory_fraction() if has_get else 1
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(0.1)
     try:
-        told = (torch.cuda.get_per_process_memory_fraction() if hasattr(torch.cuda, "get_per_process_memory_fraction")
-                else 0.1)
+        told = torch.cuda.get_per_process_memory_fraction() if has_get else 0.1
         try:
             _blob(0.15 * total / MIB)
             refused = ""

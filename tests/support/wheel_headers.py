@@ -5,8 +5,8 @@
     wheel_headers.py PACKAGE VERSION FOLDER PREFIX...
 
 VERSION: a version, the start of one ("2.5": the newest release that starts so), or "newest". The files whose names
-start with a PREFIX go into FOLDER, which is complete when it has a file "ready". Prints the version that was taken.
-Exit 77 where PyPI cannot be reached.
+start with a PREFIX go into FOLDER/PACKAGE-x.y.z, which is complete when it has a file "ready". Prints that folder.
+Where PyPI cannot be reached, a folder from before serves; without one the exit code is 77.
 """
 import http.client
 import io
@@ -14,7 +14,6 @@ import json
 import pathlib
 import re
 import sys
-import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
@@ -93,20 +92,39 @@ def fetch(url, folder, prefixes):
                 wheel.extract(entry, folder)
 
 
-def main():
-    package, version, folder, *prefixes = sys.argv[1:]
-    ready = pathlib.Path(folder) / "ready"
-    if ready.is_file():
-        print(ready.read_text(encoding="utf-8"))
-        return 0
+def before(package, version, folder):
+    """The folder of the newest such version that an earlier call fetched; else None."""
+    ready = [path.parent for path in pathlib.Path(folder).glob(f"{package}-*/ready")]
+    fitting = [path for path in ready if version == "newest" or
+               (path.name + ".").startswith(f"{package}-{version}.")]
+    return max(fitting, key=lambda path: _numbers(path.name.rpartition("-")[2]), default=None)
+
+
+def folder_of(package, version, folder, prefixes):
+    """The folder with the files. OSError: PyPI cannot be reached, and there is no folder from before."""
+    known = before(package, version, folder)
+    if known is not None and version != "newest":
+        return known
     try:
         found, url = find(package, version)
-        fetch(url, folder, prefixes)
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
-        print(f"PyPI cannot be reached: {error}", file=sys.stderr)
+        target = pathlib.Path(folder) / f"{package}-{found}"
+        if not (target / "ready").is_file():
+            fetch(url, target, prefixes)
+            (target / "ready").write_text("", encoding="utf-8")
+        return target
+    except (OSError, http.client.HTTPException) as error:  # URLError and TimeoutError are OSErrors
+        if known is not None:
+            return known
+        raise OSError(f"PyPI cannot be reached: {error}") from error
+
+
+def main():
+    package, version, folder, *prefixes = sys.argv[1:]
+    try:
+        print(folder_of(package, version, folder, prefixes))
+    except OSError as error:
+        print(error, file=sys.stderr)
         return 77
-    ready.write_text(found, encoding="utf-8")
-    print(found)
     return 0
 
 

@@ -4,7 +4,7 @@
  * What libgmm_torch.so.1 does for native_allocator.cpp, which a user's machine compiles against the installed PyTorch.
  *
  * The two sides meet in one table of functions, so the compiled file needs neither gmm's headers nor its library to
- * link. gmm/_torch/extension.py makes the name of the compiled file from the text of this one: a change of the table
+ * link. gmm/_torch/compiler.py makes the name of the compiled file from the text of this one: a change of the table
  * compiles a new file.
  */
 #ifndef GMM_TORCH_NATIVE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm as an allocator of PyTorch's own kind: a CUDAAllocator, which answers everything that PyTorch asks of its own.
-// gmm/_torch/extension.py compiles this file against the headers of the installed PyTorch at the first use.
+// gmm/_torch/compiler.py compiles this file against the headers of the installed PyTorch at the first use.
 //
 // A tensor is a block of gmm, which libgmm_torch.so.1 allocates (native.h). Only while a thread allocates to a private
 // pool, as a CUDA graph or torch.cuda.MemPool has it, does the pool divide segments of gmm itself (native_pools.hpp).
@@ -79,7 +79,7 @@ std::string format_bytes(uint64_t bytes) {
 
 void check(int32_t result, const char *what) { TORCH_CHECK(result >= 0, "gmm: ", what, ": ", lib->reason()); }
 
-// ---- what differs between the versions -------------------------------------------------------------------------------
+// ---- what differs between the versions ----------------------------------------------------------------------------
 
 TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t address, uint64_t size, Stream stream,
                       PoolId pool, c10::approx_time_t time, const Context &context, const std::string &compile,
@@ -99,7 +99,7 @@ TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t ad
 #endif
 }
 
-// ---- a device --------------------------------------------------------------------------------------------------------
+// ---- a device -----------------------------------------------------------------------------------------------------
 
 // While no private pool is under way, a device's allocations only read `count`.
 struct Underway {
@@ -172,7 +172,7 @@ struct Device final : gmm_torch::Backing {
 
 void raw_deleter_function(void *memory);
 
-// ---- the allocator ---------------------------------------------------------------------------------------------------
+// ---- the allocator ------------------------------------------------------------------------------------------------
 
 struct State final : AllocatorState {
   explicit State(gmm_torch::PoolState from) : blocks(std::move(from)) {}

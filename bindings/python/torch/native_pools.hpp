@@ -211,7 +211,7 @@ class Pools {
       block->streams.push_back(stream);
   }
 
-  // The segments without a busy block, of pools without users. The caller waits for the device and then gives them back.
+  // The segments without a busy block, of pools without users. The caller waits for the device, then gives them back.
   // only: the one pool; {0, 0}: all.
   struct Idle {
     void *memory;

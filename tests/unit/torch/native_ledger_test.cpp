@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The book of PyTorch's blocks: counters by PyTorch's names, live blocks by address, the history's ring, and the parts of
-// a snapshot.
+// The book of PyTorch's blocks: counters by PyTorch's names, live blocks by address, the history's ring, and the parts
+// of a snapshot.
 #include "native_ledger.hpp"
 
 #include <gtest/gtest.h>

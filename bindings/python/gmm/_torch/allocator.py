@@ -76,9 +76,9 @@ def _native(lib):
     try:
         return extension.native(lib)
     except RuntimeError as error:
-        warnings.warn("gmm.torch.use(): gmm serves PyTorch through CUDAPluggableAllocator, which has no memory_stats(), "
-                      f"snapshots, pools or checkpoints of CUDA graphs. The reason: {error}", RuntimeWarning,
-                      stacklevel=2)
+        warnings.warn("gmm.torch.use(): gmm serves PyTorch through CUDAPluggableAllocator, which has no "
+                      f"memory_stats(), snapshots, pools or checkpoints of CUDA graphs. The reason: {error}",
+                      RuntimeWarning, stacklevel=2)
         return None
 
 

@@ -1,30 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""extension.cpp and native_allocator.cpp: what PyTorch has in C++ only.
-
-The first use compiles them against the headers in PyTorch's package, which takes seconds. Later processes find the
-result in $GMM_TORCH_CACHE or ~/.cache/gmm, under a name with PyTorch's version. Of several processes that start at
-once, one compiles and the others wait for it. A failure is kept too, so that it is not repeated in each process.
-"""
-import contextlib
+"""extension.cpp and native_allocator.cpp, compiled by compiler.py: what PyTorch has in C++ only."""
 import ctypes
-import fcntl
 import functools
-import hashlib
-import os
 import pathlib
-import re
-import shlex
-import shutil
-import subprocess
-import tempfile
 
 import torch
 
-FOLDER = pathlib.Path(__file__).resolve().parent
-HEADERS = ("native.h", "native_ledger.hpp", "native_pools.hpp")
-SOURCES = {"extension": (), "native_allocator": HEADERS}  # the file, and the headers beside it that it includes
-LIBRARIES = {"extension": ("c10",), "native_allocator": ("c10", "c10_cuda")}
-CXX20 = (2, 12)  # PyTorch's headers need -std=c++20 since this version
+from gmm._torch import compiler
 
 _i32, _i64, _u32, _u64, _pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 
@@ -54,115 +36,11 @@ _NATIVE_SIGNATURES = {
 }
 
 
-def _compiler(source):
-    named = os.environ.get("CXX")
-    if named:
-        return shlex.split(named)
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name):
-            return [name]
-    raise RuntimeError("gmm.torch: a C++ compiler is needed once for each version of PyTorch, to compile "
-                       f"{source}.cpp, and none was found; install g++ or clang++, or name one in CXX")
-
-
-def _cache():
-    named = os.environ.get("GMM_TORCH_CACHE")
-    if named:
-        return pathlib.Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "gmm"
-
-
-def standard(version):
-    """The C++ standard that the headers of a version of PyTorch need, for example "c++17"."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return "c++20" if numbers is not None and tuple(map(int, numbers.groups())) >= CXX20 else "c++17"
-
-
-def includes(package):
-    """The folders of PyTorch's headers in its package."""
-    return [package / "include", package / "include" / "torch" / "csrc" / "api" / "include"]
-
-
-def _cuda_include(package):
-    """The folder of cuda_runtime_api.h, of PyTorch's version of CUDA if there is one."""
-    wanted = (torch.version.cuda or "").partition(".")[0]
-    folders = [pathlib.Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    site = package.parent
-    folders += sorted(site.glob("nvidia/cu*/include"), reverse=True)
-    folders += [pathlib.Path("/usr/local/cuda/include"), *sorted(pathlib.Path("/usr/local").glob("cuda-*/include"))]
-    folders += [pathlib.Path("/usr/include"), site / "triton" / "backends" / "nvidia" / "include"]
-    found = []
-    for folder in folders:
-        header = folder / "cuda_runtime_api.h"
-        if header.is_file() and (folder / "crt" / "host_defines.h").is_file():
-            version = re.search(r"define\s+CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"))
-            if version is not None and str(int(version.group(1)) // 1000) == wanted:
-                return folder
-            found.append(folder)
-    if found:
-        return found[0]
-    raise RuntimeError("gmm.torch: PyTorch's headers need cuda_runtime_api.h, and none was found; install the package "
-                       f"nvidia-cuda-runtime{'-cu12' if wanted == '12' else ''}, or set CUDA_HOME")
-
-
-@contextlib.contextmanager
-def _locked(path):
-    """Holds a lock of all processes. A file system without locks has none: then each process compiles for itself."""
-    with open(path, "w", encoding="utf-8") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _text_of(source):
-    return [(FOLDER / name).read_text(encoding="utf-8") for name in (source + ".cpp", *SOURCES[source])]
-
-
 def build(source="extension"):
     """The path of a compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
     package = pathlib.Path(torch.__file__).resolve().parent
-    arguments = [f"-std={standard(torch.__version__)}", "-O2", "-shared", "-fPIC", "-fvisibility=default",
-                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    # The same version in another folder is another build.
-    inputs = repr((_text_of(source), arguments, torch.__version__, str(package)))
-    key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
-    target = _cache() / f"torch-{torch.__version__}-{source}-{key}.so"
-    if target.is_file():
-        return target
-    compiler = _compiler(source)
-    command = [*compiler, *arguments, f"-I{FOLDER}", *(f"-I{folder}" for folder in includes(package))]
-    if source == "native_allocator":
-        command.append(f"-isystem{_cuda_include(package)}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_suffix(".lock")):
-        if not target.is_file():  # another process may have compiled it meanwhile
-            _compile(source, command, [f"-L{package / 'lib'}", *(f"-l{name}" for name in LIBRARIES[source])], target)
-    return target
-
-
-def _compile(source, command, libraries, target):
-    # A compiler that was replaced is asked again.
-    where = pathlib.Path(shutil.which(command[0]) or command[0])
-    stamp = repr((command, where.stat().st_mtime if where.is_file() else 0))
-    failed = target.with_suffix(".failed")
-    text = failed.read_text(encoding="utf-8") if failed.is_file() else ""
-    if text.startswith(stamp + "\n"):
-        raise RuntimeError(text[len(stamp) + 1:])
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = pathlib.Path(folder) / "extension.so"
-        command = [*command, "-o", str(made), str(FOLDER / (source + ".cpp")), *libraries]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise RuntimeError(f"gmm.torch: {source}.cpp was not compiled: {command[0]}: {error}") from error
-        if done.returncode != 0:
-            reason = (f"gmm.torch: {source}.cpp did not compile against PyTorch "
-                      f"{torch.__version__}:\n{shlex.join(command)}\n{done.stderr[-3000:]}")
-            with contextlib.suppress(OSError):
-                failed.write_text(f"{stamp}\n{reason}", encoding="utf-8")
-            raise RuntimeError(reason)
-        made.replace(target)
+    return compiler.build(source, compiler.Installed(package, torch.__version__, torch.version.cuda or "",
+                                                     bool(torch.compiled_with_cxx11_abi())))
 
 
 class Native:
