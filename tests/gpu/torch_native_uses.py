@@ -196,7 +196,7 @@ def per_process_memory_fraction():
             refused = type(error).__name__
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    return [first, told, refused]
+    return [round(first, 6), round(told, 6), refused]
 
 
 def out_of_memory():
@@ -423,7 +423,11 @@ def graph_in_a_mem_pool():
         y = x * 7
     x.fill_(2)
     graph.replay()
-    return float(y[3])
+    result = float(y[3])
+    del y, graph  # before the pool, which ends the process while a graph uses it
+    gc.collect()
+    del pool
+    return result
 
 
 def profiler_memory():

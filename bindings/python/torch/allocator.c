@@ -21,9 +21,13 @@ void gmm_torch_set_managed(int32_t on) { atomic_store_explicit(&managed, on, mem
 int32_t gmm_torch_get_managed(void) { return atomic_load_explicit(&managed, memory_order_relaxed); }
 
 static gmm_result allocate(gmm_context *context, uint64_t size, int device, gmm_stream stream, const TorchRoute *route,
-                           void **out) {
-  gmm_alloc_desc desc = {
-      .struct_size = sizeof desc, .kind = GMM_KIND_MANAGED, .device = device, .tag = GMM_TAG_CURRENT, .stream = stream};
+                           uint32_t flags, void **out) {
+  gmm_alloc_desc desc = {.struct_size = sizeof desc,
+                         .kind = GMM_KIND_MANAGED,
+                         .device = device,
+                         .tag = GMM_TAG_CURRENT,
+                         .stream = stream,
+                         .flags = flags};
   const int32_t on = atomic_load_explicit(&managed, memory_order_relaxed);
   if (!on) desc.kind = atomic_load_explicit(&kind, memory_order_relaxed);
   if (route != NULL) {
@@ -38,7 +42,13 @@ static gmm_result allocate(gmm_context *context, uint64_t size, int device, gmm_
 int32_t torch_allocate(uint64_t size, int32_t device, void *stream, void **out) {
   gmm_context *context = torch_context();
   if (context == NULL) return GMM_ERROR_FORKED;
-  return allocate(context, size, device, stream, torch_route(), out);
+  return allocate(context, size, device, stream, torch_route(), 0, out);
+}
+
+int32_t torch_allocate_dedicated(uint64_t size, int32_t device, void **out) {
+  gmm_context *context = torch_context();
+  if (context == NULL) return GMM_ERROR_FORKED;
+  return allocate(context, size, device, GMM_STREAM_DEFAULT, torch_route(), GMM_ALLOC_DEDICATED, out);
 }
 
 void *gmm_torch_alloc(ssize_t size, int device, gmm_stream stream) {
@@ -46,13 +56,13 @@ void *gmm_torch_alloc(ssize_t size, int device, gmm_stream stream) {
   gmm_context *context = torch_context();
   void *memory = NULL;
   gmm_result result = GMM_ERROR_FORKED;
-  if (context != NULL) result = allocate(context, (uint64_t)size, device, stream, torch_route(), &memory);
+  if (context != NULL) result = allocate(context, (uint64_t)size, device, stream, torch_route(), 0, &memory);
   if (__builtin_expect(result < 0, 0)) {
     char reason[TORCH_REASON];
     torch_reason(reason);
     /* The missing memory may be that of CPU tensors whose release is deferred. */
     if (context != NULL && gmm_torch_host_collect(1) != 0) {
-      result = allocate(context, (uint64_t)size, device, stream, torch_route(), &memory);
+      result = allocate(context, (uint64_t)size, device, stream, torch_route(), 0, &memory);
       if (result < 0) torch_reason(reason);
     }
     if (result < 0) torch_throw_reason(result, "allocation", reason);
@@ -75,7 +85,7 @@ void *gmm_torch_block(uint64_t size, int device, gmm_stream stream, gmm_kind wan
   gmm_context *context = torch_context();
   const TorchRoute route = {.tag = GMM_TAG_CURRENT, .kind = wanted};
   void *memory = NULL;
-  if (context == NULL || allocate(context, size, device, stream, &route, &memory) < 0) return NULL;
+  if (context == NULL || allocate(context, size, device, stream, &route, 0, &memory) < 0) return NULL;
   return memory;
 }
 

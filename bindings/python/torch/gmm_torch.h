@@ -102,6 +102,8 @@ GMM_API const struct gmm_torch_native *gmm_torch_native_functions(void);
 
 /** gmm_torch_alloc() and gmm_torch_memory_fraction(), which return the failure. */
 HIDDEN int32_t torch_allocate(uint64_t size, int32_t device, void *stream, void **out);
+/** A block with a driver allocation of its own, on the default stream. */
+HIDDEN int32_t torch_allocate_dedicated(uint64_t size, int32_t device, void **out);
 HIDDEN int32_t torch_fraction(double fraction, int32_t device);
 
 /** Counts a call of PyTorch for gmm_torch_calls(). */

@@ -24,18 +24,15 @@ static int32_t trim(void) {
   return result;
 }
 
-/* Page-locked memory and CPU tensors' memory are in other places than a device. */
+/* Page-locked memory is counted for a device too, and is no memory of it. */
+static const gmm_kind kinds[] = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
 static int32_t memory(int32_t device, gmm_torch_memory *out) {
-  static const gmm_kind kinds[] = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED};
   gmm_context *context = torch_context();
   if (context == NULL) return GMM_ERROR_FORKED;
   memset(out, 0, sizeof *out);
-  gmm_device_info info = {.struct_size = sizeof info};
-  gmm_result result = gmm_device_query(context, device, &info);
-  if (result < 0) return result;
-  out->free = info.free_memory;
-  out->total = info.total_memory;
-  for (uint32_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
+  for (uint32_t i = 0; i < KINDS; ++i) {
     gmm_scope_desc scope = {
         .struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND, .device = device, .kind = kinds[i]};
     gmm_stats_info stats = {.struct_size = sizeof stats};
@@ -44,7 +41,7 @@ static int32_t memory(int32_t device, gmm_torch_memory *out) {
     out->peak_reserved += stats.peak_reserved_bytes;
     out->extents += stats.extents;
     if (kinds[i] != GMM_KIND_MANAGED || torch_host_tag() == 0) continue;
-    scope.flags |= GMM_SCOPE_TAG;
+    scope.flags |= GMM_SCOPE_TAG; /* CPU tensors */
     scope.tag = torch_host_tag();
     stats = (gmm_stats_info){.struct_size = sizeof stats};
     if (gmm_stats_query(context, &scope, &stats) < 0) continue;
@@ -53,6 +50,16 @@ static int32_t memory(int32_t device, gmm_torch_memory *out) {
     out->extents -= stats.extents;
   }
   return GMM_OK;
+}
+
+static int32_t capacity(int32_t device, uint64_t *free_bytes, uint64_t *total) {
+  gmm_context *context = torch_context();
+  if (context == NULL) return GMM_ERROR_FORKED;
+  gmm_device_info info = {.struct_size = sizeof info};
+  const gmm_result result = gmm_device_query(context, device, &info);
+  *free_bytes = result < 0 ? 0 : info.free_memory;
+  *total = result < 0 ? 0 : info.total_memory;
+  return result;
 }
 
 typedef struct Text {
@@ -75,17 +82,22 @@ static int32_t append(void *user, const char *bytes, uint64_t size) {
   return 0;
 }
 
-/* Only the snapshot's text tells the extents (lib/engine/trace/FORMAT.md). A tag's name escapes its quotes, so that no
- * name contains these words. */
+/* Only the snapshot's text tells the extents (lib/engine/trace/FORMAT.md). A heap's tag stands before its extents. A
+ * name escapes its quotes, so that no name contains these words. */
 static void read_extents(char *text, gmm_torch_extent receive, void *user) {
-  static const char heap[] = "\"extents\":[", address[] = "{\"address\":\"0x", size[] = "\",\"size\":";
-  while ((text = strstr(text, heap)) != NULL) {
-    text += sizeof heap - 1;
+  static const char tag[] = "\"tag\":\"", cpu[] = "torch-cpu\"", extents[] = "\"extents\":[";
+  static const char address[] = "{\"address\":\"0x", size[] = "\",\"size\":", mapped[] = ",\"mapped\":true";
+  while ((text = strstr(text, tag)) != NULL) {
+    text += sizeof tag - 1;
+    const int is_of_device = strncmp(text, cpu, sizeof cpu - 1) != 0;
+    text = strstr(text, extents);
+    if (text == NULL) return;
+    text += sizeof extents - 1;
     while (strncmp(text, address, sizeof address - 1) == 0) {
       const uint64_t base = strtoull(text + sizeof address - 1, &text, 16);
       if (strncmp(text, size, sizeof size - 1) != 0) return;
       const uint64_t bytes = strtoull(text + sizeof size - 1, &text, 10);
-      receive(user, base, bytes, strncmp(text, ",\"mapped\":true", 14) == 0);
+      if (is_of_device && strncmp(text, mapped, sizeof mapped - 1) == 0) receive(user, base, bytes);
       text = strchr(text, '}');
       if (text == NULL) return;
       text += text[1] == ',' ? 2 : 1;
@@ -96,16 +108,21 @@ static void read_extents(char *text, gmm_torch_extent receive, void *user) {
 static int32_t extents(int32_t device, gmm_torch_extent receive, void *user) {
   gmm_context *context = torch_context();
   if (context == NULL) return GMM_ERROR_FORKED;
-  const gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
-  gmm_snapshot *snapshot = NULL;
-  gmm_result result = gmm_snapshot_create(context, &scope, &snapshot);
-  if (result < 0) return result;
-  Text text = {0};
-  result = gmm_snapshot_write(snapshot, append, &text);
-  if (result >= 0 && text.bytes != NULL) read_extents(text.bytes, receive, user);
-  free(text.bytes);
-  torch_complain(gmm_snapshot_destroy(snapshot), "snapshot", NULL);
-  return result;
+  for (uint32_t i = 0; i < KINDS; ++i) {
+    const gmm_scope_desc scope = {
+        .struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND, .device = device, .kind = kinds[i]};
+    gmm_snapshot *snapshot = NULL;
+    gmm_result result = gmm_snapshot_create(context, &scope, &snapshot);
+    if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
+    if (result < 0) continue; /* the device lacks the kind */
+    Text text = {0};
+    result = gmm_snapshot_write(snapshot, append, &text);
+    if (result >= 0 && text.bytes != NULL) read_extents(text.bytes, receive, user);
+    free(text.bytes);
+    torch_complain(gmm_snapshot_destroy(snapshot), "snapshot", NULL);
+    if (result < 0) return result;
+  }
+  return GMM_OK;
 }
 
 static int32_t base(void *address, void **start, uint64_t *size, int32_t *device) {
@@ -178,11 +195,13 @@ static const char *reason(void) {
 static const gmm_torch_native functions = {
     .usable = usable,
     .allocate = torch_allocate,
+    .segment = torch_allocate_dedicated,
     .release = release,
     .record = record,
     .trim = trim,
     .fraction = torch_fraction,
     .memory = memory,
+    .capacity = capacity,
     .collect = gmm_torch_host_collect,
     .extents = extents,
     .base = base,

@@ -21,12 +21,10 @@ typedef struct gmm_torch_memory {
   uint64_t reserved;      /**< bytes from the driver */
   uint64_t peak_reserved; /**< the highest number of these bytes so far */
   uint64_t extents;       /**< driver allocations */
-  uint64_t free;          /**< bytes that the driver has left */
-  uint64_t total;         /**< bytes of the device */
 } gmm_torch_memory;
 
-/** Receives a range of the heaps' addresses. `mapped`: 0 while its memory is paused. */
-typedef void (*gmm_torch_extent)(void *user, uint64_t address, uint64_t size, int32_t mapped);
+/** Receives a driver allocation of the heaps that has memory now: nothing of it is paused. */
+typedef void (*gmm_torch_extent)(void *user, uint64_t address, uint64_t size);
 
 /** What gmm_torch_calls() counts. */
 enum {
@@ -52,6 +50,11 @@ typedef struct gmm_torch_native {
   int32_t (*usable)(void);
   /** A block as a new tensor of this thread gets it: with its pool's tag and kind, or the current ones. */
   int32_t (*allocate)(uint64_t size, int32_t device, void *stream, void **out);
+  /**
+   * A segment for a private pool, from a driver allocation of its own, so that no queued work uses its memory. A stream
+   * that is captured does not matter.
+   */
+  int32_t (*segment)(uint64_t size, int32_t device, void **out);
   void (*release)(void *memory, uint64_t size, int32_t device, void *stream);
   /** A stream uses the block until its release. */
   int32_t (*record)(void *memory, int32_t device, void *stream);
@@ -60,6 +63,8 @@ typedef struct gmm_torch_native {
   /** Limits what a device's heaps hold to a part of its memory. */
   int32_t (*fraction)(double fraction, int32_t device);
   int32_t (*memory)(int32_t device, gmm_torch_memory *out);
+  /** Bytes that the driver has left, and all bytes of the device. A call of the driver. */
+  int32_t (*capacity)(int32_t device, uint64_t *free_bytes, uint64_t *total);
   /** Frees CPU tensors' blocks that streams have finished with. Returns their number. */
   uint64_t (*collect)(int32_t wait);
   int32_t (*extents)(int32_t device, gmm_torch_extent receive, void *user);

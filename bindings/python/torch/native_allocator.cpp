@@ -165,7 +165,7 @@ struct Device final : gmm_torch::Backing {
     quiesce(index);
     return nullptr;
   }
-  bool passed(void *event) override { return lib->passed(event, 0) != 0; }
+  bool passed(void *event, bool wait) override { return lib->passed(event, wait) != 0; }
   void forget(void *event) override { lib->forget(event); }
   void freed(const PoolBlock &block) override;
 };
@@ -343,9 +343,9 @@ class Allocator final : public CUDAAllocator {
   }
 
   void cacheInfo(DeviceIndex number, size_t *largest) override {
-    gmm_torch_memory memory;
-    check(lib->memory(number, &memory), "cacheInfo");
-    size_t most = std::max<size_t>(*largest, memory.free);
+    uint64_t free_bytes = 0, total = 0;
+    check(lib->capacity(number, &free_bytes, &total), "cacheInfo");
+    size_t most = std::max<size_t>(*largest, free_bytes);
     device_of(number).pools.each_segment(
         {}, [&](const gmm_torch::Pool &, const gmm_torch::Segment &, const std::vector<Part> &parts) {
           for (const Part &part : parts)
@@ -763,8 +763,10 @@ class Allocator final : public CUDAAllocator {
     if (live->memory != nullptr) return;
     device.stats.count_oom();
     gmm_torch_memory now{};
+    uint64_t free_bytes = 0, total = 0;
     (void)lib->memory(device.index, &now);
-    record(device, TraceEntry::OOM, now.free, size, stream, live->pool, gather(RecordContext::ALLOC));
+    (void)lib->capacity(device.index, &free_bytes, &total);
+    record(device, TraceEntry::OOM, free_bytes, size, stream, live->pool, gather(RecordContext::ALLOC));
     std::vector<OutOfMemoryObserver> observers;
     {
       const std::lock_guard<std::mutex> guard(observers_mutex_);
@@ -772,11 +774,11 @@ class Allocator final : public CUDAAllocator {
     }
     const auto allocated = device.stats.read().allocated_bytes[gmm_torch::kAggregate].current;
     for (const OutOfMemoryObserver &observer : observers)
-      observer(device.index, gmm_torch::rounded(size), now.total, now.free);
+      observer(device.index, gmm_torch::rounded(size), total, free_bytes);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_bytes(size), ". GPU ",
-                     static_cast<int>(device.index), " has a total capacity of ", format_bytes(now.total), " of which ",
-                     format_bytes(now.free), " is free. gmm holds ", format_bytes(now.reserved), ", and tensors take ",
-                     format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", reason);
+                     static_cast<int>(device.index), " has a total capacity of ", format_bytes(total), " of which ",
+                     format_bytes(free_bytes), " is free. gmm holds ", format_bytes(now.reserved),
+                     ", and tensors take ", format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", reason);
   }
 
   // Segments: those of the private pools, and the heaps' memory around them, in pieces without gaps.
@@ -821,7 +823,7 @@ class Allocator final : public CUDAAllocator {
     std::vector<gmm_torch::Range> ranges;
     check(lib->extents(
               device.index,
-              [](void *user, uint64_t address, uint64_t size, int32_t) {
+              [](void *user, uint64_t address, uint64_t size) {
                 static_cast<std::vector<gmm_torch::Range> *>(user)->push_back({address, size});
               },
               &ranges),
@@ -886,9 +888,7 @@ void *Device::take(uint64_t size, const std::shared_ptr<void> &source, Stream st
   if (source != nullptr) {
     memory = static_cast<CUDAAllocator *>(source.get())->raw_alloc(size);
   } else {
-    // The default stream is never captured, so that the segment outlives the graph that is captured now.
-    const int32_t result = lib->allocate(size, index, nullptr, &memory);
-    if (result < 0) memory = nullptr;
+    if (lib->segment(size, index, &memory) < 0) memory = nullptr;
   }
   if (memory != nullptr) ours().record_segment(*this, true, memory, size, stream);
   return memory;

@@ -78,8 +78,8 @@ class Backing {
  public:
   virtual void *take(uint64_t size, const std::shared_ptr<void> &source, Stream stream) = 0;  // NULL: there is none
   virtual void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) = 0;
-  virtual void *event(Stream stream) = 0;  // NULL: the stream's work is done
-  virtual bool passed(void *event) = 0;
+  virtual void *event(Stream stream) = 0;           // NULL: the stream's work is done
+  virtual bool passed(void *event, bool wait) = 0;  // wait: until it has passed
   virtual void forget(void *event) = 0;
   virtual void freed(const PoolBlock &block) = 0;  // streams have finished with a block that was freed before
 
@@ -268,18 +268,17 @@ class Pools {
   }
 
   // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
-  // made: those that are now. False: a segment of the state is gone, or a stream still uses a block; nothing changes.
+  // made: those that are now. False: a segment of the state is gone; nothing changes. It waits for the streams that still
+  // use freed blocks.
   bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
     const Guard guard(mutex_);
-    process_events();
+    process_events(true);
     const auto at = pools_.find(state.id);
     if (at == pools_.end()) return state.segments.empty();
     Pool &pool = at->second;
     size_t found = 0;
     for (const auto &segment : pool.segments) {
       found += state.segments.count(segment->address);
-      for (const PoolBlock *block = segment->first; block != nullptr; block = block->after)
-        if (!block->allocated && block->busy()) return false;
     }
     if (found != state.segments.size()) return false;
     for (const auto &segment : pool.segments) {
@@ -443,14 +442,15 @@ class Pools {
     return block->events == 0;
   }
 
-  void process_events() {
+  // wait: until every event has passed.
+  void process_events(bool wait = false) {
     std::vector<PoolBlock *> deferred;
     deferred.swap(deferred_);
     for (PoolBlock *block : deferred)
       if (record_events(block)) done(block);
     std::deque<Pending> waiting;
     for (const Pending &pending : pending_) {
-      if (!backing_.passed(pending.event)) {
+      if (!backing_.passed(pending.event, wait)) {
         waiting.push_back(pending);
         continue;
       }

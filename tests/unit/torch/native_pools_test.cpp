@@ -86,8 +86,11 @@ class NativePools : public ::testing::Test, public Backing {
     EXPECT_EQ(gmm_event_record(made, 0, static_cast<gmm_stream>(stream)), GMM_OK);
     return made;
   }
-  bool passed(void *event) override {
+  bool passed(void *event, bool wait) override {
     uint64_t has = 0;
+    if (wait) {
+      EXPECT_EQ(gmm_event_synchronize(static_cast<gmm_event *>(event), 0, GMM_FOREVER), GMM_OK);
+    }
     EXPECT_EQ(gmm_event_query(static_cast<gmm_event *>(event), &has), GMM_OK);
     return has != 0;
   }
@@ -230,6 +233,20 @@ TEST_F(NativePools, ACheckpointReturns) {
   for (PoolBlock *block : made) pools_.free(block, false);
   pools_.free(f, false);
   pools_.free(g, false);
+  check_segments();
+}
+
+TEST_F(NativePools, ACheckpointWaitsForTheStreamsOfFreedBlocks) {
+  pools_.retain(kPool);
+  const PoolState state = pools_.checkpoint(kPool);
+  PoolBlock *a = allocate(1000);
+  pools_.record(a, side_);
+  EXPECT_FALSE(pools_.free(a, true));
+  std::vector<void *> freed;
+  std::vector<PoolBlock *> made;
+  ASSERT_TRUE(pools_.restore(state, &freed, &made));
+  EXPECT_TRUE(freed.empty() && made.empty());
+  EXPECT_EQ(freed_.size(), 1u);
   check_segments();
 }
 
