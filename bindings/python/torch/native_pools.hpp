@@ -268,8 +268,8 @@ class Pools {
   }
 
   // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
-  // made: those that are now. False: a segment of the state is gone; nothing changes. It waits for the streams that still
-  // use freed blocks.
+  // made: those that are now. False: a segment of the state is gone; nothing changes. It waits for the streams that
+  // still use freed blocks.
   bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
     const Guard guard(mutex_);
     process_events(true);
