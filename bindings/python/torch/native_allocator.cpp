@@ -149,7 +149,7 @@ struct Device final : gmm_torch::Backing {
 
   // Gives the memory of pools without users back to gmm. True: there was some.
   bool collect(PoolId only = {}) {
-    if (underway.any()) return false;  // a capture forbids the wait
+    if (underway.any() || !lib->usable()) return false;  // a capture forbids the wait
     const auto idle = pools.collect(only);
     if (idle.empty()) return false;
     quiesce(index);
@@ -330,6 +330,7 @@ class Allocator final : public CUDAAllocator {
 
   void emptyCache() { emptyCache(MempoolId{0, 0}); }
   void emptyCache(MempoolId id) {
+    if (!lib->usable()) return;
     lib->count(GMM_TORCH_RESET);
     const PoolId only = ours_of(id);
     for (int32_t i = 0; i < count_; ++i) {
