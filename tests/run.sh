@@ -9,6 +9,8 @@
 #               not only changed ones
 #   TEST        only these tests of Meson, and only what they need is built
 #
+# SETUP_VERSIONS=oldest runs the tests "python with ..." with the oldest versions of the other libraries.
+#
 # Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers
 # run beside the tests, and their processor seconds count where the gate waits for their end. A compiler cache (ccache)
 # is used where it is installed.
@@ -128,17 +130,16 @@ build_sanitized() {
 }
 
 # One build, and not one a dependency, keeps the gate short: no source looks at two of these together. Each source is
-# compiled alone here: it includes what it needs. The targets are the programs of the tests.
+# compiled alone here: it includes what it needs. The tests are those of what a library's absence changes: checksums of
+# kept contents, and the command.
 without=build-without-optional-libraries
-without_tests=(host_backend_test 'conformance_context on host' 'conformance_ipc on host' 'conformance_trace on host'
-  symbols ipc_handle_fuzz 'include graph' README backup_test 'conformance_backup on host' 'conformance_pause on host'
-  'fault_undo on host' 'stress on host, random seed')
+without_tests=('conformance_context on host' symbols 'include graph' README backup_test 'conformance_backup on host'
+  'conformance_pause on host' 'fault_undo on host')
 build_without() {
   setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
     -Dcsharp=disabled -Dcuda=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false &&
-    setup_build "$without" -j "$(nproc)" tests/unit/{host_backend,backup}_test \
-      tests/api/conformance_{context,ipc,trace,backup,pause} tests/api/fault_undo tests/fuzz/ipc_handle_fuzz \
-      tests/stress/stress
+    setup_build "$without" -j "$(nproc)" tests/unit/backup_test tests/api/conformance_{context,backup,pause} \
+      tests/api/fault_undo
 }
 
 # note_examples WORDS COMMAND...: the command runs ./examples/run.sh, or waits for it.
@@ -155,6 +156,7 @@ note_examples() {
 if [ ${#only[@]} != 0 ]; then
   phase "configuring build/"
   if setup_configure build "${setup_options[@]}"; then
+    if [ -n "${SETUP_VERSIONS:-}" ] && setup_environments; then wait "$setup_environments_job"; fi
     test_in build "some" "${only[@]}"
   else
     summary+=(--failed "configuring build/")

@@ -356,7 +356,7 @@ step heaps_end_after_their_blocks() {
   TAKE(block, heap.alloc(5000, nullptr, 4096, GMM_ALLOC_ZERO));
   CHECK(reinterpret_cast<uintptr_t>(block.data()) % 4096 == 0);
   TAKE(info, context.query(block.data()));
-  CHECK(info.kind == GMM_KIND_VMM && info.device == 1);
+  CHECK(info.kind == GMM_KIND_VMM && info.device == last_device(context).get());
   FAILS(heap.alloc(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   FAILS(heap.destroy(), GMM_ERROR_BUSY);
   CHECK(heap);

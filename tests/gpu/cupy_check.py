@@ -7,6 +7,7 @@ Other programs may use the GPU meanwhile: nothing here looks at its free memory,
 import gc
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import time
@@ -368,6 +369,48 @@ def rmm_with_cupy():
         rmm.mr.set_current_device_resource(before)
 
 
+def rmm_without_python():
+    """RMM's buffers come and go in C++ alone."""
+    import rmm
+
+    import gmm.rmm
+
+    names = []
+
+    def note(frame, event, _argument):
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    def use():
+        buffer = rmm.DeviceBuffer(size=MIB)
+        del buffer
+
+    with gmm.rmm.use():
+        use()
+        before = gmm.context().stats().allocations
+        sys.setprofile(note)
+        use()
+        sys.setprofile(None)
+        must(gmm.context().stats().allocations == before + 1, "gmm did not allocate")
+        must("allocate" not in " ".join(names), f"Python ran: {names}")
+
+
+def rmm_outlives():
+    """A buffer in a cycle of references, whose resource and context nobody else holds."""
+    import rmm
+
+    import gmm.rmm
+
+    context = gmm.Context("cuda")
+    buffer = rmm.DeviceBuffer(size=MIB, mr=gmm.rmm.resource(context=context))
+    cycle = [buffer]
+    cycle.append(cycle)
+    context.close()
+    del buffer, cycle, context
+    gc.collect()
+    must(rmm.DeviceBuffer(size=MIB).size == MIB, "nothing works afterwards")
+
+
 def rmm_out_of_memory():
     import rmm
 
@@ -430,6 +473,25 @@ def jax_gives_arrays():
     must(made is not None and int(back.sum()) == 499500 and back.data.ptr == kept, "gmm did not keep JAX's memory")
 
 
+def jax_donated():
+    """Says whether the result of a donated array of gmm lies in gmm's memory. If it does, it keeps that memory."""
+    import jax
+
+    jax_device()
+    array = gmm.empty(1024, "float32", gmm.Kind.DEVICE)
+    array.fill(0)
+    kept = weakref.ref(array.buffer)
+    result = jax.jit(lambda x: x + 7, donate_argnums=0)(jax.dlpack.from_dlpack(array)).block_until_ready()
+    here = result.unsafe_buffer_pointer() == array.address
+    must(float(result.sum()) == 7 * 1024, "other values")
+    if here:
+        must(array.tolist() == [7.0] * 1024, "gmm sees other values")
+        del array
+        gc.collect()
+        must(kept() is not None, "the memory went while JAX has an array there")
+    return f"the result lies in {'gmm' if here else 'JAX'}'s memory"
+
+
 def jax_page_locked():
     """Page-locked memory is CPU memory to JAX."""
     import jax
@@ -442,12 +504,31 @@ def jax_page_locked():
     must(int(array.astype("int32").sum()) == 5 * MIB, "other values")
 
 
+def jax_under_preload():
+    """Unchanged programs: XLA's allocators ask the driver, and the preload library answers."""
+    import jax
+
+    from gmm._memory_saver import preload
+
+    jax_device()
+    library = preload.find_library()
+    program = str(pathlib.Path(__file__).resolve().parent / "jax_preload.py")
+    said = []
+    for allocator in ("default", "platform", *(["address"] if jax.__version_info__ >= (0, 11) else [])):
+        environment = {**os.environ, "LD_PRELOAD": library, "GMM_PRELOAD": "device",
+                       "XLA_PYTHON_CLIENT_ALLOCATOR": allocator}
+        done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=60)
+        must(done.returncode == 0, f"{allocator}: {done.stdout} {done.stderr[-1500:]}")
+        said.append(done.stdout.strip())
+    return "; ".join(said)
+
+
 GROUPS = {
     "cupy": [cupy_kinds, cupy_libraries, cupy_stream_order, cupy_streams_that_go, cupy_threads_own_stream,
              cupy_page_locked, cupy_out_of_memory, cupy_pause,
              cupy_protocols, cupy_other_allocators, cupy_cost, cupy_graph],
-    "rmm": [rmm_buffers, rmm_streams, rmm_with_cupy, rmm_out_of_memory],
-    "jax": [jax_takes_buffers, jax_gives_arrays, jax_page_locked],
+    "rmm": [rmm_buffers, rmm_without_python, rmm_streams, rmm_with_cupy, rmm_outlives, rmm_out_of_memory],
+    "jax": [jax_takes_buffers, jax_gives_arrays, jax_donated, jax_page_locked, jax_under_preload],
 }
 
 

@@ -14,7 +14,7 @@
 #                       shows nothing about a GPU
 #
 # Needs what tests/gpu/run.sh needs, and the libraries; one that is missing is skipped and said so. .gpu/, which
-# tests/gpu/pack.sh fills, brings SWIG, RMM, zlib and, where it was given one, the folder that runs Numba's own tests.
+# tests/gpu/pack.sh fills, brings SWIG, RMM, zlib and, where it was given them, what runs Numba's and RMM's own tests.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -167,7 +167,8 @@ unset GMM_BACKEND
 export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} \
   LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false GMM_TORCH_CACHE=$work/torch OUT=$out BUILD=$build
-export NUMBA_SUITE=${NUMBA_SUITE:-$root/.gpu/numba-suite}
+export XDG_CACHE_HOME=$work/cache # of what gmm.rmm compiles
+export NUMBA_SUITE=${NUMBA_SUITE:-$root/.gpu/numba-suite} RMM_SUITE=${RMM_SUITE:-$root/.gpu/rmm-suite}
 if [ -n "$fake" ]; then
   export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$LD_LIBRARY_PATH \
     FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))}
@@ -224,6 +225,7 @@ check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
 check 'between processes' 90 torch gpu tests/gpu/ipc_check
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
+if [ -d "$RMM_SUITE" ]; then check "RMM's own tests" 150 rmm gpu tests/gpu/rmm_suite "$RMM_SUITE"; fi
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
 # A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
 job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} \

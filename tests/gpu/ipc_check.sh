@@ -7,6 +7,7 @@
 # Usage: tests/gpu/ipc_check.sh BUILD [OUTPUT]
 #   BUILD               a build folder with tests/api/conformance_ipc*, tests/ipc_lifetimes and tests/bench/gmm-bench
 #   OUTPUT              where the benchmark's rows go; default: stdout only
+#   WITHOUT_INTERFACE=1 leaves out the programs of tests/api, which run.sh runs too
 #   GPU_RUN_FAKE=1  rehearses on the fake driver of the tests: shows nothing about a GPU
 set -uo pipefail
 [ $# -ge 1 ] || { sed -n '3,10s/^# \?//p' "$0"; exit 2; }
@@ -33,9 +34,11 @@ check() {
   fi
 }
 
-check 'memory of each kind, revocation' 120 "$build/tests/api/conformance_ipc"
-check 'events: a stream waits on the device' 30 "$build/tests/api/conformance_ipc_events"
-check 'descriptors, the legacy handle, pid namespaces' 40 "$build/tests/api/conformance_ipc_reach"
+if [ -z "${WITHOUT_INTERFACE:-}" ]; then
+  check 'memory of each kind, revocation' 120 "$build/tests/api/conformance_ipc"
+  check 'events: a stream waits on the device' 30 "$build/tests/api/conformance_ipc_events"
+  check 'descriptors, the legacy handle, pid namespaces' 40 "$build/tests/api/conformance_ipc_reach"
+fi
 check 'either side killed, device memory counted' 40 "$build/tests/ipc_lifetimes"
 if timeout -k 2 120 "$build/tests/bench/gmm-bench" ipc --backend cuda --samples 60 --iterations 150 --blocks 4 \
   --threads "${IPC_AT_ONCE:-64}" \

@@ -6,9 +6,10 @@
 # jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on.
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
-# run.sh), where one is given.
+# run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
 #
-# Usage: [NUMBA_SUITE=FOLDER] tests/gpu/pack.sh
+# Usage: [NUMBA_SUITE=FOLDER] [RMM_SUITE=FOLDER] [RMM_VERSION=26.2] tests/gpu/pack.sh
+#   RMM_VERSION   of RMM, default: the newest; it needs a .gpu/wheels without wheels of another one
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .gpu/wheels
@@ -25,11 +26,12 @@ fetch() {
   }
 }
 fetch swig swig
-fetch librmm_cu13 librmm-cu13
+fetch librmm_cu13 "librmm-cu13${RMM_VERSION:+==$RMM_VERSION.*}"
 rmm_version=$(printf '%s\n' .gpu/wheels/librmm_cu13-*.whl | sed -n 's/.*librmm_cu13-\([0-9.]*\)-.*/\1/p' | sort -V |
   tail -n 1)
 fetch rmm_cu13 "rmm-cu13==$rmm_version"
-fetch rapids_logger 'rapids-logger==0.3.*'
+fetch rapids_logger "rapids-logger$(unzip -p ".gpu/wheels/librmm_cu13-$rmm_version-"*.whl '*/METADATA' |
+  sed -n 's/^Requires-Dist: rapids-logger//p')"
 fetch torch_memory_saver 'torch-memory-saver==0.0.10'
 
 if [ -n "${NUMBA_SUITE:-}" ]; then
@@ -39,6 +41,15 @@ if [ -n "${NUMBA_SUITE:-}" ]; then
   }
   rm -rf .gpu/numba-suite
   cp -rL "$NUMBA_SUITE" .gpu/numba-suite
+fi
+
+if [ -n "${RMM_SUITE:-}" ]; then
+  [ -f "$RMM_SUITE/test_device_buffer.py" ] || {
+    echo "tests/gpu/pack.sh: there is no test_device_buffer.py in RMM_SUITE=$RMM_SUITE." >&2
+    exit 1
+  }
+  rm -rf .gpu/rmm-suite
+  cp -rL "$RMM_SUITE" .gpu/rmm-suite
 fi
 
 # library NAME PACKAGE: as the benchmark opens it.

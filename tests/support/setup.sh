@@ -15,7 +15,9 @@
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
 #   setup_environments         Python environments with other libraries (PyTorch, Numba, dpctl), in the background:
-#                              .deps/torch, .deps/interop, .deps/sycl; each is complete when it has a file "ready"
+#                              .deps/torch, .deps/interop, .deps/sycl; each is complete when it has a file "ready".
+#                              dpnp comes into .deps/sycl after that. With SETUP_VERSIONS=oldest these libraries come
+#                              in the oldest versions that gmm supports, into .deps/oldest and .deps/oldest-*
 #   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is
 #                              left out
 #   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date; what was installed since
@@ -142,9 +144,31 @@ setup_environment() {
     echo "$wanted" >"$folder/ready"
 }
 
+# setup_addition NAME PACKAGE: into the environment .deps/NAME, which is complete without it.
+setup_addition() {
+  local folder=$setup_deps/$1
+  [ ! -f "$folder/ready" ] || [ -f "$folder/ready-$2" ] && return 0
+  timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check -q "$2" && touch "$folder/ready-$2"
+}
+
+# The README's table has the same versions. numba-cuda 0.30.0 does not start with Numba 0.68, and does not go with
+# cuda-core 1.0.
+setup_oldest_environments() {
+  setup_environment oldest pytest numpy 'numba-cuda[cu13]==0.30.0' 'numba==0.64.*' 'cuda-bindings==13.0.*' \
+    'cupy-cuda13x==14.0.0' 'rmm-cu13==26.2.0' 'jax[cpu]==0.4.26'
+  setup_environment oldest-cuda-core pytest numpy 'cuda-core[cu13]==1.0.0'
+  setup_environment oldest-sycl pytest numpy 'dpctl==0.21.0' 'dpnp==0.19.0' 'intel-opencl-rt==2025.*'
+}
+
 setup_environments() {
   setup_python || return 1
-  setup_say "fetching PyTorch, Numba, CuPy, JAX and dpctl from PyPI into .deps/ in the background"
+  if [ "${SETUP_VERSIONS:-}" = oldest ]; then
+    setup_say "fetching the oldest supported versions of CuPy, Numba, RMM, JAX, cuda.core, dpctl and dpnp into .deps/"
+    setup_oldest_environments >>"$setup_deps/environments.log" 2>&1 &
+    setup_environments_job=$!
+    return
+  fi
+  setup_say "fetching PyTorch, Numba, CuPy, JAX, dpctl and dpnp from PyPI into .deps/ in the background"
   (
     # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
     setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' \
@@ -152,6 +176,7 @@ setup_environments() {
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
     setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
     setup_environment torch pytest numpy 'torch==2.11.*'
+    setup_addition sycl dpnp # it and MKL are large
   ) >>"$setup_deps/environments.log" 2>&1 &
   # shellcheck disable=SC2034 # tests/run.sh waits for it
   setup_environments_job=$!

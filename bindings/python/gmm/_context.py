@@ -91,7 +91,7 @@ class Context(native.Handle):
             desc.set_log(self)
         self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
         self._queues = weakref.WeakSet()
-        self._sycl_context = None
+        self._sycl_queues = {}
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
         struct = native.gmm_context_info()
         native.gmm_context_query(self, struct)
@@ -131,12 +131,16 @@ class Context(native.Handle):
         """
         if self._info.backend_name != "sycl":
             raise AttributeError(f"sycl_object: this context has the {self._info.backend_name} backend, not SYCL")
-        if self._sycl_context is None:
+        return self._sycl_queue(0).sycl_context
+
+    def _sycl_queue(self, device):
+        """dpctl's queue of a device. Only on the SYCL backend with dpctl installed."""
+        if device not in self._sycl_queues:
             try:
-                self._sycl_context = sycl.context_of(self)
+                self._sycl_queues[device] = sycl.cached_queue(self, device)
             except ImportError as error:
-                raise AttributeError(f"sycl_object: {error}; pip install dpctl") from error
-        return self._sycl_context
+                raise AttributeError(f"dpctl's objects: {error}; pip install dpctl") from error
+        return self._sycl_queues[device]
 
     def device_info(self, device=0):
         """Describes a device and its free memory now: DeviceInfo."""

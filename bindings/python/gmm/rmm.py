@@ -7,37 +7,22 @@
     mr = gmm.rmm.resource()                          # or by hand: rmm.mr.set_current_device_resource(mr)
 
 The resource allocates and frees on the streams that RMM names. RMM's adaptors (limits, statistics, logging) work over
-it as over any other.
+it as over any other. RMM calls it in C++. The first use compiles the few lines of C++ for that against librmm's
+headers, in some seconds, into $XDG_CACHE_HOME/gmm or ~/.cache/gmm. Where that fails, a warning says why, and RMM calls
+Python.
 """
 # pylint: disable=import-outside-toplevel # RMM is imported at the first use only
 import functools
-import sys
-import weakref
+import warnings
 
-from gmm import _native as native
 from gmm._core.enums import Kind
-from gmm._core.resource import alloc_desc, resource_tag
+from gmm._core.resource import resource_tag
 from gmm._default import context as _default_context
+from gmm._rmm import callbacks, compiled
 
 __all__ = ["Use", "resource", "use"]
 
 _KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED, Kind.HOST)
-
-
-# Resources by a key of their own, each while memory of it is in use. RMM's buffers free their memory in C++, which
-# calls the resource. A garbage collection may clear a resource before a buffer of the same reference cycle; then C++
-# would call a function that is gone. What stands here is reachable, so no collection clears it.
-_in_use = {}
-
-
-def _forget_unused(but=None):
-    """Lets resources go whose memory was all freed. `but`: one that C++ is calling now."""
-    for key, (addresses, _) in list(_in_use.items()):
-        if addresses or key is but:
-            continue
-        known = _in_use.pop(key, None)
-        if known is not None and addresses:  # another thread has allocated meanwhile
-            _in_use[key] = known
 
 
 @functools.lru_cache(maxsize=1)
@@ -54,9 +39,9 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     """An rmm.mr.DeviceMemoryResource of one device over gmm.
 
     kind: DEVICE, VMM (which can be paused by its tag), MANAGED or HOST. tag: a Tag, its number or its name, which is
-    made when it is new; None: the thread's current tag at each allocation. context: None: the default context. It must
-    stay open as long as its memory is in use.
-    RMM makes rmm::out_of_memory, with gmm's message, of a MemoryError in C++; in Python it is a MemoryError.
+    made when it is new; None: the thread's current tag at each allocation. context: None: the default context. The
+    library's context lives as long as the resource and all copies that RMM has of it, also after its close().
+    Want of memory is rmm::out_of_memory with gmm's message in C++, and a MemoryError in Python.
     """
     if kind not in _KINDS:
         raise ValueError(f"RMM cannot use memory of kind {kind!r}; "
@@ -66,43 +51,17 @@ def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
     # A missing device is an error here, before C++ turns it into another one.
     context.device_info(device)
     number = resource_tag(context, tag)
-
-    # Sets and dicts, as a garbage collection inside of allocate() may call deallocate(): each step is one operation.
-    addresses = set()
-    key = object()
-
-    def allocate(size, stream):
-        if not size:
-            return 0
-        address = native.gmm_alloc(context, size, alloc_desc(kind, device, number, stream.__cuda_stream__()[1]))[1]
-        addresses.add(address)
-        _in_use[key] = (addresses, itself())
-        _forget_unused(key)
-        return address
-
-    def deallocate(address, _size, stream):
-        addresses.discard(address)  # first: after the free another thread may get the address
-        try:
-            native.gmm_free(context, address or None, stream.__cuda_stream__()[1])
-        except Exception:  # pylint: disable=broad-exception-caught # RMM's C++ takes no error here
-            message = f"gmm.rmm could not free the memory at {address:#x}"
-            sys.unraisablehook(_Unraisable(*sys.exc_info(), message, deallocate))
-
-    _forget_unused()
-    made = _resource_type()(allocate, deallocate)
-    itself = weakref.ref(made)  # a strong one would be a cycle
-    return made
+    try:
+        return compiled.resource(_resource_type(), context, kind, device, number)
+    except compiled.Unavailable as error:
+        _say_why(str(error))
+    return callbacks.resource(_resource_type(), context, kind, device, number)
 
 
-class _Unraisable:
-    """The argument of sys.unraisablehook."""
-
-    def __init__(self, exc_type, exc_value, exc_traceback, err_msg, object):  # pylint: disable=redefined-builtin
-        self.exc_type = exc_type
-        self.exc_value = exc_value
-        self.exc_traceback = exc_traceback
-        self.err_msg = err_msg
-        self.object = object
+@functools.lru_cache(maxsize=1)
+def _say_why(reason):
+    warnings.warn(f"{reason}\nSo RMM calls Python for each allocation, which is right but slow.", RuntimeWarning,
+                  stacklevel=4)
 
 
 class Use:

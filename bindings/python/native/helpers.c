@@ -11,8 +11,8 @@ PyObject *helper_call(int helper, PyObject *argument) {
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
   (void)module;
-  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "dtype_name",
-                                                  "kind_number"};
+  static const char *const names[HELPER_COUNT] = {"as_stream",  "tag_number",  "default_context",
+                                                  "dtype_name", "kind_number", "unfreed"};
   const char *name;
   PyObject *callable;
   if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;

@@ -13,6 +13,7 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"dlpack_import", dlpack_import, METH_VARARGS, NULL},
                                   {"array_foreign", array_foreign, METH_VARARGS, NULL},
                                   {"view_address", host_view_address, METH_O, NULL},
+                                  {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
                                   {"default_context", native_default_context, METH_NOARGS, NULL},

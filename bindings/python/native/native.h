@@ -182,7 +182,15 @@ PyObject *native_default_context(PyObject *module, PyObject *unused);
 
 /* helpers.c: functions and methods that are written in Python */
 
-enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_DTYPE_NAME, HELPER_KIND, HELPER_COUNT };
+enum {
+  HELPER_AS_STREAM,
+  HELPER_TAG_NUMBER,
+  HELPER_DEFAULT_CONTEXT,
+  HELPER_DTYPE_NAME,
+  HELPER_KIND,
+  HELPER_UNFREED,
+  HELPER_COUNT
+};
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
@@ -192,6 +200,11 @@ PyObject *native_extend(PyObject *module, PyObject *arguments);
 PyObject *native_describe(PyObject *self);
 /** str() by its method _show(). */
 PyObject *native_show(PyObject *self);
+
+/* resource.c */
+
+/** memory_resource(context, kind, device, tag): a capsule with a gmm_python_resource, which holds the context open. */
+PyObject *native_memory_resource(PyObject *module, PyObject *arguments);
 
 /* host_view.c: the caller's own objects as addresses */
 extern PyTypeObject HostView_Type;

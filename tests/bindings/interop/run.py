@@ -2,7 +2,8 @@
 """Runs the tests with one other library and writes TAP: run.py NAME runs test_NAME_*.py.
 
 They run with the Python of the library's environment in .deps/, which setup_environments of tests/support/setup.sh
-makes. Without that environment all of them are skipped.
+makes. Without that environment all of them are skipped. SETUP_VERSIONS=oldest chooses the oldest versions that gmm
+supports, in both places.
 """
 import os
 import pathlib
@@ -13,11 +14,15 @@ HERE = pathlib.Path(__file__).parent
 DEPS = HERE.parents[2] / ".deps"
 ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
                 "torch": "torch", "sycl": "sycl"}
+if os.environ.get("SETUP_VERSIONS") == "oldest":
+    ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
+                    "torch": "torch", "sycl": "oldest-sycl"}
 
 
 def main(name):
-    python = DEPS / ENVIRONMENTS[name] / "bin" / "python"
-    ready = DEPS / ENVIRONMENTS[name] / "ready"
+    deps = DEPS / ENVIRONMENTS[name]
+    python = deps / "bin" / "python"
+    ready = deps / "ready"
     if not ready.exists():
         print(f"ok 1 - with {name} # SKIP no environment .deps/{ENVIRONMENTS[name]} (see .deps/environments.log)\n1..1")
         return 0
@@ -26,7 +31,7 @@ def main(name):
         sys.exit(f"there is no test_{name}_*.py")
     environment = dict(os.environ)
     if name == "sycl":  # PyPI's OpenCL runtime for CPUs is not registered with the system
-        folder = str(DEPS / "sycl" / "lib")
+        folder = str(deps / "lib")
         environment.update(OCL_ICD_FILENAMES=folder + "/libintelocl.so", ONEAPI_DEVICE_SELECTOR="opencl:cpu",
                            LD_LIBRARY_PATH=":".join(filter(None, [environment.get("LD_LIBRARY_PATH"), folder])))
     return subprocess.call([python, HERE.parent / "python" / "run.py", *tests], env=environment)

@@ -99,6 +99,14 @@ def test_a_capsule_that_nobody_takes_keeps_nothing(context):
     assert context.stats().live_blocks == 0
 
 
+def test_a_donated_array_stays_gmms(context):
+    array = context.array([float(i) for i in range(1024)], "float32")
+    donated = jax.dlpack.from_dlpack(array)
+    result = jax.jit(lambda x: x * 2, donate_argnums=0)(donated).block_until_ready()
+    assert address_of(result) != array.address and float(result[3]) == 6
+    assert array.tolist() == [float(i) for i in range(1024)]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bfloat16", "bool"])
 def test_shapes_and_types_there_and_back(context, dtype):
     array = context.empty((3, 5), dtype)

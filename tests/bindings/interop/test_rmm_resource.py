@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.rmm with the real RMM, on every backend that answers here.
+"""gmm.rmm with the real RMM, on every backend that answers here: the resource that C++ calls, and Python's.
 
 RMM's resources run without a GPU; its DeviceBuffer asks the CUDA runtime for the current device, so those tests are in
 tests/gpu/cupy_check.py.
@@ -9,6 +9,7 @@ import gc
 import os
 import subprocess
 import sys
+import warnings
 import weakref
 
 import pytest
@@ -17,8 +18,27 @@ import gmm
 
 rmm = pytest.importorskip("rmm")
 import gmm.rmm  # noqa: E402 # after the check
+from gmm._rmm import callbacks, compiled  # noqa: E402
 
 SIZE = 3000
+WAYS = ("C++", "Python")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """The resource is compiled once here, and not found in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder / "gmm"
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request, monkeypatch):
+    """Whether RMM calls C++ or, as where nothing can be compiled, Python."""
+    if request.param == "Python":
+        monkeypatch.setattr(compiled, "resource", callbacks.resource)
+    return request.param
 
 
 def _backends():
@@ -58,6 +78,7 @@ def test_memory_is_of_the_kind(context, kind):
     assert context.query(address).state in (gmm.State.FREE, gmm.State.UNKNOWN) and context.stats().live_blocks == 0
 
 
+@pytest.mark.parametrize("way", ["Python"], indirect=True)
 def test_a_collection_clears_no_resource_whose_memory_is_in_use(context):
     """RMM's buffers call the resource in C++ when they go, which may be after it in a cycle of references."""
     made = gmm.rmm.resource(context=context)
@@ -76,6 +97,92 @@ def test_a_collection_clears_no_resource_whose_memory_is_in_use(context):
     gc.collect()
     assert alive() is None
     other.deallocate(other.allocate(SIZE), SIZE)
+
+
+def calls_of(function):
+    """The names of the Python functions that ran meanwhile."""
+    names = []
+
+    def note(frame, event, _argument):
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return names[1:]  # without `function` itself
+
+
+def test_an_allocation_runs_no_python(context, way):
+    resource = gmm.rmm.resource(context=context)
+    counted = rmm.mr.StatisticsResourceAdaptor(resource)
+
+    def use():
+        for one in (resource, counted):
+            one.deallocate(one.allocate(SIZE), SIZE)
+
+    calls = calls_of(use)
+    assert context.stats().allocations == 2
+    assert (calls == []) == (way == "C++"), calls
+
+
+def test_what_cpp_still_holds_serves_after_a_close(way):
+    """RMM's C++ has copies of a resource, which no close() in Python reaches."""
+    context = gmm.Context("host")
+    resource = gmm.rmm.resource(context=context)
+    address = resource.allocate(SIZE)
+    resource.deallocate(address, SIZE)
+    context.close()
+    if way == "C++":
+        ctypes.memset(resource.allocate(SIZE), 1, SIZE)
+        resource.deallocate(address, SIZE)
+    else:
+        with pytest.raises(RuntimeError, match="closed"):
+            resource.allocate(SIZE)
+
+
+def test_the_context_goes_with_its_last_resource(way):
+    if way == "Python":
+        pytest.skip("Python's resource holds Python's context")
+    told = []
+    context = gmm.Context("host", log=lambda level, message: told.append(message))
+    resource = gmm.rmm.resource(context=context)
+    resource.allocate(SIZE)
+    context.close()
+    assert not any("live" in message for message in told)  # the library's context lives
+    del resource
+    assert "live" in told[-1], told
+
+
+@pytest.mark.parametrize("way", ["C++"], indirect=True)
+def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    gmm.rmm._say_why.cache_clear()
+    compiled._loaded.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="(?s)did not compile.*RMM calls Python"):
+            resource = gmm.rmm.resource(context=context)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gmm.rmm.resource(context=context)
+    finally:
+        compiled._loaded.cache_clear()
+    assert "_allocate" in calls_of(lambda: resource.deallocate(resource.allocate(SIZE), SIZE))
+    assert list((tmp_path / "gmm").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["C++"], indirect=True)
+def test_it_is_compiled_once(context, cache):
+    compiled._loaded.cache_clear()
+    gmm.rmm.resource(context=context)
+    (library,) = cache.iterdir()
+    before = library.stat().st_mtime_ns
+    compiled._loaded.cache_clear()
+    gmm.rmm.resource(context=context)
+    assert [(library, before)] == [(one, one.stat().st_mtime_ns) for one in cache.iterdir()]
 
 
 def test_unused_resources_go_at_once(context):
@@ -127,9 +234,12 @@ def test_tags(context):
 def test_out_of_memory(context):
     resource = gmm.rmm.resource(context=context)
     context.set_limit(1 << 20, device=0)
-    with pytest.raises(MemoryError, match="out_of_memory.*limit"):
+    with pytest.raises(MemoryError, match="out_of_memory.*limit") as raised:
         resource.allocate(64 << 20)
+    assert "gmm_" not in str(raised.value)  # Python's names
     context.set_limit(None, device=0)
+    with pytest.raises(MemoryError, match="out_of_memory"):
+        resource.allocate((1 << 64) - 4096)  # beyond any memory
     asked = []
 
     def more(size):

@@ -10,6 +10,7 @@ import dpctl
 import dpctl.memory
 import numpy as np
 import pytest
+from dpctl._sycl_queue_manager import get_device_cached_queue
 
 import gmm
 from gmm import Kind, Usm
@@ -55,8 +56,10 @@ def test_dpctl_takes_gmm_arrays(context, kind):
     interface = array[1:, ::2].__sycl_usm_array_interface__
     assert interface["shape"] == (3, 3) and interface["strides"] == (6, 2)
     assert interface["data"][0] == array.address + 24
-    # dpctl's meaning of the flag, whatever its documents say: writable.
-    assert interface["data"][1] is True is dpctl.memory.MemoryUSMShared(8).__sycl_usm_array_interface__["data"][1]
+    assert interface["data"][1] is False  # read-only, as the protocol's page has it
+    assert interface["syclobj"] == get_device_cached_queue(dpctl.SyclDevice())
+    frozen = gmm.Array(array.buffer, readonly=True)
+    assert frozen.__sycl_usm_array_interface__["data"] == (array.address, True)
     seen = dpctl.memory.as_usm_memory(array)
     assert seen._pointer == array.address and seen.nbytes == 96
     assert np.frombuffer(seen.tobytes(), "i4").tolist() == list(range(24))
@@ -83,6 +86,45 @@ def test_gmm_takes_dpctl_memory(context, kind):
     assert memory.tobytes() == b"\3" * 400
     array.copy_to(own)
     assert bytes(memoryview(own)) == b"\3" * 400
+
+
+class Record:
+    """An object with an interface, which it was made of."""
+
+    def __init__(self, memory, **changes):
+        self.memory = memory
+        self.__sycl_usm_array_interface__ = {**memory.__sycl_usm_array_interface__, **changes}
+
+
+def test_the_flag_beside_the_address(context):
+    memory = dpctl.memory.MemoryUSMShared(16)
+    assert memory.__sycl_usm_array_interface__["data"][1] is True  # and it is writable
+    assert not gmm.asarray(memory).readonly
+
+    class Own(dpctl.memory.MemoryUSMHost):
+        pass
+
+    assert not gmm.asarray(Own(16)).readonly
+    for readonly in (False, True):
+        array = gmm.asarray(Record(memory, data=(memory._pointer, readonly)))
+        assert array.readonly == readonly and array.address == memory._pointer
+        if readonly:
+            with pytest.raises(ValueError, match="read-only"):
+                array.copy_from(bytes(16))
+
+
+@pytest.mark.parametrize("data", [{}, {"data": None}])
+def test_a_record_without_data_means_the_buffer_protocol(context, data):
+    class Words(bytearray):
+        @property
+        def __sycl_usm_array_interface__(self):
+            return {"shape": (4,), "typestr": "|u1", "version": 1, **data}
+
+    words = Words(b"gmm!")
+    array = gmm.asarray(words)
+    assert array.tolist() == list(b"gmm!") and not array.readonly
+    words[0] = 0
+    assert array.tolist()[0] == 0
 
 
 def test_the_array_keeps_dpctls_memory(context):

@@ -35,7 +35,7 @@ class TapWriter:
             self.case(True, name, skipped=report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
         elif report.when == "call" or report.failed:
             self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}",
-                      "" if report.passed else report.longreprtext)
+                      "" if report.passed else f"{report.longreprtext}\n{report.capstderr}")
 
 
 if __name__ == "__main__":

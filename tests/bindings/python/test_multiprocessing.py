@@ -15,13 +15,13 @@ import warnings
 import weakref
 
 import pytest
-from conftest import need
+from conftest import BACKENDS, need
 
 import gmm
 import gmm.multiprocessing as sharing
 from gmm import Capability, Kind, State
 
-SPAWN = multiprocessing.get_context("spawn")
+FORK, SPAWN = (multiprocessing.get_context(method) for method in ("fork", "spawn"))
 MIB = 1 << 20
 SECONDS = 60
 
@@ -192,6 +192,21 @@ def test_through_a_pipe(context, method):
     process = processes.Process(target=take_and_fill, args=(there, MIB, 1, 2))
     process.start()
     with context.alloc(MIB, Kind.VMM) as buffer:
+        buffer.fill(1)
+        here.send(buffer)
+        process.join(SECONDS)
+        assert process.exitcode == 0 and bytes(buffer) == b"\2" * MIB
+
+
+def test_forked_child_takes_host_memory_where_its_default_is_cuda(host, monkeypatch):
+    """CUDA was started in this process, so the child cannot open the default context that GMM_BACKEND names."""
+    if "cuda" not in BACKENDS:
+        pytest.skip("no CUDA device")
+    monkeypatch.setenv("GMM_BACKEND", "cuda")
+    here, there = FORK.Pipe()
+    process = FORK.Process(target=take_and_fill, args=(there, MIB, 1, 2))
+    process.start()
+    with host.alloc(MIB, Kind.VMM) as buffer:
         buffer.fill(1)
         here.send(buffer)
         process.join(SECONDS)

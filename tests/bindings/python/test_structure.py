@@ -167,3 +167,10 @@ def test_import_loads_no_integration():
     assert {name.split(".")[1] for name in loaded if name.startswith("gmm.")} == LOADED | {"_native"}
     assert {name.split(".")[0] for name in loaded} & INTEGRATIONS == set()
     assert "gmm._multiprocessing.tensors" not in loaded
+
+
+def test_errors_are_named_as_their_classes():
+    """ERRORS is a dictionary by class name: a wrong key shows itself only when the error does."""
+    for name, path in modules_of(pathlib.Path(gmm.__file__).parent).items():
+        for key in re.findall(r'ERRORS\["(\w+)"\]', path.read_text(encoding="utf-8")) if path.suffix == ".py" else ():
+            assert isinstance(getattr(gmm, key, None), type), f"{name}: ERRORS[{key!r}]"

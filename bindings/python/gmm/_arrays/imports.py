@@ -5,6 +5,7 @@ import struct
 
 from gmm import _native as native
 from gmm._arrays.array import STRUCT_FORMATS
+from gmm._core import sycl
 from gmm._core.enums import HOST, Kind
 from gmm._core.interchange import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, HOST_DEVICE, ONE_API
 from gmm._core.stream import as_stream
@@ -169,14 +170,17 @@ def _cuda_device(address, context):
 
 
 def _over_sycl(obj, interface, context):
+    data = interface.get("data")
+    if not isinstance(data, tuple):
+        return _over_buffer(obj if data is None else data, context)
     itemsize = int(interface["typestr"][2:])
     strides = interface.get("strides")
-    address = interface["data"][0] + (interface.get("offset") or 0) * itemsize
-    # Some producers mean read-only by the flag beside the address and others mean writable, so it is ignored.
+    address = data[0] + (interface.get("offset") or 0) * itemsize
+    readonly = bool(data[1]) and not sycl.means_writable(obj)
     if strides is not None:
         strides = tuple(step * itemsize for step in strides)
     return native.array_foreign(
-        obj, address, tuple(interface["shape"]), strides, interface["typestr"], False, ONE_API, 0, None, context)
+        obj, address, tuple(interface["shape"]), strides, interface["typestr"], readonly, ONE_API, 0, None, context)
 
 
 def _over_buffer(obj, context):

@@ -108,11 +108,11 @@ class Interchange:
         return {
             "shape": shape,
             "typestr": typestr,
-            "data": (self.address, not self._is_readonly),  # documented as read-only, but dpctl reads it as writable
+            "data": (self.address, self._is_readonly),
             "version": 1,
             "strides": None if strides is None else tuple(step // self.itemsize for step in strides),
             "offset": 0,
-            "syclobj": self.context.sycl_object,
+            "syclobj": self.context._sycl_queue(max(self.device, 0)),
         }
 
     @property

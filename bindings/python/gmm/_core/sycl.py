@@ -47,7 +47,24 @@ def queue_of(stream):
     return dpctl.SyclQueue(new(stream.handle, _QUEUE_CAPSULE, None))  # the constructor copies the reference
 
 
-def context_of(context):
-    """The dpctl.SyclContext that a gmm.Context allocates in."""
-    with context.stream() as stream:
-        return queue_of(stream).sycl_context
+def cached_queue(context, device):
+    """The dpctl.SyclQueue that dpctl keeps for a device of a gmm.Context.
+
+    dpctl and dpnp make their own memory with it, and their functions take arrays of equal queues only.
+    """
+    from dpctl._sycl_queue_manager import get_device_cached_queue
+
+    with context.stream(device) as stream:
+        queue = queue_of(stream)
+    return get_device_cached_queue((queue.sycl_context, queue.sycl_device))
+
+
+def means_writable(memory):
+    """Whether the flag beside an object's address means writable and not read-only.
+
+    The protocol's page says read-only, and dpnp's arrays do as it says. The objects of dpctl.memory always have True
+    there, and are writable.
+    """
+    dpctl_memory = sys.modules.get("dpctl.memory")
+    return dpctl_memory is not None and isinstance(
+        memory, (dpctl_memory.MemoryUSMDevice, dpctl_memory.MemoryUSMHost, dpctl_memory.MemoryUSMShared))

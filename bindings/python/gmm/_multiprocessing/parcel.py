@@ -31,7 +31,7 @@ def receiving_context(backend):
             return _chosen
         try:
             default = _default.context()
-        except ERRORS["NO_BACKEND"]:
+        except ERRORS["NoBackendError"]:
             default = None  # for example CUDA in a forked child, which may still map memory of the host backend
         if default is not None and default.info.backend_name == backend:
             return default
