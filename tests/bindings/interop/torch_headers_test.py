@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import tap  # noqa: E402
 import wheel_headers  # noqa: E402
 
+from gmm._core import compiled  # noqa: E402
 from gmm._torch import compiler  # noqa: E402
 
 OLDEST = "2.5"
@@ -82,13 +83,12 @@ def check(name, package, home):
     version = version_of(package)
     installed = compiler.Installed(package, version, "13", not version.startswith("2.5"))  # 2.5 has the older ABI
     for source in compiler.SOURCES:
-        words = compiler.command(source, installed)
-        words = ["-O0" if word == "-O2" else f"-isystem{home / 'include'}" if word.startswith("-isystem") else word
-                 for word in words]
+        words = [f"-isystem{home / 'include'}" if word.startswith("-isystem") else word
+                 for word in compiler.arguments(source, installed)]
         with tempfile.TemporaryDirectory() as folder:
             made = pathlib.Path(folder) / "made.so"
-            done = subprocess.run([*words, "-Wall", "-Werror", "-o", made, compiler.FOLDER / f"{source}.cpp",
-                                   f"-L{package / 'lib'}", *(f"-l{name}" for name in compiler.LIBRARIES[source])],
+            done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror", *words, "-o",
+                                   made, compiler.FOLDER / f"{source}.cpp", *compiler.libraries(source, installed)],
                                   capture_output=True, text=True, check=False)
             tap.check(done.returncode == 0, f"{source}.cpp compiles against {name}, {version}", done.stderr[-4000:])
             if done.returncode != 0:
