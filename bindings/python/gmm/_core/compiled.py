@@ -43,7 +43,11 @@ def _locked(path):
     with open(path, "w", encoding="utf-8") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:  # who waits for this file has it open, and who comes later finds the result
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def shared_library(sources, name, version, arguments, libraries=(), *, purpose, folder=None):
