@@ -398,6 +398,7 @@ class Allocator final : public CUDAAllocator {
     out.num_device_alloc = from.segment[gmm_torch::kAggregate].allocated;
     out.num_device_free = from.segment[gmm_torch::kAggregate].freed;
     out.max_split_size = -1;
+    count_pools(device, out, 0);
     return out;
   }
 
@@ -488,7 +489,20 @@ class Allocator final : public CUDAAllocator {
   bool supportsUserMetadata() { return true; }
   void setUserMetadata(const std::string &words) { user_metadata() = words; }
   std::string getUserMetadata() { return user_metadata(); }
-  void annotateMemory(const void *, const std::string &) {}
+  void annotateMemory(const void *memory, const std::string &words) {
+#if GMM_TORCH_VERSION >= 214
+    Live live;
+    if (!recording() || !ledger_.look(const_cast<void *>(memory), &live)) return;
+    std::string mine = words;
+    mine.swap(user_metadata());
+    record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), gmm_torch::rounded(live.requested),
+           live.stream, live.pool, nullptr);
+    mine.swap(user_metadata());
+#else
+    (void)memory;
+    (void)words;
+#endif
+  }
 
   Context getContextForPointer(const void *memory) {
     Live live;
@@ -699,6 +713,20 @@ class Allocator final : public CUDAAllocator {
       to[type].freed = from[type].freed;
     }
   }
+
+  // What private pools hold, where the version asks for it. Their peaks are what they hold now.
+  template <class Stats>
+  static auto count_pools(Device &device, Stats &out, int /*preferred*/)
+      -> decltype(out.reserved_bytes_by_private_pools, void()) {
+    device.pools.each_segment(
+        {}, [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &) {
+          auto &stats = out.reserved_bytes_by_private_pools[theirs_of(pool.id)];
+          stats[gmm_torch::kAggregate].increase(segment.size);
+          stats[segment.small ? gmm_torch::kSmall : gmm_torch::kLarge].increase(segment.size);
+        });
+  }
+  template <class Stats>
+  static void count_pools(Device &, Stats &, long /*otherwise*/) {}
 
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
   void update_recording() { recording_ = history_on_ || tracked_; }
