@@ -7,7 +7,6 @@ Other programs may use the GPU meanwhile: nothing here looks at its free memory,
 import gc
 import os
 import pathlib
-import subprocess
 import sys
 import threading
 import time
@@ -504,31 +503,12 @@ def jax_page_locked():
     must(int(array.astype("int32").sum()) == 5 * MIB, "other values")
 
 
-def jax_under_preload():
-    """Unchanged programs: XLA's allocators ask the driver, and the preload library answers."""
-    import jax
-
-    from gmm._memory_saver import preload
-
-    jax_device()
-    library = preload.find_library()
-    program = str(pathlib.Path(__file__).resolve().parent / "jax_preload.py")
-    said = []
-    for allocator in ("default", "platform", *(["address"] if jax.__version_info__ >= (0, 11) else [])):
-        environment = {**os.environ, "LD_PRELOAD": library, "GMM_PRELOAD": "device",
-                       "XLA_PYTHON_CLIENT_ALLOCATOR": allocator}
-        done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=60)
-        must(done.returncode == 0, f"{allocator}: {done.stdout} {done.stderr[-1500:]}")
-        said.append(done.stdout.strip())
-    return "; ".join(said)
-
-
 GROUPS = {
     "cupy": [cupy_kinds, cupy_libraries, cupy_stream_order, cupy_streams_that_go, cupy_threads_own_stream,
              cupy_page_locked, cupy_out_of_memory, cupy_pause,
              cupy_protocols, cupy_other_allocators, cupy_cost, cupy_graph],
     "rmm": [rmm_buffers, rmm_without_python, rmm_streams, rmm_with_cupy, rmm_outlives, rmm_out_of_memory],
-    "jax": [jax_takes_buffers, jax_gives_arrays, jax_donated, jax_page_locked, jax_under_preload],
+    "jax": [jax_takes_buffers, jax_gives_arrays, jax_donated, jax_page_locked],
 }
 
 

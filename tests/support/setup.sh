@@ -155,7 +155,8 @@ setup_addition() {
 # cuda-core 1.0.
 setup_oldest_environments() {
   setup_environment oldest pytest numpy 'numba-cuda[cu13]==0.30.0' 'numba==0.64.*' 'cuda-bindings==13.0.*' \
-    'cupy-cuda13x==14.0.0' 'rmm-cu13==26.2.0' 'jax[cpu]==0.4.26'
+    'cupy-cuda13x==14.0.0' 'rmm-cu13==26.2.0' 'nvidia-cuda-crt==13.*' \
+    'jax[cpu]==0.4.26'
   setup_environment oldest-cuda-core pytest numpy 'cuda-core[cu13]==1.0.0'
   setup_environment oldest-sycl pytest numpy 'dpctl==0.21.0' 'dpnp==0.19.0' 'intel-opencl-rt==2025.*'
 }
@@ -172,7 +173,7 @@ setup_environments() {
   (
     # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
     setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' \
-      'rmm-cu13==26.*' 'jax[cpu]'
+      'rmm-cu13==26.*' 'nvidia-cuda-crt==13.*' 'jax[cpu]'
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
     setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
     setup_environment torch pytest numpy 'torch==2.11.*'

@@ -37,6 +37,20 @@ def compiler(purpose):
                        "or name one in CXX")
 
 
+def standard_library():
+    """The linker's arguments for the C++ library that this process has loaded with the other package.
+
+    Some systems have only libstdc++.a for the linker. A second copy of the library, inside of what is compiled, is not
+    initialized as the loaded one is: streams crash in it, and exceptions do not reach their handlers.
+    """
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line[line.find("/"):].rstrip("\n")
+            if os.path.basename(path).startswith("libstdc++.so.6"):
+                return (path,)
+    return ("-l:libstdc++.so.6",)
+
+
 @contextlib.contextmanager
 def _locked(path):
     """Holds a lock of all processes. Where the file system has no locks, each process compiles for itself."""
@@ -58,6 +72,7 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
     arguments behind the source. purpose: what needs it, for messages. folder: the cache; None: cache().
     """
     texts = [source.read_text(encoding="utf-8") for source in sources]
+    libraries = (*libraries, *standard_library())
     inputs = repr((texts, arguments, libraries, version))
     key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
     target = (cache() if folder is None else folder) / f"{name}-{version}-{key}.so"

@@ -25,11 +25,14 @@ def _folders_of(package):
     return [pathlib.Path(folder) for folder in (found and found.submodule_search_locations) or ()]
 
 
-def _first(paths, file, what):
-    for path in paths:
-        if (path / file).is_file():
-            return path
-    raise RuntimeError(f"{_PURPOSE} needs {what} ({file}), and found none")
+def _first(paths, file):
+    return next((path for path in paths if (path / file).is_file()), None)
+
+
+def _needed(folder, file, what):
+    if folder is None:
+        raise RuntimeError(f"{_PURPOSE} needs {what} ({file}), and found none")
+    return folder
 
 
 def _library():
@@ -45,18 +48,23 @@ def _library():
 def _arguments():
     """Where the headers lie: in the packages of PyPI, or in the prefix of conda."""
     prefixes = [pathlib.Path(sys.prefix) / "include"]
-    headers = _first([folder / "include" for folder in _folders_of("librmm")] + prefixes, "rmm/version_config.hpp",
-                     "librmm's headers")
+    librmm = "rmm/version_config.hpp"
+    headers = _needed(_first([folder / "include" for folder in _folders_of("librmm")] + prefixes, librmm), librmm,
+                      "librmm's headers")
     named = [pathlib.Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     wheels = [folder / name / "include" for folder in _folders_of("nvidia")
               for name in ("cu13", "cuda_runtime")]
     conda = pathlib.Path(sys.prefix) / "targets"
     targets = [path / "include" for path in sorted(conda.iterdir())] if conda.is_dir() else []
-    cuda = _first([*wheels, *prefixes, *targets, *named, pathlib.Path("/usr/local/cuda/include")],
-                  "cuda_runtime_api.h", "the headers of the CUDA runtime")
+    places = [*wheels, *prefixes, *targets, *named, pathlib.Path("/usr/local/cuda/include")]
+    runtime = "cuda_runtime_api.h"
+    cuda = [_needed(_first(places, runtime), runtime, "the headers of the CUDA runtime")]
+    # The package nvidia-cuda-runtime lacks this part, which nvidia-cuda-crt or a toolkit brings.
+    more = _first(places, "crt/host_defines.h")
+    cuda += [more] if more not in (None, *cuda) else []
     # librmm brings the CCCL that it was compiled with. The definition is RMM's own, up to 26.4.
     return ("-std=c++20", "-w", "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE", f"-I{headers}",
-            f"-I{headers / 'rapids'}", "-isystem", str(cuda))
+            f"-I{headers / 'rapids'}", *(word for folder in cuda for word in ("-isystem", str(folder))))
 
 
 def _load():
