@@ -6,7 +6,7 @@ Needs PyTorch with CUDA, a C++ compiler, and gmm on PYTHONPATH. Prints a line `o
 Test Anything Protocol, with the traceback of each failure. Two processes, one with each allocator, run the uses at the
 same time; a use that fails with PyTorch's own allocator too is skipped with that reason. At most 120 s.
 
-    torch_native_check.py [--only NAME...] [--no-training] [--seconds 75]
+    torch_native_check.py [--only NAME...] [--no-training] [--seconds 85]
 """
 import argparse
 import json
@@ -260,7 +260,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="the names of some uses")
     parser.add_argument("--no-training", action="store_true")
-    parser.add_argument("--seconds", type=float, default=75)
+    parser.add_argument("--seconds", type=float, default=85)
     parser.add_argument("--child", choices=["gmm", "torch"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
