@@ -72,5 +72,5 @@ def build(source, installed):
     """The path of a compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
     files = [FOLDER / name for name in (source + ".cpp", *SOURCES[source])]
     return compiled.shared_library(files, f"torch-{source}", installed.version, arguments(source, installed),
-                                   (*libraries(source, installed), *compiled.standard_library()),
-                                   purpose="gmm.torch", folder=compiled.cache("GMM_TORCH_CACHE"))
+                                   libraries(source, installed), purpose="gmm.torch",
+                                   folder=compiled.cache("GMM_TORCH_CACHE"))
