@@ -32,13 +32,6 @@ below() {
   echo "${rows[-1]}"
 }
 
-wanted() {
-  local word
-  [ -n "${GPU_ONLY:-}" ] || return 0
-  for word in $GPU_ONLY; do [[ $1 != *"$word"* ]] || return 0; done
-  return 1
-}
-
 # report NAME SECONDS STATUS LIMIT LOG KIND: the row of a command that has ended.
 report() {
   local name=$1 seconds=$2 status=$3 limit=$4 file=$5 kind=$6 words result=PASS

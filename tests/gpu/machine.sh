@@ -18,6 +18,14 @@ open_output() {
   : >"$log"
 }
 
+# wanted NAME: whether $GPU_ONLY has a word of the name, or no word at all.
+wanted() {
+  local word
+  [ -n "${GPU_ONLY:-}" ] || return 0
+  for word in $GPU_ONLY; do [[ $1 != *"$word"* ]] || return 0; done
+  return 1
+}
+
 # row RESULT NAME SECONDS WORDS
 row() {
   rows+=("$(printf '%-4s  %-28s %4s s  %s' "$1" "$2" "$3" "$4")")
