@@ -133,6 +133,7 @@ def child(allocator, names):
     begin = time.monotonic()
     import torch
 
+    torch._C._set_print_stack_traces_on_fatal_signal(True)
     os.environ["TEST_ALLOCATOR"] = allocator
     torch.cuda.set_device(0)  # which initializes PyTorch's own allocator
     if allocator == "gmm":
@@ -148,6 +149,7 @@ def child(allocator, names):
         if names and use.__name__ not in names:
             continue
         begin = time.monotonic()
+        print(f"BEGIN {use.__name__}", flush=True)
         try:
             value, good = use(), True
         except BaseException as error:  # pylint: disable=broad-exception-caught # a line for each, whatever comes
@@ -162,35 +164,49 @@ def child(allocator, names):
 
 
 class Side:
-    """The process with one allocator, and what it told."""
+    """The process with one allocator, and what it told. After a crash another process goes on behind the use."""
 
-    def __init__(self, allocator, names, cache):
+    def __init__(self, allocator, names, cache, seconds):
         self.told, self.lines = {}, []
-        environment = {key: value for key, value in os.environ.items()
-                       if key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
-        environment["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(cache, allocator)
-        self.process = subprocess.Popen([sys.executable, "-X", "faulthandler", os.path.abspath(__file__), "--child",
-                                         allocator, *(["--only", *names] if names else [])], env=environment,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+        self.allocator, self.names = allocator, names
+        self.environment = {key: value for key, value in os.environ.items()
+                            if key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+        self.environment["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(cache, allocator)
+        self.end = time.monotonic() + seconds
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
-    def _read(self):
-        for line in self.process.stdout:
+    def _run(self):
+        left = self.names
+        while left and time.monotonic() < self.end:
+            command = [sys.executable, "-X", "faulthandler", os.path.abspath(__file__), "--child", self.allocator,
+                       "--only", *left]
+            with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, errors="replace") as process:
+                late = threading.Timer(max(0.0, self.end - time.monotonic()), process.kill)
+                late.start()
+                current = self._read(process.stdout)
+                process.wait()
+                late.cancel()
+            if process.returncode == 0 or current is None:
+                return
+            self.told.setdefault(current, (False, f"the process ended with {process.returncode}", ""))
+            left = left[left.index(current) + 1:]
+
+    def _read(self, lines):
+        current = None
+        for line in lines:
             if line.startswith("RESULT "):
                 name, good, value, words = json.loads(line[7:])
                 self.told[name] = (good, value, words)
+            elif line.startswith("BEGIN "):
+                current = line.split()[1]
             else:
                 self.lines.append(line.rstrip("\n"))
+        return current
 
-    def wait(self, seconds):
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            self.lines.append(f"stopped after {seconds:.0f} s")
-        self.reader.join(5)
+    def wait(self):
+        self.thread.join(max(1.0, self.end - time.monotonic()) + 5)
 
 
 def flat(words):
@@ -201,10 +217,13 @@ def compare(names, seconds):
     import torch_native_uses
 
     with tempfile.TemporaryDirectory() as cache:
-        sides = {allocator: Side(allocator, names, cache) for allocator in ("gmm", "torch")}
-        end = time.monotonic() + seconds
+        uses = [use.__name__ for use in torch_native_uses.USES]
+        own = [check.__name__ for check in OWN]
+        wanted = {"gmm": [*uses, *own, "cost_of_a_tensor"], "torch": [*uses, "cost_of_a_tensor"]}
+        sides = {allocator: Side(allocator, [name for name in wanted[allocator] if not names or name in names], cache,
+                                 seconds) for allocator in wanted}
         for side in sides.values():
-            side.wait(max(1.0, end - time.monotonic()))
+            side.wait()
     ours, theirs = sides["gmm"], sides["torch"]
     for allocator, side in sides.items():
         for line in side.lines[-400:]:
@@ -219,7 +238,7 @@ def compare(names, seconds):
         if not other[0] and not mine[0]:
             reason = "not reached" if other[1] is None else flat(other[1])
             if mine[1] is None:
-                tap.check(False, f"{name}: not reached: the process ended with {ours.process.returncode}")
+                tap.check(False, f"{name}: not reached")
             else:
                 tap.skip(name, f"it fails with PyTorch's own allocator too: {reason}")
             continue
