@@ -176,7 +176,8 @@ else
 fi
 if [ -f tests/bindings/python/run.py ]; then
   if wanted 'Python tests' &&
-    step 'Python tests' 90 env PYTHONPATH="$python_path" python3 tests/bindings/python/run.py && ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
+    step 'Python tests' 90 env PYTHONPATH="$python_path" python3 tests/bindings/python/run.py &&
+    ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
     row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
   fi
 else
