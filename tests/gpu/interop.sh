@@ -257,6 +257,7 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
   step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm \
     --blocks 1 --threads 64 --iterations 10000
 fi
+step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 # Its tests compare the device's free memory.
 step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \

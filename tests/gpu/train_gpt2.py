@@ -6,7 +6,8 @@ Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes
 each, so that clocks and neighbours do the same to both; each block gives one ratio, and the median of them counts. At
 most 45 s.
 
-    train_gpt2.py [--batch 8] [--length 1024] [--blocks 10] [--steps 10] [--slower 1.02]
+    train_gpt2.py [--batch 8] [--length 1024] [--blocks 10] [--steps 10] [--slower 1.02] [--expandable]
+    --expandable: PyTorch's own allocator has expandable segments
     train_gpt2.py --rehearse      a tiny model on the CPU, without gmm: shows only that the script runs
 """
 import argparse
@@ -147,6 +148,9 @@ class Trainer:
                    str(arguments.length)] + (["--rehearse"] if arguments.rehearse else [])
         environment = {key: value for key,
                        value in os.environ.items() if key not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+        if name == "torch" and arguments.expandable:
+            environment.update(dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
+                                             "expandable_segments:True"))
         self.process = subprocess.Popen([sys.executable, __file__, "--child", name, *options], env=environment,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -206,6 +210,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--slower", type=float, default=1.02, help="the most that a step may take, as a ratio")
     parser.add_argument("--seconds", type=float, default=45)
+    parser.add_argument("--expandable", action="store_true")
     parser.add_argument("--rehearse", action="store_true")
     parser.add_argument("--child", choices=["torch", "gmm"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()

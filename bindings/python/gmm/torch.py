@@ -3,7 +3,7 @@
 
     import gmm.torch
 
-    gmm.torch.use()                       # before the first use of CUDA: all CUDA memory of PyTorch is gmm's
+    gmm.torch.use()                       # before the first CUDA tensor: all CUDA memory of PyTorch is gmm's
 
     weights = gmm.torch.pool("weights")   # or some of it: a torch.cuda.MemPool
     with torch.cuda.use_mem_pool(weights):
@@ -30,16 +30,22 @@ __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "
 
 
 def use(kind=None):
-    """Makes gmm PyTorch's allocator of CUDA memory: torch.cuda.memory.change_current_allocator() with all hooks.
+    """Makes gmm PyTorch's allocator of CUDA memory, in the place of PyTorch's own and of the same kind.
 
-    Returns the allocator. It must be called before the first use of CUDA in the process, else it raises RuntimeError.
+    Returns the allocator. PyTorch's own must hold no memory yet: after the first CUDA tensor of the process the call
+    raises RuntimeError. torch.cuda.set_device() may come before it.
     kind: of new memory; None: VMM, which can be paused. Later calls may change the kind.
 
-    From then on torch.cuda.empty_cache() trims gmm, set_per_process_memory_fraction() sets a quota on the device,
-    record_stream() is obeyed, and CUDA graphs have memory of their own. A tensor gets the current tag of its thread:
-    `with gmm.context().tag("weights"):`. When memory runs out, PyTorch raises torch.OutOfMemoryError with gmm's
-    message; without a C++ compiler it raises RuntimeError. PyTorch's own statistics do not see this memory: see
-    gmm.context().stats().
+    From then on gmm answers what PyTorch asks of its allocator: memory_stats() and its kin, memory_snapshot() and the
+    history, MemPool, CUDA graphs and torch.compile(mode="reduce-overhead"), sharing with other processes.
+    torch.cuda.empty_cache() trims gmm, set_per_process_memory_fraction() sets a quota on the device, and
+    record_stream() is obeyed. A tensor gets the current tag of its thread: `with gmm.context().tag("weights"):`. When
+    memory runs out, PyTorch raises torch.OutOfMemoryError with gmm's reason.
+
+    The first call for a version of PyTorch compiles a C++ file, in 5 to 20 seconds, and keeps it in $GMM_TORCH_CACHE or
+    ~/.cache/gmm. Where that is impossible, a RuntimeWarning says why, and gmm becomes a CUDAPluggableAllocator with all
+    hooks, of which PyTorch asks no statistics, snapshots, pools or checkpoints. GMM_TORCH_ALLOCATOR=pluggable in the
+    environment asks for that one.
     """
     from gmm._torch import allocator, patches
 
@@ -48,18 +54,19 @@ def use(kind=None):
     return made
 
 
-def pool(tag=None, *, kind=Kind.VMM):
+def pool(tag=None, *, kind=Kind.VMM, use_on_oom=False, no_split=False):
     """A torch.cuda.MemPool over gmm whose memory has a tag, for torch.cuda.use_mem_pool().
 
     gmm.context().pause(tag) pauses that memory.
     tag: a gmm.Tag, its number or its name, which is made when it is new; None: the default tag. The pool belongs to the
-    current device. PyTorch's cache lies above it, so PyTorch's statistics see the memory. After use() the pool has the
-    same interface and no cache of its own: gmm caches. pool.use() is use_mem_pool() that nests: the innermost pool
-    counts. A backward inside of it stays on its thread.
+    current device. PyTorch's cache lies above it, so PyTorch's statistics see the memory. After use() the pool has no
+    cache of its own: gmm caches. pool.use() is use_mem_pool() that nests: the innermost pool counts. A backward inside
+    of it stays on its thread. use_on_oom, no_split: as torch.cuda.MemPool has them; a PyTorch without them raises
+    TypeError.
     """
     from gmm._torch import tagged_pool
 
-    return tagged_pool.make(tag, kind)
+    return tagged_pool.make(tag, kind, use_on_oom, no_split)
 
 
 def set_enabled_uvm(enabled=True):
@@ -67,10 +74,16 @@ def set_enabled_uvm(enabled=True):
 
     False ends that, which the RFC does not have.
 
+<<<<<<< HEAD
     It calls use(), so it must come before the first use of CUDA. RuntimeError where PyTorch sees no CUDA device, unless
     GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
     PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
     installed, and else `import gmm.torch` does.
+=======
+    Where PyTorch sees a CUDA device this calls use(), so it must come before the first CUDA tensor. Tensors from before
+    stay as they are: see manage_memory(). With PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import gmm.torch`
+    calls it.
+>>>>>>> main
     """
     from gmm._torch import unified
 

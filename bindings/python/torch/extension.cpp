@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What PyTorch has in C++ only: its allocator of CPU tensors, storages over memory that several devices share, and its
-// out-of-memory error. gmm/_torch/extension.py compiles this file against the headers of the installed PyTorch at the
+// out-of-memory error. gmm/_torch/compiler.py compiles this file against the headers of the installed PyTorch at the
 // first use.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>

@@ -90,9 +90,24 @@ GMM_API gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream 
 GMM_API gmm_result gmm_torch_move(void *memory, uint64_t size, gmm_device location, gmm_device device,
                                   gmm_stream stream);
 
+/* native.c */
+
+struct gmm_torch_native;
+/** The functions of native.h. */
+GMM_API const struct gmm_torch_native *gmm_torch_native_functions(void);
+
 /* Inside the library. */
 
 #define HIDDEN __attribute__((visibility("hidden")))
+
+/** gmm_torch_alloc() and gmm_torch_memory_fraction(), which return the failure. */
+HIDDEN int32_t torch_allocate(uint64_t size, int32_t device, void *stream, void **out);
+/** A block with a driver allocation of its own, on the default stream. */
+HIDDEN int32_t torch_allocate_dedicated(uint64_t size, int32_t device, void **out);
+HIDDEN int32_t torch_fraction(double fraction, int32_t device);
+
+/** Counts a call of PyTorch for gmm_torch_calls(). */
+HIDDEN void torch_count(int32_t which);
 
 HIDDEN gmm_context *torch_context(void);
 /** The same for frees; NULL at the interpreter's end too. */
@@ -122,6 +137,8 @@ typedef struct TorchRoute {
 } TorchRoute;
 /** The tag and kind of this thread's allocations; NULL: the defaults. */
 HIDDEN const TorchRoute *torch_route(void);
+/** Whether gmm_torch_route() knows the pool. */
+HIDDEN int32_t torch_is_routed(gmm_torch_pool_id id);
 HIDDEN void torch_route_begin(gmm_torch_pool_id id);
 HIDDEN void torch_route_end(gmm_torch_pool_id id);
 

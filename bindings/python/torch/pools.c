@@ -111,6 +111,11 @@ void gmm_torch_unroute(uint64_t first, uint64_t second) {
   pthread_mutex_unlock(&mutex);
 }
 
+int32_t torch_is_routed(gmm_torch_pool_id id) {
+  uint32_t at;
+  return find(id, &at) != 0;
+}
+
 void torch_route_begin(gmm_torch_pool_id id) {
   if (current.depth == DEPTH) return; /* the outer pools still count */
   uint32_t at;

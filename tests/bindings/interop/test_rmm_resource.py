@@ -171,7 +171,7 @@ def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, t
     finally:
         compiled._loaded.cache_clear()
     assert "_allocate" in calls_of(lambda: resource.deallocate(resource.allocate(SIZE), SIZE))
-    assert list((tmp_path / "gmm").iterdir()) == []
+    assert not list((tmp_path / "gmm").glob("*.so"))
 
 
 @pytest.mark.parametrize("way", ["C++"], indirect=True)

@@ -377,8 +377,8 @@ def test_the_same_on_the_fake_driver():
     except gmm.Error:
         pytest.skip("no driver, and no fake one")
     # In one process, as the import of PyTorch takes most of its time.
-    leave_out = "test_torch_managed and (loader or fork or variable or compiler)"
-    files = ["test_torch_allocator.py", "test_torch_managed.py"]
+    leave_out = "test_torch_managed and (loader or fork or variable or compiler) or test_torch_native and compil"
+    files = ["test_torch_allocator.py", "test_torch_managed.py", "test_torch_native.py"]
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not ({leave_out})",
                            *(str(pathlib.Path(__file__).parent / file) for file in files)],
                           env={**os.environ, "TEST_TORCH_BACKEND": "cuda"}, capture_output=True, text=True,

@@ -46,6 +46,9 @@ from gmm._torch import library as loader
 library = loader.load()  # needs no PyTorch
 assert library.path == str(installed / "libgmm_torch.so.1"), library.path
 assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
+from gmm._torch import compiler  # needs no PyTorch either
+for source, headers in compiler.SOURCES.items():
+    assert all((installed / "_torch" / name).is_file() for name in (source + ".cpp", *headers)), source
 assert all((installed / "_rmm" / name).is_file() for name in ("resource.cpp", "resource.h"))
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package

@@ -2,8 +2,11 @@
 """C++ that is compiled on the user's machine, against the headers of another package, once for each version of it.
 
 That takes seconds. Later processes find the result in a cache, under a name with the version and a hash of all that
-went in.
+went in. Of several processes that start at once, one compiles and the others wait for it. A failure is kept too, so
+that it is not repeated in each process.
 """
+import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -48,6 +51,19 @@ def standard_library():
     return ("-l:libstdc++.so.6",)
 
 
+@contextlib.contextmanager
+def _locked(path):
+    """Holds a lock of all processes. Where the file system has no locks, each process compiles for itself."""
+    with open(path, "w", encoding="utf-8") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:  # who waits for this file has it open, and who comes later finds the result
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
 def shared_library(sources, name, version, arguments, libraries=(), *, purpose, folder=None):
     """The path of a shared library that the first of `sources` makes. RuntimeError when it cannot be compiled.
 
@@ -64,12 +80,31 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
         return target
     command = compiler(purpose)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        made = pathlib.Path(work) / "made.so"
-        command = [*command, "-O2", "-shared", "-fPIC", *arguments, "-o", str(made), str(sources[0]), *libraries]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"{purpose}: {sources[0].name} did not compile against {name} {version}:\n"
-                               f"{shlex.join(command)}\n{done.stderr[-3000:]}")
-        made.replace(target)  # atomic, for several processes at once
+    with _locked(target.with_suffix(".lock")):
+        if not target.is_file():  # another process may have compiled it meanwhile
+            words = [*command, "-O2", "-shared", "-fPIC", *arguments]
+            _compile(words, sources[0], libraries, target, f"{purpose}: {sources[0].name}", f"{name} {version}")
     return target
+
+
+def _compile(words, source, libraries, target, what, package):
+    # A compiler that was replaced is asked again.
+    where = pathlib.Path(shutil.which(words[0]) or words[0])
+    stamp = repr((words, where.stat().st_mtime if where.is_file() else 0))
+    failed = target.with_suffix(".failed")
+    text = failed.read_text(encoding="utf-8") if failed.is_file() else ""
+    if text.startswith(stamp + "\n"):
+        raise RuntimeError(text[len(stamp) + 1:])
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = pathlib.Path(folder) / "made.so"
+        words = [*words, "-o", str(made), str(source), *libraries]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise RuntimeError(f"{what} was not compiled: {words[0]}: {error}") from error
+        if done.returncode != 0:
+            reason = f"{what} did not compile against {package}:\n{shlex.join(words)}\n{done.stderr[-3000:]}"
+            with contextlib.suppress(OSError):
+                failed.write_text(f"{stamp}\n{reason}", encoding="utf-8")
+            raise RuntimeError(reason)
+        made.replace(target)  # atomic, for processes that do not look at the lock

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm as PyTorch's allocator of CUDA memory, with all hooks: what gmm.torch.use() switches on."""
+"""gmm as PyTorch's allocator of CUDA memory: what gmm.torch.use() switches on."""
 import ctypes
+import os
 import pathlib
+import warnings
 
 import torch
 
@@ -10,9 +12,24 @@ from gmm._torch import extension, library, switches
 _allocator = None
 
 
+class NativeAllocator:
+    """gmm as an allocator of PyTorch's own kind, which use() has put in the place of PyTorch's."""
+
+    is_native = True
+
+    def allocator(self):
+        """gmm for a torch.cuda.MemPool, as torch.cuda.memory.CUDAPluggableAllocator.allocator() returns it."""
+        return make_allocator().allocator()
+
+
 def current():
-    """The pluggable allocator once gmm is PyTorch's, else None."""
+    """What use() has returned, once gmm is PyTorch's allocator; else None."""
     return _allocator
+
+
+def is_native():
+    """Whether gmm is PyTorch's allocator and one of its own kind."""
+    return isinstance(_allocator, NativeAllocator)
 
 
 def use(kind):
@@ -29,18 +46,40 @@ def use(kind):
 def _become_allocator():
     if not torch.cuda.is_available():
         raise RuntimeError("gmm.torch.use(): PyTorch sees no CUDA device")
-    backend = library.load().context.info.backend_name
+    lib = library.load()
+    backend = lib.context.info.backend_name
     if backend != "cuda":
         raise RuntimeError(f"gmm.torch.use(): gmm's default context has the {backend!r} backend; "
                            "unset GMM_BACKEND, or open the context on a machine with a CUDA driver")
+    native = _native(lib)
+    if native is not None:
+        try:
+            native.install(torch.cuda.device_count())
+        except RuntimeError as error:
+            raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the first "
+                               "CUDA tensor, or use gmm.torch.pool()") from error
+        return NativeAllocator()
     allocator = make_allocator()
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
-        raise RuntimeError("gmm.torch: PyTorch's own allocator is in use already; "
-                           "call gmm.torch.use() or set_enabled_uvm() before the first "
-                           "use of CUDA, or use gmm.torch.pool()") from error
+        raise RuntimeError("gmm.torch.use(): PyTorch's own allocator is in use already, and a pluggable allocator "
+                           "cannot replace it then; move gmm.torch.use() above the first line that uses CUDA "
+                           "(torch.cuda.set_device() is one), or use gmm.torch.pool()") from error
     return allocator
+
+
+def _native(lib):
+    """The compiled allocator; None: the pluggable allocator takes its place."""
+    if os.environ.get("GMM_TORCH_ALLOCATOR", "").lower() == "pluggable":
+        return None
+    try:
+        return extension.native(lib)
+    except RuntimeError as error:
+        warnings.warn("gmm.torch.use(): gmm serves PyTorch through CUDAPluggableAllocator, which has no "
+                      f"memory_stats(), snapshots, pools or checkpoints of CUDA graphs. The reason: {error}",
+                      RuntimeWarning, stacklevel=2)
+        return None
 
 
 def make_allocator():

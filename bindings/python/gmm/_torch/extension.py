@@ -1,22 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""extension.cpp: what PyTorch has in C++ only. The first use compiles it against the headers in PyTorch's package.
-
-That takes seconds. Later processes find the result in $GMM_TORCH_CACHE or ~/.cache/gmm, under a name with PyTorch's
-version.
-"""
+"""extension.cpp and native_allocator.cpp, compiled by compiler.py: what PyTorch has in C++ only."""
 import ctypes
 import functools
-import hashlib
-import os
 import pathlib
-import shlex
-import shutil
-import subprocess
-import tempfile
 
 import torch
 
-SOURCE = pathlib.Path(__file__).resolve().parent / "extension.cpp"
+from gmm._torch import compiler
 
 _i32, _i64, _u32, _u64, _pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 
@@ -37,49 +27,38 @@ _SIGNATURES = {
 }
 
 
-def _compiler():
-    named = os.environ.get("CXX")
-    if named:
-        return shlex.split(named)
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name):
-            return [name]
-    raise RuntimeError("gmm.torch: managed CPU tensors need a C++ compiler once for each version of PyTorch, "
-                       "to compile "
-                       f"{SOURCE.name}, and none was found; install g++ or clang++, or name one in CXX")
+_NATIVE_SIGNATURES = {
+    "gmm_torch_native_install": (_i32, [_pointer, _i32, _i32]),
+    "gmm_torch_native_error": (ctypes.c_char_p, []),
+    "gmm_torch_native_malloc": (_i32, [_u64, _i32, _pointer, ctypes.POINTER(_pointer)]),
+    "gmm_torch_native_free": (_i32, [_pointer]),
+    "gmm_torch_native_record": (_i32, [_i32, _u64]),
+}
 
 
-def _cache():
-    named = os.environ.get("GMM_TORCH_CACHE")
-    if named:
-        return pathlib.Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "gmm"
-
-
-def build():
-    """The path of the compiled extension, which this compiles when it is missing. RuntimeError when it cannot."""
+def build(source="extension"):
+    """The path of a compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
     package = pathlib.Path(torch.__file__).resolve().parent
-    arguments = ["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=default",
-                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    # The same version in another folder is another build.
-    inputs = repr((SOURCE.read_text(encoding="utf-8"), arguments, torch.__version__, str(package)))
-    key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
-    target = _cache() / f"torch-{torch.__version__}-{key}.so"
-    if target.is_file():
-        return target
-    compiler = _compiler()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = pathlib.Path(folder) / "extension.so"
-        command = [*compiler, *arguments, f"-I{package / 'include'}", "-o", str(made), str(SOURCE),
-                   f"-L{package / 'lib'}", "-lc10"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"gmm.torch: {SOURCE.name} did not compile against PyTorch "
-                               f"{torch.__version__}:\n{shlex.join(command)}\n{done.stderr[-3000:]}")
-        made.replace(target)  # atomic, for several processes at once
-    return target
+    return compiler.build(source, compiler.Installed(package, torch.__version__, torch.version.cuda or "",
+                                                     bool(torch.compiled_with_cxx11_abi())))
+
+
+class Native:
+    """The compiled native_allocator.cpp."""
+
+    def __init__(self, library):
+        # The GIL is released: the calls may wait for the device.
+        self.cdll = ctypes.CDLL(str(build("native_allocator")))
+        for name, (result, arguments) in _NATIVE_SIGNATURES.items():
+            function = getattr(self.cdll, name)
+            function.restype = result
+            function.argtypes = arguments
+        self._functions = library.cdll.gmm_torch_native_functions()
+
+    def install(self, device_count, on_cuda=True):
+        """Makes gmm PyTorch's allocator. RuntimeError: PyTorch's own has memory, or cannot be replaced."""
+        if self.cdll.gmm_torch_native_install(self._functions, device_count, int(on_cuda)) != 0:
+            raise RuntimeError(self.cdll.gmm_torch_native_error().decode(errors="replace"))
 
 
 class Extension:
@@ -137,6 +116,15 @@ class Extension:
     def share_version(self, tensor, source):
         """Makes a write into either tensor count for both in autograd's checks."""
         self._quick.gmm_torch_extension_share_version(tensor._cdata, source._cdata)
+
+
+@functools.lru_cache(maxsize=None)
+def native(library):
+    """The Native for a library. RuntimeError: it cannot be compiled or loaded."""
+    try:
+        return Native(library)
+    except OSError as error:
+        raise RuntimeError(f"gmm.torch: native_allocator.cpp was compiled and did not load: {error}") from error
 
 
 @functools.lru_cache(maxsize=None)

@@ -35,6 +35,7 @@ _SIGNATURES = {
     "gmm_torch_host_free": (None, [_pointer]),
     "gmm_torch_host_collect": (_u64, [_i32]),
     "gmm_torch_record": (_i32, [_pointer, _i32, _pointer]),
+    "gmm_torch_native_functions": (_pointer, []),
     "gmm_torch_move": (_i32, [_pointer, _u64, _i32, _i32, _pointer]),
 }
 CALLS = ("init", "reset", "memory_fraction", "base_alloc", "record_stream", "begin_pool", "end_pool", "release_pool")

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file native.h
+ * What libgmm_torch.so.1 does for native_allocator.cpp, which a user's machine compiles against the installed PyTorch.
+ *
+ * The two sides meet in one table of functions, so the compiled file needs neither gmm's headers nor its library to
+ * link. gmm/_torch/compiler.py makes the name of the compiled file from the text of this one: a change of the table
+ * compiles a new file.
+ */
+#ifndef GMM_TORCH_NATIVE_H
+#define GMM_TORCH_NATIVE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What the heaps of a device hold. */
+typedef struct gmm_torch_memory {
+  uint64_t reserved;      /**< bytes from the driver */
+  uint64_t peak_reserved; /**< the highest number of these bytes so far */
+  uint64_t extents;       /**< driver allocations */
+} gmm_torch_memory;
+
+/** Receives a driver allocation of the heaps that has memory now: nothing of it is paused. */
+typedef void (*gmm_torch_extent)(void *user, uint64_t address, uint64_t size);
+
+/** What gmm_torch_calls() counts. */
+enum {
+  GMM_TORCH_INIT,
+  GMM_TORCH_RESET,
+  GMM_TORCH_FRACTION,
+  GMM_TORCH_BASE,
+  GMM_TORCH_STREAM,
+  GMM_TORCH_BEGIN,
+  GMM_TORCH_END,
+  GMM_TORCH_RELEASE,
+  GMM_TORCH_CALLS
+};
+
+#define GMM_TORCH_HANDLE 256 /**< bytes of an IPC handle */
+
+/**
+ * The functions. An int32_t that they return is a gmm_result; no function throws. `stream` is a cudaStream_t, `event` a
+ * gmm_event.
+ */
+typedef struct gmm_torch_native {
+  /** Whether memory may be allocated and freed: not in a child after fork(), nor at the interpreter's end. */
+  int32_t (*usable)(void);
+  /** A block as a new tensor of this thread gets it: with its pool's tag and kind, or the current ones. */
+  int32_t (*allocate)(uint64_t size, int32_t device, void *stream, void **out);
+  /**
+   * A segment for a private pool, from a driver allocation of its own, so that no queued work uses its memory. A stream
+   * that is captured does not matter.
+   */
+  int32_t (*segment)(uint64_t size, int32_t device, void **out);
+  void (*release)(void *memory, uint64_t size, int32_t device, void *stream);
+  /** A stream uses the block until its release. */
+  int32_t (*record)(void *memory, int32_t device, void *stream);
+  /** Returns free memory to the driver. It waits for streams. */
+  int32_t (*trim)(void);
+  /** Limits what a device's heaps hold to a part of its memory. */
+  int32_t (*fraction)(double fraction, int32_t device);
+  int32_t (*memory)(int32_t device, gmm_torch_memory *out);
+  /** Bytes that the driver has left, and all bytes of the device. A call of the driver. */
+  int32_t (*capacity)(int32_t device, uint64_t *free_bytes, uint64_t *total);
+  /** Frees CPU tensors' blocks that streams have finished with. Returns their number. */
+  uint64_t (*collect)(int32_t wait);
+  int32_t (*extents)(int32_t device, gmm_torch_extent receive, void *user);
+  /** The block that an address lies in: its driver allocation and device. */
+  int32_t (*base)(void *memory, void **base, uint64_t *size, int32_t *device);
+  int32_t (*share)(const void *memory, uint8_t handle[GMM_TORCH_HANDLE]);
+  int32_t (*open)(const uint8_t handle[GMM_TORCH_HANDLE], int32_t device, void **out);
+  int32_t (*close)(void *memory);
+  /** An event that stands for what is queued on a stream. */
+  int32_t (*event)(int32_t device, void *stream, void **event);
+  /** 1: passed, 0: not yet, below 0: a gmm_result. `wait`: waits for it. */
+  int32_t (*passed)(void *event, int32_t wait);
+  void (*forget)(void *event);
+  /** A pool with a tag: whether an id is one, and its begin and end on this thread. */
+  int32_t (*routed)(uint64_t first, uint64_t second);
+  void (*begin)(uint64_t first, uint64_t second);
+  void (*end)(uint64_t first, uint64_t second);
+  /** Counts a call of PyTorch: GMM_TORCH_*. */
+  void (*count)(int32_t which);
+  /** The reason of this thread's last failure. */
+  const char *(*reason)(void);
+} gmm_torch_native;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// The private pools of gmm's allocator for PyTorch, over the host backend's memory, streams and events.
+#include "native_pools.hpp"
+
+#include <gmm/gmm.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+
+namespace gmm_torch {
+namespace {
+
+constexpr uint64_t kPoolMiB = 1 << 20;
+constexpr PoolId kPool = {0, 7}, kOther = {0, 8};
+
+// Work that keeps a stream busy until open().
+class Gate {
+ public:
+  void close(gmm_context *context, Stream stream) {
+    ASSERT_EQ(
+        gmm_stream_call(
+            context, static_cast<gmm_stream>(stream), [](void *gate) { static_cast<Gate *>(gate)->wait(); }, this),
+        GMM_OK);
+  }
+  void open() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+
+ private:
+  void wait() {
+    std::unique_lock<std::mutex> guard(mutex_);
+    opened_.wait(guard, [this] { return open_; });
+  }
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
+
+class NativePools : public ::testing::Test, public Backing {
+ protected:
+  void SetUp() override {
+    gmm_context_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.backend = GMM_BACKEND_HOST;
+    ASSERT_EQ(gmm_context_create(&desc, &context_), GMM_OK);
+    gmm_stream made = nullptr;
+    ASSERT_EQ(gmm_stream_create(context_, nullptr, &made), GMM_OK);
+    stream_ = made;
+    ASSERT_EQ(gmm_stream_create(context_, nullptr, &made), GMM_OK);
+    side_ = made;
+  }
+
+  void TearDown() override {
+    for (const PoolId id : {kPool, kOther}) pools_.release(id);
+    pools_.give(pools_.collect());
+    EXPECT_EQ(segments_, 0);
+    gmm_stats_info stats{};
+    stats.struct_size = sizeof stats;
+    EXPECT_EQ(gmm_stats_query(context_, nullptr, &stats), GMM_OK);
+    EXPECT_EQ(stats.live_blocks, 0u);
+    EXPECT_EQ(gmm_stream_destroy(context_, static_cast<gmm_stream>(stream_)), GMM_OK);
+    EXPECT_EQ(gmm_stream_destroy(context_, static_cast<gmm_stream>(side_)), GMM_OK);
+    EXPECT_EQ(gmm_context_release(context_), GMM_OK);
+  }
+
+  void *take(uint64_t size, const std::shared_ptr<void> &source, Stream) override {
+    source_seen_ = source;
+    if (size > most_) return nullptr;
+    gmm_alloc_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.kind = GMM_KIND_VMM;
+    void *memory = nullptr;
+    if (gmm_alloc(context_, size, &desc, &memory) < 0) return nullptr;
+    ++segments_;
+    return memory;
+  }
+  void give(void *memory, uint64_t, const std::shared_ptr<void> &) override {
+    EXPECT_EQ(gmm_free(context_, memory, nullptr), GMM_OK);
+    --segments_;
+  }
+  void *event(Stream stream) override {
+    gmm_event *made = nullptr;
+    EXPECT_EQ(gmm_event_create(context_, nullptr, &made), GMM_OK);
+    EXPECT_EQ(gmm_event_record(made, 0, static_cast<gmm_stream>(stream)), GMM_OK);
+    return made;
+  }
+  bool passed(void *event, bool wait) override {
+    uint64_t has = 0;
+    if (wait) {
+      EXPECT_EQ(gmm_event_synchronize(static_cast<gmm_event *>(event), 0, GMM_FOREVER), GMM_OK);
+    }
+    EXPECT_EQ(gmm_event_query(static_cast<gmm_event *>(event), &has), GMM_OK);
+    return has != 0;
+  }
+  void forget(void *event) override { EXPECT_EQ(gmm_event_destroy(static_cast<gmm_event *>(event)), GMM_OK); }
+  void freed(const PoolBlock &block) override { freed_.push_back(block.address); }
+
+  PoolBlock *allocate(uint64_t size, PoolId id = kPool) { return pools_.allocate(id, size, stream_, false); }
+
+  void synchronize(Stream stream) {
+    ASSERT_EQ(gmm_stream_synchronize(context_, static_cast<gmm_stream>(stream)), GMM_OK);
+  }
+
+  // Every segment's parts in order, without gaps, and no two free neighbours.
+  void check_segments() {
+    pools_.each_segment({}, [](const Pool &, const Segment &segment, const std::vector<Part> &parts) {
+      uint64_t at = segment.address;
+      bool was_free = false;
+      for (const Part &part : parts) {
+        EXPECT_EQ(part.address, at);
+        EXPECT_FALSE(was_free && !part.active);
+        was_free = !part.active;
+        at += part.size;
+      }
+      EXPECT_EQ(at, segment.address + segment.size);
+    });
+  }
+
+  gmm_context *context_ = nullptr;
+  Stream stream_ = nullptr, side_ = nullptr;
+  Pools pools_{*this};
+  int segments_ = 0;
+  uint64_t most_ = UINT64_MAX;
+  std::vector<uint64_t> freed_;
+  std::shared_ptr<void> source_seen_;
+};
+
+TEST_F(NativePools, SmallBlocksShareASegmentAndLargeOnesDivideTheirs) {
+  pools_.retain(kPool);
+  PoolBlock *a = allocate(100), *b = allocate(kPoolMiB / 2), *c = allocate(3 * kPoolMiB), *d = allocate(5 * kPoolMiB);
+  EXPECT_EQ(a->size, 512u);
+  EXPECT_EQ(b->address, a->address + 512);
+  EXPECT_EQ(d->address, c->address + 3 * kPoolMiB);
+  EXPECT_EQ(segments_, 2);
+  check_segments();
+  for (PoolBlock *block : {b, d, a, c}) EXPECT_TRUE(pools_.free(block, false));
+  check_segments();
+  EXPECT_EQ(pools_.live(kPool).size(), 0u);
+}
+
+TEST_F(NativePools, AFreedBlockReturnsOnItsStreamOnly) {
+  pools_.retain(kPool);
+  PoolBlock *a = allocate(4 * kPoolMiB);
+  const uint64_t address = a->address;
+  EXPECT_TRUE(pools_.free(a, false));
+  PoolBlock *other = pools_.allocate(kPool, 4 * kPoolMiB, side_, false);
+  EXPECT_NE(other->address, address);
+  PoolBlock *again = allocate(4 * kPoolMiB);
+  EXPECT_EQ(again->address, address);
+  pools_.free(other, false);
+  pools_.free(again, false);
+}
+
+TEST_F(NativePools, ABlockWaitsForTheStreamThatRecordedIt) {
+  pools_.retain(kPool);
+  Gate gate;
+  gate.close(context_, side_);
+  PoolBlock *a = allocate(2 * kPoolMiB);
+  const uint64_t address = a->address;
+  pools_.record(a, side_);
+  EXPECT_FALSE(pools_.free(a, false));
+  PoolBlock *b = allocate(2 * kPoolMiB);
+  EXPECT_NE(b->address, address);
+  EXPECT_TRUE(freed_.empty());
+  gate.open();
+  synchronize(side_);
+  PoolBlock *c = allocate(2 * kPoolMiB);
+  EXPECT_EQ(c->address, address);
+  EXPECT_EQ(freed_, (std::vector<uint64_t>{address}));
+  pools_.free(b, false);
+  pools_.free(c, false);
+}
+
+TEST_F(NativePools, ACaptureDefersTheEvents) {
+  pools_.retain(kPool);
+  PoolBlock *a = allocate(2 * kPoolMiB);
+  const uint64_t address = a->address;
+  pools_.record(a, side_);
+  EXPECT_FALSE(pools_.free(a, true));
+  PoolBlock *b = pools_.allocate(kPool, 2 * kPoolMiB, stream_, true);
+  EXPECT_NE(b->address, address);
+  EXPECT_TRUE(freed_.empty());
+  synchronize(side_);
+  PoolBlock *c = allocate(2 * kPoolMiB);  // records the event
+  synchronize(side_);
+  PoolBlock *d = allocate(2 * kPoolMiB);
+  EXPECT_TRUE(c->address == address || d->address == address);
+  for (PoolBlock *block : {b, c, d}) pools_.free(block, false);
+}
+
+TEST_F(NativePools, MemoryStaysWhileAPoolHasUsersOrBlocks) {
+  pools_.retain(kPool);
+  pools_.retain(kPool);
+  EXPECT_EQ(pools_.uses(kPool), 2);
+  PoolBlock *a = allocate(1000);
+  pools_.release(kPool);
+  EXPECT_TRUE(pools_.collect().empty());
+  pools_.release(kPool);
+  EXPECT_TRUE(pools_.collect().empty());
+  EXPECT_TRUE(pools_.free(a, false));
+  EXPECT_TRUE(pools_.collect(kOther).empty());
+  const auto idle = pools_.collect(kPool);
+  EXPECT_EQ(idle.size(), 1u);
+  pools_.give(idle);
+  EXPECT_FALSE(pools_.has(kPool));
+}
+
+TEST_F(NativePools, ACheckpointReturns) {
+  pools_.retain(kPool);
+  PoolBlock *a = allocate(1000), *b = allocate(2000), *c = allocate(3 * kPoolMiB);
+  const uint64_t address_a = a->address, address_b = b->address, address_c = c->address;
+  pools_.free(b, false);
+  const PoolState state = pools_.checkpoint(kPool);
+  // Other blocks, and a newer segment.
+  PoolBlock *d = allocate(1500), *e = allocate(64 * kPoolMiB);
+  const uint64_t address_e = e->address;
+  EXPECT_EQ(d->address, address_b);
+  pools_.free(a, false);
+  std::vector<void *> freed;
+  std::vector<PoolBlock *> made;
+  ASSERT_TRUE(pools_.restore(state, &freed, &made));
+  EXPECT_EQ(freed.size(), 3u);  // c, d, e
+  ASSERT_EQ(made.size(), 2u);
+  check_segments();
+  std::set<uint64_t> live;
+  for (void *memory : pools_.live(kPool)) live.insert(reinterpret_cast<uintptr_t>(memory));
+  EXPECT_EQ(live, (std::set<uint64_t>{address_a, address_c}));
+  PoolBlock *f = allocate(2000), *g = allocate(64 * kPoolMiB);
+  EXPECT_EQ(f->address, address_b);
+  EXPECT_EQ(g->address, address_e);
+  for (PoolBlock *block : made) pools_.free(block, false);
+  pools_.free(f, false);
+  pools_.free(g, false);
+  check_segments();
+}
+
+TEST_F(NativePools, ACheckpointWaitsForTheStreamsOfFreedBlocks) {
+  pools_.retain(kPool);
+  const PoolState state = pools_.checkpoint(kPool);
+  PoolBlock *a = allocate(1000);
+  pools_.record(a, side_);
+  EXPECT_FALSE(pools_.free(a, true));
+  std::vector<void *> freed;
+  std::vector<PoolBlock *> made;
+  ASSERT_TRUE(pools_.restore(state, &freed, &made));
+  EXPECT_TRUE(freed.empty() && made.empty());
+  EXPECT_EQ(freed_.size(), 1u);
+  check_segments();
+}
+
+TEST_F(NativePools, ACheckpointWhoseMemoryIsGoneIsRefused) {
+  pools_.retain(kPool);
+  PoolBlock *a = allocate(1000);
+  const PoolState state = pools_.checkpoint(kPool);
+  pools_.free(a, false);
+  pools_.release(kPool);
+  pools_.give(pools_.collect());
+  pools_.retain(kPool);
+  std::vector<void *> freed;
+  std::vector<PoolBlock *> made;
+  EXPECT_FALSE(pools_.restore(state, &freed, &made));
+  EXPECT_TRUE(freed.empty() && made.empty());
+}
+
+TEST_F(NativePools, AFullDeviceGetsTheSmallerSegmentAndThenThePoolsThatLend) {
+  pools_.retain(kPool);
+  most_ = 4 * kPoolMiB;
+  PoolBlock *a = allocate(3 * kPoolMiB);
+  ASSERT_NE(a, nullptr);
+  EXPECT_EQ(a->segment->size, 4 * kPoolMiB);
+  EXPECT_EQ(allocate(5 * kPoolMiB), nullptr);
+  pools_.free(a, false);
+  PoolId from;
+  EXPECT_EQ(pools_.borrow(2 * kPoolMiB, stream_, &from), nullptr);
+  pools_.set_use_on_oom(kPool, true);
+  PoolBlock *b = pools_.borrow(2 * kPoolMiB, stream_, &from);
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(from, kPool);
+  pools_.free(b, false);
+}
+
+TEST_F(NativePools, NoSplitGivesEachBlockItsSegment) {
+  pools_.retain(kPool);
+  pools_.set_no_split(kPool);
+  PoolBlock *a = allocate(3 * kPoolMiB), *b = allocate(3 * kPoolMiB);
+  EXPECT_EQ(a->size, 4 * kPoolMiB);
+  EXPECT_NE(a->segment, b->segment);
+  pools_.free(a, false);
+  pools_.free(b, false);
+}
+
+TEST_F(NativePools, SegmentsComeFromThePoolsSource) {
+  const auto source = std::make_shared<int>(5);
+  pools_.retain(kPool);
+  pools_.set_source(kPool, source);
+  PoolBlock *a = allocate(100);
+  EXPECT_EQ(source_seen_, source);
+  pools_.free(a, false);
+  pools_.retain(kOther);
+  PoolBlock *b = allocate(100, kOther);
+  EXPECT_EQ(source_seen_, nullptr);
+  EXPECT_NE(b->segment->pool, nullptr);
+  pools_.free(b, false);
+}
+
+}  // namespace
+}  // namespace gmm_torch
