@@ -74,16 +74,10 @@ def set_enabled_uvm(enabled=True):
 
     False ends that, which the RFC does not have.
 
-<<<<<<< HEAD
-    It calls use(), so it must come before the first use of CUDA. RuntimeError where PyTorch sees no CUDA device, unless
+    It calls use(), so it must come before the first CUDA tensor. RuntimeError where PyTorch sees no CUDA device, unless
     GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
     PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
     installed, and else `import gmm.torch` does.
-=======
-    Where PyTorch sees a CUDA device this calls use(), so it must come before the first CUDA tensor. Tensors from before
-    stay as they are: see manage_memory(). With PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import gmm.torch`
-    calls it.
->>>>>>> main
     """
     from gmm._torch import unified
 
