@@ -50,7 +50,7 @@ def use(kind=None):
     from gmm._torch import allocator, patches
 
     made = allocator.use(kind)
-    patches.serve_use_uvm(use_uvm)  # PyTorch's own needs PyTorch's allocator
+    patches.serve_use_uvm(use_uvm)  # managed memory from gmm too
     return made
 
 
