@@ -38,7 +38,12 @@ enum {
   /**
    * gmm stores a checksum (XXH3) of each chunk and compares it at the resume, which fails with CORRUPT if they differ.
    */
-  GMM_TAG_CHECKSUM = 1u << 1
+  GMM_TAG_CHECKSUM = 1u << 1,
+  /**
+   * Contents in host memory are never page-locked: the process's memory grows by them at the pause, and shrinks by them
+   * at the resume. The copies take longer.
+   */
+  GMM_TAG_PAGEABLE = 1u << 2
 };
 
 /** The settings of a tag. */
@@ -151,7 +156,15 @@ enum {
   /* What this pause does with the contents, instead of what the tags say. At most one of: */
   GMM_PAUSE_DROP = 1u << 1,
   GMM_PAUSE_KEEP_HOST = 1u << 2,
-  GMM_PAUSE_KEEP_FILE = 1u << 3
+  GMM_PAUSE_KEEP_FILE = 1u << 3,
+  /**
+   * Of gmm_resume() alone: blocks over 128 KiB keep their backup in host memory, though they are active.
+   *
+   * gmm_backup_read() and gmm_backup_map() go on to answer for them, with the contents of the last pause, until the
+   * memory is freed or a resume without the flag. gmm_backup_map() gives a block the same address after each such
+   * resume. The call after a pause brings the contents there up to date. Backups in files end with the resume.
+   */
+  GMM_RESUME_RETAIN = 1u << 4
 };
 
 /**
@@ -171,7 +184,7 @@ typedef struct gmm_progress_callback {
 /** What gmm_pause() and gmm_resume() are asked for. */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
-  uint32_t flags; /**< GMM_PAUSE_* */
+  uint32_t flags; /**< GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN */
   const gmm_tag *tags;
   uint32_t tag_count; /**< 0: every tag */
   uint32_t reserved;
@@ -205,7 +218,7 @@ GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, u
  * paused with its backups, and a retry works. The exception is memory that gmm_resume_wait() has already reported as
  * usable: that stays active.
  *
- * @param desc  NULL: every tag. Its flags must be 0.
+ * @param desc  NULL: every tag. Its flags must be 0 or ::GMM_RESUME_RETAIN.
  * @param[out] bytes  bytes taken from the driver; may be NULL.
  * Results: UNCHANGED with 0 bytes (nothing was paused).
  * Errors: as gmm_pause(), OUT_OF_MEMORY, LIMIT_EXCEEDED, CORRUPT (a backup differs from its checksum; the message names
@@ -361,7 +374,14 @@ GMM_API gmm_result gmm_ticket_destroy(gmm_ticket *ticket) GMM_NOEXCEPT;
 enum {
   /** The arena does not grow, and saves take what it has. gmm page-locks only a small ring for copies. */
   GMM_BACKUP_NO_ARENA = 1u << 0,
-  GMM_BACKUP_NO_PAGEABLE = 1u << 1 /**< contents that find no room in the arena go to a file */
+  GMM_BACKUP_NO_PAGEABLE = 1u << 1, /**< contents that find no room in the arena go to a file */
+  /**
+   * Backup files have names in the directory: one a block, and beyond 48 files several blocks share one.
+   *
+   * A file stays for the next pause of as much memory, until gmm_trim() or the end of the context. A process that is
+   * killed leaves its files. The next process that backs up there deletes them.
+   */
+  GMM_BACKUP_NAMED_FILES = 1u << 2
 };
 
 /** The settings of backups. Zero means the default in every field. */
@@ -427,7 +447,8 @@ GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) 
  *
  * @param size  bytes, at least 1.
  * @param[out] out  room for `size` bytes.
- * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active, or its contents were
+ * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active without
+ * ::GMM_RESUME_RETAIN, or its contents were
  * dropped), IO, CORRUPT, FORKED.
  * Since: 1.0
  */
@@ -441,7 +462,8 @@ GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, ui
  * @param size  bytes, at least 1.
  * @param[out] out  the contents.
  * Errors: as gmm_backup_read(), OUT_OF_HOST_MEMORY.
- * Ownership: the contents belong to gmm. They live until the memory is resumed, freed or discarded.
+ * Ownership: the contents belong to gmm. They live until the memory is resumed without ::GMM_RESUME_RETAIN, freed or
+ * discarded.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t size,

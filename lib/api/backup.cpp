@@ -9,7 +9,8 @@ gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *des
   Status status = Context::check(context);
   if (status.ok()) status = read_descriptor(desc, &copy);
   if (status.ok())
-    status = check_flags(copy.flags, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "gmm_backup_desc.flags");
+    status = check_flags(copy.flags, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE | GMM_BACKUP_NAMED_FILES,
+                         "gmm_backup_desc.flags");
   if (status.ok()) status = check_zero(copy.reserved, "gmm_backup_desc.reserved");
   if (status.ok()) status = context->backups.configure(copy);
   return result_of(status);

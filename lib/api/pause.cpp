@@ -83,7 +83,7 @@ gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t 
 gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
   PauseRequest request;
   uint64_t came = 0;
-  Status status = read_pause(context, desc, 0, &request);
+  Status status = read_pause(context, desc, GMM_RESUME_RETAIN, &request);
   if (status.ok()) status = resume(*context, request, &came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);

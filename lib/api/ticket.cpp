@@ -8,7 +8,7 @@ namespace {
 
 Status start(gmm_context *context, const gmm_pause_desc *desc, bool is_pause, gmm_ticket **out) {
   PauseRequest request;
-  GMM_TRY(read_pause(context, desc, is_pause ? kPauseFlags : 0, &request));
+  GMM_TRY(read_pause(context, desc, is_pause ? kPauseFlags : uint32_t{GMM_RESUME_RETAIN}, &request));
   GMM_TRY(check_not_null(out, is_pause ? "gmm_pause_async" : "gmm_resume_async", "out"));
   return gmm_ticket::start(*context, request, is_pause, out);
 }

@@ -20,8 +20,8 @@ gmm_result apply(gmm_context *context, const char *directory) {
   gmm_backup_desc desc = {};
   desc.struct_size = sizeof desc;
   desc.directory = directory != nullptr ? directory : start.disk_directory;
-  desc.flags = start.pageable ? GMM_BACKUP_NO_ARENA : 0;
-  if (desc.directory == nullptr && desc.flags == 0) return GMM_OK;
+  desc.flags = GMM_BACKUP_NAMED_FILES;
+  if (desc.directory == nullptr) return GMM_OK;
   const gmm_result result = gmm_backup_configure(context, &desc);
   if (result < 0) say_gmm(result, "backups");
   return result;

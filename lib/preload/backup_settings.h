@@ -11,7 +11,8 @@ namespace gmm::preload {
 // refuses it. Otherwise it applies when the context is created.
 gmm_result set_backup_directory(gmm_context *context, const char *directory);
 
-// Applies what was set before the context existed: TMS_DISK_BACKUP_DIR, TMS_INIT_CPU_BACKUP_BACKEND=mmap, a directory.
+// Applies what was set before the context existed: TMS_DISK_BACKUP_DIR, or a directory. Files in a directory that was
+// asked for have names, as users of torch_memory_saver expect.
 gmm_result apply_backup_settings(gmm_context *context);
 
 }  // namespace gmm::preload

@@ -93,7 +93,7 @@ void read(Config *out) {
   out->contents = choose(Variable::kPreloadContents, GMM_CONTENTS_HOST);
   out->kind = choose(Variable::kPreloadKind, 0) == 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
   out->peers = choose(Variable::kPreloadPeers, 0) == 0;
-  out->process_regions = choose(Variable::kPreloadRegionScope, 0) == 0;
+  out->process_regions = choose(Variable::kPreloadRegionScope, 1) == 0;
   out->region = read_switch("TMS_INIT_ENABLE");
   out->cpu_backup = read_switch("TMS_INIT_ENABLE_CPU_BACKUP");
   out->disk_backup = read_switch("TMS_INIT_ENABLE_DISK_BACKUP");

@@ -19,7 +19,7 @@ struct Config {
   gmm_contents contents = GMM_CONTENTS_HOST;
   gmm_kind kind = GMM_KIND_VMM;
   bool peers = true;
-  bool process_regions = true;
+  bool process_regions = false;
   // The initial region of a thread.
   bool region = false;
   bool cpu_backup = false;

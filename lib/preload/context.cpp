@@ -106,10 +106,11 @@ gmm_result tag_of(Label *label, gmm_tag *out) {
   *out = label->tag.load(std::memory_order_acquire);
   if (*out != 0) return GMM_OK;
   char name[64];
-  tag_name(label->name, label->contents, name);
+  tag_name(*label, name);
   gmm_tag_desc desc = {};
   desc.struct_size = sizeof desc;
   desc.contents = label->contents;
+  desc.flags = label->pageable ? GMM_TAG_PAGEABLE : 0;
   const gmm_result result = gmm_tag_create(g_context.load(std::memory_order_acquire), name, &desc, out);
   if (result >= 0) label->tag.store(*out, std::memory_order_release);
   return result;

@@ -39,8 +39,9 @@ GMM_API const char *gmm_preload_last_error(void) GMM_NOEXCEPT;
 /**
  * Returns the tag of the memory of regions with this name and contents, and creates it if it does not exist.
  *
- * A name with contents DROP is the tag of that name. The others are "NAME#host" and "NAME#file". A name over 48 bytes
- * is shortened and ends in a number that is made of the whole name.
+ * A name with contents DROP is the tag of that name. The others are "NAME#host" and "NAME#file". A region with "mmap"
+ * has the tag "NAME#mmap", which this function does not return. A name over 48 bytes is shortened and ends in a number
+ * that is made of the whole name.
  *
  * Errors: NULL_ARGUMENT, INVALID_VALUE, as gmm_tag_create(), NO_BACKEND and others if there is no context.
  */
@@ -69,9 +70,9 @@ GMM_API void tms_torch_free(void *memory, ssize_t size, int device, gmm_preload_
 
 /* --- torch_memory_saver's functions ------------------------------------------------------------------------------ */
 /*
- * The settings of a region belong to the thread, as in torch_memory_saver. In addition, the region that was entered
- * last in the process applies to every thread that is in none, until the thread that entered it leaves it.
- * GMM_PRELOAD_REGION_SCOPE=thread turns that off.
+ * The settings of a region belong to the thread, as in torch_memory_saver. With GMM_PRELOAD_REGION_SCOPE=process the
+ * region that was entered last in the process applies to every thread that is in none, until the thread that entered it
+ * leaves it.
  */
 
 /** Whether allocations of this thread go to gmm. TMS_INIT_ENABLE is the initial value. */
@@ -90,17 +91,22 @@ GMM_API bool tms_get_enable_cpu_backup(void) GMM_NOEXCEPT;
 GMM_API void tms_set_enable_disk_backup(bool enable) GMM_NOEXCEPT;
 GMM_API bool tms_get_enable_disk_backup(void) GMM_NOEXCEPT;
 
-/** Takes "pinned" or "mmap" (TMS_INIT_CPU_BACKUP_BACKEND). Another value is refused with a message. */
+/**
+ * Takes "pinned" or "mmap", host memory that is not page-locked and that a resume returns to the system
+ * (TMS_INIT_CPU_BACKUP_BACKEND). Another value is refused with a message.
+ */
 GMM_API void tms_set_cpu_backup_backend(const char *backend) GMM_NOEXCEPT;
 GMM_API const char *tms_get_cpu_backup_backend(void) GMM_NOEXCEPT;
 
-/** Sets the directory of backup files for the whole process, from the next pause on (TMS_DISK_BACKUP_DIR). */
+/**
+ * Sets the directory of backup files for the whole process, from the next pause on (TMS_DISK_BACKUP_DIR).
+ *
+ * The files have names there, one an allocation; beyond 48 files several allocations share one.
+ */
 GMM_API void tms_set_disk_backup_dir(const char *directory) GMM_NOEXCEPT;
 
 /**
- * Records whether room for backups is kept for the next pause (TMS_RETAIN_CPU_BACKUP).
- *
- * gmm keeps that room in any case until gmm_trim().
+ * Sets whether later resumes keep the backups in host memory readable (TMS_RETAIN_CPU_BACKUP): GMM_RESUME_RETAIN.
  */
 GMM_API void tms_set_retain_cpu_backup(bool retain) GMM_NOEXCEPT;
 GMM_API bool tms_get_retain_cpu_backup(void) GMM_NOEXCEPT;
@@ -119,9 +125,10 @@ GMM_API int tms_pause(const char *tag) GMM_NOEXCEPT;
 GMM_API int tms_resume(const char *tag) GMM_NOEXCEPT;
 
 /**
- * Returns the backed-up contents of paused memory, to read until it is resumed or freed.
+ * Returns the backed-up contents of paused or retained memory, to read until a resume that does not retain them, or
+ * until the memory is freed.
  *
- * NULL: the memory is active, or its contents were dropped; tms_last_error() says which.
+ * NULL: the memory is active and not retained, or its contents were dropped; tms_last_error() says which.
  */
 GMM_API uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT;
 

@@ -23,9 +23,9 @@ constinit Mutex g_region_mutex{LockRank::kPreloadRegion};
 constinit const ThreadState *g_region_owner = nullptr;
 constinit std::atomic<bool> g_started{false};
 
-Label *look_up(const char *name, gmm_contents contents) {
+Label *look_up(const char *name, gmm_contents contents, bool pageable) {
   for (Label *label = labels(); label != nullptr; label = label->next)
-    if (label->contents == contents && std::strcmp(label->name, name) == 0) return label;
+    if (label->contents == contents && label->pageable == pageable && std::strcmp(label->name, name) == 0) return label;
   return nullptr;
 }
 
@@ -35,7 +35,8 @@ gmm_contents contents_of(bool cpu, bool disk) {
 
 Label *start_region() {
   const Config &start = config();
-  return start.region ? label_of(kStartName, contents_of(start.cpu_backup, start.disk_backup)) : nullptr;
+  return start.region ? label_of(kStartName, contents_of(start.cpu_backup, start.disk_backup), start.pageable)
+                      : nullptr;
 }
 
 // TMS_INIT_ENABLE: every thread begins in a region.
@@ -55,15 +56,16 @@ void start() {
 
 Label *labels() { return g_labels.load(std::memory_order_acquire); }
 
-Label *label_of(const char *name, gmm_contents contents) {
-  if (Label *known = look_up(name, contents); known != nullptr) return known;
+Label *label_of(const char *name, gmm_contents contents, bool pageable) {
+  pageable = pageable && contents == GMM_CONTENTS_HOST;
+  if (Label *known = look_up(name, contents, pageable); known != nullptr) return known;
   g_label_mutex.lock();
-  Label *label = look_up(name, contents);
+  Label *label = look_up(name, contents, pageable);
   if (label == nullptr) {
     char *copy = strdup(name);
     void *memory = copy != nullptr ? std::calloc(1, sizeof(Label)) : nullptr;
     if (memory != nullptr) {
-      label = ::new (memory) Label{copy, contents, {0}, {nullptr}, labels()};
+      label = ::new (memory) Label{copy, contents, pageable, {0}, {nullptr}, labels()};
       g_labels.store(label, std::memory_order_release);
     } else {
       std::free(copy);
@@ -74,9 +76,10 @@ Label *label_of(const char *name, gmm_contents contents) {
   return label;
 }
 
-void tag_name(const char *name, gmm_contents contents, char out[64]) {
+void tag_name(const Label &label, char out[64]) {
   static const char *const kSuffix[] = {"", "#host", "#file"};
-  const char *suffix = kSuffix[contents <= GMM_CONTENTS_FILE ? contents : 0];
+  const char *name = label.name;
+  const char *suffix = label.pageable ? "#mmap" : kSuffix[label.contents <= GMM_CONTENTS_FILE ? label.contents : 0];
   const uint64_t length = std::strlen(name);
   if (length <= kLongestName) {
     std::snprintf(out, 64, "%s%s", name, suffix);
@@ -114,8 +117,8 @@ void region_changed() {
   const Config &start = config();
   const gmm_contents contents = contents_of(thread.cpu_backup, thread.disk_backup);
   thread.own = thread.interesting != start.region || std::strcmp(thread.name, kStartName) != 0 ||
-               contents != contents_of(start.cpu_backup, start.disk_backup);
-  thread.label = thread.interesting ? label_of(thread.name, contents) : nullptr;
+               contents != contents_of(start.cpu_backup, start.disk_backup) || thread.pageable != start.pageable;
+  thread.label = thread.interesting ? label_of(thread.name, contents, thread.pageable) : nullptr;
   if (thread.interesting) g_regions.store(true, std::memory_order_relaxed);
   if (!start.process_regions) return;
   Label *first = start_region();

@@ -19,6 +19,7 @@ struct HeapEntry;
 struct Label {
   char *name;
   gmm_contents contents;
+  bool pageable;                   // contents in host memory are not page-locked
   std::atomic<gmm_tag> tag;        // 0: not created yet
   std::atomic<HeapEntry *> heaps;  // context.cpp keeps them
   Label *next;
@@ -27,9 +28,9 @@ struct Label {
 // All labels so far, the newest first.
 Label *labels();
 // Finds or creates a label. NULL: there is no memory, with a message.
-Label *label_of(const char *name, gmm_contents contents);
-// Writes "NAME", "NAME#host" or "NAME#file", shortened to the length of a tag's name.
-void tag_name(const char *name, gmm_contents contents, char out[64]);
+Label *label_of(const char *name, gmm_contents contents, bool pageable = false);
+// Writes "NAME", "NAME#host", "NAME#mmap" or "NAME#file", shortened to the length of a tag's name.
+void tag_name(const Label &label, char out[64]);
 
 // While this is false, no region was ever entered, and callers skip the rest.
 inline constinit std::atomic<bool> g_regions{false};

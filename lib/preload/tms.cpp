@@ -16,13 +16,14 @@ constinit std::atomic<int> g_retain{-1};  // -1: the environment decides
 using Change = gmm_result (*)(gmm_context *, const gmm_pause_desc *, uint64_t *);
 
 // Finds all tags of a name: one for each kind of contents of its regions.
-int change(Change operation, const char *what, const char *name) {
+int change(Change operation, const char *what, const char *name, uint32_t flags) {
   gmm_context *owner = g_context.load(std::memory_order_acquire);
   if (owner == nullptr) return 0;  // nothing was allocated yet
   Inside inside;
-  gmm_tag tags[GMM_CONTENTS_FILE + 1];
+  gmm_tag tags[GMM_CONTENTS_FILE + 2];  // one for each kind of contents, and for pageable host memory
   gmm_pause_desc desc = {};
   desc.struct_size = sizeof desc;
+  desc.flags = flags;
   const bool all = name == nullptr || name[0] == '\0';
   for (Label *label = all ? nullptr : labels(); label != nullptr; label = label->next) {
     const gmm_tag tag = label->tag.load(std::memory_order_acquire);
@@ -80,6 +81,7 @@ void tms_set_cpu_backup_backend(const char *backend) GMM_NOEXCEPT {
     return;
   }
   region_settings().pageable = pageable;
+  region_changed();
 }
 
 const char *tms_get_cpu_backup_backend(void) GMM_NOEXCEPT { return region_settings().pageable ? "mmap" : "pinned"; }
@@ -102,9 +104,11 @@ bool tms_get_retain_cpu_backup(void) GMM_NOEXCEPT {
 
 void set_memory_margin_bytes(uint64_t bytes) GMM_NOEXCEPT { g_margin.store(bytes, std::memory_order_relaxed); }
 
-int tms_pause(const char *tag) GMM_NOEXCEPT { return change(gmm_pause, "pause", tag); }
+int tms_pause(const char *tag) GMM_NOEXCEPT { return change(gmm_pause, "pause", tag, 0); }
 
-int tms_resume(const char *tag) GMM_NOEXCEPT { return change(gmm_resume, "resume", tag); }
+int tms_resume(const char *tag) GMM_NOEXCEPT {
+  return change(gmm_resume, "resume", tag, tms_get_retain_cpu_backup() ? GMM_RESUME_RETAIN : 0);
+}
 
 uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT {
   gmm_context *owner = g_context.load(std::memory_order_acquire);

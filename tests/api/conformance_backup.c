@@ -3,6 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dirent.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -247,6 +248,218 @@ static void the_limit_of_a_group_leads_to_the_file(void) {
   CHECK_EQUAL(code, 0);
 }
 
+enum { LARGE = 5 * (int)MIB };
+
+// The view of a block of LARGE bytes has the pattern of this seed.
+static const void *view_of(int line, void *block, uint32_t seed) {
+  static uint8_t expected[LARGE];
+  fill_pattern(expected, LARGE, seed);
+  const void *view = NULL;
+  if (gmm_backup_map(context, block, LARGE, &view) != GMM_OK)
+    check_failed(__FILE__, line, "no view: %s", gmm_last_error_message());
+  else if (memcmp(view, expected, LARGE) != 0)
+    check_failed(__FILE__, line, "the view of %p differs", block);
+  return view;
+}
+#define VIEW(block, seed) view_of(__LINE__, block, seed)
+
+static void resume_retaining(gmm_tag tag) {
+  gmm_pause_desc desc = one_tag(&tag);
+  desc.flags = GMM_RESUME_RETAIN;
+  OK(gmm_resume(context, &desc, NULL));
+}
+
+static void a_resume_can_retain_contents(void) {
+  gmm_tag tag = make_tag("retained", GMM_CONTENTS_HOST), file = make_tag("in a file", GMM_CONTENTS_FILE);
+  void *block = ALLOC_TAG(LARGE, tag), *neighbour = ALLOC_TAG(LARGE, tag), *small = ALLOC_TAG(1000, tag),
+       *filed = ALLOC_TAG(LARGE, file);
+  REQUIRE(block != NULL && neighbour != NULL && small != NULL && filed != NULL);
+  write_pattern(block, LARGE, 1, GMM_STREAM_DEFAULT);
+  write_pattern(neighbour, LARGE, 2, GMM_STREAM_DEFAULT);
+  write_pattern(small, 1000, 3, GMM_STREAM_DEFAULT);
+  write_pattern(filed, LARGE, 4, GMM_STREAM_DEFAULT);
+  const void *view = NULL;
+  gmm_pause_desc desc = one_tag(&tag);
+  desc.flags = GMM_RESUME_RETAIN;
+  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
+  MUST(gmm_pause(context, NULL, NULL));
+  const void *first = VIEW(block, 1);
+  resume_retaining(tag);
+  resume_retaining(file);
+  CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
+  CHECK(VIEW(block, 1) == first);
+  VIEW(neighbour, 2);  // it had no view before the resume
+  RESULT(gmm_backup_map(context, filed, LARGE, &view), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_backup_map(context, small, 1000, &view), GMM_ERROR_INVALID_VALUE);
+  CHECK(pause_info(tag).backup_active_bytes >= 2 * (uint64_t)LARGE);
+
+  // The contents are those of the last pause, at the same place.
+  write_pattern(block, LARGE, 5, GMM_STREAM_DEFAULT);
+  CHECK(VIEW(block, 1) == first);
+  MUST(gmm_pause(context, NULL, NULL));
+  CHECK(VIEW(block, 5) == first);
+  resume_retaining(tag);
+  CHECK(VIEW(block, 5) == first);
+  CHECK_PATTERN(block, LARGE, 5);
+  write_pattern(block, LARGE, 6, GMM_STREAM_DEFAULT);
+  MUST(gmm_pause(context, NULL, NULL));
+  resume_retaining(tag);  // nobody asked while it was paused
+  CHECK(VIEW(block, 6) == first);
+  uint8_t byte = 0;
+  OK(gmm_backup_read(context, neighbour, 1, &byte));
+
+  // A free ends what is retained of its block, and of no other.
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  void *later = ALLOC_TAG(LARGE, tag);
+  REQUIRE(later != NULL);
+  write_pattern(later, LARGE, 7, GMM_STREAM_DEFAULT);
+  RESULT(gmm_backup_map(context, later, LARGE, &view), GMM_ERROR_INVALID_VALUE);
+  VIEW(neighbour, 2);
+  MUST(gmm_pause(context, NULL, NULL));
+  VIEW(later, 7);
+  OK(gmm_resume(context, NULL, NULL));
+  RESULT(gmm_backup_map(context, later, LARGE, &view), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_backup_map(context, neighbour, LARGE, &view), GMM_ERROR_INVALID_VALUE);
+  CHECK_EQUAL(pause_info(tag).backup_active_bytes, 0);
+  CHECK_PATTERN(later, LARGE, 7);
+  CHECK_PATTERN(neighbour, LARGE, 2);
+  CHECK_PATTERN(small, 1000, 3);
+  CHECK_PATTERN(filed, LARGE, 4);
+  OK(gmm_free(context, later, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, neighbour, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, filed, GMM_STREAM_DEFAULT));
+}
+
+// What a resume retained of memory that the program may write is never taken for what the memory holds since.
+static void retained_contents_are_not_those_of_a_read_only_tag(void) {
+  gmm_tag tag = make_tag("later read-only", GMM_CONTENTS_HOST);
+  void *block = ALLOC_TAG(LARGE, tag);
+  REQUIRE(block != NULL);
+  gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = GMM_CONTENTS_HOST};
+  for (uint32_t seed = 1; seed < 4; ++seed) {
+    write_pattern(block, LARGE, seed, GMM_STREAM_DEFAULT);
+    MUST(gmm_pause(context, NULL, NULL));
+    resume_retaining(tag);
+    CHECK_PATTERN(block, LARGE, seed);
+    VIEW(block, seed);
+    write_pattern(block, LARGE, 10 + seed, GMM_STREAM_DEFAULT);
+    settings.flags = GMM_TAG_READ_ONLY;
+    OK(gmm_tag_configure(context, tag, &settings));
+    for (unsigned round = 0; round < 2; ++round) {
+      MUST(gmm_pause(context, NULL, NULL));
+      VIEW(block, 10 + seed);
+      if (round == 0)
+        resume_retaining(tag);
+      else
+        OK(gmm_resume(context, NULL, NULL));
+      CHECK_PATTERN(block, LARGE, 10 + seed);
+    }
+    settings.flags = 0;
+    OK(gmm_tag_configure(context, tag, &settings));
+  }
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+static void pageable_contents_lock_no_memory(void) {
+  gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_PAGEABLE};
+  gmm_tag tag = 0;
+  OK(gmm_tag_create(context, "pageable", &settings, &tag));
+  CHECK_EQUAL(pause_info(tag).flags, GMM_TAG_PAGEABLE);
+  void *block = ALLOC_TAG(LARGE, tag);
+  REQUIRE(block != NULL);
+  write_pattern(block, LARGE, 1, GMM_STREAM_DEFAULT);
+  gmm_backup_info before = {.struct_size = sizeof before}, info = before;
+  OK(gmm_backup_query(context, &before));
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_backup_query(context, &info));
+  CHECK_EQUAL(info.arena_bytes, before.arena_bytes);
+  CHECK(info.pageable_bytes >= LARGE);
+  CHECK_EQUAL(pause_info(tag).backup_pinned_bytes, 0);
+  OK(gmm_resume(context, NULL, NULL));
+  OK(gmm_backup_query(context, &info));
+  CHECK_EQUAL(info.pageable_bytes, 0);
+  CHECK_PATTERN(block, LARGE, 1);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// The files in a directory, and their bytes.
+static unsigned files_in(const char *directory, uint64_t *bytes) {
+  unsigned count = 0;
+  *bytes = 0;
+  DIR *opened = opendir(directory);
+  if (opened == NULL) return 0;
+  for (const struct dirent *entry; (entry = readdir(opened)) != NULL;) {
+    char path[600];
+    struct stat state;
+    snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+    if (entry->d_name[0] == '.' || stat(path, &state) != 0) continue;
+    ++count;
+    *bytes += (uint64_t)state.st_size;
+  }
+  closedir(opened);
+  return count;
+}
+
+static void backup_files_can_have_names(void) {
+  enum { COUNT = 3, MANY = 60, SIZE = 200000 };
+  char directory[] = "/tmp/gmm-named-XXXXXX", other[] = "/tmp/gmm-named-XXXXXX";
+  REQUIRE(mkdtemp(directory) != NULL && mkdtemp(other) != NULL);
+  gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NAMED_FILES, .directory = directory};
+  OK(gmm_backup_configure(context, &desc));
+  gmm_tag tag = make_tag("named", GMM_CONTENTS_FILE);
+  void *few[COUNT], *many[MANY];
+  for (unsigned i = 0; i < COUNT; ++i) {
+    few[i] = ALLOC_TAG(LARGE, tag);
+    REQUIRE(few[i] != NULL);
+    write_pattern(few[i], LARGE, i, GMM_STREAM_DEFAULT);
+  }
+  uint64_t bytes = 0, first = 0;
+  for (unsigned cycle = 0; cycle < 3; ++cycle) {
+    MUST(gmm_pause(context, NULL, NULL));
+    CHECK_EQUAL(files_in(directory, &bytes), COUNT);
+    if (cycle == 0) first = bytes;
+    CHECK(first >= COUNT * (uint64_t)LARGE);
+    CHECK_EQUAL(bytes, first);
+    OK(gmm_resume(context, NULL, NULL));
+    for (unsigned i = 0; i < COUNT; ++i) CHECK_PATTERN(few[i], LARGE, i);
+  }
+  // More blocks than files.
+  for (unsigned i = 0; i < MANY; ++i) {
+    many[i] = ALLOC_TAG(SIZE, tag);
+    REQUIRE(many[i] != NULL);
+    write_pattern(many[i], SIZE, 100 + i, GMM_STREAM_DEFAULT);
+  }
+  for (unsigned cycle = 0; cycle < 2; ++cycle) {
+    MUST(gmm_pause(context, NULL, NULL));
+    CHECK_EQUAL(files_in(directory, &bytes), 48);
+    if (cycle == 0) first = bytes;
+    CHECK_EQUAL(bytes, first);
+    OK(gmm_resume(context, NULL, NULL));
+    for (unsigned i = 0; i < MANY; ++i) CHECK_PATTERN(many[i], SIZE, 100 + i);
+  }
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(files_in(directory, &bytes), 0);
+  // Contents stay in the first directory, and its files go with them.
+  MUST(gmm_pause(context, NULL, NULL));
+  desc.directory = other;
+  OK(gmm_backup_configure(context, &desc));
+  OK(gmm_resume(context, NULL, NULL));
+  MUST(gmm_pause(context, NULL, NULL));
+  CHECK_EQUAL(files_in(directory, &bytes), 0);
+  CHECK_EQUAL(files_in(other, &bytes), 48);
+  OK(gmm_resume(context, NULL, NULL));
+  for (unsigned i = 0; i < MANY; ++i) {
+    CHECK_PATTERN(many[i], SIZE, 100 + i);
+    OK(gmm_free(context, many[i], GMM_STREAM_DEFAULT));
+  }
+  for (unsigned i = 0; i < COUNT; ++i) OK(gmm_free(context, few[i], GMM_STREAM_DEFAULT));
+  MUST(gmm_context_release(context));
+  CHECK_EQUAL(files_in(other, &bytes), 0);
+  CHECK(rmdir(directory) == 0 && rmdir(other) == 0);
+  context = open_context(2);
+}
+
 int main(int count, char **words) {
   if (count == 5 && strcmp(words[1], "--second") == 0) return second_main(words + 2);
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
@@ -257,5 +470,9 @@ int main(int count, char **words) {
   KINDS(queued_work_is_in_the_backup, vmm);
   KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);
   KINDS(the_limit_of_a_group_leads_to_the_file, vmm);
+  KINDS(a_resume_can_retain_contents, vmm);
+  KINDS(retained_contents_are_not_those_of_a_read_only_tag, vmm);
+  KINDS(pageable_contents_lock_no_memory, vmm);
+  KINDS(backup_files_can_have_names, vmm);
   return finish_clean();
 }

@@ -113,6 +113,26 @@ static void prepare_resume_from_file(void) {
   prepare_pause_to_file();
   MUST(run_pause());
 }
+// --- files with names, and contents that a resume retains: the next pause copies all of it again ---
+static void prepare_pause_to_named_files(void) {
+  gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NAMED_FILES};
+  MUST(gmm_backup_configure(context, &desc));
+  prepare_pause_to_file();
+}
+static void prepare_resume_from_named_files(void) {
+  prepare_pause_to_named_files();
+  MUST(run_pause());
+}
+static gmm_result run_resume_retaining(void) {
+  gmm_tag list[2];
+  gmm_pause_desc desc = of_tags(list);
+  desc.flags = GMM_RESUME_RETAIN;
+  return gmm_resume(context, &desc, NULL);
+}
+static void prepare_pause_retained(void) {
+  prepare_resume_from_host();
+  MUST(run_resume_retaining());
+}
 static void prepare_resume_checked(void) {
   prepare_pause_checked();
   MUST(run_pause());

@@ -6,7 +6,7 @@
 #
 # Usage: tests/gpu/interop.sh
 #   OUT=FOLDER          where summary.txt, log.txt and Numba's own logs go; default tests/gpu/out
-#   GPU_SECONDS=N   how long the whole may take; default 300
+#   GPU_SECONDS=N   how long the whole may take; default 480
 #   GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
 #   PYTHON=PATH         the interpreter with the libraries; python3
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
@@ -22,7 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 open_output
 build=${BUILD:-$work/build}
 python=${PYTHON:-python3}
-deadline=$((SECONDS + ${GPU_SECONDS:-300} * ${patience:-1}))
+deadline=$((SECONDS + ${GPU_SECONDS:-480} * ${patience:-1}))
 most=4 # programs at once
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 
@@ -259,6 +259,9 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
 fi
 step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
+# Its tests compare the device's free memory.
+step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \
+  ${fake:+--without-gpu}
 
 # --- what is left behind ----------------------------------------------------------------------------------------
 memory_came_back

@@ -2,11 +2,12 @@
 """gmm.memory_saver with PyTorch on a GPU: torch_memory_saver's documented examples, unchanged but for the import, and
 its promises.
 
-Needs PyTorch, and gmm on PYTHONPATH. Usage: memory_saver_check.py [--group preload|torch|start] [--only NAME,...]
+Needs PyTorch, and gmm on PYTHONPATH. Usage: memory_saver_check.py [--group preload|torch|start|real] [--only NAME,...]
 """
 import contextlib
 import multiprocessing
 import os
+import pathlib
 import sys
 
 from checks import GIB, MIB, free_memory, main, must, raises, run
@@ -450,6 +451,35 @@ def everything_from_the_start():
     return words
 
 
+def mode_of_the_real_package():
+    """The package torch_memory_saver itself, whose hook mode "gmm" is gmm."""
+    import torch
+
+    wheels = sorted(pathlib.Path(__file__).resolve().parents[2].glob(".gpu/wheels/torch_memory_saver-*.whl"))
+    if not wheels:
+        return "its wheel is not in .gpu/wheels: not shown"
+    sys.path.insert(0, str(wheels[-1]))
+    import torch_memory_saver as package
+
+    from gmm.memory_saver import add_hook_mode
+
+    must(wheels[-1].name in package.__file__, f"another package: {package.__file__}")
+    add_hook_mode(package)
+    saver = package.torch_memory_saver
+    saver.hook_mode = "gmm"
+    with saver.region(tag="real", enable_cpu_backup=True):
+        kept = random_bytes(torch, 300 * MIB, 8)
+    expected, before = kept.cpu(), free_memory()
+    saver.pause("real")
+    words = released(before, 300 * MIB, "pause")
+    must(torch.equal(saver.get_cpu_backup(kept), expected), "the backup differs")
+    saver.retain_cpu_backup = True
+    saver.resume("real")
+    must(torch.equal(kept.cpu(), expected), "the contents differ")
+    must(torch.equal(saver.get_cpu_backup(kept), expected), "the retained backup differs")
+    return words
+
+
 COMMON = [documented_example, documented_tags, documented_backup, contents, backup_on_the_host, backup_on_disk,
           nested_regions, free_while_paused,
           autograd_inside, graph_over_regions, graph_of_its_own, disabled, work_in_flight, several_devices,
@@ -458,6 +488,7 @@ GROUPS = {
     "preload": lambda: {check.__name__: (lambda check=check: check("preload")) for check in COMMON},
     "torch": lambda: {check.__name__: (lambda check=check: check("torch")) for check in COMMON},
     "start": lambda: {"everything_from_the_start": everything_from_the_start},
+    "real": lambda: {"mode_of_the_real_package": mode_of_the_real_package},
 }
 ENVIRONMENT = {"start": {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1",
                          "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
@@ -467,9 +498,9 @@ def run_all(group, only):
     from gmm.memory_saver import configure_subprocess
 
     failed = 0
-    for name in [group] if group else ["preload", "torch", "start"]:
+    for name in [group] if group else ["preload", "torch", "start", "real"]:
         checks = {check: function for check, function in GROUPS[name]().items() if only is None or check in only}
-        with contextlib.nullcontext() if name == "torch" else configure_subprocess():
+        with contextlib.nullcontext() if name in ("torch", "real") else configure_subprocess():
             failed += run(__file__, name, checks, ENVIRONMENT.get(name, {}))
     return failed
 

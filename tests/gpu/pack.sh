@@ -7,8 +7,10 @@
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
 # run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
+# torch_memory_saver's own tests are in its repository only: TMS_SOURCE names a checkout or a git directory of it;
+# without, pack.sh asks GitHub.
 #
-# Usage: [NUMBA_SUITE=FOLDER] [RMM_SUITE=FOLDER] [RMM_VERSION=26.2] tests/gpu/pack.sh
+# Usage: [NUMBA_SUITE=FOLDER] [RMM_SUITE=FOLDER] [RMM_VERSION=26.2] [TMS_SOURCE=FOLDER] tests/gpu/pack.sh
 #   RMM_VERSION   of RMM, default: the newest; it needs a .gpu/wheels without wheels of another one
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -50,6 +52,23 @@ if [ -n "${RMM_SUITE:-}" ]; then
   }
   rm -rf .gpu/rmm-suite
   cp -rL "$RMM_SUITE" .gpu/rmm-suite
+fi
+
+tms_source=${TMS_SOURCE:-}
+if [ -z "$tms_source" ] && [ ! -d .gpu/torch_memory_saver/test ]; then
+  tms_source=$(mktemp -d)
+  # shellcheck disable=SC2064 # expanded now
+  trap "rm -rf '$tms_source'" EXIT
+  git clone -q --depth 1 https://github.com/fzyzcjy/torch_memory_saver "$tms_source" 2>/dev/null || {
+    echo "tests/gpu/pack.sh: warning: no tests of torch_memory_saver: github.com is out of reach; set TMS_SOURCE" >&2
+    tms_source=
+  }
+fi
+if [ -n "$tms_source" ]; then
+  rm -rf .gpu/torch_memory_saver
+  mkdir -p .gpu/torch_memory_saver
+  git -C "$tms_source" archive HEAD test | tar -x -C .gpu/torch_memory_saver
+  git -C "$tms_source" rev-parse HEAD >.gpu/torch_memory_saver/revision
 fi
 
 # library NAME PACKAGE: as the benchmark opens it.

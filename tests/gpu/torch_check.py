@@ -24,7 +24,7 @@ from torch_check_cuda import POOL, USE
 from torch_check_uvm import QUOTA, UVM
 
 GROUPS = {"use": USE, "pool": POOL, "uvm": UVM, "quota": QUOTA}
-SECONDS = {"use": 40, "pool": 40, "uvm": 45, "quota": 60}
+SECONDS = {"use": 40, "pool": 40, "uvm": 70, "quota": 60}
 
 
 def child(group):

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of torch_check.py: RFC-0023's managed tensors, and training in a quota."""
+import copy
 import ctypes
 import gc
+import os
 import pathlib
+import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -278,6 +282,76 @@ def uvm_manage():
     raises(ValueError, "not managed", torch.cuda.uvm_to, h, "cuda")
 
 
+def uvm_forms():
+    """.to() by position and with manage, and tensors that are pinned, copied or unpickled."""
+    import torch
+
+    a = torch.arange(1000.0)
+    for form in (("cuda", torch.float32, True, False), ("cuda", None, False, False)):
+        g = a.to(*form)
+        must(g.is_cuda and g.data_ptr() == a.data_ptr(), f"{form} copied")
+    must(a.to("cuda", torch.float32, False, True).data_ptr() != a.data_ptr(), "copy by position was ignored")
+    plain = torch.from_numpy(a.numpy().copy())
+    must(not plain.is_managed() and not plain.to("cuda", manage=False).is_managed(), "manage=False gave managed memory")
+    g = plain.to("cuda", manage=True)
+    must(g.is_cuda and g.is_managed() and torch.equal(g.cpu(), a), "manage=True did not")
+    must(a.pin_memory() is a and plain.pin_memory().is_managed(), "pinned memory is not managed")
+    for tensor in (a, a.cuda(), torch.nn.Parameter(torch.randn(5, 5, device="cuda"))):
+        for copied in (copy.deepcopy(tensor), pickle.loads(pickle.dumps(tensor))):
+            must(copied.is_managed() and copied.device == tensor.device and torch.equal(copied, tensor)
+                 and copied.data_ptr() != tensor.data_ptr(), f"a copy on {tensor.device} is not managed")
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(a), batch_size=500, pin_memory=True)
+    total = sum(batch.to("cuda", non_blocking=True).sum().item() for batch, in loader)
+    must(total == 499500, f"the sum is {total}")
+
+
+PROGRAM = """
+import torch
+x = torch.ones(1 << 20)
+y = x.to("cuda")
+assert torch.cuda.get_enabled_uvm() and x.is_managed() and y.is_managed() and y.data_ptr() == x.data_ptr()
+y.add_(1)
+assert float(y.cpu().sum()) == 2 << 20
+"""
+
+CONTEXT = """
+import sys, torch, gmm, gmm.torch
+if sys.argv[1] == "use":
+    gmm.torch.use()
+else:
+    gmm.torch.install()
+if hasattr(torch.cuda, "_use_uvm"):
+    assert torch.cuda._use_uvm is gmm.torch.use_uvm
+with gmm.torch.use_uvm():
+    x = torch.full((1 << 20,), 3.0, device="cuda")
+y = torch.ones(10, device="cuda")
+assert x.is_managed() and not y.is_managed() and gmm.context().query(x.data_ptr()).kind == gmm.Kind.MANAGED
+import ctypes
+assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 3.0  # the host reads the same memory
+x.add_(1)
+torch.cuda.synchronize()
+assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 4.0
+"""
+
+
+def uvm_in_other_processes():
+    """A program that knows PyTorch alone, by the variable and PyTorch's entry point; and torch.cuda._use_uvm()."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        about = folder / "gmm-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: gmm\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text("[torch.backends]\ngmm = _gmm_torch_autoload:load\n")
+        autoload = EXAMPLE.parents[2] / "bindings" / "python" / "_gmm_torch_autoload.py"
+        (folder / autoload.name).write_text(autoload.read_text())
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+        for code, words, variables in ((PROGRAM, [], {"PYTORCH_ENABLE_UNIFIED_MEMORY": "1"}), (CONTEXT, ["use"], {}),
+                                       (CONTEXT, ["install"], {})):
+            done = subprocess.run([sys.executable, "-c", code, *words], env={**environment, **variables},
+                                  capture_output=True, text=True, timeout=40, check=False)
+            must(done.returncode == 0, f"{words or 'the variable alone'}: {done.stderr[-600:]}")
+
+
 def uvm_workers():
     import torch
 
@@ -314,5 +388,6 @@ def quota_trains():
 
 UVM = [uvm_new_tensors, uvm_hints_of_new_memory, uvm_moves_without_a_copy, uvm_waits_only_when_asked,
        uvm_copies_when_it_must, uvm_lifetimes,
-       uvm_asynchronous_copies, uvm_autograd, uvm_models, uvm_graph, uvm_manage, uvm_workers]
+       uvm_asynchronous_copies, uvm_autograd, uvm_models, uvm_graph, uvm_manage, uvm_forms,
+       uvm_in_other_processes, uvm_workers]
 QUOTA = [quota_trains]

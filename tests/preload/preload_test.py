@@ -171,8 +171,9 @@ def test_choices():
     expect("the same of a static runtime",
            run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
     expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
-    expect("regions of threads alone",
-           run(GMM, "run", "--regions", program("regions_user_static"), GMM_PRELOAD_REGION_SCOPE="thread"), 0)
+    expect("regions by gmm run", run(GMM, "run", "--regions", program("regions_user_static")), 0)
+    expect("regions of the whole process",
+           run(GMM, "run", "--regions", program("regions_user_static"), GMM_PRELOAD_REGION_SCOPE="process"), 0)
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"),
                                    ("GMM_PRELOAD", "device,,host", "off, on, regions"),
                                    ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),

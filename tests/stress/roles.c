@@ -219,6 +219,7 @@ static void read_once(void) {
       gmm_backup_desc room = {.struct_size = sizeof room, .arena_limit = (1 + below(16)) * 8 * MIB};
       if (one_in(3)) room.flags |= GMM_BACKUP_NO_ARENA;
       if (one_in(3)) room.flags |= GMM_BACKUP_NO_PAGEABLE;
+      if (one_in(3)) room.flags |= GMM_BACKUP_NAMED_FILES;
       DO(gmm_backup_configure(context, one_in(3) ? NULL : &room));
       break;
     }

@@ -99,6 +99,7 @@ static void update_tag(unsigned tag, bool just_paused) {
   // The promise counts from a pause on, of contents that were copied then.
   if (was_read_only ? one_in(2) : just_paused && one_in(2)) desc.flags |= GMM_TAG_READ_ONLY;
   if (one_in(2)) desc.flags |= GMM_TAG_CHECKSUM;
+  if (one_in(4)) desc.flags |= GMM_TAG_PAGEABLE;
   gmm_result result = gmm_tag_configure(context, tags[tag], &desc);
   if (result == GMM_ERROR_NOT_SUPPORTED && (desc.flags & GMM_TAG_CHECKSUM) != 0) {
     desc.flags &= ~(uint32_t)GMM_TAG_CHECKSUM;
@@ -141,6 +142,7 @@ static void pause_once(void) {
   end_writing(&c);
   sleep_ms((long)below(10));  // others allocate, free, read and bring back parts of the paused tag
   desc = (gmm_pause_desc){.struct_size = sizeof desc, .tags = c.list, .tag_count = c.count};
+  if (one_in(3)) desc.flags = GMM_RESUME_RETAIN;
   // Nobody waits for it: who touches the memory asks whether it is there.
   result = transition(false, &desc, &bytes, &may_be_cancelled);
   note("resume", result, NULL, bytes, c.which[0] + 10 * c.which[1]);

@@ -239,14 +239,15 @@ class Context(native.Handle):
 
     # Tags and pause.
 
-    def tag(self, name, contents=None, priority=None, *, read_only=None, checksum=None):
+    def tag(self, name, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
         """Makes a Tag, or finds the tag of that name. In a with block it is the thread's current tag.
 
         contents: what a pause does with the contents; None: Contents.DROP. priority: higher resumes first. read_only:
-        contents that a backup keeps are not copied again. checksum: a resume verifies the kept contents. Options that
+        contents that a backup keeps are not copied again. checksum: a resume verifies the kept contents. pageable:
+        contents in host memory are not page-locked, and the process shrinks by them at the resume. Options that
         contradict those of an existing tag are an error.
         """
-        return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum)
+        return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum, pageable=pageable)
 
     def tags(self):
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
@@ -280,12 +281,13 @@ class Context(native.Handle):
         options = {"force": force, "contents": contents, "progress": progress}
         return carry_out(native.gmm_pause, self, *pause_desc(self, tags, **options))
 
-    def resume(self, *tags, progress=None):
+    def resume(self, *tags, retain=False, progress=None):
         """Gives paused memory physical memory again, at the same addresses. progress: see pause().
 
-        Returns the bytes taken; 0 when nothing was paused.
+        retain: blocks over 128 KiB keep their backup in host memory: Buffer.backup() goes on to read it, until a free
+        or a resume without retain. Returns the bytes taken; 0 when nothing was paused.
         """
-        return carry_out(native.gmm_resume, self, *pause_desc(self, tags, progress=progress))
+        return carry_out(native.gmm_resume, self, *pause_desc(self, tags, retain=retain, progress=progress))
 
     @contextlib.contextmanager
     def paused(self, *tags, force=False, contents=None, progress=None):
@@ -301,9 +303,9 @@ class Context(native.Handle):
         options = {"force": force, "contents": contents, "progress": progress}
         return Ticket(self, native.gmm_pause_async, *pause_desc(self, tags, **options))
 
-    def resume_async(self, *tags, progress=None):
+    def resume_async(self, *tags, retain=False, progress=None):
         """resume() on a thread of the library: a Ticket."""
-        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, progress=progress))
+        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, retain=retain, progress=progress))
 
     def resume_range(self, address, size):
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
@@ -321,16 +323,19 @@ class Context(native.Handle):
 
     # Backups.
 
-    def set_backup(self, *, arena=True, pageable=True, arena_limit=0, pageable_limit=0, directory=None, threads=0):
+    def set_backup(self, *, arena=True, pageable=True, arena_limit=0, pageable_limit=0, directory=None, threads=0,
+                   named_files=False):
         """Configures where later pauses keep contents. Without arguments it restores the defaults.
 
         arena: page-locked memory, at most arena_limit bytes. pageable: other host memory, at most pageable_limit bytes.
         Contents that fit in neither go to files in the directory. Limits of 0: GMM_BACKUP_ARENA_LIMIT,
         GMM_BACKUP_PAGEABLE_LIMIT, else the memory that the host has left. directory: None: GMM_BACKUP_DIR, else /tmp.
-        threads: the number of threads that copy and scan; 0: one for each core, at most 16.
+        threads: the number of threads that copy and scan; 0: one for each core, at most 16. named_files: the files are
+        visible in the directory, one a block, at most 48.
         """
         desc = native.gmm_backup_desc()
         desc.flags = (0 if arena else native.GMM_BACKUP_NO_ARENA) | (0 if pageable else native.GMM_BACKUP_NO_PAGEABLE)
+        desc.flags |= native.GMM_BACKUP_NAMED_FILES if named_files else 0
         desc.arena_limit = arena_limit
         desc.pageable_limit = pageable_limit
         desc.threads = threads

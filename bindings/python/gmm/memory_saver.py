@@ -9,13 +9,21 @@
     torch_memory_saver.resume("weights")
 
 A failure that ends the process there raises gmm.Error here and changes nothing, so that the program may try again.
+
+A program that imports the package torch_memory_saver by name gets gmm when it starts with
+
+    python -m gmm.memory_saver run COMMAND...
+
+or after `eval "$(python -m gmm.memory_saver)"`, and so do all processes that it starts.
 """
 import contextlib
+import importlib
 import os
 
+from gmm._memory_saver import by_name as _by_name
 from gmm._memory_saver import preload as _preload
 
-__all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
+__all__ = ["TorchMemorySaver", "add_hook_mode", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
 
 _TAG_DEFAULT = "default"
 _hook_modes = {}
@@ -40,6 +48,35 @@ def _make(hook_mode):
 
 register_hook_mode("preload", lambda: _make("preload"))
 register_hook_mode("torch", lambda: _make("torch"))
+
+
+class _HookUtil:
+    """The hook mode "gmm" as torch_memory_saver asks for it."""
+
+    def __init__(self):
+        import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
+
+        self._path = _preload.find_library()
+        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(self._path, "tms_torch_malloc", "tms_torch_free")
+
+    def get_path_binary(self):
+        return self._path
+
+    def get_allocator(self):
+        return self._allocator.allocator()
+
+
+def add_hook_mode(package, name="gmm"):
+    """Makes gmm a hook mode of the package torch_memory_saver that is passed.
+
+    Then `package.torch_memory_saver.hook_mode = "gmm"` lets that package take its memory from gmm.
+    """
+    if hasattr(package, "register_hook_mode"):  # its development version
+        package.register_hook_mode(name, lambda: _make("torch"), uses_preload=False)
+        return
+    modes = importlib.import_module(package.__name__ + ".hooks.base").HookUtilBase
+    create = modes.create
+    modes.create = staticmethod(lambda hook_mode: _HookUtil() if hook_mode == name else create(hook_mode))
 
 
 class TorchMemorySaver:
@@ -141,7 +178,7 @@ class TorchMemorySaver:
 
     @property
     def retain_cpu_backup(self):
-        """Whether host memory of backups stays allocated after a resume, for the next pause."""
+        """Whether a resume keeps backups in host memory: get_cpu_backup() then answers for active tensors too."""
         self._ensure_initialized()
         return self._impl.get_retain_cpu_backup()
 
@@ -153,13 +190,18 @@ class TorchMemorySaver:
     def get_cpu_backup(self, x, zero_copy=False):
         """The kept contents of a paused CUDA tensor as a CPU tensor; None when the tensor is active.
 
-        zero_copy: the result lies over the backup itself and is valid until the resume.
+        With retain_cpu_backup it answers for active tensors too, with the contents of their last pause.
+        zero_copy: the result lies over the backup itself. It is valid until a resume without retain_cpu_backup, and the
+        end of the tensor. A later call, after another pause, brings its contents up to date.
         """
         self._ensure_initialized()
         return self._impl.get_cpu_backup(x, zero_copy=zero_copy)
 
     def set_disk_backup_dir(self, path):
-        """Sets the folder of backup files for the whole process. A missing folder is made."""
+        """Sets the folder of backup files for the whole process. A missing folder is made.
+
+        The files have names there: one an allocation of PyTorch's cache; beyond 48 files they are shared.
+        """
         self._ensure_initialized()
         os.makedirs(path, exist_ok=True)
         self._impl.set_disk_backup_dir(path)
@@ -191,25 +233,9 @@ def configure_subprocess():
     if not torch_memory_saver._uses_preload():
         yield
         return
-    preload = ":".join(filter(None, [_preload.find_library(), os.environ.get("LD_PRELOAD")]))
-    # PyTorch's pools belong to threads: memory of another thread would have the region's tag, but lie in the pool of
-    # all other tensors.
-    scope = os.environ.get("GMM_PRELOAD_REGION_SCOPE") or "thread"
-    with _changed("LD_PRELOAD", preload), _changed("GMM_PRELOAD_REGION_SCOPE", scope):
+    with _preload.preloading(_preload.find_library()):
         yield
 
 
-@contextlib.contextmanager
-def _changed(name, value):
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        found = os.environ.get(name)
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-        if found != value:
-            raise AssertionError(f"{name} was changed inside configure_subprocess()")
+if __name__ == "__main__":
+    _by_name.main()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
-__all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
+__all__ = ["TorchMemorySaver", "add_hook_mode", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
 
 class HookModeError(AssertionError, AttributeError, RuntimeError): ...
 
@@ -49,5 +49,6 @@ class TorchMemorySaver:
 
 torch_memory_saver: TorchMemorySaver
 
+def add_hook_mode(package: Any, name: str = "gmm") -> None: ...
 def configure_subprocess() -> AbstractContextManager[None]: ...
 def register_hook_mode(name: str, factory: Callable[[], Any], *, uses_preload: bool = True) -> None: ...

@@ -20,12 +20,13 @@ over gmm's memory travel through torch.multiprocessing without a copy: see gmm.m
 """
 # pylint: disable=import-outside-toplevel # what needs PyTorch is imported at the first use only
 import os
+import warnings
 
 from gmm import multiprocessing as _multiprocessing
 from gmm._core.enums import Kind
 
 __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
-           "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
+           "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "use_uvm", "uvm_to"]
 
 
 def use(kind=None):
@@ -46,9 +47,11 @@ def use(kind=None):
     hooks, of which PyTorch asks no statistics, snapshots, pools or checkpoints. GMM_TORCH_ALLOCATOR=pluggable in the
     environment asks for that one.
     """
-    from gmm._torch import allocator
+    from gmm._torch import allocator, patches
 
-    return allocator.use(kind)
+    made = allocator.use(kind)
+    patches.serve_use_uvm(use_uvm)  # PyTorch's own needs PyTorch's allocator
+    return made
 
 
 def pool(tag=None, *, kind=Kind.VMM, use_on_oom=False, no_split=False):
@@ -71,9 +74,10 @@ def set_enabled_uvm(enabled=True):
 
     False ends that, which the RFC does not have.
 
-    Where PyTorch sees a CUDA device this calls use(), so it must come before the first CUDA tensor. Tensors from before
-    stay as they are: see manage_memory(). With PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import gmm.torch`
-    calls it.
+    It calls use(), so it must come before the first CUDA tensor. RuntimeError where PyTorch sees no CUDA device, unless
+    GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
+    PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
+    installed, and else `import gmm.torch` does.
     """
     from gmm._torch import unified
 
@@ -129,6 +133,17 @@ def unmanage_memory(tensor):
     return managed.unmanage_memory(tensor)
 
 
+def use_uvm(device=None):
+    """A context manager: CUDA tensors that this thread makes in its with block are managed; those of others are not.
+
+    It gives the pool. device: None: the current one. install() and use() put it in the place of torch.cuda._use_uvm(),
+    which PyTorch has from 2.15 on.
+    """
+    from gmm._torch import unified
+
+    return unified.use_uvm(device)
+
+
 def uvm_to(tensor, device, non_blocking=False):
     """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1").
 
@@ -148,7 +163,8 @@ def install(move_on_copy=True):
 
     A second call does nothing.
     torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, uvm_to. Tensor: is_managed, manage_memory,
-    unmanage_memory, uvm_to.
+    unmanage_memory, uvm_to, and to(manage=True), whose result is managed. While UVM is enabled, pin_memory() gives a
+    managed tensor, and to(manage=False) one in ordinary memory.
     """
     from gmm._torch import patches
 
@@ -157,6 +173,7 @@ def install(move_on_copy=True):
     methods = {"is_managed": is_managed, "manage_memory": manage_memory, "unmanage_memory": unmanage_memory,
                "uvm_to": uvm_to}
     patches.install(functions, methods)
+    patches.serve_use_uvm(use_uvm)
     set_uvm_move_on_copy(move_on_copy)
 
 
@@ -166,5 +183,14 @@ except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
 
+def _obey_environment():
+    install()
+    try:
+        set_enabled_uvm()
+    except RuntimeError as error:
+        warnings.warn(f"PYTORCH_ENABLE_UNIFIED_MEMORY: unified memory is not enabled: {error}", RuntimeWarning,
+                      stacklevel=2)
+
+
 if os.environ.get("PYTORCH_ENABLE_UNIFIED_MEMORY", "0").lower() not in ("", "0", "false", "off", "no"):
-    set_enabled_uvm()
+    _obey_environment()

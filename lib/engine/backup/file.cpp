@@ -59,6 +59,18 @@ int open_unnamed(const char *directory) {
   return -1;
 }
 
+// Returns -1 with errno.
+int open_named(const char *directory, char *path, size_t size) {
+  name_file(directory, path, size);
+  for (const int direct : {O_DIRECT, 0}) {
+    const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
+    if (fd >= 0 || errno != EINVAL) return fd;
+    unlink(path);  // some systems create the file before they refuse O_DIRECT
+  }
+  errno = EINVAL;
+  return -1;
+}
+
 // Returns 0 or an errno.
 int allocate_blocks(int fd, uint64_t offset, uint64_t size) {
   int error = 0;
@@ -95,26 +107,55 @@ void delete_orphans(const char *directory) {
 
 }  // namespace
 
-Status BackupFile::open_current_locked(const char *directory) {
-  if (current_ >= 0 && std::strcmp(directory, directory_) == 0) return Status();
-  if (std::strcmp(directory, directory_) != 0) has_deleted_orphans_ = false;
-  if (current_ >= 0 && files_[current_].ranges->allocated_bytes() == 0) close_locked(files_[current_]);
+bool BackupFile::is_named_here(const File &file) const {
+  const uint64_t length = std::strlen(directory_);
+  return file.path != nullptr && std::strncmp(file.path, directory_, length) == 0 && file.path[length] == '/' &&
+         std::strchr(file.path + length + 1, '/') == nullptr;
+}
+
+// The caller opens a file in the folder next. Files of another folder that keep nothing are closed.
+void BackupFile::change_folder_locked(const char *directory) {
+  if (current_ >= 0 && files_[current_].path == nullptr && files_[current_].ranges->allocated_bytes() == 0)
+    close_locked(files_[current_]);
   current_ = -1;
+  if (std::strcmp(directory, directory_) != 0) {
+    has_deleted_orphans_ = false;
+    for (File &file : files_)
+      if (file.ranges != nullptr && file.ranges->allocated_bytes() == 0) close_locked(file);
+  }
   std::snprintf(directory_, sizeof directory_, "%s", directory);
   if (!has_deleted_orphans_) delete_orphans(directory);
   has_deleted_orphans_ = true;
+}
+
+Status BackupFile::open_current_locked(const char *directory) {
+  if (current_ >= 0 && files_[current_].path == nullptr && std::strcmp(directory, directory_) == 0) return Status();
+  change_folder_locked(directory);
+  return open_file_locked(directory, false);
+}
+
+Status BackupFile::open_file_locked(const char *directory, bool is_named) {
   uint32_t index = 0;
   while (index < kMaxFiles && files_[index].ranges != nullptr) ++index;
   if (index == kMaxFiles)
     return fail(GMM_ERROR_IO, "Backup files of %u folders keep contents, which is the most; resume some of them first.",
                 kMaxFiles);
-  const int fd = open_unnamed(directory);
+  char path[BackupSettings::kMaxDirectory + 128];
+  const int fd = is_named ? open_named(directory, path, sizeof path) : open_unnamed(directory);
   if (fd < 0) return folder_error(directory, errno);
+  const uint64_t path_size = is_named ? std::strlen(path) + 1 : 0;
+  if (is_named) files_[index].path = static_cast<char *>(core_.allocator.allocate(path_size, 1));
   files_[index].ranges = core_.allocator.create<RangeAllocator>(core_.allocator);
-  if (files_[index].ranges == nullptr) {
+  if (files_[index].ranges == nullptr || (is_named && files_[index].path == nullptr)) {
+    core_.allocator.destroy(files_[index].ranges);
+    core_.allocator.deallocate(files_[index].path, path_size);
+    files_[index].ranges = nullptr;
+    files_[index].path = nullptr;
+    if (is_named) unlink(path);
     close(fd);
     return no_memory_for_file();
   }
+  if (is_named) std::memcpy(files_[index].path, path, path_size);
   files_[index].end = 0;
   files_[index].descriptor.store(fd, std::memory_order_relaxed);
   current_ = static_cast<int32_t>(index);
@@ -145,6 +186,31 @@ Status BackupFile::reserve(const char *directory, uint64_t bytes) {
   return status;
 }
 
+Status BackupFile::reserve_named(const char *directory, uint64_t bytes) {
+  LockGuard guard(mutex_);
+  change_folder_locked(directory);
+  uint32_t named = 0, places = 0;
+  int32_t shared = -1;
+  for (uint32_t i = 0; i < kMaxFiles && current_ < 0; ++i) {
+    File &file = files_[i];
+    if (file.ranges == nullptr) {
+      ++places;
+    } else if (is_named_here(file)) {
+      ++named;
+      if (file.ranges->allocated_bytes() == 0) current_ = static_cast<int32_t>(i);
+      if (shared < 0 || file.ranges->allocated_bytes() < files_[shared].ranges->allocated_bytes())
+        shared = static_cast<int32_t>(i);
+    }
+  }
+  if (current_ < 0 && (named >= kMaxNamed || places == 0)) current_ = shared;
+  if (current_ < 0) GMM_TRY(open_file_locked(directory, true));
+  File &file = files_[current_];
+  Status status;
+  if (file.ranges->free_bytes() < bytes) status = extend_locked(file, bytes - file.ranges->free_bytes());
+  if (!status.ok() && file.ranges->allocated_bytes() == 0) close_locked(file);
+  return status;
+}
+
 Status BackupFile::allocate(uint64_t size, uint64_t hint, uint64_t *location) {
   LockGuard guard(mutex_);
   File &file = files_[current_];
@@ -161,17 +227,23 @@ void BackupFile::free(uint64_t location, uint64_t size) {
   LockGuard guard(mutex_);
   File &file = file_of(location);
   file.ranges->free(location & kOffsetMask, size);
-  const bool is_current = current_ >= 0 && &file == &files_[current_];
-  if (!is_current && file.ranges->allocated_bytes() == 0) close_locked(file);
+  const bool stays = (current_ >= 0 && &file == &files_[current_]) || is_named_here(file);
+  if (!stays && file.ranges->allocated_bytes() == 0) close_locked(file);
 }
 
 void BackupFile::close_unused() {
   LockGuard placing_guard(placing);
   LockGuard guard(mutex_);
-  if (current_ >= 0 && files_[current_].ranges->allocated_bytes() == 0) close_locked(files_[current_]);
+  for (File &file : files_)
+    if (file.ranges != nullptr && file.ranges->allocated_bytes() == 0) close_locked(file);
 }
 
 void BackupFile::close_locked(File &file) {
+  if (file.path != nullptr) {
+    unlink(file.path);
+    core_.allocator.deallocate(file.path, std::strlen(file.path) + 1);
+    file.path = nullptr;
+  }
   close(file.descriptor.exchange(-1, std::memory_order_relaxed));
   core_.allocator.destroy(file.ranges);
   file.ranges = nullptr;

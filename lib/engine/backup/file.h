@@ -9,6 +9,10 @@
 //
 // Some file systems cannot make a file without a name. There the name exists between open() and unlink() only, and the
 // first save to a folder deletes the names of processes that ended in between.
+//
+// With GMM_BACKUP_NAMED_FILES each block has a file, whose name stays until the file is closed. reserve_named() makes
+// the next file of the folder that keeps nothing the current one, or a new one, and beyond kMaxNamed of them shares
+// those that there are.
 #ifndef GMM_ENGINE_BACKUP_FILE_H
 #define GMM_ENGINE_BACKUP_FILE_H
 
@@ -36,10 +40,12 @@ class BackupFile {
   // Makes the file of this folder the current one, with at least `bytes` that are free and reserved on the disk.
   // IO when that fails.
   Status reserve(const char *directory, uint64_t bytes);
+  // The same with a file for one block alone, which has a name.
+  Status reserve_named(const char *directory, uint64_t bytes);
   // Allocates from the current file. Reserves more of the disk when no free range is large enough.
   Status allocate(uint64_t size, uint64_t hint, uint64_t *location);
   void free(uint64_t location, uint64_t size);
-  // Closes the current file when no range of it is allocated. Takes `placing`.
+  // Closes the current file, and files with names, when no range of them is allocated. Takes `placing`.
   void close_unused();
   // The bit of the file that has the location.
   static uint64_t bit_of(uint64_t location) { return uint64_t{1} << (location >> kFileShift); }
@@ -67,8 +73,16 @@ class BackupFile {
     std::atomic<int> descriptor{-1};
     RangeAllocator *ranges = nullptr;  // NULL: this place is unused
     uint64_t end = 0;                  // bytes of the file, all reserved
+    char *path = nullptr;              // NULL: the file has no name
   };
 
+  // More would take too many descriptors from the program.
+  static constexpr uint32_t kMaxNamed = 48;
+
+  // Whether the file has a name in the current folder.
+  bool is_named_here(const File &file) const;
+  void change_folder_locked(const char *directory);
+  Status open_file_locked(const char *directory, bool is_named);
   Status open_current_locked(const char *directory);
   Status extend_locked(File &file, uint64_t bytes);
   void close_locked(File &file);

@@ -83,6 +83,11 @@ void BackupSettings::directory(char *out) {
   std::snprintf(out, kMaxDirectory, "%s", name);
 }
 
+bool BackupSettings::names_files() {
+  LockGuard guard(mutex_);
+  return (desc_.flags & GMM_BACKUP_NAMED_FILES) != 0;
+}
+
 uint32_t BackupSettings::threads() {
   LockGuard guard(mutex_);
   return desc_.threads;

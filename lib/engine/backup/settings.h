@@ -29,6 +29,8 @@ class BackupSettings {
   Status limits(uint64_t arena_bytes, uint64_t pageable_bytes, BackupLimits *out);
   // Writes the name of the folder for backup files, at most kMaxDirectory bytes.
   void directory(char *out);
+  // GMM_BACKUP_NAMED_FILES.
+  bool names_files();
   // As CopyThreads::set_count() takes it.
   uint32_t threads();
 

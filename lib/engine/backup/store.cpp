@@ -236,13 +236,19 @@ void BackupStore::forget(Extent &extent) {
 void BackupStore::forget(Extent &extent, ByteRange range) {
   if (extent.kept == nullptr) return;
   KeptContents &kept = *extent.kept;
-  if (!is_paused(extent)) return drop(kept, range);
   views.end(range);
+  if (!is_paused(extent)) return drop(kept, range);
   for (uint64_t i = kept.chunks.size(); i-- > 0;) {
     const Chunk chunk = kept.chunks[i];
     if (chunk.base >= range.base && chunk.base + chunk.size <= range.end())
       drop(kept, ByteRange{chunk.base, chunk.size});
   }
+}
+
+void BackupStore::end_retained(Extent &extent) {
+  views.make_stale(ByteRange{base_of(extent), size_of(extent)});
+  drop_all(*extent.kept);
+  extent.kept->is_retained = false;
 }
 
 bool BackupStore::merge(Extent &into, Extent &from) {
@@ -252,6 +258,8 @@ bool BackupStore::merge(Extent &into, Extent &from) {
     if (!chunks.reserve(chunks.size() + from.kept->chunks.size())) return false;
     for (const Chunk &chunk : from.kept->chunks) chunks.push_back_reserved(chunk);
     if (from.kept->epoch < into.kept->epoch) into.kept->epoch = from.kept->epoch;
+    into.kept->is_retained = into.kept->is_retained || from.kept->is_retained;
+    if (into.kept->is_retained) into.kept->epoch = KeptContents::kNoEpoch;
     allocator_.destroy(from.kept);
   } else {
     into.kept = from.kept;

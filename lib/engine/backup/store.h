@@ -68,6 +68,8 @@ class BackupStore {
   // Sets limits and folder from the next save on, and threads from the next transfer on that begins alone. Kept
   // contents stay where they are. IO: the folder cannot be used. INVALID_VALUE: its name is too long.
   Status configure(const gmm_backup_desc &desc);
+  // Backup files have names, one a block where a part names its blocks.
+  bool names_files() { return tiers_.settings.names_files(); }
   // gmm_backup_reserve(): makes `bytes` of the arena ready and free.
   Status prepare(Device device, uint64_t bytes);
 
@@ -89,6 +91,8 @@ class BackupStore {
   // The same for a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its
   // neighbours'.
   void forget(Extent &extent, ByteRange range);
+  // The extent is about to be paused again: what a resume retained of it goes, and its views wait for new contents.
+  void end_retained(Extent &extent);
 
   // Returns page-locked memory and a backup file that keep nothing to the system. Returns the bytes of memory. Does not
   // wait for a transfer under way, and leaves its slots and the file alone.

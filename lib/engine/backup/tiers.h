@@ -50,6 +50,9 @@ struct KeptContents {
   // Tag::epoch when they were saved. In a later epoch a resume still restores them, but no pause takes them for what
   // the memory holds since.
   uint64_t epoch = 0;
+  static constexpr uint64_t kNoEpoch = UINT64_MAX;  // no pause ever takes them
+  // The memory is active, and its contents of the last pause can still be read.
+  bool is_retained = false;
 };
 
 // The CORRUPT of a chunk whose bytes do not match their checksum.

@@ -27,6 +27,7 @@ struct ChunkCopy {
   Chunk chunk;
   uintptr_t base = 0;  // of the bytes to copy; a save copies whole chunks
   uint64_t size = 0;
+  uintptr_t block = 0;     // BackupPart::blocks
   bool is_kept = false;    // save: a chunk of an earlier save, which needs no copy
   bool is_placed = false;  // save: the chunk has a range in its tier
 };
@@ -43,16 +44,17 @@ struct CopyPlan {
   Vector<uint64_t> part_ends;  // for each part, the index behind its last copy
 
  private:
-  bool add_new_chunks(uintptr_t begin, uintptr_t end);
+  bool add_new_chunks(uintptr_t begin, uintptr_t end, uintptr_t block);
 };
 
-bool CopyPlan::add_new_chunks(uintptr_t begin, uintptr_t end) {
+bool CopyPlan::add_new_chunks(uintptr_t begin, uintptr_t end, uintptr_t block) {
   while (begin < end) {
     ChunkCopy copy;
     copy.base = begin;
     copy.size = end - begin < kMaxChunk ? end - begin : kMaxChunk;
     copy.chunk.base = copy.base;
     copy.chunk.size = copy.size;
+    copy.block = block;
     if (!copies.push_back(copy)) return false;
     begin += copy.size;
   }
@@ -64,6 +66,7 @@ Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count) {
     const KeptContents &kept = *parts[p].kept;
     for (uint64_t r = 0; r < parts[p].range_count; ++r) {
       const ByteRange range = parts[p].ranges[r];
+      const uintptr_t block = parts[p].blocks == nullptr ? 0 : parts[p].blocks[r];
       uintptr_t at = range.base;
       for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
         const Chunk &chunk = kept.chunks[i];
@@ -74,10 +77,11 @@ Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count) {
         copy.base = chunk.base;
         copy.size = chunk.size;
         copy.is_kept = true;
-        if (!add_new_chunks(at, chunk.base) || !copies.push_back(copy)) return no_memory_for_transfer();
+        copy.block = block;
+        if (!add_new_chunks(at, chunk.base, block) || !copies.push_back(copy)) return no_memory_for_transfer();
         at = chunk.end();
       }
-      if (!add_new_chunks(at, range.end())) return no_memory_for_transfer();
+      if (!add_new_chunks(at, range.end(), block)) return no_memory_for_transfer();
     }
     if (!part_ends.push_back(copies.size())) return no_memory_for_transfer();
   }
@@ -117,6 +121,9 @@ uint64_t CopyPlan::part_of(uint64_t copy) const {
 }
 
 // --- The window of in-flight batches ------------------------------------------------------------------------------
+
+// The chunk waits for a place in a file.
+bool is_for_file(const ChunkCopy &copy) { return !copy.is_kept && !copy.is_placed && copy.chunk.tier == Tier::kFile; }
 
 enum class Direction { kSave, kRestore };
 
@@ -432,10 +439,12 @@ class Save : private Transfer {
   Status run(const BackupPart *parts, uint64_t count);
 
  private:
+  bool may_use_arena() const { return !is_arena_refused_ && (flags_ & GMM_TAG_PAGEABLE) == 0; }
   void find_zeros();
   void find_next_zeros(uint64_t *next);
   Status place_chunks(uint64_t from);
   Status place_in_file(uint64_t from, uint64_t bytes);
+  Status place_run(uint64_t from, uint64_t end);
   Status replace_unready_chunks();
   Status start_batch(uint64_t index);
   Status copy_all();
@@ -536,7 +545,7 @@ Status Save::place_chunks(uint64_t from) {
     if (copy.is_kept || copy.is_placed || chunk.tier == Tier::kZero) continue;
     chunk.has_checksum = (flags_ & GMM_TAG_CHECKSUM) != 0;
     copy.is_placed =
-        contents_ != GMM_CONTENTS_FILE && tiers_.allocate_in_host_memory(limits_, !is_arena_refused_, previous, &chunk);
+        contents_ != GMM_CONTENTS_FILE && tiers_.allocate_in_host_memory(limits_, may_use_arena(), previous, &chunk);
     if (!copy.is_placed) {
       chunk.tier = Tier::kFile;
       file_bytes += size_in_tier(chunk.size);
@@ -548,22 +557,39 @@ Status Save::place_chunks(uint64_t from) {
   return file_bytes == 0 ? Status() : place_in_file(from, file_bytes);
 }
 
-// The file reserves all bytes before it gives out the first range.
-Status Save::place_in_file(uint64_t from, uint64_t bytes) {
-  char directory[BackupSettings::kMaxDirectory];
-  tiers_.settings.directory(directory);
-  asked_file_ = true;
-  LockGuard guard(tiers_.file.placing);
-  GMM_TRY(tiers_.file.reserve(directory, bytes));
+// Allocates from the current file, which has reserved as much.
+Status Save::place_run(uint64_t from, uint64_t end) {
   uint64_t hint = 0;
-  for (uint64_t i = from; i < plan_.copies.size(); ++i) {
+  for (uint64_t i = from; i < end; ++i) {
     ChunkCopy &copy = plan_.copies[i];
-    if (copy.is_kept || copy.is_placed || copy.chunk.tier != Tier::kFile) continue;
+    if (!is_for_file(copy)) continue;
     const uint64_t size = size_in_tier(copy.chunk.size);
     GMM_TRY(tiers_.file.allocate(size, hint, &copy.chunk.location));
     hint = copy.chunk.location + size;
     copy.is_placed = true;
     files_ |= BackupFile::bit_of(copy.chunk.location);
+  }
+  return Status();
+}
+
+// A file reserves all bytes of its run before it gives out the first range. Without names there is one run; with names
+// the chunks of each block are one.
+Status Save::place_in_file(uint64_t from, uint64_t bytes) {
+  char directory[BackupSettings::kMaxDirectory];
+  tiers_.settings.directory(directory);
+  asked_file_ = true;
+  LockGuard guard(tiers_.file.placing);
+  if (!tiers_.settings.names_files()) {
+    GMM_TRY(tiers_.file.reserve(directory, bytes));
+    return place_run(from, plan_.copies.size());
+  }
+  for (uint64_t begin = from, end; begin < plan_.copies.size(); begin = end) {
+    bytes = 0;
+    for (end = begin; end < plan_.copies.size() && plan_.copies[end].block == plan_.copies[begin].block; ++end)
+      if (is_for_file(plan_.copies[end])) bytes += size_in_tier(plan_.copies[end].chunk.size);
+    if (bytes == 0) continue;
+    GMM_TRY(tiers_.file.reserve_named(directory, bytes));
+    GMM_TRY(place_run(begin, end));
   }
   return Status();
 }

@@ -24,6 +24,8 @@ struct BackupPart {
   const ByteRange *ranges = nullptr;  // live contents, by address, which do not overlap; NULL only when there are none
   uint64_t range_count = 0;
   KeptContents *kept = nullptr;  // a restore takes NULL when there are no ranges
+  // Where the block of each range begins, for a file of its own. NULL: all ranges share files.
+  const uintptr_t *blocks = nullptr;
 };
 
 // The caller's steps of a transfer. The transfer calls them on the thread that started it. Each may be NULL.

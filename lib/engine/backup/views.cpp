@@ -3,16 +3,31 @@
 
 namespace gmm {
 
-char *BackupViews::find(uintptr_t base) {
+char *BackupViews::find(uintptr_t base, bool *is_stale) {
   LockGuard guard(mutex_);
-  for (const View &view : views_)
-    if (view.block.base == base) return view.memory;
+  for (const View &view : views_) {
+    if (view.block.base != base) continue;
+    *is_stale = view.is_stale;
+    return view.memory;
+  }
   return nullptr;
+}
+
+void BackupViews::renew(uintptr_t base) {
+  LockGuard guard(mutex_);
+  for (View &view : views_)
+    if (view.block.base == base) view.is_stale = false;
+}
+
+void BackupViews::make_stale(ByteRange range) {
+  LockGuard guard(mutex_);
+  for (View &view : views_)
+    if (view.block.base < range.end() && view.block.end() > range.base) view.is_stale = true;
 }
 
 bool BackupViews::add(ByteRange block, char *memory) {
   LockGuard guard(mutex_);
-  return views_.push_back(View{block, memory});
+  return views_.push_back(View{block, memory, false});
 }
 
 void BackupViews::end(ByteRange range) {

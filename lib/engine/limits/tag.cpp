@@ -68,7 +68,7 @@ TagStack *make_stack() {
 Status check_desc(const gmm_tag_desc &desc) {
   if (desc.contents > GMM_CONTENTS_FILE)
     return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.", desc.contents);
-  constexpr uint32_t kKnown = GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM;
+  constexpr uint32_t kKnown = GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM | GMM_TAG_PAGEABLE;
   if ((desc.flags & ~kKnown) != 0)
     return fail(GMM_ERROR_INVALID_FLAGS, "gmm_tag_desc.flags = 0x%x has unknown bits; pass GMM_TAG_* only.",
                 desc.flags);

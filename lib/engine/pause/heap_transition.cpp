@@ -44,9 +44,12 @@ void HeapTransition::sort_planned() {
 
 Status HeapTransition::plan_live_ranges() {
   ranges_.clear();
+  blocks_.clear();
   parts_.clear();
   bytes_ = 0;
-  Vector<ByteRange> live(context_.core.allocator);  // neighbours as one range
+  const bool separates = context_.backups.names_files();
+  Vector<ByteRange> live(context_.core.allocator);  // large blocks, and slabs; neighbouring slabs as one range
+  bool last_is_slab = false;
   bool planned = parts_.reserve(extents_.size());
   for_each_region(heap_, [&](Region &region) {
     for_each_span(region, [&](Span &span) {
@@ -60,16 +63,20 @@ Status HeapTransition::plan_live_ranges() {
           span.is(SpanState::kSlab) ||
           (span.is(SpanState::kLarge) && (span.slot(0).load(std::memory_order_relaxed) != 0 || is_imported()));
       if (!wanted || !planned) return;
-      if (!live.empty() && live.back().end() == span.begin())
+      // A free ends the backup of its block, so a chunk of a large block has no other memory.
+      const bool is_slab = span.is(SpanState::kSlab);
+      if (is_slab && last_is_slab && live.back().end() == span.begin())
         live.back().size += span.bytes();
       else
         planned = live.push_back(ByteRange{span.begin(), span.bytes()});
+      last_is_slab = is_slab;
     });
   });
   std::sort(live.begin(), live.end(), [](const ByteRange &a, const ByteRange &b) { return a.base < b.base; });
   // The ranges are cut at the borders of extents. A live range touches one extent more than it has borders inside it.
   // They are reserved, as the parts point into them.
-  planned = planned && ranges_.reserve(live.size() + extents_.size());
+  planned = planned && ranges_.reserve(live.size() + extents_.size()) &&
+            (!separates || blocks_.reserve(live.size() + extents_.size()));
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
   uint64_t at = 0;
   for (const PlannedExtent &each : extents_) {
@@ -79,9 +86,11 @@ Status HeapTransition::plan_live_ranges() {
     for (uint64_t i = at; i < live.size() && live[i].base < end; ++i) {
       const uintptr_t from = std::max(live[i].base, begin), to = std::min(live[i].end(), end);
       ranges_.push_back_reserved(ByteRange{from, to - from});
+      if (separates) blocks_.push_back_reserved(live[i].base);
       bytes_ += to - from;
     }
-    parts_.push_back_reserved(BackupPart{ranges_.data() + first, ranges_.size() - first, each.extent->kept});
+    parts_.push_back_reserved(BackupPart{ranges_.data() + first, ranges_.size() - first, each.extent->kept,
+                                         separates ? blocks_.data() + first : nullptr});
   }
   return Status();
 }

@@ -33,6 +33,7 @@ class HeapTransition {
         heap_(heap),
         extents_(context.core.allocator),
         ranges_(context.core.allocator),
+        blocks_(context.core.allocator),
         parts_(context.core.allocator) {}
   HeapTransition(const HeapTransition &) = delete;
   HeapTransition &operator=(const HeapTransition &) = delete;
@@ -70,6 +71,7 @@ class HeapTransition {
   Heap &heap_;
   Vector<PlannedExtent> extents_;  // by address
   Vector<ByteRange> ranges_;       // live memory in them
+  Vector<uintptr_t> blocks_;       // where the block of a range begins, when each has a file of its own
   Vector<BackupPart> parts_;       // one an extent, once plan_live_ranges() made the ranges
   uint64_t bytes_ = 0;             // of the ranges
 };

@@ -46,6 +46,10 @@ Status HeapPause::detach() {
 bool HeapPause::ensure_kept(Extent &extent) {
   const HostAllocator &allocator = context_.core.allocator;
   const uint64_t epoch = tag().epoch.load(std::memory_order_relaxed);
+  if (extent.kept != nullptr && extent.kept->is_retained && extent.kept->epoch != epoch) {
+    context_.backups.end_retained(extent);
+    extent.kept->epoch = epoch;
+  }
   if (extent.kept != nullptr && extent.kept->epoch != epoch) context_.backups.forget(extent);
   if (extent.kept != nullptr) return true;
   extent.kept = allocator.create<KeptContents>(allocator);

@@ -90,7 +90,8 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
   for (uintptr_t at = begin; at < end;) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent->state != ExtentState::kPaused)
+    const bool is_retained = extent->kept != nullptr && extent->kept->is_retained;
+    if (extent->state != ExtentState::kPaused && !is_retained)
       return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);
     if (extent->kept == nullptr)
       return fail(GMM_ERROR_INVALID_VALUE,
@@ -120,11 +121,13 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
   GMM_TRY(find_block(core_, address, "gmm_backup_map", &block));
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
   GMM_TRY(check_range(block, address, "gmm_backup_map", &size));
-  if (const char *view = backups_.views.find(block.base)) {
+  bool is_stale = false;
+  char *view = backups_.views.find(block.base, &is_stale);
+  if (view != nullptr && !is_stale) {
     *out = view + (at - block.base);
     return Status();
   }
-  char *view = static_cast<char *>(core_.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
+  if (!is_stale) view = static_cast<char *>(core_.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
   if (view == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
                 block.requested);
@@ -132,8 +135,12 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
                            [&](Extent &extent, ByteRange range) {
                              return backups_.read(*extent.kept, range, view + (range.base - block.base));
                            });
-  if (status.ok() && !backups_.views.add(ByteRange{block.base, block.requested}, view))
+  if (is_stale) {
+    if (!status.ok()) return status;
+    backups_.views.renew(block.base);
+  } else if (status.ok() && !backups_.views.add(ByteRange{block.base, block.requested}, view)) {
     status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
+  }
   if (!status.ok()) {
     core_.allocator.deallocate(view, block.requested);
     return status;

@@ -21,8 +21,8 @@
 // 1. Plan, with the heaps locked to the end. Paused memory without a live block is given up.
 // 2. Charge: the quotas take all bytes before the driver is asked for any.
 // 3. Restore: groups of extents get memory and mappings while the extents before them are filled.
-// 4. Commit: kept contents go, but for those of a read-only tag's large blocks. Undo: the memory goes back, and kept
-//    contents stay.
+// 4. Commit: kept contents go, but for those of a read-only tag's large blocks, and with GMM_RESUME_RETAIN of any large
+//    block. Undo: the memory goes back, and kept contents stay.
 //
 // Files.
 // - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
@@ -41,6 +41,8 @@
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
 // - What is kept of active read-only memory serves a later pause only in the epoch of the tag in which it was saved. A
 //   pause or discard that drops contents begins another epoch.
+// - What a resume retained of memory that is not read-only serves readers alone. The next pause drops it and copies
+//   anew, and views of it keep their addresses.
 //
 // - Transactions that overlap have no heap in common. What they share guards itself: the backup, the quotas, the ready
 //   signal, deferred releases.

@@ -101,11 +101,13 @@ Status HeapResume::restore(TransitionProgress &progress) {
   return context_.backups.restore(heap_.options().device, parts_.data(), parts_.size(), steps);
 }
 
-// A read-only tag promises the contents of its large blocks only: other memory may change before the next pause.
+// A read-only tag promises the contents of its large blocks only: other memory may change before the next pause. A free
+// of a small block ends no backup, so a later block at its address must not find it.
 void HeapResume::drop_outside_large_blocks() {
   for_each_region(heap_, [&](Region &region) {
     for_each_span(region, [&](Span &span) {
       if (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0) return;
+      context_.backups.views.end(ByteRange{span.begin(), span.bytes()});
       for (uintptr_t at = span.begin(); at < span.end();) {
         Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
         if (extent == nullptr) return;
@@ -118,19 +120,26 @@ void HeapResume::drop_outside_large_blocks() {
   });
 }
 
-void HeapResume::forget_restored() {
+void HeapResume::forget_restored(bool retain) {
   const bool read_only = (tag().flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
   const uint64_t epoch = tag().epoch.load(std::memory_order_relaxed);
-  if (read_only) drop_outside_large_blocks();
+  retain = retain && tag().contents.load(std::memory_order_relaxed) != GMM_CONTENTS_FILE;
+  if (read_only || retain) drop_outside_large_blocks();
   for (const PlannedExtent &planned : extents_) {
     Extent *extent = planned.extent;
+    if (extent->kept != nullptr) extent->kept->is_retained = retain && !is_paused(*extent);
+    if (extent->kept != nullptr && extent->kept->is_retained && !extent->kept->chunks.empty()) {
+      // The program may write from now on, also if the tag is read-only at the next pause.
+      if (!read_only) extent->kept->epoch = KeptContents::kNoEpoch;
+      continue;
+    }
     context_.backups.views.end(ByteRange{base_of(*extent), size_of(*extent)});
     if (extent->kept == nullptr || is_paused(*extent)) continue;
     if (!read_only || extent->kept->epoch != epoch || extent->kept->chunks.empty()) context_.backups.forget(*extent);
   }
 }
 
-uint64_t HeapResume::commit() {
+uint64_t HeapResume::commit(bool retain) {
   uint64_t bytes = 0;
   {
     LockGuard guard(context_.ready.mutex);
@@ -140,7 +149,7 @@ uint64_t HeapResume::commit() {
     }
   }
   heap_.extents().count_paused(-static_cast<int64_t>(bytes));
-  forget_restored();
+  forget_restored(retain);
   return bytes;
 }
 
@@ -185,7 +194,7 @@ void HeapResume::undo(uint64_t *bytes) {
       }
     }
   }
-  if (promised) forget_restored();
+  if (promised) forget_restored(false);
 }
 
 Status Resume::select_range(const ByteRange &range) {
@@ -243,7 +252,7 @@ Status Resume::run(const ByteRange *range, uint64_t *bytes) {
   const Status status = plan_and_restore(range, &extents);
   for (HeapResume *heap : heaps_) {
     if (status.ok())
-      *bytes += heap->commit();
+      *bytes += heap->commit((request_.flags & GMM_RESUME_RETAIN) != 0);
     else
       heap->undo(bytes);
     heap->attach_active();

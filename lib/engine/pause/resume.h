@@ -24,15 +24,16 @@ class HeapResume : public HeapTransition {
   // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
   Status restore(TransitionProgress &progress);
   // Returns the bytes that were charged.
-  uint64_t commit();
+  // retain: GMM_RESUME_RETAIN.
+  uint64_t commit(bool retain);
   // Pauses everything again but the extents that gmm_resume_wait() promised to a caller, whose bytes it adds to *bytes.
   void undo(uint64_t *bytes);
 
  private:
   Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
-  // What was kept of the restored extents goes, but for whole large blocks of a read-only tag.
-  void forget_restored();
-  // Drops the chunks of a read-only tag that lie outside large blocks.
+  // What was kept of the restored extents goes, but for whole large blocks of a read-only tag, or of any with retain.
+  void forget_restored(bool retain);
+  // Drops the chunks that lie outside large blocks, and the views there.
   void drop_outside_large_blocks();
 
   uint64_t backed_ = 0;  // extents that have memory

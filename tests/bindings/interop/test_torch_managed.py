@@ -3,10 +3,12 @@
 
 tests/gpu/torch_check.py is the same with one.
 """
+import contextlib
 import copy
 import gc
 import io
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -28,6 +30,7 @@ from gmm._torch import library as torch_library  # noqa: E402
 
 GPU = torch.device("cuda", 0)
 MIB = 1 << 20
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -277,6 +280,52 @@ def test_what_copies(gpu):
     assert len(calls) == 3
 
 
+def test_positions_of_to(gpu):
+    """.to(device, dtype, non_blocking, copy) and its other forms, by position."""
+    a = torch.randn(4)
+    calls = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(managed, "move", lambda *arguments: calls.append(arguments[1:]) or a)
+        for form in ((gpu, torch.float32, True, False), (gpu, None, True), (gpu, None, True, False)):
+            assert a.to(*form) is a and calls.pop() == (gpu, True)
+        assert a.to(gpu, torch.float32, False, False) is a and calls.pop() == (gpu, False)
+        for form in ((gpu, torch.float32, False, True), (gpu, torch.float64, False, False)):
+            with pytest.raises((RuntimeError, AssertionError)):  # PyTorch's own copy, which needs a GPU
+                a.to(*form)
+        assert not calls
+    assert a.to(torch.float32, False, False) is a and a.to(a, False, False) is a
+    for form in ((torch.float32, False, True), (a, False, True), ("cpu", torch.float32, False, True)):
+        assert a.to(*form).data_ptr() != a.data_ptr()
+    with pytest.raises(TypeError):
+        a.to("cpu", torch.float32, False, False, False)
+    with pytest.raises(TypeError):
+        a.to("cpu", torch.float32, False, True, copy=True)
+
+
+def test_manage_in_to(gpu):
+    for enabled in (False, True):
+        gmm.torch.set_enabled_uvm(enabled)
+        plain = torch.from_numpy(torch.arange(6.0).numpy().copy()).requires_grad_()
+        made = plain.to(manage=True)
+        assert made.is_managed() and torch.equal(made, plain) and not plain.is_managed()
+        assert made.to(manage=True) is made and made.to("cpu", manage=True) is made
+        moved = plain.to(gpu, manage=True)
+        assert moved.is_managed() and torch.equal(moved, plain)
+        same = made.to(gpu, manage=True)
+        assert same.data_ptr() == made.data_ptr()  # managed already: a move
+        other = plain.to(torch.float64, manage=True)
+        assert other.is_managed() and other.dtype is torch.float64
+        assert made.to(copy=True, device="cpu", manage=True).data_ptr() != made.data_ptr()
+        (moved * 2).sum().backward()
+        assert bool((plain.grad == 2).all())
+        assert torch.empty(0).to(manage=True).numel() == 0
+        assert made.to("cpu", manage=False).is_managed() != enabled  # the default is whether UVM is enabled
+        with pytest.raises(TypeError, match="plain strided"):
+            torch.eye(3).to_sparse().to(manage=True)
+        with pytest.raises(RuntimeError):
+            plain.to("nowhere", manage=True)
+
+
 def test_what_cannot_move_says_so(gpu):
     gmm.torch.set_enabled_uvm(False)
     with pytest.raises(ValueError, match="not managed"):
@@ -345,6 +394,60 @@ def test_a_model_moves_and_trains(gpu):
 
 
 # Saving, copying, other processes.
+
+
+def test_copied_unpickled_and_pinned_tensors_are_managed():
+    parameter = torch.nn.Parameter(torch.randn(4, 3))
+    views = torch.arange(12.0).view(3, 4)
+    views = [views, views[1:], views.t()]
+    ways = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
+    for name, way in ways.items():
+        for value in (torch.arange(5), parameter, torch.tensor(3.0), torch.randn(2, dtype=torch.complex64)):
+            made = way(value)
+            assert made.is_managed() and made.data_ptr() != value.data_ptr() and torch.equal(made, value), name
+            assert type(made) is type(value)
+        whole, part, turned = way(views)
+        if name == "deepcopy":  # a plain pickle shares no storages
+            assert len({tensor.untyped_storage()._cdata for tensor in (whole, part, turned)}) == 1
+        assert torch.equal(whole, views[0]) and torch.equal(part, views[1]) and turned.stride() == (1, 4)
+        assert way(torch.empty(0)).shape == (0,)
+    a = torch.ones(100)
+    assert a.pin_memory() is a
+    numbers = torch.from_numpy(a.numpy().copy())
+    assert not numbers.is_managed() and numbers.pin_memory().is_managed()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(a), batch_size=50,
+                                         pin_memory=torch.cuda.is_available())
+    assert all(batch.is_managed() for batch, in loader)
+    gmm.torch.set_enabled_uvm(False)
+    for way in ways.values():
+        assert not way(torch.ones(3)).is_managed()
+
+
+def test_uvm_context_of_new_pytorch_is_served(monkeypatch):
+    from gmm._torch import patches, tagged_pool
+
+    own = object()
+    for module in (torch.cuda, torch.cuda.memory):
+        monkeypatch.setattr(module, "_use_uvm", own, raising=False)
+    gmm.torch.install()
+    assert torch.cuda._use_uvm is torch.cuda.memory._use_uvm is gmm.torch.use_uvm
+    asked = []
+
+    class Pool:
+        @contextlib.contextmanager
+        def use(self, device):
+            asked.append(device)
+            yield self
+
+    monkeypatch.setattr(tagged_pool, "make", lambda tag, kind: asked.append((tag, kind)) or Pool())
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    with torch.cuda._use_uvm(1) as pool:
+        assert isinstance(pool, Pool)
+    assert asked == [(None, gmm.Kind.MANAGED), torch.device("cuda", 1)]
+    for module in (torch.cuda, torch.cuda.memory):
+        monkeypatch.delattr(module, "_use_uvm")
+    patches.serve_use_uvm(gmm.torch.use_uvm)
+    assert not hasattr(torch.cuda, "_use_uvm")  # an older PyTorch gets none
 
 
 def test_state_dict_pickle_save_and_deepcopy(gpu):
@@ -442,11 +545,62 @@ def test_a_forked_child_goes_on_with_ordinary_memory():
 def test_the_environment_variable():
     code = ("import gmm.torch, torch; print(gmm.torch.get_enabled_uvm(), gmm.torch.is_managed(torch.ones(3)), "
             "hasattr(torch.cuda, 'set_enabled_uvm'))")
-    for value, printed in (("1", "True True False"), ("0", "False False False")):
+    for value, printed in (("1", "True True True"), ("0", "False False False")):
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", code],
                               env={**os.environ, "PYTORCH_ENABLE_UNIFIED_MEMORY": value}, capture_output=True,
                               text=True, timeout=300, check=False)
         assert done.stdout.strip() == printed, done.stdout + done.stderr
+
+
+@pytest.fixture
+def entry_point(tmp_path):
+    """Runs a program that knows PyTorch alone, with gmm's entry point as its wheel has it."""
+    about = tmp_path / "gmm-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: gmm\nVersion: 1.0\n")
+    metadata = (ROOT / "pyproject.toml").read_text()
+    section = metadata[metadata.index('entry-points."torch.backends"]'):].splitlines()[1]
+    (about / "entry_points.txt").write_text("[torch.backends]\n" + section.replace('"', "") + "\n")
+    module = tmp_path / "_gmm_torch_autoload.py"
+    module.write_text((ROOT / "bindings" / "python" / "_gmm_torch_autoload.py").read_text())
+
+    def run(code, **environment):
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False,
+                              env={**os.environ, "PYTHONPATH": path, **environment})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split(), done.stderr
+
+    return run
+
+
+def test_an_unmodified_program_is_switched_on_by_the_variable_alone(entry_point):
+    code = """
+import sys, torch
+if hasattr(torch.cuda, "get_enabled_uvm"):
+    x = torch.ones(3)
+    print(torch.cuda.get_enabled_uvm(), x.is_managed(), x.to("cpu") is x)
+else:
+    print("gmm" in sys.modules)
+"""
+    assert entry_point(code, PYTORCH_ENABLE_UNIFIED_MEMORY="1")[0] == ["True", "True", "True"]
+    for value in ("", "0"):
+        printed, errors = entry_point(code, PYTORCH_ENABLE_UNIFIED_MEMORY=value)
+        assert printed == ["False"] and "gmm" not in errors  # cheap, and silent
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_cuda_it_is_not_enabled(entry_point):
+    code = """
+import torch
+print(torch.cuda.get_enabled_uvm(), torch.ones(3).is_managed())
+try:
+    torch.cuda.set_enabled_uvm()
+except RuntimeError as error:
+    print("no CUDA device" in str(error))
+"""
+    printed, errors = entry_point(code, PYTORCH_ENABLE_UNIFIED_MEMORY="1", GMM_BACKEND="")
+    assert printed == ["False", "False", "True"] and "RuntimeWarning" in errors
 
 
 def test_without_a_compiler_it_says_what_is_missing(tmp_path):

@@ -76,7 +76,6 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     inherited["GMM_PRELOAD_LIBRARY"] = path
     if preload:
         inherited["LD_PRELOAD"] = path
-        inherited["GMM_PRELOAD_REGION_SCOPE"] = "thread"  # as configure_subprocess() sets it
     inherited.update(environment)
     done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True,
                           text=True, timeout=300, check=False)

@@ -368,19 +368,101 @@ def test_disk_backup(mode, tmp_path):
 saver.set_disk_backup_dir({str(folder)!r})
 assert os.path.isdir({str(folder)!r})
 with saver.region(tag="disk", enable_disk_backup=True):
-    kept = full(8, 6)
-before = used()
+    kept, small = full(8, 6), torch.full((7,), 10, dtype=torch.uint8, device="cuda")
+sizes = set()
+for _ in range(3):
+    before = used()
+    saver.pause("disk")
+    assert before - used() >= 8
+    assert saver.get_cpu_backup(kept) is None
+    files = os.listdir({str(folder)!r})
+    assert len(files) == 2, files  # one an allocation
+    sizes.add(sum(os.path.getsize(os.path.join({str(folder)!r}, name)) for name in files))
+    saver.resume("disk")
+    assert holds(kept, 6) and holds(small, 10)
+    assert saver.get_cpu_backup(kept) is None
+assert len(sizes) == 1 and sizes.pop() >= 8 * MIB
 saver.pause("disk")
-assert before - used() >= 8
-assert saver.get_cpu_backup(kept) is None
-held = []
-for name in os.listdir("/proc/self/fd"):
-    with contextlib.suppress(OSError):
-        held.append(os.readlink(f"/proc/self/fd/{{name}}"))
-assert os.listdir({str(folder)!r}) or any(path.startswith({str(folder)!r}) for path in held), held
-saver.resume("disk")
-assert holds(kept, 6)
 """)
+    assert not list(folder.iterdir())  # none outlives the process
+
+
+@MODES
+def test_files_of_a_killed_process(mode, tmp_path):
+    code = f"""
+saver.set_disk_backup_dir({str(tmp_path)!r})
+with saver.region(tag="disk", enable_disk_backup=True):
+    kept = full(8, 6)
+saver.pause()
+print(*os.listdir({str(tmp_path)!r}))
+"""
+    left = run_saver(mode, code + "sys.stdout.flush(); os._exit(0)").split()
+    assert left == [path.name for path in tmp_path.iterdir()] and len(left) == 1
+    found = run_saver(mode, code).split()  # the next process removes them
+    assert len(found) == 1 and found != left and not list(tmp_path.iterdir())
+
+
+@MODES
+def test_retained_backup(mode):
+    run_saver(mode, """
+def same(tensor, address, value):
+    found = saver.get_cpu_backup(tensor, zero_copy=True)
+    assert found.data_ptr() == address and holds(found, value) and holds(saver.get_cpu_backup(tensor), value)
+
+for backend in ("mmap", "pinned"):
+    assert saver.retain_cpu_backup is False
+    with saver.region(tag="a", enable_cpu_backup=True, cpu_backup_backend=backend):
+        kept = full(5, 1)
+    with saver.region(tag="b", enable_cpu_backup=True, cpu_backup_backend=backend):
+        other = full(5, 9)
+    saver.pause("a")
+    address = saver.get_cpu_backup(kept, zero_copy=True).data_ptr()
+    saver.retain_cpu_backup = True
+    saver.resume("a")
+    same(kept, address, 1)
+    saver.retain_cpu_backup = False  # has no effect until the next resume
+    same(kept, address, 1)
+    for value in (2, 3):
+        kept.fill_(value)
+        saver.pause("a")
+        same(kept, address, value)
+        saver.retain_cpu_backup = True
+        saver.resume("a")
+        same(kept, address, value)
+        assert holds(kept, value)
+    assert saver.get_cpu_backup(other) is None
+    saver.retain_cpu_backup = False
+    saver.pause(); saver.resume()
+    assert saver.get_cpu_backup(kept) is None and holds(kept, 3) and holds(other, 9)
+""")
+
+
+@MODES
+def test_backend_of_a_region(mode):
+    """Contents of "mmap" are not page-locked, and leave the process at the resume."""
+    run_saver(mode, """
+for backend in ("mmap", "pinned"):
+    with saver.region(tag="t", enable_cpu_backup=True, cpu_backup_backend=backend):
+        kept = full(24, 3)
+    library = saver._impl._library
+    before = library.tag_info(library.query(kept.data_ptr()).tag)
+    assert before.name.decode() == {"mmap": "t#mmap", "pinned": "t#host"}[backend]
+    saver.pause("t")
+    info = library.tag_info(before.tag)
+    assert info.backup_host_bytes >= 24 * MIB and info.backup_pinned_bytes == (0 if backend == "mmap" else
+                                                                              info.backup_host_bytes)
+    saver.resume("t")
+    assert holds(kept, 3) and library.tag_info(before.tag).backup_host_bytes == 0
+""")
+    run_saver(mode, """
+assert saver.retain_cpu_backup is True
+with saver.region(tag="t", enable_cpu_backup=True):
+    kept = full(8, 3)
+saver.pause(); saver.resume()
+assert holds(saver.get_cpu_backup(kept), 3)
+library = saver._impl._library
+assert library.tag_info(library.query(kept.data_ptr()).tag).name == b"t#mmap"
+""", {"TMS_INIT_CPU_BACKUP_BACKEND": "mmap", "TMS_RETAIN_CPU_BACKUP": "1"})
 
 
 @MODES
@@ -505,15 +587,15 @@ assert holds(fits, 1) and holds(fits_now, 2)
 
 
 def test_scope_of_regions():
-    """Without the setting of configure_subprocess() there is a warning."""
-    for scope, warned in (("process", True), ("thread", False)):
+    """A region of the whole process mixes with PyTorch's cache: there is a warning."""
+    for scope, warned in (("process", True), ("thread", False), ("", False)):
         out = run("""
 import logging
 logging.basicConfig(stream=sys.stdout)
 from gmm.memory_saver import torch_memory_saver as saver
 saver.pause()
 """, preload=True, environment={"GMM_PRELOAD_REGION_SCOPE": scope})
-        assert ("GMM_PRELOAD_REGION_SCOPE=thread" in out) == warned
+        assert ("GMM_PRELOAD_REGION_SCOPE=process" in out) == warned
 
 
 def test_several_savers():

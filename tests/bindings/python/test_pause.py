@@ -234,6 +234,36 @@ def test_17_read_only(context):
     assert (tag.info.contents, tag.info.priority) == (Contents.DROP, 1)
 
 
+def test_retained_pageable_and_named(context, tmp_path):
+    tag = context.tag("kept", Contents.HOST, pageable=True)
+    assert tag.info.flags == TagFlags.PAGEABLE
+    tag.update(priority=2)
+    assert tag.info.flags == TagFlags.PAGEABLE and tag.info.priority == 2
+    with tag:
+        buffer = context.alloc(SIZE, Kind.VMM, dedicated=True)
+    buffer.fill(0x77)
+    tag.pause()
+    assert tag.info.backup_host_bytes >= SIZE and tag.info.backup_pinned_bytes == 0
+    tag.resume(retain=True)
+    buffer.fill(0x11)
+    assert buffer.backup() == b"\x77" * SIZE and bytes(buffer.backup_view()[:3]) == b"\x77" * 3
+    tag.pause()
+    assert tag.resume_async(retain=True).wait() and buffer.backup() == b"\x11" * SIZE
+    tag.pause()
+    context.resume(tag)
+    with pytest.raises(gmm.InvalidValueError):
+        buffer.backup()
+    context.set_backup(directory=tmp_path, named_files=True)
+    tag.update(Contents.FILE, pageable=False)
+    tag.pause()
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [SIZE]
+    tag.resume()
+    context.trim()
+    back = bytearray(SIZE)
+    buffer.copy_to(back)
+    assert not list(tmp_path.iterdir()) and back == b"\x11" * SIZE
+
+
 def test_26_decommit(context):
     assert context.decommit_after_ms is None
     context.alloc(64 * MIB, Kind.VMM).close()

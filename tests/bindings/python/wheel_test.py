@@ -32,6 +32,16 @@ from gmm._memory_saver import preload as loader
 preload = loader.load(loader.find_library())
 assert preload.path == str(installed / "libgmm_preload.so"), preload.path
 assert not preload.cdll.gmm_preload_active()
+from gmm._memory_saver import by_name
+import subprocess, tempfile
+with tempfile.TemporaryDirectory() as folder:  # a library under another's name, in a process that has no gmm
+    links = by_name.make_folder(folder)
+    code = f"import ctypes; ctypes.CDLL({links + '/' + by_name.LIBRARIES[0]!r}); import torch_memory_saver"
+    subprocess.run([sys.executable, "-m", "gmm.memory_saver", "--folder", links, "run", sys.executable, "-c", code],
+                   check=True)
+points = {point.group: point for point in metadata.distribution("gmm").entry_points}
+points["torch.backends"].load()()  # does nothing without its variable
+assert points["vllm.general_plugins"].value == "gmm.vllm:plugin" and "gmm.torch" in sys.modules
 from gmm._torch import library as loader
 library = loader.load()  # needs no PyTorch
 assert library.path == str(installed / "libgmm_torch.so.1"), library.path

@@ -32,7 +32,8 @@ Capability = enum.IntFlag(
     "Capability", [*_values("GMM_DEVICE_CAN_"), ("IS_CPU", native.GMM_DEVICE_IS_CPU)], module="gmm")
 Capability.__doc__ = "What a device can do."
 TagFlags = enum.IntFlag(
-    "TagFlags", [("READ_ONLY", native.GMM_TAG_READ_ONLY), ("CHECKSUM", native.GMM_TAG_CHECKSUM)], module="gmm")
+    "TagFlags", [("READ_ONLY", native.GMM_TAG_READ_ONLY), ("CHECKSUM", native.GMM_TAG_CHECKSUM),
+                 ("PAGEABLE", native.GMM_TAG_PAGEABLE)], module="gmm")
 TagFlags.__doc__ = "Options of a tag."
 IpcRoute = enum.IntFlag("IpcRoute", _values("GMM_IPC_ROUTE_"), module="gmm")
 IpcRoute.__doc__ = "Routes by which another process can import a block."

@@ -73,6 +73,7 @@ class Capability(enum.IntFlag):
 class TagFlags(enum.IntFlag):
     READ_ONLY = 1
     CHECKSUM = 2
+    PAGEABLE = 4
 
 class IpcRoute(enum.IntFlag):
     LEGACY = 1

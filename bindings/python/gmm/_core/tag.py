@@ -19,10 +19,10 @@ class Tag:
 
     __slots__ = ("context", "name", "number")
 
-    def __init__(self, context, name, contents=None, priority=None, *, read_only=None, checksum=None):
+    def __init__(self, context, name, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
         desc = None
-        if any(option is not None for option in (contents, priority, read_only, checksum)):
-            desc = _tag_desc(contents or 0, priority or 0, read_only, checksum)
+        if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
+            desc = _tag_desc(contents or 0, priority or 0, read_only, checksum, pageable)
         self.context = context
         self.name = name
         self.number = native.gmm_tag_create(context, name, desc)[1]
@@ -66,7 +66,7 @@ class Tag:
         """
         native.gmm_tag_destroy(self.context, self.number)
 
-    def update(self, contents=None, priority=None, *, read_only=None, checksum=None):
+    def update(self, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
         """Changes the tag's options from the next pause or resume on; None leaves an option as it is.
 
         The change does not affect contents that are kept already.
@@ -76,15 +76,16 @@ class Tag:
             now.contents if contents is None else contents,
             now.priority if priority is None else priority,
             bool(now.flags & native.GMM_TAG_READ_ONLY) if read_only is None else read_only,
-            bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum))
+            bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum,
+            bool(now.flags & native.GMM_TAG_PAGEABLE) if pageable is None else pageable))
 
     def pause(self, *, force=False, contents=None, progress=None):
         """Returns the physical memory of the tag's VMM blocks to the driver; addresses stay. See Context.pause()."""
         return self.context.pause(self, force=force, contents=contents, progress=progress)
 
-    def resume(self, *, progress=None):
+    def resume(self, *, retain=False, progress=None):
         """Gives the blocks physical memory again. Returns the bytes taken: see Context.resume()."""
-        return self.context.resume(self, progress=progress)
+        return self.context.resume(self, retain=retain, progress=progress)
 
     def paused(self, *, force=False, contents=None, progress=None):
         """`with tag.paused():` pauses the tag for the time of the block."""
@@ -94,9 +95,9 @@ class Tag:
         """pause() in the background: a Ticket."""
         return self.context.pause_async(self, force=force, contents=contents, progress=progress)
 
-    def resume_async(self, *, progress=None):
+    def resume_async(self, *, retain=False, progress=None):
         """resume() in the background: a Ticket."""
-        return self.context.resume_async(self, progress=progress)
+        return self.context.resume_async(self, retain=retain, progress=progress)
 
     def discard_backup(self):
         """Discards the kept contents of the tag's paused memory. Returns their bytes."""
@@ -116,11 +117,13 @@ class Tag:
         return answer_table(self.info, f"gmm.Tag {self.name!r}")
 
 
-def _tag_desc(contents, priority, read_only, checksum):
+def _tag_desc(contents, priority, read_only, checksum, pageable):
     desc = native.gmm_tag_desc()
     desc.contents = contents
     desc.priority = priority
-    desc.flags = (native.GMM_TAG_READ_ONLY if read_only else 0) | (native.GMM_TAG_CHECKSUM if checksum else 0)
+    flags = ((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
+             (native.GMM_TAG_PAGEABLE, pageable))
+    desc.flags = sum(flag for flag, wanted in flags if wanted)
     return desc
 
 

@@ -37,13 +37,14 @@ class Progress:
             return False
 
 
-def pause_desc(context, tags, *, force=False, contents=None, progress=None):
+def pause_desc(context, tags, *, force=False, contents=None, retain=False, progress=None):
     """(descriptor, Progress or None) for pause and resume. The Progress must live until the operation has ended."""
     told = None if progress is None else Progress(progress)
     desc = native.gmm_pause_desc()
     if contents is not None and contents not in _KEEP:
         raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
     desc.flags = (native.GMM_PAUSE_FORCE if force else 0) | (0 if contents is None else _KEEP[contents])
+    desc.flags |= native.GMM_RESUME_RETAIN if retain else 0
     for tag in tags:
         desc.add_tag(tag_number(context, tag))
     desc.set_progress(told)

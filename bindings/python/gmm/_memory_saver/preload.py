@@ -22,6 +22,7 @@ PAUSE_DROP = 1 << 1
 PAUSE_KEEP_HOST = 1 << 2
 SCOPE_TAG = 1 << 1
 
+_REFERENCE = ctypes.POINTER
 _u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
 
 
@@ -65,7 +66,6 @@ class StatsInfo(_Struct):
         "backend_calls")]
 
 
-_REFERENCE = ctypes.POINTER
 _SIGNATURES = {
     # torch_memory_saver's.
     "tms_set_current_tag": (None, [ctypes.c_char_p]),
@@ -83,12 +83,14 @@ _SIGNATURES = {
     "tms_get_retain_cpu_backup": (ctypes.c_bool, []),
     "tms_pause": (ctypes.c_int, [ctypes.c_char_p]),
     "tms_resume": (ctypes.c_int, [ctypes.c_char_p]),
+    "tms_get_cpu_backup_pointer": (_REFERENCE(ctypes.c_uint8), [_REFERENCE(ctypes.c_uint8), _u64]),
     "set_memory_margin_bytes": (None, [_u64]),
     "tms_last_error": (ctypes.c_char_p, []),
     "tms_torch_malloc": (_pointer, [ctypes.c_ssize_t, ctypes.c_int, _pointer]),
     "tms_torch_free": (None, [_pointer, ctypes.c_ssize_t, ctypes.c_int, _pointer]),
     # gmm's.
     "gmm_preload_context": (_pointer, []),
+    "gmm_preload_active": (ctypes.c_bool, []),
     "gmm_preload_last_error": (ctypes.c_char_p, []),
     "gmm_preload_tag": (_i32, [ctypes.c_char_p, _u32, _REFERENCE(_u32)]),
     "gmm_result_name": (ctypes.c_char_p, [_i32]),
@@ -100,16 +102,24 @@ _SIGNATURES = {
     "gmm_tag_query": (_i32, [_pointer, _u32, _REFERENCE(TagInfo)]),
     "gmm_backup_map": (_i32, [_pointer, _pointer, _u64, _REFERENCE(_pointer)]),
     "gmm_query": (_i32, [_pointer, _pointer, _REFERENCE(PointerInfo)]),
+    "gmm_backup_discard": (_i32, [_pointer, _pointer, _REFERENCE(_u64)]),
+    "gmm_trim": (_i32, [_pointer, _pointer, _REFERENCE(_u64)]),
     "gmm_stats_query": (_i32, [_pointer, _REFERENCE(ScopeDesc), _REFERENCE(StatsInfo)]),
 }
 
 
+def loaded_libgmm():
+    """The paths of every libgmm that this process has loaded."""
+    mappings = pathlib.Path("/proc/self/maps").read_text()
+    return [pathlib.Path(path)
+            for path in sorted(set(re.findall(r"\s(/.*/libgmm\.so[^/\n]*)$", mappings, re.MULTILINE)))]
+
+
 def _beside_libgmm():
     """The folders of every libgmm that this process has loaded, and those below them in a build tree."""
-    mappings = pathlib.Path("/proc/self/maps").read_text()
-    for path in sorted(set(re.findall(r"\s(/.*/)libgmm\.so[^/\n]*$", mappings, re.MULTILINE))):
-        yield pathlib.Path(path)
-        yield pathlib.Path(path) / "preload"
+    for path in loaded_libgmm():
+        yield path.parent
+        yield path.parent / "preload"
 
 
 def find_library():
@@ -131,9 +141,43 @@ def find_library():
 
 
 def preloaded():
-    """The entries of LD_PRELOAD that name the preload library."""
+    """The entries of LD_PRELOAD that name the preload library, by its own name or by a link."""
     paths = re.split("[: ]", os.environ.get("LD_PRELOAD", ""))
-    return [path for path in paths if os.path.basename(path).startswith("libgmm_preload")]
+    return [path for path in paths if os.path.basename(os.path.realpath(path)).startswith("libgmm_preload")]
+
+
+def preloaded_library():
+    """The one entry of LD_PRELOAD that names the preload library. AssertionError when there is none, or several."""
+    paths = preloaded()
+    if len(paths) != 1:
+        raise AssertionError(
+            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {NAME} once. "
+            "Start the program inside configure_subprocess(), by "
+            f"`gmm run -- program`, or with LD_PRELOAD={find_library()} "
+            f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
+    return paths[0]
+
+
+@contextlib.contextmanager
+def changed_environment(name, value):
+    """Sets an environment variable for its with block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        found = os.environ.get(name)
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+        if found != value:
+            raise AssertionError(f"{name} was changed inside its with block: it is {found!r}, it was {value!r}")
+
+
+def preloading(path):
+    """In its with block new processes load the library at this path before any other, and still those of LD_PRELOAD."""
+    return changed_environment("LD_PRELOAD", ":".join(filter(None, [path, os.environ.get("LD_PRELOAD")])))
 
 
 class Library:
@@ -267,6 +311,12 @@ class Library:
         scope = ScopeDesc(flags=SCOPE_TAG, tag=tag)
         self._check(self.cdll.gmm_stats_query(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
         return statistics.live_bytes
+
+    def remove_backup_files(self):
+        """Drops all kept contents and removes the files of backups from their folder. For the end of the process."""
+        if self.cdll.gmm_preload_active():
+            self.cdll.gmm_backup_discard(self.context, None, None)
+            self.cdll.gmm_trim(self.context, None, None)
 
     def backup(self, address, size):
         """The address in host memory of the kept contents of paused memory."""

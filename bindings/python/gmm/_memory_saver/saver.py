@@ -14,17 +14,6 @@ from gmm._torch import pools
 _logger = logging.getLogger(__name__)
 
 
-def _preloaded_library():
-    paths = preload.preloaded()
-    if len(paths) != 1:
-        raise AssertionError(
-            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {preload.NAME} once. "
-            "Start the program inside configure_subprocess(), by "
-            f"`gmm run -- program`, or with LD_PRELOAD={preload.find_library()} "
-            f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
-    return paths[0]
-
-
 def _check_settings():
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         if "expandable_segments:True" in os.environ.get(name, ""):
@@ -51,21 +40,27 @@ class MemorySaver:
             path = preload.find_library()
             allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
         else:
-            path = _preloaded_library()
+            path = preload.preloaded_library()
         self._library = preload.load(path)
         self._binary_wrapper = _BinaryWrapper(self._library)
         self._pools = pools.Pools(torch, allocator)
         _check_settings()
-        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") != "thread":
+        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") == "process":
             _logger.warning("Memory that other threads allocate while a region is active is paused with it, "
                             "though PyTorch may use that memory for any tensor. "
-                            "Set GMM_PRELOAD_REGION_SCOPE=thread where the program is started, "
-                            "as configure_subprocess() does.")
-        atexit.register(self._pools.clear)  # before PyTorch and the driver are torn down
+                            "Leave out GMM_PRELOAD_REGION_SCOPE=process where the program is started.")
+        self._uses_files = self._binary_wrapper.cdll.tms_get_enable_disk_backup()
+        atexit.register(self._end)  # before PyTorch and the driver are torn down
+
+    def _end(self):
+        self._pools.clear()
+        if self._uses_files:  # they have names
+            self._library.remove_backup_files()
 
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
         backend = ""
+        self._uses_files = self._uses_files or enable_disk_backup
         if enable_cpu_backup:
             backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
@@ -119,13 +114,18 @@ class MemorySaver:
         self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
 
     def _backup_pointer(self, address, nbytes):
-        """The address of kept contents; None for active memory, and where a file keeps them, as in the original."""
+        """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,
+        as in the original.
+        """
         info = self._library.query(address)
-        if info.state == preload.STATE_ACTIVE:
-            return None
         if info.state == preload.STATE_PAUSED and self._library.tag_info(info.tag).contents == preload.CONTENTS_FILE:
             return None
-        return self._library.backup(address, nbytes)
+        try:
+            return self._library.backup(address, nbytes)
+        except ValueError:
+            if info.state == preload.STATE_ACTIVE:
+                return None
+            raise
 
     def get_cpu_backup(self, x, zero_copy=False):
         if not x.is_cuda:

@@ -45,23 +45,86 @@ def _dynamo():
     return torch.compiler.is_compiling()  # the compiler shall trace PyTorch's own method
 
 
+def _parse_to(tensor, args, kwargs):
+    """(device, non_blocking) of the arguments of .to(), and whether they change nothing else.
+
+    TypeError or RuntimeError as PyTorch's own.
+    """
+    words = {name: value for name, value in kwargs.items() if name != "copy"}
+    copy = kwargs.get("copy", False)
+    # PyTorch's parser takes no `copy`. It follows non_blocking: .to(dtype, non_blocking, copy), .to(other, ...) and
+    # .to(device, dtype, non_blocking, copy).
+    place = 2 if args and isinstance(args[0], (torch.dtype, torch.Tensor)) else 3
+    if len(args) == place + 1 and "copy" not in kwargs:
+        args, copy = args[:place], args[place]
+    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **words)
+    moves = not copy and dtype in (None, tensor.dtype) and memory_format in (None, torch.preserve_format)
+    return device, non_blocking, moves
+
+
+def _to_managed(tensor, args, kwargs, to):
+    """.to() whose result is managed, with one copy at most."""
+    try:
+        device, non_blocking, moves = _parse_to(tensor, args, kwargs)
+    except (TypeError, RuntimeError):
+        return to(tensor, *args, **kwargs)  # it raises
+    device = tensor.device if device is None else torch.device(device)
+    if moves and device.type in ("cpu", "cuda") and managed.storage_of(tensor) is not None and tensor.numel() \
+            and not tensor.is_neg():
+        tensor = managed.manage_memory(tensor)
+        device = managed.resolve(device)
+        return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else tensor
+    return managed.manage_memory(to(tensor, *args, **kwargs))
+
+
 def _to(original):
-    @functools.wraps(original)
-    def to(self, *args, **kwargs):
+    def to_where_enabled(self, *args, **kwargs):
         if not switches.enabled() or _dynamo():
             return original(self, *args, **kwargs)
-        words = {name: value for name, value in kwargs.items() if name != "copy"}
         try:
-            device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **words)
-        except (TypeError, RuntimeError):  # `copy` by position, or an error: PyTorch's own method handles both
-            return original(self, *args, **kwargs)
-        if not kwargs.get("copy") and dtype in (None, self.dtype) and memory_format in (None, torch.preserve_format):
+            device, non_blocking, moves = _parse_to(self, args, kwargs)
+        except (TypeError, RuntimeError):
+            return original(self, *args, **kwargs)  # it raises
+        if moves:
             made = _moved(self, device, non_blocking)
             if made is not None:
                 return made
         return _copied(self, original(self, *args, **kwargs), non_blocking)
 
+    @functools.wraps(original)
+    def to(self, *args, **kwargs):
+        manage = kwargs.pop("manage", None)  # the RFC's: None is whether UVM is enabled
+        if manage:
+            return _to_managed(self, args, kwargs, to_where_enabled)
+        made = to_where_enabled(self, *args, **kwargs)
+        if manage is not None and switches.enabled() and managed.is_managed(made):
+            return managed.unmanage_memory(made)
+        return made
+
     return to
+
+
+def _pin_memory(original):
+    @functools.wraps(original)
+    def pin_memory(self, *args, **kwargs):
+        # The RFC has one allocator for all host memory: the devices reach managed memory too, and copy it at any time.
+        if switches.enabled() and not _dynamo() and self.device.type == "cpu" and managed.storage_of(self) is not None:
+            return managed.manage_memory(self)
+        return original(self, *args, **kwargs)
+
+    return pin_memory
+
+
+def _new_storage(original):
+    """PyTorch makes the storages of copy.deepcopy() and of unpickled tensors by its default CPU allocator."""
+    def new(cls, *args, **kwargs):
+        if (switches.enabled() and cls is torch.UntypedStorage and len(args) == 1 and type(args[0]) is int
+                and set(kwargs) <= {"device"} and torch.device(kwargs.get("device") or "cpu").type == "cpu"
+                and not _dynamo() and torch._C._len_torch_dispatch_stack() == 0):
+            return torch.empty(args[0], dtype=torch.uint8, device="cpu").untyped_storage()
+        return original(cls, *args, **kwargs)
+
+    return staticmethod(new)
 
 
 def _cuda(original):
@@ -143,10 +206,19 @@ def patch():
         _replace(torch.Tensor, "cuda", _cuda)
         _replace(torch.Tensor, "cpu", _cpu)
         _replace(torch.Tensor, "copy_", _copy_)
+        _replace(torch.Tensor, "pin_memory", _pin_memory)
+        _replace(torch.UntypedStorage, "__new__", _new_storage)
         _replace(torch.Tensor, "record_stream", _record_stream)
         for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
             _replace(torch.UntypedStorage, name, _share)
         workers.patch()
+
+
+def serve_use_uvm(function):
+    """Replaces torch.cuda._use_uvm() of PyTorch 2.15, where there is one, by gmm's."""
+    for module in (torch.cuda, torch.cuda.memory):
+        if hasattr(module, "_use_uvm"):
+            module._use_uvm = function
 
 
 def install(functions, methods):

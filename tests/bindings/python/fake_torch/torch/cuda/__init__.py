@@ -76,14 +76,14 @@ def device(index):
         set_device(before)
 
 
-def synchronize():
+def synchronize(device=None):
     _must(_driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
 
-def mem_get_info():
+def mem_get_info(index=None):
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    current_device()
-    _must(_driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
+    with device(_threads.device if index is None else index):
+        _must(_driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
     return free.value, total.value
 
 
@@ -233,3 +233,15 @@ def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
     cuda_graph.memory = MemPool()
     with use_mem_pool(cuda_graph.memory):
         yield
+
+
+class Stream:
+    def __init__(self, device=None):
+        self.device = device
+
+    def synchronize(self):
+        synchronize()
+
+
+def stream(_stream):
+    return contextlib.nullcontext()

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm under the name torch_memory_saver, for programs that import that package.
+
+A folder in front of Python's path has the package and the preload library under the names that programs look for. All
+of it are links, so that a process that loads the library by two names has one library.
+"""
+import argparse
+import contextlib
+import hashlib
+import os
+import pathlib
+import re
+import shlex
+import stat
+import sys
+
+from gmm._memory_saver import preload
+
+NAME = "torch_memory_saver"
+#: The release whose interface the package has.
+VERSION = "0.0.10"
+PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "_named" / NAME
+#: The file names of upstream's wheel: programs build these paths by hand.
+LIBRARIES = tuple(f"{NAME}_hook_mode_{mode}{suffix}.abi3.so"
+                  for mode in ("preload", "torch") for suffix in ("", "_cu12", "_cu13"))
+
+_METADATA = f"""Metadata-Version: 2.1
+Name: torch_memory_saver
+Version: {VERSION}
+Summary: gmm.memory_saver under the name of torch_memory_saver
+"""
+
+
+def _cache():
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "gmm"
+
+
+def _replace(path, make):
+    """Makes a file beside its place and moves it there, so that another process never finds a part of it."""
+    ours = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        ours.unlink()
+    make(ours)
+    os.replace(ours, path)
+
+
+def _link(path, target):
+    with contextlib.suppress(OSError):
+        if os.readlink(path) == str(target):
+            return
+    _replace(path, lambda ours: ours.symlink_to(target))
+
+
+def _check_owner(folder):
+    """What lies in the folder runs in every program, so nobody else may write there."""
+    state = folder.stat()
+    if state.st_uid not in (os.geteuid(), 0) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise RuntimeError(f"gmm: other users can write to {folder}, whose files would run in your programs; "
+                           "name a folder of your own with --folder")
+
+
+def make_folder(folder=None):
+    """Makes the folder for Python's path, or renews it. Returns its path.
+
+    folder: its place. None: below $XDG_CACHE_HOME/gmm or ~/.cache/gmm, one folder for each installation of gmm.
+    """
+    library = pathlib.Path(preload.find_library()).resolve()
+    if folder is None:
+        key = hashlib.sha256(f"{PACKAGE}\n{library}".encode()).hexdigest()[:16]
+        folder = _cache() / f"{NAME}-{key}"
+    folder = pathlib.Path(os.path.abspath(folder))
+    if any(letter in str(folder) for letter in ": "):
+        raise RuntimeError(f"gmm: {folder} has a blank or colon, which LD_PRELOAD cannot hold; "
+                           "name another folder with --folder")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(folder)
+        _link(folder / NAME, PACKAGE)
+        for name in LIBRARIES:
+            _link(folder / name, library)
+        # The library looks for libgmm, by its soname, in the folder of the name by which it was loaded.
+        for path in preload.loaded_libgmm():
+            _link(folder / re.match(r"libgmm\.so(\.\d+)?", path.name)[0], path)
+        about = folder / f"{NAME}-{VERSION}.dist-info"
+        about.mkdir(exist_ok=True)
+        if not (about / "METADATA").is_file():
+            _replace(about / "METADATA", lambda ours: ours.write_text(_METADATA))
+    except OSError as error:
+        raise RuntimeError(f"gmm: the folder {folder} cannot be made: {error}; "
+                           "name another one with --folder") from error
+    return str(folder)
+
+
+def environment(folder=None):
+    """The variables that make the name gmm's in every process that inherits them."""
+    path = make_folder(folder)
+    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", path)]
+    return {"PYTHONPATH": os.pathsep.join([path, *others])}
+
+
+def main(arguments=None):
+    """python -m gmm.memory_saver"""
+    parser = argparse.ArgumentParser(
+        prog="python -m gmm.memory_saver",
+        description="Makes the name torch_memory_saver gmm's: for a command and every process that it starts, or, "
+                    "without a command, by variables for the shell: eval \"$(python -m gmm.memory_saver)\".")
+    parser.add_argument("--folder", help="where the package's links lie; default: below ~/.cache/gmm")
+    actions = parser.add_subparsers(dest="action", metavar="run COMMAND...")
+    run = actions.add_parser("run", help="run a command")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    chosen = parser.parse_args(arguments)
+    try:
+        variables = environment(chosen.folder)
+    except RuntimeError as error:
+        parser.exit(1, f"{error}\n")
+    if chosen.action is None:
+        for name, value in variables.items():
+            print(f"export {name}={shlex.quote(value)}")
+        return
+    command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
+    if not command:
+        parser.error("run needs a command")
+    os.environ.update(variables)
+    sys.stdout.flush()
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        parser.exit(127 if isinstance(error, FileNotFoundError) else 126, f"{command[0]}: {error.strerror}\n")
