@@ -161,8 +161,9 @@ enum {
    * Of gmm_resume() alone: blocks over 128 KiB keep their backup in host memory, though they are active.
    *
    * gmm_backup_read() and gmm_backup_map() go on to answer for them, with the contents of the last pause, until the
-   * memory is freed or a resume without the flag. gmm_backup_map() gives a block the same address after each such
-   * resume. The call after a pause brings the contents there up to date. Backups in files end with the resume.
+   * memory is freed or a resume without the flag. Blocks under 2 MiB share backups, which end with the first of them.
+   * gmm_backup_map() gives a block the same address after each such resume. The call after a pause brings the contents
+   * there up to date. Backups in files end with the resume.
    */
   GMM_RESUME_RETAIN = 1u << 4
 };
@@ -448,8 +449,7 @@ GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) 
  * @param size  bytes, at least 1.
  * @param[out] out  room for `size` bytes.
  * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active without
- * ::GMM_RESUME_RETAIN, or its contents were
- * dropped), IO, CORRUPT, FORKED.
+ * ::GMM_RESUME_RETAIN, or its contents were dropped), IO, CORRUPT, FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, uint64_t size, void *out) GMM_NOEXCEPT;

@@ -66,9 +66,10 @@ static int read_option(int count, char **words, struct run *run) {
   return 2;
 }
 
-/* The library lies beside the command, as in a build tree, or where it was installed. */
+/* The library lies beside the command, as in a build tree, where it was installed, or as in a wheel. */
 static char *find_library(void) {
-  static const char *const places[] = {LIBRARY, "../preload/" LIBRARY, GMM_PRELOAD_FROM_BIN "/" LIBRARY};
+  static const char *const places[] = {LIBRARY, "../preload/" LIBRARY, GMM_PRELOAD_FROM_BIN "/" LIBRARY,
+                                       "../libgmm_preload.so"};
   char command[4096];
   const ssize_t length = readlink("/proc/self/exe", command, sizeof command - 1);
   if (length <= 0) return NULL;

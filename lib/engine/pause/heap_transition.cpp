@@ -48,8 +48,8 @@ Status HeapTransition::plan_live_ranges() {
   parts_.clear();
   bytes_ = 0;
   const bool separates = context_.backups.names_files();
-  Vector<ByteRange> live(context_.core.allocator);  // large blocks, and slabs; neighbouring slabs as one range
-  bool last_is_slab = false;
+  Vector<ByteRange> live(context_.core.allocator);  // blocks; neighbours that may share a chunk as one range
+  bool last_may_share = false;
   bool planned = parts_.reserve(extents_.size());
   for_each_region(heap_, [&](Region &region) {
     for_each_span(region, [&](Span &span) {
@@ -63,13 +63,15 @@ Status HeapTransition::plan_live_ranges() {
           span.is(SpanState::kSlab) ||
           (span.is(SpanState::kLarge) && (span.slot(0).load(std::memory_order_relaxed) != 0 || is_imported()));
       if (!wanted || !planned) return;
-      // A free ends the backup of its block, so a chunk of a large block has no other memory.
-      const bool is_slab = span.is(SpanState::kSlab);
-      if (is_slab && last_is_slab && live.back().end() == span.begin())
+      // A free ends the chunks of its block. Those of a block of this size have no other memory; copies of smaller
+      // ones would be many.
+      constexpr uint64_t kOwnChunks = uint64_t{2} << 20;
+      const bool may_share = span.is(SpanState::kSlab) || (!separates && span.bytes() < kOwnChunks);
+      if (may_share && last_may_share && live.back().end() == span.begin())
         live.back().size += span.bytes();
       else
         planned = live.push_back(ByteRange{span.begin(), span.bytes()});
-      last_is_slab = is_slab;
+      last_may_share = may_share;
     });
   });
   std::sort(live.begin(), live.end(), [](const ByteRange &a, const ByteRange &b) { return a.base < b.base; });
