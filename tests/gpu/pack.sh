@@ -36,23 +36,20 @@ fetch rapids_logger "rapids-logger$(unzip -p ".gpu/wheels/librmm_cu13-$rmm_versi
   sed -n 's/^Requires-Dist: rapids-logger//p')"
 fetch torch_memory_saver 'torch-memory-saver==0.0.10'
 
-if [ -n "${NUMBA_SUITE:-}" ]; then
-  [ -f "$NUMBA_SUITE/run.sh" ] || {
-    echo "tests/gpu/pack.sh: there is no run.sh in NUMBA_SUITE=$NUMBA_SUITE." >&2
+# suite VARIABLE FILE: the folder that the variable names, which has the file, as .gpu/ has it: RMM_SUITE is rmm-suite.
+suite() {
+  local folder=${!1:-} name=${1,,}
+  [ -n "$folder" ] || return 0
+  name=${name//_/-}
+  [ -f "$folder/$2" ] || {
+    echo "tests/gpu/pack.sh: there is no $2 in $1=$folder." >&2
     exit 1
   }
-  rm -rf .gpu/numba-suite
-  cp -rL "$NUMBA_SUITE" .gpu/numba-suite
-fi
-
-if [ -n "${RMM_SUITE:-}" ]; then
-  [ -f "$RMM_SUITE/test_device_buffer.py" ] || {
-    echo "tests/gpu/pack.sh: there is no test_device_buffer.py in RMM_SUITE=$RMM_SUITE." >&2
-    exit 1
-  }
-  rm -rf .gpu/rmm-suite
-  cp -rL "$RMM_SUITE" .gpu/rmm-suite
-fi
+  rm -rf ".gpu/$name"
+  cp -rL "$folder" ".gpu/$name"
+}
+suite NUMBA_SUITE run.sh
+suite RMM_SUITE test_device_buffer.py
 
 tms_source=${TMS_SOURCE:-}
 if [ -z "$tms_source" ] && [ ! -d .gpu/torch_memory_saver/test ]; then

@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <string>
 
+#include "guarded.hpp"
+
 // As in gmm/_torch/extension.py.
 struct gmm_torch_functions {
   void *(*host_alloc)(uint64_t size);
@@ -91,24 +93,6 @@ void block_deleter(void *context) {
 }
 
 c10::StorageImpl &storage_at(uintptr_t address) { return *reinterpret_cast<c10::StorageImpl *>(address); }
-
-std::string &last_error() {
-  thread_local std::string text;
-  return text;
-}
-
-template <class Work>
-int32_t guarded(Work work) {
-  try {
-    work();
-    return 0;
-  } catch (const c10::Error &error) {
-    last_error() = error.what_without_backtrace();
-  } catch (const std::exception &error) {
-    last_error() = error.what();
-  }
-  return -1;
-}
 
 }  // namespace
 

@@ -26,6 +26,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "guarded.hpp"
 #include "native.h"
 #include "native_ledger.hpp"
 #include "native_pools.hpp"
@@ -932,24 +933,6 @@ void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &sour
 }
 
 void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
-
-std::string &last_error() {
-  thread_local std::string text;
-  return text;
-}
-
-template <class Work>
-int32_t guarded(Work work) {
-  try {
-    work();
-    return 0;
-  } catch (const c10::Error &error) {
-    last_error() = error.what_without_backtrace();
-  } catch (const std::exception &error) {
-    last_error() = error.what();
-  }
-  return -1;
-}
 
 }  // namespace
 

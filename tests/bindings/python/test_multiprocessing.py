@@ -183,11 +183,7 @@ def test_argument_of_a_process(context, kind, method):
         assert sharing.in_transit() == 0
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_through_a_pipe(context, method):
-    if method == "fork" and context.info.backend_name == "cuda":
-        pytest.skip("CUDA does not work in a child after fork")
-    processes = multiprocessing.get_context(method)
+def fill_through_a_pipe(processes, context):
     here, there = processes.Pipe()
     process = processes.Process(target=take_and_fill, args=(there, MIB, 1, 2))
     process.start()
@@ -198,19 +194,19 @@ def test_through_a_pipe(context, method):
         assert process.exitcode == 0 and bytes(buffer) == b"\2" * MIB
 
 
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_through_a_pipe(context, method):
+    if method == "fork" and context.info.backend_name == "cuda":
+        pytest.skip("CUDA does not work in a child after fork")
+    fill_through_a_pipe(multiprocessing.get_context(method), context)
+
+
 def test_forked_child_takes_host_memory_where_its_default_is_cuda(host, monkeypatch):
     """CUDA was started in this process, so the child cannot open the default context that GMM_BACKEND names."""
     if "cuda" not in BACKENDS:
         pytest.skip("no CUDA device")
     monkeypatch.setenv("GMM_BACKEND", "cuda")
-    here, there = FORK.Pipe()
-    process = FORK.Process(target=take_and_fill, args=(there, MIB, 1, 2))
-    process.start()
-    with host.alloc(MIB, Kind.VMM) as buffer:
-        buffer.fill(1)
-        here.send(buffer)
-        process.join(SECONDS)
-        assert process.exitcode == 0 and bytes(buffer) == b"\2" * MIB
+    fill_through_a_pipe(FORK, host)
 
 
 def test_sender_may_forget_at_once_and_keeps_no_longer(context):

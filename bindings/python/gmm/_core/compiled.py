@@ -37,18 +37,23 @@ def compiler(purpose):
                        "or name one in CXX")
 
 
+def loaded(name):
+    """The path of a library that this process has loaded, by its file name or the start of it. None: it has not."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line[line.find("/"):].rstrip("\n")
+            if os.path.basename(path).startswith(name):
+                return path
+    return None
+
+
 def standard_library():
     """The linker's arguments for the C++ library that this process has loaded with the other package.
 
     Some systems have only libstdc++.a for the linker. A second copy of the library, inside of what is compiled, is not
     initialized as the loaded one is: streams crash in it, and exceptions do not reach their handlers.
     """
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            path = line[line.find("/"):].rstrip("\n")
-            if os.path.basename(path).startswith("libstdc++.so.6"):
-                return (path,)
-    return ("-l:libstdc++.so.6",)
+    return (loaded("libstdc++.so.6") or "-l:libstdc++.so.6",)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import shlex
 import stat
 import sys
 
+from gmm._core import compiled
 from gmm._memory_saver import preload
 
 NAME = "torch_memory_saver"
@@ -29,11 +30,6 @@ Name: torch_memory_saver
 Version: {VERSION}
 Summary: gmm.memory_saver under the name of torch_memory_saver
 """
-
-
-def _cache():
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "gmm"
 
 
 def _replace(path, make):
@@ -68,7 +64,7 @@ def make_folder(folder=None):
     library = pathlib.Path(preload.find_library()).resolve()
     if folder is None:
         key = hashlib.sha256(f"{PACKAGE}\n{library}".encode()).hexdigest()[:16]
-        folder = _cache() / f"{NAME}-{key}"
+        folder = compiled.cache() / f"{NAME}-{key}"
     folder = pathlib.Path(os.path.abspath(folder))
     if any(letter in str(folder) for letter in ": "):
         raise RuntimeError(f"gmm: {folder} has a blank or colon, which LD_PRELOAD cannot hold; "

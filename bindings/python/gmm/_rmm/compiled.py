@@ -37,12 +37,10 @@ def _needed(folder, file, what):
 
 def _library():
     """The librmm that RMM's own modules have loaded."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            path = line[line.find("/"):].rstrip("\n")
-            if path.endswith("/librmm.so"):
-                return path
-    raise RuntimeError(f"{_PURPOSE} needs the library librmm.so, which RMM has not loaded")
+    path = compiled.loaded("librmm.so")
+    if path is None:
+        raise RuntimeError(f"{_PURPOSE} needs the library librmm.so, which RMM has not loaded")
+    return path
 
 
 def _arguments():
