@@ -427,20 +427,13 @@ class Context(native.Handle):
         True makes the library try again. None removes the handler. It runs on the allocating thread and may free, pause
         and trim, but not allocate. Its exceptions reach the caller of alloc().
         """
-        if handler is None:
-            native.gmm_context_set_oom_handler(self, None)
-            self._oom_handler = None
-            return
-
         def call(device, kind, tag, requested, reserved, attempt, cause):
             return handler(OutOfMemoryInfo(device, Kind(kind), tag, requested, reserved, attempt, cause))
 
-        before, self._oom_handler = self._oom_handler, call
-        try:
-            native.gmm_context_set_oom_handler(self, self)
-        except Error:
-            self._oom_handler = before
-            raise
+        # The library calls this handle, whose attribute is the handler. So threads that set at once cannot leave a
+        # registration without a handler, and one of theirs holds. The call waits for handlers that run.
+        native.gmm_context_set_oom_handler(self, self)
+        self._oom_handler = None if handler is None else call
 
     def stats(self, *, device=None, tag=None, kind=None):
         """The counters of a scope, which is everything unless arguments narrow it: Statistics."""

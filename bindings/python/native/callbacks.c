@@ -44,7 +44,7 @@ PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
 static PyObject *callable_of(Handle *context, PyObject **place) {
   PyObject *callable;
   GUARD_BEGIN(context)
-  callable = *place;
+  callable = *place == Py_None ? NULL : *place;
   Py_XINCREF(callable);
   GUARD_END()
   return callable;

@@ -170,9 +170,12 @@ static int check_unused(Memory *memory) {
   State state = LOAD(memory->state);
   if (!memory_is_open(memory)) {
     if (reset_note_free(memory) < 0) return -1;
-    while ((state & STATE_OPEN) && !state_change(&memory->state, &state, state & ~STATE_OPEN)) {
-    }
-    Py_XDECREF(memory_take_source(memory));
+    /* A thread that gives the memory back still needs its source: only who closed it lets the source go. */
+    while (state & STATE_OPEN)
+      if (state_change(&memory->state, &state, state & ~STATE_OPEN)) {
+        Py_XDECREF(memory_take_source(memory));
+        break;
+      }
     return 0;
   }
   if (state_exports(state) == 0) return 1;

@@ -132,7 +132,12 @@ class Ticket(_Closing, native.Handle):
         if self._info is not None:
             return self._info
         struct = native.gmm_ticket_info()
-        native.gmm_ticket_query(self, struct)
+        try:
+            native.gmm_ticket_query(self, struct)
+        except ClosedError:
+            if self._info is None:
+                raise
+            return self._info  # another thread has seen the end and closed the ticket
         return read(TicketInfo, struct)
 
     def wait(self, timeout=None):
@@ -161,7 +166,11 @@ class Ticket(_Closing, native.Handle):
         """
         if self._outcome is None:
             self._cancelled = True
-            native.gmm_ticket_cancel(self)
+            try:
+                native.gmm_ticket_cancel(self)
+            except ClosedError:
+                if self._outcome is None:
+                    raise
 
     def close(self):
         """Waits for the end and releases the ticket. result() still works. A second call does nothing."""
