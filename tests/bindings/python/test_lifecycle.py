@@ -369,9 +369,9 @@ def other():  # wants the interpreter all the time, and gives it back at once
     while not stop:
         turns[0] += 1
         time.sleep(0)
-thread = threading.Thread(target=other)
+sys.setswitchinterval(1000)  # from here on a thread gives it away only by itself; one that waits keeps its interval
+thread = threading.Thread(target=other, daemon=True)
 thread.start()
-sys.setswitchinterval(1000)  # from here on a thread gives it away only by itself
 before = turns[0]
 for _ in range(100000):
     context.alloc(1000).free()
