@@ -1152,6 +1152,11 @@ class heap_ref {
     if (gmm_heap_try_alloc(heap_, size, alignment, flags, stream, &memory) < 0) return {};
     return buffer(context_, memory, size, stream);
   }
+  /** Makes the heap hold at least so many bytes from now on, all of them touched; 0 ends it. C: gmm_heap_reserve(). */
+  outcome<void> reserve(uint64_t bytes) const {
+    const gmm_result code = gmm_heap_reserve(heap_, bytes);
+    return detail::give<void>(code);
+  }
 
   [[nodiscard]] friend bool operator==(heap_ref a, heap_ref b) noexcept { return a.get() == b.get(); }
   [[nodiscard]] friend bool operator!=(heap_ref a, heap_ref b) noexcept { return a.get() != b.get(); }

@@ -273,6 +273,17 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
   return result_of(create(), out);
 }
 
+gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) noexcept {
+  Status status = check_heap(heap);
+  if (status.ok() && bytes > kMaxSize)
+    status =
+        fail(GMM_ERROR_SIZE_OVERFLOW,
+             "gmm_heap_reserve: bytes = %" PRIu64 " is beyond any address space; reserve at most %" PRIu64 " bytes.",
+             bytes, kMaxSize);
+  if (status.ok()) status = heap->context->reserve(*heap, bytes);
+  return result_of(status);
+}
+
 gmm_result gmm_heap_destroy(gmm_heap *heap) noexcept {
   if (heap == nullptr) return GMM_OK;
   Status status = check_heap(heap);

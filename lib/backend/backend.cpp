@@ -29,6 +29,7 @@ Status Backend::release(PhysicalHandle) { return lacks("virtual memory managemen
 Status Backend::map(void *, uint64_t, PhysicalHandle) { return lacks("virtual memory management"); }
 Status Backend::unmap(void *, uint64_t) { return lacks("virtual memory management"); }
 Status Backend::set_access(void *, uint64_t, Device, uint32_t) { return lacks("virtual memory management"); }
+Status Backend::populate(void *, uint64_t) { return Status(); }
 Status Backend::export_fd(PhysicalHandle, int32_t *) { return lacks("export by file descriptor"); }
 Status Backend::import_fd(int32_t, uint64_t, Device, PhysicalHandle *) { return lacks("import by file descriptor"); }
 

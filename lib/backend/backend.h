@@ -133,6 +133,9 @@ class Backend {
   // Lets `owner` and the devices of `peers` (bit d: device d) read and write. The host may, too, if `owner` is the host
   // backend's or the pages lie on the host.
   virtual Status set_access(void *base, uint64_t size, Device owner, uint32_t peers);
+  // Takes the pages of memory that allocate() or map() gave, so that their first use takes none. A backend whose driver
+  // has the pages from the start inherits the answer OK.
+  virtual Status populate(void *base, uint64_t size);
   virtual Status export_fd(PhysicalHandle handle, int32_t *fd);                             // the caller closes it
   virtual Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out);  // `fd` stays the caller's
 

@@ -4,6 +4,7 @@
 #ifndef GMM_BASE_OBJECT_POOL_H
 #define GMM_BASE_OBJECT_POOL_H
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/host_allocator.h"
@@ -31,16 +32,37 @@ class ObjectPool {
   // NULL: there is no memory.
   T *take() {
     LockGuard guard(mutex_);
-    if (free_ == nullptr && !grow()) return nullptr;
-    Item *item = free_;
-    free_ = item->next_free;
-    return &item->object;
+    if (!has_free() && !grow()) return nullptr;
+    return take_locked();
   }
+  // Never waits and asks for no memory. NULL: there is no free object, or another thread is in the pool.
+  T *try_take() {
+    if (!mutex_.try_lock()) return nullptr;
+    const UnlockAtEnd guard(mutex_);
+    return has_free() ? take_locked() : nullptr;
+  }
+  // Never waits: while another thread is in the pool, the object goes where the next one finds it.
   void put(T *object) {
-    LockGuard guard(mutex_);
     Item *item = reinterpret_cast<Item *>(object);
-    item->next_free = free_;
-    free_ = item;
+    if (mutex_.try_lock()) {
+      const UnlockAtEnd guard(mutex_);
+      item->next_free = free_;
+      free_ = item;
+      --used_;
+      return;
+    }
+    item->next_free = returned_.load(std::memory_order_relaxed);
+    while (
+        !returned_.compare_exchange_weak(item->next_free, item, std::memory_order_release, std::memory_order_relaxed)) {
+    }
+  }
+  // So many objects can be taken without more memory. False: there is none.
+  [[nodiscard]] bool provide(uint64_t count) {
+    LockGuard guard(mutex_);
+    take_returned();
+    while (made_ - used_ < count)
+      if (!grow()) return false;
+    return true;
   }
 
  private:
@@ -54,6 +76,26 @@ class ObjectPool {
     Item items[kChunk];
   };
 
+  // The rest with the lock held.
+  void take_returned() {
+    for (Item *item = returned_.exchange(nullptr, std::memory_order_acquire); item != nullptr;) {
+      Item *next = item->next_free;
+      item->next_free = free_;
+      free_ = item;
+      --used_;
+      item = next;
+    }
+  }
+  bool has_free() {
+    if (free_ == nullptr) take_returned();
+    return free_ != nullptr;
+  }
+  T *take_locked() {
+    Item *item = free_;
+    free_ = item->next_free;
+    ++used_;
+    return &item->object;
+  }
   bool grow() {
     Chunk *chunk = allocator_.template create<Chunk>();
     if (chunk == nullptr) return false;
@@ -63,6 +105,7 @@ class ObjectPool {
       item.next_free = free_;
       free_ = &item;
     }
+    made_ += kChunk;
     return true;
   }
 
@@ -70,6 +113,8 @@ class ObjectPool {
   Mutex mutex_{LockRank::kObjectPool};
   Chunk *chunks_ = nullptr;
   Item *free_ = nullptr;
+  uint64_t made_ = 0, used_ = 0;  // objects; `used_` counts those that are in returned_
+  std::atomic<Item *> returned_{nullptr};
 };
 
 }  // namespace gmm

@@ -329,6 +329,23 @@ Status advise_pages(void *base, uint64_t size, int32_t advice) {
   return Status();
 }
 
+Status populate_pages(void *base, uint64_t size) {
+  constexpr int32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers lack
+  while (madvise(base, size, kPopulateWrite) != 0) {
+    const int error = errno;
+    if (error == EINTR || error == EAGAIN) continue;
+    if (error == EINVAL) {  // before Linux 5.14
+      char *const bytes = static_cast<char *>(base);
+      for (uint64_t at = 0; at < size; at += page_size()) __atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
+      return Status();
+    }
+    return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
+                       "%" PRIu64 " bytes at %p: the system has no pages for all of them (%s); reserve less.", size,
+                       base, ErrorText(error).text);
+  }
+  return Status();
+}
+
 Status memory_info(MemoryInfo *out, const char *root) {
   char path[PATH_MAX], text[4096];
   MemoryInfo info;

@@ -55,6 +55,9 @@ Status unlock_pages(void *base, uint64_t size);
 // Calls madvise(2). `advice` is the MADV_* number.
 Status advise_pages(void *base, uint64_t size, int32_t advice);
 
+// Takes the pages of mapped memory now, as a write to each would, and changes no byte. OUT_OF_MEMORY.
+Status populate_pages(void *base, uint64_t size);
+
 // --- Figures ------------------------------------------------------------------------------------------------
 struct MemoryInfo {
   uint64_t total = 0;      // bytes of RAM, or the limit of the process's control groups if that is less

@@ -72,6 +72,7 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_query(context, memory, &pointer));
     FORKED(gmm_heap_create(context, &heap_desc, &made));
     FORKED(gmm_heap_alloc(heap, 100, 0, 0, GMM_STREAM_DEFAULT, &out));
+    FORKED(gmm_heap_reserve(heap, 100));
     FORKED(gmm_heap_destroy(heap));
     FORKED(gmm_stream_create(context, NULL, &stream_made));
     FORKED(gmm_stream_synchronize(context, stream));

@@ -241,6 +241,7 @@ static void heaps(void) {
   void *block = NULL;
   STEP(gmm_heap_alloc, heap, 5000, 0, 0, world.stream, &block);
   STEP(gmm_free, context, block, world.stream);
+  STEP(gmm_heap_reserve, heap, 4 * MIB);
   if (CALL(gmm_heap_try_alloc, heap, 5000, 0, 0, world.stream, &block) == GMM_OK)
     STEP(gmm_free, context, block, world.stream);
   if (may_call(FN_gmm_heap_destroy)) STEP(gmm_heap_destroy, heap);

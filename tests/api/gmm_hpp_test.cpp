@@ -358,6 +358,10 @@ step heaps_end_after_their_blocks() {
   TAKE(info, context.query(block.data()));
   CHECK(info.kind == GMM_KIND_VMM && info.device == last_device(context).get());
   FAILS(heap.alloc(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
+  DO(heap.reserve(16 * kMiB));
+  TAKE(reserved, context.stats());
+  CHECK(reserved.reserved_bytes >= 16 * kMiB);
+  FAILS(heap.reserve(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   FAILS(heap.destroy(), GMM_ERROR_BUSY);
   CHECK(heap);
   block = {};

@@ -452,6 +452,22 @@ static void prepare_heap_destroy(void) {
   MUST(run_heap_create());
   heap_works();
 }
+static void prepare_reserve(void) {
+  prepare_heap_destroy();
+  MUST(gmm_heap_reserve(heap, 4 * MIB));
+}
+static gmm_result run_reserve(void) { return gmm_heap_reserve(heap, 40 * MIB); }
+static void is_reserved_as_before(void) {
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 4 * MIB);
+}
+static void is_reserved(void) {
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 40 * MIB);
+  MUST(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &allocated));
+  heap_works();
+}
+
 static gmm_result run_heap_destroy(void) { return gmm_heap_destroy(heap); }
 static void heap_is_gone(void) { CHECK_EQUAL(stats().reserved_bytes, 0); }
 

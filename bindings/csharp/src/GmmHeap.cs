@@ -104,6 +104,19 @@ namespace Gmm
         }
 
         /// <summary>
+        /// Makes the heap hold at least so many bytes from now on, all of them touched, so that blocks that fit into
+        /// them need no call of the driver. A later call replaces the number; 0 ends it.
+        /// </summary>
+        public void Reserve(long bytes)
+        {
+            Show.CheckSize("bytes", bytes);
+            using (Use heap = new Use(handle))
+            {
+                Native.gmm_heap_reserve(heap.Address, (ulong)bytes);
+            }
+        }
+
+        /// <summary>
         /// Ends the heap once its last <see cref="GmmBuffer"/> is disposed of. With live blocks from Allocate() the
         /// result is Busy, and the heap then stays until its context ends. A second call does nothing.
         /// </summary>

@@ -47,6 +47,7 @@ class HostBackend final : public Backend {
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
   Status unmap(void *base, uint64_t size) override;
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
+  Status populate(void *base, uint64_t size) override;
   Status export_fd(PhysicalHandle handle, int32_t *fd) override;
   Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) override;
 
@@ -472,6 +473,10 @@ Status HostBackend::set_access(void *base, uint64_t size, Device owner, uint32_t
   if (!is_strict_ || owner.is_host()) GMM_TRY(os::set_access(base, size, os::Access::kReadWrite));
   count_call();
   return Status();
+}
+
+Status HostBackend::populate(void *base, uint64_t size) {
+  return os::populate_pages(is_strict_ ? views_.own(base) : base, size);
 }
 
 Status HostBackend::export_fd(PhysicalHandle handle, int32_t *fd) {

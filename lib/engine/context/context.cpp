@@ -321,8 +321,8 @@ Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t
   return status;
 }
 
-Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags,
-                               gmm_stream stream, void **out) {
+template <typename Fn>
+Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint64_t size, Fn again) {
   constexpr uint32_t kMaxAttempts = 100;
   const auto short_of_memory = [&] {
     return status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED ||
@@ -337,7 +337,7 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
   constexpr uint32_t kTrims = 3;
   for (uint32_t i = 0; i < kTrims && !status.ok() && short_of_memory(); ++i) {
     trim(everything, &released).ignore();
-    status = try_allocate(heap, size, alignment, flags, stream, out);
+    status = again();
     if (released == 0) break;
   }
   for (uint32_t attempt = 1; !status.ok() && short_of_memory() && attempt <= kMaxAttempts; ++attempt) {
@@ -351,21 +351,23 @@ Status Context::trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_
     info.attempt = attempt;
     info.cause = status.code();
     if (!limits.ask(info)) break;
-    status = try_allocate(heap, size, alignment, flags, stream, out);
+    status = again();
     if (status.ok() || !short_of_memory()) continue;
     trim(everything, &released).ignore();
-    status = try_allocate(heap, size, alignment, flags, stream, out);
+    status = again();
   }
   if (status.ok()) return status;
   heap.caches.count_failure();
-  return Limits::explain(status, heap, size, tags);
+  return Limits::explain(status, what, heap, size, tags);
 }
 
 Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                               void **out) {
   void *memory = nullptr;
   Status status = try_allocate(heap, size, alignment, flags, stream, &memory);
-  if (!status.ok()) status = trim_and_retry(status, heap, size, alignment, flags, stream, &memory);
+  if (!status.ok())
+    status = trim_and_retry(status, "gmm_alloc", heap, size,
+                            [&] { return try_allocate(heap, size, alignment, flags, stream, &memory); });
   if (!status.ok()) return status;
   if ((flags & GMM_ALLOC_ZERO) != 0) {
     bool paused = false;
@@ -384,10 +386,17 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
 
 Status Context::allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out) {
   void *memory = nullptr;
-  GMM_TRY(trim_and_retry(failure, heap, size, 0, 0, stream, &memory));
+  GMM_TRY(trim_and_retry(failure, "gmm_alloc", heap, size,
+                         [&] { return try_allocate(heap, size, 0, 0, stream, &memory); }));
   if (trace.running()) trace.allocated(heap, memory, size, 0, 0, stream);
   *out = memory;
   return Status();
+}
+
+Status Context::reserve(Heap &heap, uint64_t bytes) {
+  const Status status = heap.reserve(bytes);
+  return status.ok() ? status
+                     : trim_and_retry(status, "gmm_heap_reserve", heap, bytes, [&] { return heap.reserve(bytes); });
 }
 
 // Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits

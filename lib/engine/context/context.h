@@ -81,6 +81,8 @@ class Context {
   Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   // The same when cached_alloc() has failed already: it is not tried again before the trim.
   Status allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out);
+  // gmm_heap_reserve(), with the same when memory is short.
+  Status reserve(Heap &heap, uint64_t bytes);
   // NOT_SUPPORTED for a kind that the device does not have.
   Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
@@ -125,9 +127,10 @@ class Context {
   Status add_heap(Heap &heap, gmm_tag tag);
   Status check_unused(Tag &tag);
   Status end_shared_heaps(Tag &tag);
-  // Trims and asks the handler until the allocation succeeds or neither helps. `status` is the first failure.
-  Status trim_and_retry(Status status, Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
-                        void **out);
+  // Trims and asks the handler until again() -> Status succeeds or neither helps. `status` is the first failure, of the
+  // function `what`.
+  template <typename Fn>
+  Status trim_and_retry(Status status, const char *what, Heap &heap, uint64_t size, Fn again);
   Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   Status enter_capture(Heap &parent, gmm_stream stream, Heap **out);
   void end_capture_heap(Heap *heap);

@@ -295,7 +295,7 @@ Status Extents::release(Extent *extent, Span *run, Span **rest) {
   return Status();
 }
 
-Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule) {
+Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
   Status status;
   uintptr_t at = run->begin();
   const uintptr_t end = run->end();
@@ -323,6 +323,36 @@ bool Extents::merge(Extent *into, Extent *from) {
   core_.page_map.set_extent(base_of(*into), size, into);
   end_extent(from);
   return true;
+}
+
+template <typename Fn>
+void Extents::for_each_pooled(Fn fn) {
+  for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
+    if (region->dedicated) continue;
+    for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
+      if (extent->mapped && !is_paused(*extent)) fn(*extent);
+  }
+}
+
+uint64_t Extents::pooled_bytes() {
+  uint64_t bytes = 0;
+  for_each_pooled([&](const Extent &extent) { bytes += size_of(extent); });
+  return bytes;
+}
+
+Status Extents::touch(uintptr_t base, uint64_t size) {
+  if (!core_.page_map.prepare_all_granules(base, size))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of blocks in %" PRIu64 " bytes.",
+                size);
+  return core_.backend->populate(address(base), size);
+}
+
+Status Extents::touch_all() {
+  Status status;
+  for_each_pooled([&](const Extent &extent) {
+    if (status.ok()) status = touch(base_of(extent), size_of(extent));
+  });
+  return status;
 }
 
 // The extent is in no list, and nothing is mapped. Its object starts anew.

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "engine/backup/store.h"
 #include "engine/heap/heap_options.h"
-#include "engine/heap/idle_rule.h"
+#include "engine/heap/release_rule.h"
 #include "engine/heap/runs.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
@@ -65,7 +65,7 @@ class Extents {
   Status release(Extent *extent, Span *run, Span **rest);
   // Returns every extent that lies whole in the listed run and that no importer has, until *released reaches
   // `at_most` bytes, and only what a rule allows.
-  Status release_in(Span *run, uint64_t at_most, uint64_t *released, const IdleRule *rule);
+  Status release_in(Span *run, uint64_t at_most, uint64_t *released, const ReleaseRule *rule);
   // Makes two neighbours without a handle one, with what is kept of both. False: that cannot be told.
   bool merge(Extent *into, Extent *from);
   // Memory was freed: what is kept of active memory is not true of its successor, and of paused memory nobody wants it
@@ -83,11 +83,21 @@ class Extents {
     }
   }
 
+  // Bytes of memory that any block may lie in: not of dedicated blocks, and not paused.
+  uint64_t pooled_bytes();
+  // Makes the first use of memory cheap: takes the pages of the system behind it, and room in the page map for blocks
+  // that begin and end anywhere. OUT_OF_MEMORY or OUT_OF_HOST_MEMORY.
+  Status touch(uintptr_t base, uint64_t size);
+  // The same for all that pooled_bytes() counts.
+  Status touch_all();
+
   // Bytes of extents that are paused. The pauser counts what it pauses and resumes.
   uint64_t paused_bytes() const { return paused_bytes_; }
   void count_paused(int64_t bytes) { paused_bytes_ += static_cast<uint64_t>(bytes); }
 
  private:
+  template <typename Fn>
+  void for_each_pooled(Fn fn);
   // A free run, in no list, cut where an extent begins and ends.
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;

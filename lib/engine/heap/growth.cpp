@@ -115,6 +115,73 @@ Status Growth::grow_dedicated(uint64_t bytes, Span **out) {
   return Status();
 }
 
+// --- Ahead of all blocks ---------------------------------------------------------------------------------------------
+
+Status Growth::reserve(uint64_t bytes) {
+  GMM_TRY(extents_.touch_all());
+  const uint64_t held = extents_.pooled_bytes();
+  if (held >= bytes) return Status();
+  const uint64_t missing = Extents::rounded(bytes - held);
+  uint64_t wanted = missing;
+  GMM_TRY(charge(missing, &wanted));
+  return options_.kind == Kind::kVmm ? reserve_by_extents(missing) : reserve_by_allocation(missing);
+}
+
+// Charged by the caller, as the next one. One allocation, as a block lies in one.
+Status Growth::reserve_by_allocation(uint64_t bytes) {
+  Span *run = nullptr;
+  if (Status status = extents_.allocate(bytes, false, &run); !status.ok()) {
+    quotas_.refund(bytes);
+    return status;
+  }
+  const Status status = extents_.touch(run->begin(), bytes);
+  if (status.ok()) {
+    runs_.list(run);
+    return status;
+  }
+  MessageGuard message_guard;
+  // Refunds it. What the driver refuses to take back stays, and a trim offers it again.
+  if (!extents_.deallocate(run->region).ok()) runs_.list(run);
+  return status;
+}
+
+Status Growth::reserve_by_extents(uint64_t bytes) {
+  // Where one run can hold them all: the smallest such hole, else a region of their own.
+  Span *hole = nullptr;
+  for (Span *each = runs_.holes().front(); each != nullptr; each = runs_.holes().next(each)) {
+    if (each->bytes() < bytes || each->region->paused.load(std::memory_order_relaxed) != 0) continue;
+    if (hole == nullptr || each->bytes() < hole->bytes()) hole = each;
+  }
+  if (hole == nullptr) {
+    Region *fresh = nullptr;
+    if (Status status = extents_.reserve(bytes, false, &fresh); !status.ok()) {
+      quotas_.refund(bytes);
+      return status;
+    }
+    hole = fresh->first;
+  }
+  Extents::Fill fill;
+  fill.hole = hole;
+  runs_.unlist(hole);
+  const uint64_t each =
+      std::max(policy_.extent_size(own_quota_.held(), bytes, 0), Extents::rounded(options_.minimum_extent));
+  Status status = extents_.add(&fill, bytes, each);
+  if (fill.hole != nullptr) runs_.make_hole(fill.hole);
+  if (status.ok()) status = extents_.touch(fill.filled->begin(), fill.filled->bytes());
+  if (status.ok()) {
+    runs_.make_free(fill.filled);
+    return status;
+  }
+  MessageGuard message_guard;
+  if (fill.filled != nullptr) {
+    uint64_t released = 0;
+    runs_.list(fill.filled);
+    extents_.release_in(fill.filled, fill.bytes, &released, nullptr).ignore();  // a refusal only keeps it here
+  }
+  extents_.end_empty_regions();
+  return status;
+}
+
 // --- By one driver allocation ----------------------------------------------------------------------------------------
 
 // The heap grows by a part of what it holds, as its memory cannot be moved.

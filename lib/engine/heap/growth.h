@@ -49,6 +49,9 @@ class Growth {
   Status grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out);
   // A free run of its own for a dedicated block; *out is in no list.
   Status grow_dedicated(uint64_t bytes, Span **out);
+  // Memory for gmm_heap_reserve(): the heap holds `bytes` beside its dedicated blocks, and all of them are touched. All
+  // or nothing.
+  Status reserve(uint64_t bytes);
   // Before a heap grows for a block, and without its lock, which this takes: waits, for a bounded time, until free
   // memory can be moved instead, where that saves much.
   void wait_to_move(uint64_t bytes);
@@ -66,6 +69,8 @@ class Growth {
   bool in_small_extents(RunUse use) const {
     return use == RunUse::kSlab && options_.minimum_extent <= kExtentAlignment;
   }
+  Status reserve_by_allocation(uint64_t bytes);
+  Status reserve_by_extents(uint64_t bytes);
   Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
   uint64_t allocation_step() const;
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);

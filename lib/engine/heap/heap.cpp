@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/heap.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstddef>
 
@@ -361,6 +362,25 @@ Status Heap::drain_for_growth() {
   return Status();
 }
 
+// As an operation: whoever only asks about the heap does not wait for the pages.
+Status Heap::reserve(uint64_t bytes) {
+  OperationGuard guard(*this);
+  if (bytes != 0) {
+    GMM_TRY(provide_bookkeeping(bytes));
+    GMM_TRY(growth_.reserve(bytes));
+  }
+  reclaim_.set_reserve(bytes);
+  return Status();
+}
+
+// Objects for the spans of many blocks, so that those of the reserve seldom need the host allocator.
+Status Heap::provide_bookkeeping(uint64_t bytes) {
+  const uint64_t spans = std::clamp<uint64_t>(bytes >> 19, 64, 16384);
+  const uint64_t slabs = std::clamp<uint64_t>(bytes >> 21, 32, 4096);
+  if (core_.spans.provide(spans) && core_.slabs.provide(slabs)) return Status();
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes.", bytes);
+}
+
 Status Heap::close(bool force) {
   const Status drained = drain_caches(true);
   if (!force) GMM_TRY(drained);
@@ -378,7 +398,12 @@ Status Heap::close(bool force) {
     runs_.for_each_free([](Span *run) { run->streams = 0; });
     runs_.merge_all(false);
     uint64_t released = 0;
-    GMM_TRY(reclaim_.release_locked(UINT64_MAX, &released));
+    const uint64_t reserve = reclaim_.reserve();
+    reclaim_.set_reserve(0);
+    if (Status status = reclaim_.release_locked(UINT64_MAX, &released); !status.ok()) {
+      reclaim_.set_reserve(reserve);
+      return status;
+    }
   }
   while (Region *region = runs_.regions().front()) {
     paused_.forget(*region);

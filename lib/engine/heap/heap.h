@@ -104,6 +104,9 @@ class Heap {
   // Empties every cache of this heap into it. wait: also what per-thread streams of other threads freed. Nobody else
   // can record an event for those, so the device is waited for, which can fail.
   Status drain_caches(bool wait);
+  // gmm_heap_reserve(): holds at least so much from now on, all of it touched. 0: no more than others need. A failure
+  // leaves the heap as it was. Returns errors unrecovered.
+  Status reserve(uint64_t bytes);
   // Frees every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver
@@ -159,6 +162,7 @@ class Heap {
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);
   Status drain_for_growth();
+  Status provide_bookkeeping(uint64_t bytes);
   uint64_t free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
   uint64_t bit_of_free(StreamKey key);
   bool put_off_forgetting(gmm_stream stream);

@@ -42,8 +42,13 @@ Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
   return first;
 }
 
-Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule) {
+Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
   if (streams_.held_for_graph()) return Status();
+  ReleaseRule limited = rule != nullptr ? *rule : ReleaseRule();
+  if (reserve_ != 0) {
+    const uint64_t above = *released + above_reserve();
+    if (above < limited.at_most) limited.at_most = above;
+  }
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   runs_.for_each_with_extents([&](Span *run) {
@@ -55,19 +60,27 @@ Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const IdleR
     Region *region = run->region;
     const bool dedicated = region->dedicated;
     if ((*released >= at_most && !dedicated) || !streams_.is_done(run)) continue;
-    const IdleRule *applied = dedicated ? nullptr : rule;
+    const ReleaseRule *applied = dedicated ? nullptr : &limited;
+    const uint64_t before = *released;
     if (options_.kind != Kind::kVmm) {
       GMM_TRY(release_allocation(run, released, applied));
-      continue;
+    } else {
+      GMM_TRY(extents_.release_in(run, dedicated ? UINT64_MAX : at_most, released, applied));
+      if (dedicated && region->extents.empty()) extents_.end_region(region);
     }
-    GMM_TRY(extents_.release_in(run, dedicated ? UINT64_MAX : at_most, released, applied));
-    if (dedicated && region->extents.empty()) extents_.end_region(region);
+    // Dedicated blocks are no part of the reserve.
+    if (dedicated && reserve_ != 0) limited.at_most += *released - before;
   }
   return Status();
 }
 
+uint64_t Reclaim::above_reserve() {
+  const uint64_t held = extents_.pooled_bytes();
+  return held > reserve_ ? held - reserve_ : 0;
+}
+
 // Of a kind whose regions are driver allocations: they go whole.
-Status Reclaim::release_allocation(Span *run, uint64_t *released, const IdleRule *rule) {
+Status Reclaim::release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule) {
   Region *region = run->region;
   const uint64_t bytes = run->bytes();
   const Extent &extent = *region->extents.front();
@@ -139,7 +152,7 @@ Status Reclaim::release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint6
   LockGuard guard(mutex_);
   if ((at_most == 0 && runs_.dedicated().empty()) || streams_.any_capturing()) return Status();
   runs_.clear_done(streams_, policy_);
-  const IdleRule rule{now, age, at_most, look_};
+  const ReleaseRule rule{at_most, look_, now, age};
   const Status status = release_locked(at_most < slice ? at_most : slice, released, &rule);
   low_water_.subtract(*released);
   return status;

@@ -4,7 +4,11 @@
 // Idle memory. Two things must hold of an extent that goes: at each look during the age it was free, and in all no more
 // goes than was free at every moment of the age, also between the looks. The first keeps what was used just now; the
 // second keeps what steady use will want again.
-// Lock: the heap's, which each function takes, but for release_locked(). None holds it while it waits for a stream.
+// Reserve. gmm_heap_reserve() names bytes that the heap keeps: every release stays above them. Dedicated blocks do not
+// count, as their memory serves no other block.
+//
+// Lock: the heap's, which each function takes, but for release_locked() and those of the reserve, which want it held.
+// None holds it while it waits for a stream.
 // Callers: Growth, Heap, and through Heap trims, Decommit and the end of graphs.
 #ifndef GMM_ENGINE_HEAP_RECLAIM_H
 #define GMM_ENGINE_HEAP_RECLAIM_H
@@ -37,9 +41,12 @@ class Reclaim {
   // stream may free memory; else only where that is done.
   Status release(uint64_t at_most, bool wait, uint64_t *released);
   // The same of what is done, with the lock held, and only what a rule allows. Dedicated blocks go in any case.
-  Status release_locked(uint64_t at_most, uint64_t *released, const IdleRule *rule = nullptr);
+  Status release_locked(uint64_t at_most, uint64_t *released, const ReleaseRule *rule = nullptr);
   // Free bytes that release() may offer to the driver.
   uint64_t releasable();
+  // Bytes that stay with the heap; 0: none.
+  void set_reserve(uint64_t bytes) { reserve_ = bytes; }
+  uint64_t reserve() const { return reserve_; }
 
   // --- Idle memory; one thread at a time ---------------------------------------------------------------------------
   // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing
@@ -53,7 +60,8 @@ class Reclaim {
 
  private:
   Status wait_for_free();
-  Status release_allocation(Span *run, uint64_t *released, const IdleRule *rule);
+  uint64_t above_reserve();
+  Status release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule);
   void stamp_free_extents(uint64_t since);
 
   Core &core_;
@@ -64,6 +72,7 @@ class Reclaim {
   StreamOrder &streams_;
   Extents &extents_;
   GrowthPolicy &policy_;
+  uint64_t reserve_ = 0;
   uint64_t look_ = 0;   // how often look_for_idle() looked
   LowWater low_water_;  // of the bytes that may go
 };

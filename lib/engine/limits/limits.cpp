@@ -53,7 +53,7 @@ bool Limits::ask(const gmm_oom_info &info) {
   return again;
 }
 
-Status Limits::explain(Status status, const Heap &heap, uint64_t size, const TagTable &tags) {
+Status Limits::explain(Status status, const char *what, const Heap &heap, uint64_t size, const TagTable &tags) {
   constexpr uint32_t kShown = 3;
   const int32_t device = heap.options().device.ordinal;
   const Tag *largest[kShown] = {};
@@ -76,7 +76,7 @@ Status Limits::explain(Status status, const Heap &heap, uint64_t size, const Tag
   for (uint32_t i = 0; i < kShown && held[i] != 0 && used > 0 && static_cast<size_t>(used) < sizeof text; ++i)
     used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "%s tag \"%s\" %" PRIu64 " bytes",
                           i == 0 ? "" : ",", largest[i]->name, held[i]);
-  return prefix(status, "gmm_alloc of %" PRIu64 " bytes failed. %s%s. ", size, text, held[0] == 0 ? " none" : "");
+  return prefix(status, "%s of %" PRIu64 " bytes failed. %s%s. ", what, size, text, held[0] == 0 ? " none" : "");
 }
 
 }  // namespace gmm

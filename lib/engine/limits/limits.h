@@ -19,7 +19,7 @@ class Limits {
   // Asks the handler, without a lock held. True: try again.
   bool ask(const gmm_oom_info &info);
   // Adds to the thread's message who holds the most memory on the device.
-  static Status explain(Status status, const Heap &heap, uint64_t size, const TagTable &tags);
+  static Status explain(Status status, const char *what, const Heap &heap, uint64_t size, const TagTable &tags);
 
  private:
   // A thread that is inside a handler. It lies on that thread's stack.

@@ -58,6 +58,19 @@ class PageMap {
     return end % kPage == 0 || has_table(end - 1) || add_table(end - 1);
   }
 
+  // The same for spans anywhere in the range, which is whole pages.
+  [[nodiscard]] bool prepare_all_granules(uintptr_t base, uint64_t size) {
+    for (uintptr_t at = base; at < base + size; at += uintptr_t{1} << kPageShift)
+      if (!has_table(at) && !add_table(at)) return false;
+    return true;
+  }
+  // Whether prepare_granules() has nothing to do.
+  bool has_granules(uintptr_t base, uint64_t size) {
+    constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
+    const uintptr_t end = base + size;
+    return (base % kPage == 0 || has_table(base)) && (end % kPage == 0 || has_table(end - 1));
+  }
+
   // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been
   // prepared. Of what was set before, what overlaps the range is lost, also outside of it.
   void set(uintptr_t base, uint64_t size, Span *span);

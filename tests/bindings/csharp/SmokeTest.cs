@@ -223,6 +223,11 @@ internal sealed class SmokeTest
         Same(GmmKind.Vmm, context.Query(second).Kind, "the kind");
         context.Free(first, GmmStream.Default);
         context.Free(second, GmmStream.Default);
+        heap.Reserve(16 * MiB);
+        Same(true, context.Statistics().ReservedBytes >= 16 * MiB, "the reserve is held");
+        context.Trim();
+        Same(true, context.Statistics().ReservedBytes >= 16 * MiB, "a trim leaves the reserve");
+        heap.Reserve(0);
         // Buffers keep their heap: its end waits for them.
         GmmBuffer buffer = heap.Alloc(MiB);
         heap.Dispose();

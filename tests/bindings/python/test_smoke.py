@@ -102,6 +102,12 @@ def test_07_heap(context):
     assert not heap.closed
     first.close()
     second.close()
+    heap.reserve(16 * MIB)
+    context.trim()
+    assert context.stats(kind=Kind.VMM).reserved_bytes >= 16 * MIB
+    with pytest.raises(OverflowError):
+        heap.reserve(-1)
+    heap.reserve(0)
     heap.close()
     assert heap.closed
     with pytest.raises(gmm.ClosedError):

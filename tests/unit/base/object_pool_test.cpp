@@ -43,6 +43,31 @@ TEST(ObjectPool, WantOfMemoryGivesNull) {
   EXPECT_EQ(pool.take(), nullptr);
 }
 
+TEST(ObjectPool, WhoMayNotWaitTakesWhatWasProvided) {
+  static int calls = 0;
+  calls = 0;
+  ObjectPool<Counted> pool{HostAllocator(
+      [](void *, uint64_t size, uint64_t alignment) -> void * {
+        ++calls;
+        return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+      },
+      [](void *, void *memory, uint64_t) { std::free(memory); }, nullptr)};
+  EXPECT_EQ(pool.try_take(), nullptr);
+  EXPECT_EQ(calls, 0);
+  ASSERT_TRUE(pool.provide(100));
+  const int provided = calls;
+  std::set<Counted *> taken;
+  for (int i = 0; i < 100; ++i) {
+    Counted *one = pool.try_take();
+    ASSERT_NE(one, nullptr);
+    EXPECT_TRUE(taken.insert(one).second);
+  }
+  EXPECT_EQ(calls, provided);
+  for (Counted *one : taken) pool.put(one);
+  ASSERT_TRUE(pool.provide(100));
+  EXPECT_EQ(calls, provided) << "what came back serves again";
+}
+
 TEST(ObjectPool, ThreadsShareIt) {
   ObjectPool<Counted> pool{HostAllocator()};
   std::vector<std::thread> threads;

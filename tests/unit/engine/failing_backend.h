@@ -98,6 +98,9 @@ class FailingBackend final : public Backend {
   Status unmap(void *base, uint64_t size) override {
     return refuses("unmap") ? refusal("unmap") : inner_->unmap(base, size);
   }
+  Status populate(void *base, uint64_t size) override {
+    return refuses("populate") ? refusal("populate") : inner_->populate(base, size);
+  }
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override {
     return refuses("set_access") ? refusal("set_access") : inner_->set_access(base, size, owner, peers);
   }

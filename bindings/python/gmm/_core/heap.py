@@ -27,5 +27,9 @@ class Heap(_Closing, native.Handle):
 
     alloc = native.heap_alloc
 
+    def reserve(self, size):
+        """Make the heap hold at least so many bytes from now on, all of them touched; 0 ends it."""
+        native.gmm_heap_reserve(self, size)
+
     def __repr__(self):
         return "<gmm.Heap closed>" if self.closed else f"<gmm.Heap of {self.kind.name} memory of device {self.device}>"

@@ -66,7 +66,8 @@ _FUNCTIONS = {
     "gmm_event_destroy": "Event.close", "gmm_event_export": "Event.ipc_export", "gmm_event_import":
     "Context.ipc_import_event", "gmm_event_query": "Event.done", "gmm_event_record": "Event.record",
     "gmm_event_synchronize": "Event.synchronize", "gmm_fill": "Buffer.fill", "gmm_heap_alloc": "Heap.alloc",
-    "gmm_heap_create": "Context.heap", "gmm_heap_destroy": "Heap.close", "gmm_ipc_close": "Buffer.close",
+    "gmm_heap_create": "Context.heap", "gmm_heap_destroy": "Heap.close", "gmm_heap_reserve": "Heap.reserve",
+    "gmm_ipc_close": "Buffer.close",
     "gmm_ipc_export": "Buffer.ipc_export", "gmm_ipc_export_fd": "Buffer.ipc_export_fd", "gmm_ipc_export_legacy":
     "Buffer.ipc_export_legacy", "gmm_ipc_import_fd": "Context.import_fd", "gmm_limit_set": "Context.set_limit",
     "gmm_move": "Buffer.move", "gmm_prefetch": "Buffer.prefetch", "gmm_record_use": "Buffer.record_use",

@@ -72,6 +72,20 @@ public final class Heap implements AutoCloseable {
     }
 
     /**
+     * Makes the heap hold at least so many bytes from now on, all of them touched, so that blocks that fit into them
+     * need no call of the driver. A later call replaces the number; 0 ends it.
+     */
+    public void reserve(long bytes) {
+        Text.checkSize("bytes", bytes);
+        long address = handle.acquire();
+        try {
+            Native.gmm_heap_reserve(address, bytes);
+        } finally {
+            handle.release();
+        }
+    }
+
+    /**
      * Ends the heap once its last {@link GmmBuffer} is closed. With live blocks from allocate() the result is BUSY, and
      * the heap then stays until its context ends. Closing twice does nothing.
      */

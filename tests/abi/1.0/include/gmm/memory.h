@@ -250,6 +250,29 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
                                                     gmm_stream stream, void **out) GMM_NOEXCEPT;
 
 /**
+ * Makes a heap hold at least `bytes` bytes from now on, whatever is free of them.
+ *
+ * The memory comes now, and it is touched: the device's pages are mapped, and on the host backend they are in RAM.
+ * gmm_trim(), gmm_reset() and the time of gmm_context_set_decommit() leave the heap this much. So blocks
+ * that fit into it need no driver call. Live blocks count, too, but dedicated ones do not. What does not fit makes the
+ * heap grow, as without a reserve.
+ *
+ * Choose the most bytes that are live at once, plus a quarter for the gaps between blocks of many sizes. A later call
+ * replaces the number: a larger one takes the rest, a smaller one leaves the memory for the next trim.
+ *
+ * gmm_pause() takes the reserve, too. After the resume, this function with the same number takes it again.
+ *
+ * @param bytes  rounded up to 2 MiB; 0 ends the reserve. The memory of a kind other than VMM that one call adds is one
+ * driver allocation, and no block lies in two of them.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE (not a heap, or a destroyed one), SIZE_OVERFLOW, LIMIT_EXCEEDED, OUT_OF_MEMORY,
+ * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED. The heap is then as before, and an earlier number holds.
+ * Streams: the call waits for all streams only when memory has run out, as gmm_alloc().
+ * Threads: any. Calls that need this heap's lock wait meanwhile.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) GMM_NOEXCEPT;
+
+/**
  * Destroys a heap and returns its memory to the driver.
  *
  * @param heap  NULL is allowed and does nothing.

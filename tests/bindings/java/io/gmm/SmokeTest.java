@@ -237,6 +237,12 @@ final class SmokeTest {
         same(0, Native.gmm_heap_destroy(low[0]), "the destroy of an empty heap");
         context.free(first, Stream.DEFAULT);
         context.free(second, Stream.DEFAULT);
+        heap.reserve(16 * MIB);
+        same(true, context.statistics().reservedBytes() >= 16 * MIB, "the reserve is held");
+        context.trim();
+        same(true, context.statistics().reservedBytes() >= 16 * MIB, "a trim leaves the reserve");
+        fails(IllegalArgumentException.class, () -> heap.reserve(-1));
+        heap.reserve(0);
         // Buffers keep their heap: its end waits for them.
         GmmBuffer buffer = heap.alloc(MIB);
         heap.close();

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm_heap_reserve() of memory.h: memory that a heap takes beforehand, keeps, and serves without a driver call.
+#include <dlfcn.h>
+#include <sys/resource.h>
+
+#include "../support/gmm_test.h"
+
+static gmm_heap *make_heap(uint64_t limit, gmm_tag tag) {
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .tag = tag, .limit = limit};
+  gmm_heap *heap = NULL;
+  MUST(gmm_heap_create(context, &desc, &heap));
+  return heap;
+}
+static void *take(gmm_heap *heap, uint64_t size) {
+  void *block = NULL;
+  MUST(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
+  return block;
+}
+static void give(void *block) { OK(gmm_free(context, block, GMM_STREAM_DEFAULT)); }
+static uint64_t held(void) { return stats().reserved_bytes; }
+static void trim(void) {
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(context, NULL, NULL));
+}
+
+// Every call of the driver, questions too; where only gmm can count, those that change something.
+static uint64_t (*count_of_driver)(const char *entry);
+static uint64_t driver_calls(void) { return count_of_driver != NULL ? count_of_driver(NULL) : stats().backend_calls; }
+
+static void it_is_held_until_it_ends(void) {
+  gmm_heap *heap = make_heap(0, 0);
+  OK(gmm_heap_reserve(heap, 64 * MIB - 5));
+  CHECK_EQUAL(held(), 64 * MIB);
+  CHECK_EQUAL(stats().live_bytes, 0);
+  trim();
+  CHECK_EQUAL(held(), 64 * MIB);
+  OK(gmm_reset(context));
+  CHECK_EQUAL(held(), 64 * MIB);
+  OK(gmm_heap_reserve(heap, 64 * MIB));  // as much is there
+  CHECK_EQUAL(held(), 64 * MIB);
+  // The whole is one run: one block may have it.
+  const uint64_t calls = driver_calls();
+  void *all = take(heap, 64 * MIB);
+  CHECK_EQUAL(driver_calls(), calls);
+  write_pattern(all, 64 * MIB, 3, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(all, 64 * MIB, 3);
+  give(all);
+  OK(gmm_heap_reserve(heap, 0));
+  CHECK_EQUAL(held(), 64 * MIB);  // for the next trim
+  trim();
+  CHECK_EQUAL(held(), 0);
+  OK(gmm_heap_destroy(heap));
+}
+
+static void a_heap_with_a_reserve_can_be_destroyed(void) {
+  gmm_heap *heap = make_heap(0, 0);
+  OK(gmm_heap_reserve(heap, 8 * MIB));
+  void *block = take(heap, 5000);
+  RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
+  give(block);
+  trim();
+  CHECK_EQUAL(held(), 8 * MIB);  // the refused end took nothing
+  OK(gmm_heap_destroy(heap));
+  CHECK_EQUAL(held(), 0);
+}
+
+static void a_later_number_replaces_it(void) {
+  gmm_heap *heap = make_heap(0, 0);
+  OK(gmm_heap_reserve(heap, 16 * MIB));
+  OK(gmm_heap_reserve(heap, 48 * MIB));
+  CHECK_EQUAL(held(), 48 * MIB);
+  OK(gmm_heap_reserve(heap, 20 * MIB));
+  trim();
+  // Whole driver allocations or extents go, and never one too many.
+  CHECK(held() >= 20 * MIB);
+  CHECK(held() < 48 * MIB);
+  OK(gmm_heap_reserve(heap, 0));
+  OK(gmm_heap_destroy(heap));
+}
+
+static void live_blocks_count_and_dedicated_ones_do_not(void) {
+  gmm_heap *heap = make_heap(0, 0);
+  void *block = take(heap, 30 * MIB), *alone = NULL;
+  const uint64_t before = held();
+  OK(gmm_heap_reserve(heap, before));
+  CHECK_EQUAL(held(), before);
+  OK(gmm_heap_alloc(heap, 8 * MIB, 0, GMM_ALLOC_DEDICATED, GMM_STREAM_DEFAULT, &alone));
+  const uint64_t of_alone = held() - before;
+  OK(gmm_heap_reserve(heap, before + 4 * MIB));
+  CHECK_EQUAL(held(), before + of_alone + 4 * MIB);
+  give(alone);
+  trim();
+  CHECK_EQUAL(held(), before + 4 * MIB);
+  give(block);
+  trim();
+  CHECK_EQUAL(held(), before + 4 * MIB);
+  OK(gmm_heap_destroy(heap));
+}
+
+static void all_or_nothing(void) {
+  gmm_heap *heap = make_heap(64 * MIB, 0);
+  OK(gmm_heap_reserve(heap, 16 * MIB));
+  const uint64_t before = held(), extents = stats().extents;
+  RESULT(gmm_heap_reserve(heap, 80 * MIB), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK(strstr(gmm_last_error_message(), "gmm_heap_reserve") != NULL);
+  CHECK_EQUAL(held(), before);
+  CHECK_EQUAL(stats().extents, extents);
+  trim();
+  CHECK_EQUAL(held(), 16 * MIB);  // the earlier number holds
+  OK(gmm_heap_reserve(heap, 64 * MIB));
+  CHECK_EQUAL(held(), 64 * MIB);
+  // Others' free memory goes back where a limit stands in the way.
+  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
+  give(ALLOC(40 * MIB));
+  OK(gmm_limit_set(context, &scope, 110 * MIB));
+  gmm_heap *other = make_heap(0, 0);
+  OK(gmm_heap_reserve(other, 32 * MIB));
+  CHECK_EQUAL(held(), 96 * MIB);
+  OK(gmm_heap_destroy(other));
+  OK(gmm_heap_destroy(heap));
+  RESULT(gmm_heap_reserve(NULL, 1), GMM_ERROR_NULL_ARGUMENT);
+}
+
+static void idle_memory_above_it_goes(void) {
+  gmm_heap *heap = make_heap(0, 0);
+  OK(gmm_heap_reserve(heap, 24 * MIB));
+  void *blocks[20];
+  for (unsigned i = 0; i < 20; ++i) blocks[i] = take(heap, 5 * MIB);
+  CHECK(held() >= 100 * MIB);
+  for (unsigned i = 0; i < 20; ++i) give(blocks[i]);
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(gmm_context_set_decommit(context, 10));
+  SOON(held() < 72 * MIB);
+  const uint64_t left = held();
+  CHECK(left >= 24 * MIB);
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  trim();
+  CHECK(held() >= 24 * MIB);
+  OK(gmm_heap_destroy(heap));
+}
+
+static void a_pause_takes_it_and_it_may_come_back(void) {
+  const gmm_tag tag = make_tag("reserved", GMM_CONTENTS_HOST);
+  gmm_heap *heap = make_heap(0, tag);
+  OK(gmm_heap_reserve(heap, 16 * MIB));
+  void *block = take(heap, 100000);
+  write_pattern(block, 100000, 5, GMM_STREAM_DEFAULT);
+  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  OK(gmm_pause(context, &desc, NULL));
+  CHECK_EQUAL(held(), 0);
+  OK(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(block, 100000, 5);
+  OK(gmm_heap_reserve(heap, 16 * MIB));
+  CHECK_EQUAL(held(), 16 * MIB);
+  give(block);
+  OK(gmm_heap_destroy(heap));
+}
+
+// The first writes to reserved memory take no page of the system.
+static void it_is_touched(void) {
+  if (!on_host_backend()) SKIP("the driver's memory has its pages from the start");
+  gmm_heap *heap = make_heap(0, 0);
+  OK(gmm_heap_reserve(heap, 32 * MIB));
+  void *block = take(heap, 32 * MIB);
+  struct rusage before, after;
+  getrusage(RUSAGE_SELF, &before);
+  memset(block, 1, 32 * MIB);
+  getrusage(RUSAGE_SELF, &after);
+  CHECK_MESSAGE(after.ru_minflt - before.ru_minflt < 512, "%ld faults for 8192 pages",
+                after.ru_minflt - before.ru_minflt);
+  give(block);
+  OK(gmm_heap_destroy(heap));
+}
+
+// Random sizes in random order: 256 live blocks, of which each step replaces one.
+enum { LIVE = 256 };
+static uint64_t any(uint64_t *state) {
+  *state ^= *state << 13;
+  *state ^= *state >> 7;
+  *state ^= *state << 17;
+  return *state;
+}
+static uint64_t any_size(uint64_t *state) {
+  const uint64_t power = any(state) % 12;  // 512 bytes to 2 MiB, each power of two alike
+  return (512u << power) + any(state) % (512u << power);
+}
+static void a_million_random_operations_call_no_driver(void) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const unsigned steps = 50000;
+#else
+  const unsigned steps = 500000;  // of a free and an allocation
+#endif
+  static void *blocks[LIVE];
+  gmm_heap *heap = make_heap(0, 0);
+  uint64_t state = 88172645463325252u;
+  // 256 live blocks have at most 122 MiB at once here, 0.3 MiB each.
+  OK(gmm_heap_reserve(heap, 160 * MIB));
+  const uint64_t calls = driver_calls(), bytes = held();
+  for (unsigned i = 0; i < LIVE; ++i) blocks[i] = take(heap, any_size(&state));
+  for (unsigned i = 0; i < steps; ++i) {
+    const unsigned at = (unsigned)(any(&state) % LIVE);
+    give(blocks[at]);
+    blocks[at] = take(heap, any_size(&state));
+  }
+  for (unsigned i = 0; i < LIVE; ++i) give(blocks[i]);
+  CHECK_EQUAL(driver_calls(), calls);
+  CHECK_EQUAL(held(), bytes);
+  OK(gmm_heap_destroy(heap));
+}
+
+int main(void) {
+  void *driver = on_host_backend() ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver != NULL) *(void **)&count_of_driver = dlsym(driver, "fake_cuda_count");
+  KINDS(it_is_held_until_it_ends, ALL_KINDS);
+  KINDS(a_heap_with_a_reserve_can_be_destroyed, ALL_KINDS);
+  KINDS(a_later_number_replaces_it, ALL_KINDS);
+  KINDS(live_blocks_count_and_dedicated_ones_do_not, ALL_KINDS);
+  KINDS(all_or_nothing, ALL_KINDS);
+  KINDS(idle_memory_above_it_goes, ALL_KINDS);
+  KINDS(a_pause_takes_it_and_it_may_come_back, 1u << GMM_KIND_VMM);
+  KINDS(it_is_touched, ALL_KINDS);
+  KINDS(a_million_random_operations_call_no_driver, ALL_KINDS);
+  return finish_clean();
+}
