@@ -892,7 +892,7 @@ class context_ref {
     const gmm_result code = gmm_alloc(context_, size, &c, &memory);
     return detail::give<buffer>(code, context_, memory, size, desc.stream);
   }
-  /** Allocates a block if the thread's cache has one; else the buffer is empty. C: gmm_try_alloc(). */
+  /** Allocates a block if that needs no wait; else the buffer is empty. C: gmm_try_alloc(). */
   [[nodiscard]] buffer try_alloc(uint64_t size, const alloc_desc &desc = {}) const noexcept {
     const gmm_alloc_desc c = desc.c();
     void *memory = nullptr;
@@ -1145,7 +1145,7 @@ class heap_ref {
     const gmm_result code = gmm_heap_alloc(heap_, size, alignment, flags, stream, &memory);
     return detail::give<buffer>(code, context_, memory, size, stream);
   }
-  /** Allocates a block if the thread's cache has one; else the buffer is empty. C: gmm_heap_try_alloc(). */
+  /** Allocates a block if that needs no wait; else the buffer is empty. C: gmm_heap_try_alloc(). */
   [[nodiscard]] buffer try_alloc(uint64_t size, gmm_stream stream = nullptr, uint64_t alignment = 0,
                                  uint32_t flags = 0) const noexcept {
     void *memory = nullptr;

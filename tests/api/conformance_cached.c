@@ -64,14 +64,14 @@ static void what_would_wait_does_nothing(void) {
   RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
 
-  // Another stream, and what asks for more than the cache knows.
+  // Another stream, and what asks for more than there is.
   gmm_stream stream = 0;
   MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   RESULT(gmm_try_free(context, kept, stream), GMM_ERROR_NOT_READY);
   OK(gmm_record_use(context, kept, stream));
   RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   desc.stream = stream;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 64 * MIB, &desc, &block), GMM_ERROR_NOT_READY);  // more than is free
   desc.stream = GMM_STREAM_DEFAULT;
   desc.flags = GMM_ALLOC_ZERO;
   RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);

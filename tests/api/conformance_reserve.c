@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm_heap_reserve() of memory.h: memory that a heap takes beforehand, keeps, and serves without a driver call.
-#include <dlfcn.h>
 #include <sys/resource.h>
 
-#include "../support/gmm_test.h"
+#include "counted_allocator.h"
+#include "fault_support.h"
 
 static gmm_heap *make_heap(uint64_t limit, gmm_tag tag) {
   gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .tag = tag, .limit = limit};
@@ -208,6 +208,100 @@ static void a_million_random_operations_call_no_driver(void) {
   OK(gmm_heap_destroy(heap));
 }
 
+// --- A thread that never waits ---------------------------------------------------------------------------------------
+
+// Everything from a reserve, by the try forms: no refusal, no driver call, no call of the host allocator.
+static void a_thread_may_never_wait(void) {
+  const unsigned steps = 100000;
+  static void *blocks[LIVE];
+  gmm_context_desc desc = counted_desc();
+  if (on_host_backend()) desc.host_devices = device_count();
+  atomic_store(&counted.fail_at, -1);
+  OK(gmm_context_release(context));
+  context = NULL;
+  MUST(gmm_context_create(&desc, &context));
+  gmm_heap *heap = make_heap(0, 0);
+  uint64_t state = 88172645463325252u;
+  OK(gmm_heap_reserve(heap, 160 * MIB));
+  give(take(heap, 5000));  // the thread uses the heap for the first time
+  const uint64_t calls = driver_calls();
+  const int64_t asked = atomic_load(&counted.calls);
+  uint64_t refused = 0;
+  for (unsigned i = 0; i < LIVE + steps; ++i) {
+    const unsigned at = i < LIVE ? i : (unsigned)(any(&state) % LIVE);
+    if (i >= LIVE) refused += gmm_try_free(context, blocks[at], GMM_STREAM_DEFAULT) != GMM_OK;
+    refused += gmm_heap_try_alloc(heap, any_size(&state), 0, 0, GMM_STREAM_DEFAULT, &blocks[at]) != GMM_OK;
+  }
+  CHECK_EQUAL(refused, 0);
+  CHECK_EQUAL(driver_calls(), calls);
+  CHECK_EQUAL(atomic_load(&counted.calls), asked);
+  CHECK_EQUAL(stats().live_blocks, LIVE);
+  for (unsigned i = 0; i < LIVE; ++i) RESULT(gmm_try_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_OK);
+  CHECK_EQUAL(stats().live_blocks, 0);
+  CHECK_EQUAL(stats().allocations, stats().frees);
+  OK(gmm_heap_destroy(heap));
+  CHECK_EQUAL(atomic_load(&counted.wrong), 0);
+}
+
+// What is larger than the free memory is refused, and the heap does not grow.
+static void what_does_not_fit_is_refused(void) {
+  gmm_heap *heap = make_heap(0, 0);
+  void *block = NULL;
+  OK(gmm_heap_reserve(heap, 8 * MIB));
+  give(take(heap, 5000));
+  RESULT(gmm_heap_try_alloc(heap, 9 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
+  CHECK(block == NULL);
+  CHECK_EQUAL(held(), 8 * MIB);
+  RESULT(gmm_heap_try_alloc(heap, 6 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_OK);
+  write_pattern(block, 6 * MIB, 3, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(block, 6 * MIB, 3);
+  RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_OK);
+  OK(gmm_heap_destroy(heap));
+}
+
+// Memory that another stream freed last needs an event between the two: the plain form makes it.
+static void another_streams_memory_is_refused(void) {
+  if (!on_host_backend()) SKIP("only the driver knows whether a stream is captured");
+  gmm_heap *heap = make_heap(0, 0);
+  gmm_stream one = NULL, other = NULL;
+  void *block = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &one));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+  OK(gmm_heap_reserve(heap, 128 * MIB));
+  MUST(gmm_heap_alloc(heap, 128 * MIB, 0, 0, one, &block));
+  OK(gmm_free(context, block, one));  // too large for a thread's cache
+  RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, other, &block), GMM_ERROR_NOT_READY);
+  RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, one, &block), GMM_OK);
+  OK(gmm_free(context, block, one));
+  OK(gmm_stream_destroy(context, one));
+  OK(gmm_stream_destroy(context, other));
+  OK(gmm_heap_destroy(heap));
+}
+
+// A pause has the heap's lock for as long as its program likes.
+static void a_held_lock_is_not_waited_for(void) {
+  const gmm_tag tag = make_tag("held", GMM_CONTENTS_HOST);
+  gmm_heap *heap = make_heap(0, tag);
+  blocker hold = BLOCKER;
+  void *kept = NULL, *block = NULL, *freed = NULL;
+  OK(gmm_heap_reserve(heap, 16 * MIB));
+  kept = take(heap, MIB);
+  freed = take(heap, 70 * MIB);  // too large for a cache
+  write_pattern(kept, MIB, 5, GMM_STREAM_DEFAULT);
+  gmm_ticket *ticket = start_held(true, &tag, &hold);
+  RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_free(context, freed, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
+  let_go(&hold);
+  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
+  OK(gmm_ticket_destroy(ticket));
+  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  OK(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(kept, MIB, 5);
+  give(kept);
+  give(freed);
+  OK(gmm_heap_destroy(heap));
+}
+
 int main(void) {
   void *driver = on_host_backend() ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
   if (driver != NULL) *(void **)&count_of_driver = dlsym(driver, "fake_cuda_count");
@@ -220,5 +314,9 @@ int main(void) {
   KINDS(a_pause_takes_it_and_it_may_come_back, 1u << GMM_KIND_VMM);
   KINDS(it_is_touched, ALL_KINDS);
   KINDS(a_million_random_operations_call_no_driver, ALL_KINDS);
+  KINDS(a_thread_may_never_wait, ALL_KINDS);
+  KINDS(what_does_not_fit_is_refused, ALL_KINDS);
+  KINDS(another_streams_memory_is_refused, ALL_KINDS);
+  KINDS(a_held_lock_is_not_waited_for, 1u << GMM_KIND_VMM);
   return finish_clean();
 }

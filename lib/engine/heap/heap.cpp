@@ -119,14 +119,46 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
     if (run == nullptr) return Status();
     policy_.took(request.size);
   }
+  make_large(run);
+  *out = CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
+  *count = 1;
+  return Status();
+}
+
+// The run, which is in no list, becomes a block.
+void Heap::make_large(Span *run) {
   run->slot(0).store(0, std::memory_order_relaxed);
   run->streams = 0;
   run->state.store(SpanState::kLarge, std::memory_order_release);
   core_.page_map.set(run->begin(), run->bytes(), run);
   ++run->region->live_spans;
-  *out = CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
-  *count = 1;
-  return Status();
+}
+
+bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
+  *count = 0;
+  core_.ended_streams.remove(request.key.stream);
+  const uint64_t own = StreamOrder::own_of(streams_.known_bit(request.key));
+  const bool small = request.size <= kMaxSmall;
+  const uint32_t class_index = small ? small_class(request.size) : 0;
+  Span *slab = small ? slabs_.find(class_index, own) : nullptr;
+  if (slab == nullptr) {
+    const uint64_t bytes = (small ? slab_granules(class_index) : granules(request.size)) * kGranule;
+    Span *run = runs_.free().best_fit(bytes / kGranule, kGranule, own);
+    if (run == nullptr || !runs_.can_carve_now(run, bytes, kGranule) || (small && !slabs_.has_spare())) return false;
+    if (!runs_.carve(run, bytes, kGranule, &run).ok()) return false;
+    if (!small) {
+      make_large(run);
+      policy_.took(request.size);
+      *out = CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
+      *count = 1;
+      return true;
+    }
+    slab = make_slab(class_index, run);
+    if (slab == nullptr) return false;
+  }
+  *count = slabs_.take(slab, request.wanted, out);
+  policy_.took(*count * small_class_size(class_index));
+  return true;
 }
 
 // A free run in no list, of `bytes`, whole granules. *out is NULL when kNoGrowth found none.
@@ -213,6 +245,17 @@ void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   const uint64_t bit = bit_of_free(key);
   policy_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
+}
+
+bool Heap::put_back_now(const CacheEntry &entry, StreamKey key) {
+  if (key.stream == GMM_STREAM_PER_THREAD || fast.has_paused.load(std::memory_order_relaxed) != 0) return false;
+  const uint64_t bit = streams_.known_bit(key);
+  if (bit == 0 || !runs_.has_spares(1)) return false;  // a slab that is free whole becomes a run
+  streams_.note_free_on_last();
+  policy_.freed();
+  entry.slot->store(0, std::memory_order_relaxed);
+  put_back_one(entry, bit);
+  return true;
 }
 
 void Heap::end_thread(uint64_t thread) {

@@ -82,6 +82,14 @@ class Heap {
   // Blocks back, in the order of a stream. Slots are 0. Another thread's per-thread stream: the caller has waited for
   // the device.
   void put_back(const CacheEntry *entries, uint32_t count, StreamKey key);
+  // The next two with the lock held, which the caller took without waiting. They neither wait nor call the driver, the
+  // host allocator or the log. False: nothing happened.
+  //
+  // Takes blocks of memory that is free for the stream as it is. The request is not dedicated, aligned to more than a
+  // granule or with blocks to go back.
+  [[nodiscard]] bool take_free(const BlockRequest &request, CacheEntry *out, uint32_t *count);
+  // One block back, whose slot becomes 0.
+  [[nodiscard]] bool put_back_now(const CacheEntry &entry, StreamKey key);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
   // gmm_name(): the block, live, has a name; NULL: none. The name is checked. OUT_OF_HOST_MEMORY; ALREADY_FREED where
@@ -158,6 +166,7 @@ class Heap {
  private:
   enum class Effort { kNoGrowth, kGrow };
 
+  void make_large(Span *run);
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);

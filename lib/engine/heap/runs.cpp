@@ -75,6 +75,21 @@ Span *Runs::new_span(SpanState state, uintptr_t base, uint64_t size, Region *reg
   return span;
 }
 
+bool Runs::has_spares(uint32_t count) {
+  while (spares_ < count) {
+    Span *span = core_.spans.try_take();
+    if (span == nullptr) return false;
+    keep_spare(span);
+  }
+  return true;
+}
+
+void Runs::keep_spare(Span *span) {
+  span->after = spare_;
+  spare_ = span;
+  ++spares_;
+}
+
 void Runs::end_span(Span *span) {
   span->state.store(SpanState::kNone, std::memory_order_relaxed);
   span->size.store(0, std::memory_order_relaxed);
@@ -84,9 +99,7 @@ void Runs::end_span(Span *span) {
   if (span->is_slab_object) {
     core_.slabs.put(static_cast<SlabSpan *>(span));
   } else if (spares_ < kSpares) {
-    span->after = spare_;
-    spare_ = span;
-    ++spares_;
+    keep_spare(span);
   } else {
     core_.spans.put(span);
   }

@@ -35,6 +35,8 @@ class Runs {
   void add_region(Region *region, Span *span);
   // NULL without host memory. The span is in no list and has no neighbours yet.
   Span *new_span(SpanState state, uintptr_t base, uint64_t size, Region *region);
+  // Makes sure that the next `count` calls of new_span() need neither memory nor another thread. False: they would.
+  [[nodiscard]] bool has_spares(uint32_t count);
   // The span is in no list, and its addresses are another span's or nobody's.
   void end_span(Span *span);
   // The region is about to end: its first span covers it, in no list, and the others end, whatever they are.
@@ -63,6 +65,10 @@ class Runs {
   // Takes `bytes`, whole granules, out of a listed run that holds them; the rest stays free. The page map has room for
   // them, and the caller enters them.
   Status carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out);
+  // Whether carve() of this run needs neither memory nor another thread.
+  [[nodiscard]] bool can_carve_now(const Span *run, uint64_t bytes, uint64_t alignment) {
+    return has_spares(2) && core_.page_map.has_granules(FreeRuns::aligned_start(run, alignment), bytes);
+  }
   // Bytes of listed free runs and of free dedicated blocks.
   uint64_t free_bytes();
   // Calls fn(Span *) for each listed free run and free dedicated block. fn may not change the lists.
@@ -83,6 +89,7 @@ class Runs {
   bool clear_done(StreamOrder &streams, GrowthPolicy &policy);
 
  private:
+  void keep_spare(Span *span);
   static void link_between(Span *before, Span *span, Span *after);
   Span *cut_front(Span *run, uint64_t bytes);
   void merge_region(Region &region, bool any_streams);

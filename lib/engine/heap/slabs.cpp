@@ -29,7 +29,8 @@ Span *Slabs::find(uint32_t class_index, uint64_t allowed) {
 }
 
 Span *Slabs::make(uint32_t class_index, const Span &run) {
-  SlabSpan *slab = core_.slabs.take();
+  SlabSpan *slab = spare_ != nullptr ? spare_ : core_.slabs.take();
+  spare_ = nullptr;
   if (slab == nullptr) return nullptr;
   const uint32_t blocks = slab_blocks(class_index);
   const uint64_t size = small_class_size(class_index);

@@ -21,6 +21,11 @@ namespace gmm {
 class Slabs {
  public:
   Slabs(Core &core, Heap *heap) : core_(core), heap_(heap) {}
+  ~Slabs() {
+    if (spare_ != nullptr) core_.slabs.put(spare_);
+  }
+  Slabs(const Slabs &) = delete;
+  Slabs &operator=(const Slabs &) = delete;
 
   // A listed slab whose streams are all in `allowed`; NULL for none.
   Span *find(uint32_t class_index, uint64_t allowed);
@@ -29,6 +34,8 @@ class Slabs {
   // Makes a listed slab from the addresses of a free run that is in no list, with the run's streams. The caller puts
   // the slab into the run's place. NULL: no host memory.
   Span *make(uint32_t class_index, const Span &run);
+  // Makes sure that the next make() needs neither memory nor another thread. False: it would.
+  [[nodiscard]] bool has_spare() { return spare_ != nullptr || (spare_ = core_.slabs.try_take()) != nullptr; }
   // Takes up to `wanted` free blocks of a listed slab; returns how many.
   uint32_t take(Span *slab, uint32_t wanted, CacheEntry *out);
   // One block is free again; the caller has set the slab's streams. True: all blocks are free, and the caller retires
@@ -58,6 +65,7 @@ class Slabs {
   Core &core_;
   Heap *const heap_;
   List<Span, SpanOrder> lists_[kSmallClasses];
+  SlabSpan *spare_ = nullptr;
   uint64_t tails_ = 0;
 };
 

@@ -61,6 +61,13 @@ uint64_t StreamOrder::find_bit(StreamKey key) {
   return bit_at(last_);
 }
 
+uint64_t StreamOrder::known_bit(StreamKey key) {
+  key = plain(key);
+  for (const Slot &slot : slots_)
+    if (slot.lost == 0 && !slot.ended && slot.key == key) return bit_of(key);
+  return 0;
+}
+
 template <typename Fn>
 Status StreamOrder::for_each(uint64_t bits, Fn fn) {
   for (uint64_t i = 0; i < slots_.size(); ++i)

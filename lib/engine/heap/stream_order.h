@@ -56,6 +56,8 @@ class StreamOrder {
     if (last_ < slots_.size() && slots_[last_].key == key && slots_[last_].lost == 0) return bit_at(last_);
     return find_bit(key);
   }
+  // bit_of() of a stream that is known; 0 for any other. It takes no memory and asks nobody.
+  uint64_t known_bit(StreamKey key);
   // The bits that memory may carry to be given to a stream as it is: its own, and none when it shares the last one.
   uint64_t own_bit(StreamKey key) { return own_of(bit_of(key)); }
   static uint64_t own_of(uint64_t bit) { return bit & ~kSharedBit; }

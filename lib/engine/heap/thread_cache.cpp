@@ -90,6 +90,10 @@ __attribute__((noinline)) Status refill_and_alloc(Heap &heap, uint64_t size, uin
 __attribute__((noinline)) Status order_uses_and_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
                                                      uint64_t requested, gmm_stream stream);
 __attribute__((noinline)) Status free_error(Core &core, const Span *span, void *block);
+__attribute__((noinline)) Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry,
+                                                   uint64_t requested, gmm_stream stream);
+__attribute__((noinline)) bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_stream stream,
+                                                  void **out);
 
 }  // namespace
 
@@ -167,7 +171,8 @@ static inline __attribute__((always_inline)) Status free_block(Core &core, void 
     return Status();
   }
   cache->leave();
-  return kTry ? Status(GMM_ERROR_NOT_READY) : order_uses_and_free(heap, span, block, &slot, requested, stream);
+  if (kTry) return try_free_past_bin(*cache, *span, CacheEntry{block, &slot}, requested, stream);
+  return order_uses_and_free(heap, span, block, &slot, requested, stream);
 }
 
 Status cached_free(Core &core, void *block, gmm_stream stream) { return free_block<false>(core, block, stream); }
@@ -188,6 +193,7 @@ bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
       if (bins != nullptr) cache->current.store(bins, std::memory_order_relaxed);
     }
     if (bins != nullptr && pop_any(*cache, *bins, size, size, out)) return true;
+    if (try_alloc_past_bin(*cache, bins, size, stream, out)) return true;
   }
   cache->leave();
   return false;
@@ -277,6 +283,75 @@ Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
   *out = taken.block;
   return Status();
 }
+
+// --- Past the bins, without a wait -----------------------------------------------------------------------------------
+
+namespace {
+
+// Inside enter(), which it leaves only when it has a block. A revoker waits for it, but for no driver call. `bins` may
+// be NULL: memory that is free for every stream serves one that this thread never used.
+bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_stream stream, void **out) {
+  Heap &heap = *cache.heap;
+  const bool small = size <= kMaxSmall;
+  Bin *bin = bins != nullptr && small ? &bins->bins[small_class(size)] : nullptr;
+  if (bin != nullptr && bin->entries == nullptr) bin = nullptr;
+  if (bin != nullptr && cache.take_over(*bins, *bin) && pop_any(cache, *bins, size, size, out)) return true;
+  if (!heap.mutex.try_lock()) return false;
+  BlockRequest request;
+  request.size = size;
+  request.key = plain(StreamKey{stream, cache.thread_id});
+  CacheEntry blocks[kBatch];
+  uint32_t count = 0;
+  {
+    const UnlockAtEnd guard(heap.mutex);
+    if (bins != nullptr && !small) {
+      // As in refill_and_alloc(): the heap merges what is free before it splits another run.
+      while (bins->large_count != 0 && heap.put_back_now(bins->large[bins->large_count - 1].entry, bins->key))
+        add(cache.cached_bytes, 0 - bins->large[--bins->large_count].bytes);
+      if (cache.take_over_large(*bins, size) && pop_any(cache, *bins, size, size, out)) return true;
+    }
+    const bool has_room =
+        bin != nullptr && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 &&
+        cache.cached_bytes.load(std::memory_order_relaxed) + bin->capacity * uint64_t{bin->block_bytes} <= kCacheBudget;
+    if (has_room) request.wanted = bin->capacity / 2 < kBatch ? bin->capacity / 2 : kBatch;
+    if (!heap.take_free(request, blocks, &count)) return false;
+    // With the lock held, so that no pause begins in between: all of them find room.
+    if (count > 1) count -= cache.fill(*bin, blocks + 1, count - 1);
+  }
+  blocks[0].slot->store(size, std::memory_order_relaxed);
+  *out = blocks[0].block;
+  count_alloc(cache, size);
+  cache.leave();
+  return true;
+}
+
+Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry, uint64_t requested, gmm_stream stream) {
+  const uint64_t bytes = span.block_bytes();
+  const StreamKey key = plain(StreamKey{stream, cache.thread_id});
+  bool freed = false;
+  if (!span.region->dedicated && cache.enter_unless_revoked()) {
+    StreamBins *bins = cache.all;
+    while (bins != nullptr && !(bins->key == key)) bins = bins->next;
+    const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + bytes;
+    if (bins != nullptr && cached <= kCacheBudget && cache.heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
+        push(*bins, span, entry, bytes)) {
+      entry.slot->store(0, std::memory_order_relaxed);
+      cache.cached_bytes.store(cached, std::memory_order_relaxed);
+      freed = true;
+    } else if (cache.heap->mutex.try_lock()) {
+      const UnlockAtEnd guard(cache.heap->mutex);
+      freed = cache.heap->put_back_now(entry, key);
+    }
+    if (freed) {
+      add(cache.live_bytes, 0 - requested);
+      add(cache.frees, 1);
+    }
+  }
+  cache.leave();
+  return freed ? Status() : Status(GMM_ERROR_NOT_READY);
+}
+
+}  // namespace
 
 // --- Free, past the fast path ----------------------------------------------------------------------------------------
 

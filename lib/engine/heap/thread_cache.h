@@ -163,7 +163,8 @@ Status dedicated_alloc(Heap &heap, uint64_t size, void **out);
 // Frees a block of this page map. Returns the errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
 
-// The same, as far as that takes no lock, no wait, no driver call and no host memory. False: nothing happened.
+// The same, as far as that takes no wait, no driver call, no callback and no host memory: the heap's lock only if it is
+// free. False: nothing happened.
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out);
 bool try_free(Core &core, void *block, gmm_stream stream);
 

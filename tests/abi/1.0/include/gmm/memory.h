@@ -85,15 +85,21 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
 /**
- * Allocates a block only if the calling thread's cache has one.
+ * Allocates a block only if that needs no wait.
  *
  * The call waits for nothing, and calls neither the driver nor a callback. It is for a thread that must not wait, for
- * example while it draws a frame or holds an interpreter's lock.
+ * example while it draws a frame or holds an interpreter's lock. It takes a block of the thread's cache, else memory of
+ * the heap that is free for the stream, if no other thread has the heap's lock at that moment.
+ *
+ * A thread that never waits is made of three things: gmm_heap_reserve() for its heap, one plain allocation and free at
+ * its start, and the try forms from then on. On CUDA it uses the default stream, or a context with
+ * GMM_CONTEXT_NO_CAPTURE, as only the driver knows whether another stream is captured.
  *
  * @param desc  as for gmm_alloc().
- * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. The causes: the cache has
- * no such block; an argument is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace
- * records; the process is a child after fork(). The thread's message is that of gmm_result_text().
+ * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. The causes: no free memory
+ * fits; another thread has the heap's lock; the thread never used the heap; bookkeeping needs host memory; an argument
+ * is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace records; the process is a
+ * child after fork(). The thread's message is that of gmm_result_text().
  * Threads: any.
  * Since: 1.0
  */
@@ -101,8 +107,9 @@ GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t si
                                                void **out) GMM_NOEXCEPT;
 
 /**
- * Frees a block only if the calling thread's cache takes it.
+ * Frees a block only if that needs no wait.
  *
+ * The block goes to the thread's cache, else to its heap, if no other thread has the heap's lock at that moment.
  * See gmm_try_alloc() for what the call never does.
  *
  * @param memory  NULL is allowed and does nothing.
@@ -238,9 +245,9 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, u
                                                 gmm_stream stream, void **out) GMM_NOEXCEPT;
 
 /**
- * Allocates a block from a heap only if the calling thread's cache has one.
+ * Allocates a block from a heap only if that needs no wait.
  *
- * See gmm_try_alloc() for what the call never does.
+ * See gmm_try_alloc() for what the call never does, and how a thread never waits.
  *
  * Errors: NOT_READY, as gmm_try_alloc(); gmm_heap_alloc() allocates or says what is wrong.
  * Threads: any.
