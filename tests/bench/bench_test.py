@@ -23,7 +23,7 @@ KEYS = ["bench", "subject", "backend", "device", "kind", "size", "threads", "tra
         "reserved_over_requested", "handles"]
 KINDS = {"device", "vmm", "host", "managed"}
 SHORT = ["--samples", "3", "--sample-us", "20"]
-GMM = ["gmm", "gmm-heap"]
+GMM = ["gmm", "gmm-heap"]  # of all commands; `latency` has two more
 
 
 def bench(*arguments, fake=False, environment=()):
@@ -171,6 +171,25 @@ def test_mixed():
               "one seed, one sequence, for every subject")
     uniform, _ = rows_of("mixed, uniform", *arguments, "--sizes", "uniform", "--subject", "gmm")
     tap.check(uniform[0]["peak_requested"] > 2 * rows[0]["peak_requested"], "uniform sizes are larger")
+
+
+def test_latency():
+    rows, err = rows_of("latency", "latency", "--backend", "host", "--iterations", "4000", "--samples", "2")
+    names = ["gmm", "gmm-heap", "gmm-heap-reserved", "gmm-heap-try"]
+    found = {(row["subject"], row["kind"], row["pass"]) for row in rows}
+    tap.check(found >= {(name, kind, each) for name in names for kind in ("vmm", "device")
+                        for each in ("first", "second")}, "a row for each subject, kind and pass", [str(found)])
+    tap.check(("vma-virtual", "system", "first") in found or "the peer vma-virtual is missing" in err,
+              "vma-virtual is measured, or said to be missing", err.splitlines())
+    for row in rows:
+        parts = [row[name] for name in ("p50", "p90", "p99", "p999", "p9999", "p99999", "max")]
+        expected = 4000 + (256 if row["pass"] == "first" else 0)
+        tap.check(parts == sorted(parts) and row["max"] <= row["once_max"] + 1 and 0 <= row["within_us"] <= 1
+                  and expected - 200 <= row["operations"] <= expected,
+                  f"{row['subject']}, {row['kind']}, {row['pass']} pass: percentiles ascend", [str(row)])
+        if "reserved" in row["subject"] or "try" in row["subject"]:
+            tap.check(row["handles"] == 0, f"{row['subject']}, {row['kind']}: no call of the driver", [str(row)])
+    tap.check(any(row["handles"] > 0 for row in rows if row["subject"] == "gmm"), "without a reserve there are calls")
 
 
 def peak_of(path):
@@ -413,6 +432,7 @@ def main():
     test_words()
     test_pair()
     test_mixed()
+    test_latency()
     with tempfile.TemporaryDirectory() as folder:
         test_replay(pathlib.Path(folder))
         test_peers(pathlib.Path(folder))

@@ -22,6 +22,7 @@ struct Run {
 
 ExitCode run_pair(const Run &run);
 ExitCode run_mixed(const Run &run);
+ExitCode run_latency(const Run &run);
 ExitCode run_replay(const Run &run);
 ExitCode run_trace(const Run &run);
 ExitCode run_pause(const Run &run);  // has subjects of its own

@@ -39,6 +39,7 @@ TRACES = ["gpt_train", "gpt2_small_train", "graph_train", "streams_mixed"]
 SMALL, LARGE = "512,1K,4K,16K,64K,256K,1M", "2M,4M,16M,64M"
 ALLOC, HEAP = "gmm", "gmm-heap"  # gmm_alloc() and gmm_heap_alloc()
 EXPANDABLE = "pytorch-expandable"
+RESERVED = "gmm-heap-reserved"
 LIMIT, LIMITS = 60, {"threads": 90, "replay": 90, "pause": 90}  # seconds, by how a command's name begins
 EXIT_GOOD, EXIT_FAILED = 0, 1
 
@@ -98,6 +99,7 @@ def commands(backend, quick):
         "share": ["pair", "--kind", "vmm,device", "--share", "--size", "1K,64K,1M", *short],
         "mixed": ["mixed", *few],
         "mixed-uniform": ["mixed", "--sizes", "uniform", *few],
+        "latency": ["latency", *few],
         "replay": [*traces, *replay, *few],
         **pause_commands(backend, quick),
     }
@@ -198,6 +200,10 @@ def figures():
         Figure("mixed: peak reserved/requested", "mixed", field("reserved_over_requested"), 1.2, True),
         on_gpu("mixed: times faster than PyTorch", "mixed", faster("pytorch"), 8),
         on_gpu(f"mixed: times faster than {expandable}", "mixed-expandable", faster(EXPANDABLE), 8),
+        Figure("single operations, heap reserved: above 1 us, of a million", "latency",
+               lambda row: (1 - row["within_us"]) * 1e6, 100, True, subjects=RESERVED),
+        Figure("single operations, heap reserved: driver calls of a million", "latency", field("handles"), 0, True,
+               subjects=RESERVED),
         *(Figure(f"{name}: peak reserved/requested", "replay", field("reserved_over_requested"), 1.03, True,
                  keep=where_is(trace=name, kind="vmm")) for name in TRACES),
         *(on_gpu(f"{name}: of the peak with expandable segments", "replay-expandable", field("over_expandable"), 1,
@@ -405,6 +411,8 @@ def mib_text(size):
 COLUMNS = [("subject", "subject", str), ("kind", "kind", str), ("size", "size", size_text), ("trace", "trace", str),
            ("sizes", "sizes", str), ("mode", "mode", str), ("threads", "threads", str), ("operation", "operation", str),
            ("median", "ns", time_text), ("first", "first_ns", time_text), ("least", "least_ns", time_text),
+           ("pass", "pass", str), ("p99", "p99", time_text), ("p99.9", "p999", time_text),
+           ("p99.99", "p9999", time_text), ("worst", "max", time_text), ("p99.99 once", "once_p9999", time_text),
            ("GB/s", "gbps", round_text), ("requested", "peak_requested", mib_text),
            ("reserved", "peak_reserved", mib_text), ("ratio", "reserved_over_requested", "{:.3f}".format),
            ("steady", "steady", "{:.3f}".format),

@@ -40,7 +40,7 @@ if ! python3 tests/bench/plot.py --check; then
   python=$setup_venv/bin/python
 fi
 written="README.md, tests/bench/README.md, $rows"
-for bench in pair pause; do
+for bench in pair latency pause; do
   # On the host backend a pause copies nothing, so its picture would compare calls of the system.
   if [ "$backend-$bench" = host-pause ] || ! grep -q "\"bench\": \"$bench\"" "$rows"; then continue; fi
   "$python" tests/bench/plot.py --bench $bench "$rows" -o "tests/bench/$bench-$backend.svg"

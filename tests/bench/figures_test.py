@@ -141,7 +141,7 @@ def test_pictures(folder):
     if subprocess.run([*script, "--check"], capture_output=True, check=False).returncode == 3:
         tap.skip("the pictures are drawn", "matplotlib is not installed")
         return
-    for bench in ("pair", "pause"):
+    for bench in ("pair", "latency", "pause"):
         picture = folder / f"{bench}.svg"
         done = subprocess.run([*script, "--bench", bench, HERE / "results/host.json", "-o", picture],
                               capture_output=True, text=True, check=False)

@@ -17,6 +17,7 @@ constexpr char kUsageText[] =
     "\n"
     "  gmm-bench pair                  one alloc and free: over sizes, kinds, threads, from thread to thread\n"
     "  gmm-bench mixed                 live blocks of 512 B to 8 MiB, replaced at random\n"
+    "  gmm-bench latency               the same, each operation timed by itself: percentiles and the worst\n"
     "  gmm-bench replay TRACE...       recorded allocations\n"
     "  gmm-bench trace [FILE...]       what an event costs while it is recorded; default: /dev/null, /dev/shm and "
     "/tmp\n"
@@ -25,11 +26,12 @@ constexpr char kUsageText[] =
     "\n"
     "  --backend auto|host|cuda|sycl   default: GMM_BACKEND, else cuda where a device answers, else host\n"
     "  --device N                      default: 0\n"
-    "  --kind device,vmm,host,managed  default: pair all, mixed vmm and device, replay vmm; device without vmm\n"
+    "  --kind device,vmm,host,managed  default: pair all, mixed and latency vmm and device, replay vmm; device without "
+    "vmm\n"
     "  --subject NAME,...              only these; default: all that are there\n"
     "  --peers DIR                     where gmm_bench_*.so are; default: beside this program\n"
     "  --samples N                     how many; the median is printed. Default: pair 41, mixed 60, replay 5 warm "
-    "passes\n"
+    "passes, latency 7\n"
     "  --host-memory GIB               host backend: how much its device pretends to have; default: 256\n"
     "  --json                          one object a row\n"
     "pair:\n"
@@ -41,11 +43,13 @@ constexpr char kUsageText[] =
     "  --iterations N                  pairs a sample, instead of a length\n"
     "replay:\n"
     "  --recorded-threads              each recorded thread on a thread of its own; default: all on one, in order\n"
-    "mixed:\n"
+    "mixed, latency:\n"
     "  --blocks N                      live blocks; default: 256\n"
     "  --sizes log|uniform             how sizes are spread; default: log\n"
-    "  --iterations N                  replacements a sample; default: 1024\n"
+    "  --iterations N                  replacements a sample; default: 1024. latency: operations a pass; default: "
+    "1000000\n"
     "  --seed N                        default: 1\n"
+    "  --reserve PERCENT               latency: what the reserved heaps hold, of the most that is live; default: 150\n"
     "pause:\n"
     "  --blocks N, --size S            default: 1000 of 2M\n"
     "  --contents drop|host|file       what becomes of them; default: drop\n"
@@ -100,6 +104,7 @@ int main(int argc, char **argv) {
   const Run run = {options, platform, subjects};
   if (options.command == "pair") return run_pair(run);
   if (options.command == "mixed") return run_mixed(run);
+  if (options.command == "latency") return run_latency(run);
   if (options.command == "trace") return run_trace(run);
   return run_replay(run);
 }

@@ -3,54 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <random>
 
 #include "commands.h"
+#include "random_blocks.h"
 
 namespace gmm_bench {
 namespace {
-
-constexpr uint64_t kLeast = 512, kMost = uint64_t{8} << 20;
-
-// The same for every subject of a seed.
-class Sequence {
- public:
-  explicit Sequence(const Options &options) : options_(options), random_(options.seed), sizes_(options.blocks) {}
-
-  // Every slot once.
-  std::vector<gmm_bench_operation> fill() {
-    std::vector<gmm_bench_operation> out;
-    for (uint32_t slot = 0; slot < options_.blocks; ++slot) out.push_back(replace(slot));
-    return out;
-  }
-  std::vector<gmm_bench_operation> next(uint64_t count) {
-    std::vector<gmm_bench_operation> out;
-    for (uint64_t i = 0; i < count; ++i) out.push_back(replace(static_cast<uint32_t>(uniform() * options_.blocks)));
-    return out;
-  }
-  uint64_t live() const { return live_; }
-  uint64_t peak() const { return peak_; }
-
- private:
-  // 0 to below 1; not std::uniform_real_distribution, whose numbers differ between libraries.
-  double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
-
-  gmm_bench_operation replace(uint32_t slot) {
-    const double part = uniform();
-    const double low = static_cast<double>(kLeast), high = static_cast<double>(kMost);
-    const double size = options_.uniform ? low + part * (high - low) : low * std::pow(high / low, part);
-    live_ -= sizes_[slot];
-    sizes_[slot] = static_cast<uint64_t>(size);
-    live_ += sizes_[slot];
-    peak_ = std::max(peak_, live_);
-    return {sizes_[slot], slot, 0, 0, 0};
-  }
-
-  const Options &options_;
-  std::mt19937_64 random_;
-  std::vector<uint64_t> sizes_;
-  uint64_t live_ = 0, peak_ = 0;
-};
 
 struct Cell {
   Instance *instance;
@@ -134,7 +92,7 @@ ExitCode run_mixed(const Run &run) {
   std::deque<Cell> cells;
   for (Instance &instance : instances) cells.push_back({&instance, {}, {}});
 
-  Sequence sequence(options);
+  RandomBlocks sequence(options);
   const uint64_t count = options.iterations != 0 ? options.iterations : 1024;
   const uint32_t samples = options.samples != 0 ? options.samples : 60;
   const uint32_t warm = samples / 4 + 1;
@@ -162,8 +120,9 @@ ExitCode run_mixed(const Run &run) {
     for (const Row &row : rows) print_json(row);
     return kGood;
   }
-  std::printf("%u live blocks of %s to %s, sizes %s; one thread\n\n", options.blocks, size_text(kLeast).c_str(),
-              size_text(kMost).c_str(), options.uniform ? "uniform" : "log-uniform");
+  std::printf("%u live blocks of %s to %s, sizes %s; one thread\n\n", options.blocks,
+              size_text(RandomBlocks::kLeast).c_str(), size_text(RandomBlocks::kMost).c_str(),
+              options.uniform ? "uniform" : "log-uniform");
   print_rows(rows);
   return kGood;
 }

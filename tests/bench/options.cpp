@@ -94,7 +94,7 @@ struct Flag {
   const char *name;
   std::function<bool(const std::string &, Options *)> take;
   bool has_value = true;
-  const char *commands = "pair mixed replay trace pause ipc";
+  const char *commands = "pair mixed latency replay trace pause ipc";
 };
 
 const std::vector<Flag> &flags() {
@@ -114,7 +114,7 @@ const std::vector<Flag> &flags() {
          return true;
        }},
       {"--kind", [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }, true,
-       "pair mixed replay trace ipc"},
+       "pair mixed latency replay trace ipc"},
       {"--subject", [](const std::string &text, Options *o) { return names(text, &o->names); }},
       {"--peers", [](const std::string &text, Options *o) { return o->peers = text, !text.empty(); }},
       {"--samples", [](const std::string &text, Options *o) { return one(text, 1, 100000, &o->samples); }},
@@ -132,11 +132,11 @@ const std::vector<Flag> &flags() {
        "pair"},
       {"--iterations",
        [](const std::string &text, Options *o) { return one(text, 1, uint64_t{1} << 40, &o->iterations); }, true,
-       "pair mixed ipc"},
+       "pair mixed latency ipc"},
       {"--sizes", [](const std::string &text, Options *o) { return choice(text, "log", "uniform", &o->uniform); }, true,
-       "mixed"},
+       "mixed latency"},
       {"--blocks", [](const std::string &text, Options *o) { return one(text, 1, 1000000, &o->blocks); }, true,
-       "mixed pause ipc"},
+       "mixed latency pause ipc"},
       {"--contents",
        [](const std::string &text, Options *o) {
          o->contents = text == "host" ? GMM_CONTENTS_HOST : text == "file" ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
@@ -148,7 +148,10 @@ const std::vector<Flag> &flags() {
       {"--pageable", [](const std::string &, Options *o) { return o->pageable = true; }, false, "pause"},
       {"--directory", [](const std::string &text, Options *o) { return o->directory = text, !text.empty(); }, true,
        "pause"},
-      {"--seed", [](const std::string &text, Options *o) { return one(text, 0, UINT64_MAX, &o->seed); }, true, "mixed"},
+      {"--reserve", [](const std::string &text, Options *o) { return one(text, 1, 10000, &o->reserve); }, true,
+       "latency"},
+      {"--seed", [](const std::string &text, Options *o) { return one(text, 0, UINT64_MAX, &o->seed); }, true,
+       "mixed latency"},
   };
   return all;
 }
@@ -189,7 +192,7 @@ ExitCode parse(int argc, char **argv, Options *out) {
   }
   if (words.empty()) return wrong("no command");
   out->command = words[0];
-  const char *const commands[] = {"pair", "mixed", "replay", "trace", "pause", "ipc"};
+  const char *const commands[] = {"pair", "mixed", "latency", "replay", "trace", "pause", "ipc"};
   if (std::find(std::begin(commands), std::end(commands), out->command) == std::end(commands))
     return wrong("there is no command '" + out->command + "'");
   out->files.assign(words.begin() + 1, words.end());

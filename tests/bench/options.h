@@ -36,6 +36,7 @@ struct Options {
   bool cold = false;
   bool pageable = false;
   uint32_t rest_ms = 0;  // between operations, not timed
+  uint32_t reserve = 0;  // percent of the peak requested; 0: the command's own
   bool share = false;
   bool cross = false;
   bool json = false;

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the rows of a benchmark as a picture, gmm beside its peers.
 
-Usage: plot.py ROWS.json... -o PICTURE.svg [--bench pair|pause] [--kind vmm] [--size 1024] [--title TEXT]
+Usage: plot.py ROWS.json... -o PICTURE.svg [--bench pair|latency|pause] [--kind vmm] [--size 1024] [--title TEXT]
        plot.py --check      exit code 3 when matplotlib is missing (Debian: python3-matplotlib; PyPI: matplotlib)
 
 pair: the price of a pair over sizes, and the pairs a second over threads.
+latency: the time of single operations over percentiles, a panel for each pass.
 pause: a bar for each subject's pause and resume, a panel for each run.
 
 Rows are one object a line, as `gmm-bench --json` prints them. Where two rows have the same subject, kind, size and
@@ -37,6 +38,8 @@ STYLES = {
     "torch_memory_saver-retain": ("#e69f00", ">", "--"), "pinned_memcpy": ("#4d4d4d", "X", "-"),
     "host_alloc": ("#0072b2", "^", "-"), "pageable_memcpy": ("#0072b2", "^", "-"),
     "direct_write": ("#4d4d4d", "X", "-"), "gmm-python": ("#e0736f", ".", ":"),
+    "gmm-heap-reserved": ("#7f0000", "o", "-"), "gmm-heap-try": ("#7f0000", "s", ":"),
+    "vma-virtual": ("#009e73", "P", "-"),
 }
 
 
@@ -164,6 +167,33 @@ def draw(rows, kind, size, title, path):
     save(figure, rows, path)
 
 
+PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "p999": "99.9%", "p9999": "99.99%", "p99999": "99.999%",
+               "max": "worst"}
+
+
+def draw_latency(rows, kind, title, path):
+    passes = list(dict.fromkeys(row["pass"] for row in rows))
+    figure, panes = pyplot.subplots(1, len(passes), figsize=(5.6 * len(passes), 4.6), squeeze=False, sharey=True,
+                                    layout="constrained")
+    places = range(len(PERCENTILES))
+    for pane, of_pass in zip(panes[0], passes):
+        own = of_one_kind([row for row in rows if row["pass"] == of_pass], kind)
+        draw_lines(pane, own, lambda each: [(at, each[-1][name]) for at, name in zip(places, PERCENTILES)])
+        pane.axhline(1000, color="#4d4d4d", linewidth=0.8, linestyle=":")
+        pane.set_yscale("log")
+        pane.yaxis.set_major_formatter(time_text)
+        pane.yaxis.set_minor_formatter(ticker.NullFormatter())
+        pane.set_xticks(list(places), list(PERCENTILES.values()), fontsize=8)
+        pane.set_xlabel("of all operations")
+        pane.set_title(f"{of_pass} million operations", fontsize=10)
+    panes[0][0].set_ylabel("one alloc or free takes at most (less is better)")
+    handles, labels = panes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
+    devices = sorted({f"{row['backend']} backend, {row['device']}" for row in rows})
+    figure.suptitle(title or f"single operations, gmm (kind {kind}) beside others: {'; '.join(devices)}", fontsize=11)
+    save(figure, rows, path)
+
+
 def pause_panels(rows):
     """What was measured -> subject -> operation -> row. In the order of the rows; gmm first."""
     panels = {}
@@ -220,10 +250,10 @@ def draw_pause(rows, title, path):
 def main():
     if sys.argv[1:] == ["--check"]:
         return 0 if pyplot else 3
-    parser = argparse.ArgumentParser(description="Draws rows of `gmm-bench pair --json` or `gmm-bench pause --json`.")
+    parser = argparse.ArgumentParser(description="Draws rows of `gmm-bench COMMAND --json`.")
     parser.add_argument("rows", nargs="+")
     parser.add_argument("-o", "--output", required=True, type=pathlib.Path)
-    parser.add_argument("--bench", choices=["pair", "pause"], default="pair")
+    parser.add_argument("--bench", choices=["pair", "latency", "pause"], default="pair")
     parser.add_argument("--kind", default="vmm")
     parser.add_argument("--size", type=int, default=1024, help="of the picture over threads")
     parser.add_argument("--title")
@@ -241,6 +271,9 @@ def main():
     matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans", "Verdana", "Arial"]
     if arguments.bench == "pause":
         draw_pause(rows, arguments.title, arguments.output)
+        return 0
+    if arguments.bench == "latency":
+        draw_latency(rows, arguments.kind, arguments.title, arguments.output)
         return 0
     draw(rows, arguments.kind, arguments.size, arguments.title, arguments.output)
     return 0

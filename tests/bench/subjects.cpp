@@ -121,6 +121,16 @@ std::string describe(const Platform &platform) {
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out) {
   std::vector<const gmm_bench_subject *> all = {gmm_subject(), gmm_heap_subject(), malloc_subject(), mimalloc_subject(),
                                                 jemalloc_subject()};
+  if (options.command == "latency") {
+    all.insert(all.begin() + 2, {gmm_reserved_subject(), gmm_try_subject()});
+    all.push_back(control_subject());
+    if (vma_subject() != nullptr)
+      all.push_back(vma_subject());
+    else
+      warn(
+          "the peer vma-virtual is missing: gmm-bench was built without vk_mem_alloc.h (Debian: "
+          "libvulkan-memory-allocator-dev)");
+  }
   for (const auto &path : peer_files(options)) load(path, &all, nullptr);
   std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda != 0 && !platform.cuda(); });
   for (const Expected &expected : kExpected) {

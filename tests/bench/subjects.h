@@ -25,6 +25,10 @@ struct Platform {
 // gmm by gmm_alloc() and by gmm_heap_alloc(). The backend is the one of set_gmm_backend().
 const gmm_bench_subject *gmm_subject();
 const gmm_bench_subject *gmm_heap_subject();
+// The same with gmm_heap_reserve() of set_gmm_reserve(), and by the try forms. For `latency` alone.
+const gmm_bench_subject *gmm_reserved_subject();
+const gmm_bench_subject *gmm_try_subject();
+void set_gmm_reserve(uint64_t bytes);
 void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
 
 const gmm_bench_subject *control_subject();
@@ -32,8 +36,12 @@ const gmm_bench_subject *malloc_subject();
 const gmm_bench_subject *mimalloc_subject();
 const gmm_bench_subject *jemalloc_subject();
 
+// VMA's virtual allocator, which places blocks and has no memory. NULL: built without its header. For `latency` alone.
+const gmm_bench_subject *vma_subject();
+
 inline bool is_gmm(const gmm_bench_subject &subject) {
-  return &subject == gmm_subject() || &subject == gmm_heap_subject();
+  return &subject == gmm_subject() || &subject == gmm_heap_subject() || &subject == gmm_reserved_subject() ||
+         &subject == gmm_try_subject();
 }
 
 // Finds out what the backend is; says on stderr when it cannot be opened.

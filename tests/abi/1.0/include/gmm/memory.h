@@ -264,7 +264,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
  * that fit into it need no driver call. Live blocks count, too, but dedicated ones do not. What does not fit makes the
  * heap grow, as without a reserve.
  *
- * Choose the most bytes that are live at once, plus a quarter for the gaps between blocks of many sizes. A later call
+ * Choose the most bytes that are live at once, plus a half for the gaps between blocks of many sizes: a plus of a
+ * quarter left one driver call in a million random operations of 512 B to 8 MiB, a plus of a half none. A later call
  * replaces the number: a larger one takes the rest, a smaller one leaves the memory for the next trim.
  *
  * gmm_pause() takes the reserve, too. After the resume, this function with the same number takes it again.

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long single operations take: each allocation and each free of random blocks is timed by itself. The first pass
+// begins with a fresh allocator, the second goes on with it.
+//
+// The machine adds times of its own: interrupts, other processes, a hypervisor. So a run repeats both passes with a
+// fresh allocator and the same sequence, and an operation's time is its least of all repetitions. What the allocator
+// does at this operation stays, and what the machine did goes. `once` are the times of the first repetition as they
+// were, but for operations during which the system took the processor away (`switched`). The row `control`, whose
+// operations are arithmetic, shows the machine alone.
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "commands.h"
+#include "random_blocks.h"
+
+namespace gmm_bench {
+namespace {
+
+constexpr uint32_t kPasses = 2;
+constexpr double kParts[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999};
+constexpr const char *kPartNames[] = {"p50", "p90", "p99", "p999", "p9999", "p99999"};
+constexpr uint32_t kMostSlow = 1'000;  // ns; the goal that `within_us` is held against
+
+uint64_t now_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+uint64_t switches() {
+  rusage usage = {};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<uint64_t>(usage.ru_nvcsw) + static_cast<uint64_t>(usage.ru_nivcsw);
+}
+
+constexpr uint32_t kSwitched = UINT32_MAX;  // no time
+
+struct Pass {
+  std::vector<uint32_t> least = {}, once = {};  // ns, by operation
+  uint64_t switched = 0, calls = 0;
+};
+
+// One operation. Asking for switches costs a call of the system, so only slow operations ask, and every 256th of all:
+// a switch between two operations would excuse the next slow one.
+class Clock {
+ public:
+  explicit Clock(std::vector<uint32_t> *times) : times_(times), seen_(switches()) {}
+  template <typename Fn>
+  void time(Fn fn) {
+    const uint64_t begin = now_ns();
+    fn();
+    uint64_t took = now_ns() - begin;
+    if (took > kMostSlow || times_->size() % 256 == 0) {
+      const uint64_t before = seen_;
+      seen_ = switches();
+      if (took > kMostSlow && seen_ != before) took = kSwitched;
+    }
+    times_->push_back(static_cast<uint32_t>(std::min<uint64_t>(took, kSwitched)));
+  }
+
+ private:
+  std::vector<uint32_t> *times_;
+  uint64_t seen_;
+};
+
+struct Blocks {
+  std::vector<void *> addresses;
+  std::vector<uint64_t> sizes;
+};
+
+bool run_pass(Workers *workers, const Instance &instance, const std::vector<gmm_bench_operation> &operations,
+              Blocks *blocks, Pass *pass) {
+  const gmm_bench_subject &subject = instance.subject();
+  const uint64_t calls = subject.backend_calls(instance.state());
+  std::vector<uint32_t> times;
+  times.reserve(2 * operations.size());
+  bool good = true;
+  workers->run(
+      1,
+      [&](uint32_t) {
+        gmm_bench_thread *thread = instance.thread(0);
+        Clock clock(&times);
+        for (const gmm_bench_operation &operation : operations) {
+          void *&block = blocks->addresses[operation.block];
+          uint64_t &size = blocks->sizes[operation.block];
+          int32_t freed = 1;
+          if (block != nullptr) clock.time([&] { freed = subject.deallocate(thread, block, size, 0); });
+          size = operation.size;
+          clock.time([&] { block = subject.allocate(thread, size, 0); });
+          if (freed == 0 || block == nullptr) return false;
+        }
+        return true;
+      },
+      &good);
+  if (!good) return false;
+  if (pass->least.empty()) {
+    pass->calls = subject.backend_calls(instance.state()) - calls;
+    pass->least = pass->once = times;
+    pass->switched = static_cast<uint64_t>(std::count(times.begin(), times.end(), kSwitched));
+  }
+  for (size_t i = 0; i < times.size(); ++i) pass->least[i] = std::min(pass->least[i], times[i]);
+  return true;
+}
+
+// Both passes with a fresh allocator. One is open at a time: the pages of others would take the processor's caches.
+bool repeat(const Run &run, const gmm_bench_subject &subject, uint32_t kind, Workers *workers,
+            const std::vector<gmm_bench_operation> *operations, Pass *passes, Instance *instance) {
+  if (!instance->open(subject, kind, 0, workers, 1, run.options, run.platform)) return false;
+  Blocks blocks = {std::vector<void *>(run.options.blocks), std::vector<uint64_t>(run.options.blocks)};
+  bool good = true;
+  for (uint32_t i = 0; i < kPasses && good; ++i)
+    good = run_pass(workers, *instance, operations[i], &blocks, &passes[i]);
+  workers->run(
+      1,
+      [&](uint32_t) {
+        for (uint32_t i = 0; i < run.options.blocks; ++i)
+          if (void *block = blocks.addresses[i]; block != nullptr)
+            subject.deallocate(instance->thread(0), block, blocks.sizes[i], 0);
+        return true;
+      },
+      &good);
+  return good;
+}
+
+// Of ascending times.
+uint32_t at(const std::vector<uint32_t> &times, double part) {
+  return times[std::min(times.size() - 1, static_cast<size_t>(part * static_cast<double>(times.size())))];
+}
+double within(const std::vector<uint32_t> &times) {
+  return static_cast<double>(std::upper_bound(times.begin(), times.end(), kMostSlow) - times.begin()) /
+         static_cast<double>(times.size());
+}
+
+Row make_row(const Run &run, const gmm_bench_subject &subject, uint32_t kind, uint32_t index, Pass *pass, bool counts,
+             uint64_t peak) {
+  for (auto *times : {&pass->least, &pass->once}) {
+    std::erase(*times, kSwitched);
+    std::sort(times->begin(), times->end());
+  }
+  Row row;
+  row.bench = run.options.command;
+  row.subject = subject.name;
+  row.backend = run.platform.backend_name;
+  row.device = run.platform.device_name;
+  row.kind = kind;
+  row.ns = std::max(1u, at(pass->least, 0.5));
+  if (counts) row.handles = pass->calls;
+  row.words.emplace_back("pass", index == 0 ? "first" : "second");
+  for (size_t i = 0; i < std::size(kParts); ++i) row.numbers.emplace_back(kPartNames[i], at(pass->least, kParts[i]));
+  row.numbers.emplace_back("max", pass->least.back());
+  row.numbers.emplace_back("within_us", within(pass->least));
+  row.numbers.emplace_back("once_p9999", at(pass->once, 0.9999));
+  row.numbers.emplace_back("once_max", pass->once.back());
+  row.numbers.emplace_back("once_within_us", within(pass->once));
+  row.numbers.emplace_back("operations", static_cast<double>(pass->least.size()));
+  row.numbers.emplace_back("switched", static_cast<double>(pass->switched));
+  row.numbers.emplace_back("peak_requested", static_cast<double>(peak));
+  return row;
+}
+
+void print_rows(const std::vector<Row> &rows) {
+  Table table(3);
+  table.add({"subject", "kind", "pass", "p50", "p99", "p99.9", "p99.99", "max", "within 1 us", "calls", "once: p99.99",
+             "max", "within 1 us"});
+  for (const Row &row : rows) {
+    const auto number = [&](const char *name) {
+      return std::find_if(row.numbers.begin(), row.numbers.end(), [&](auto &each) { return each.first == name; })
+          ->second;
+    };
+    const auto time = [&](const char *name) { return time_text(number(name)); };
+    const auto part = [&](const char *name) { return decimals(number(name) * 100, 4) + "%"; };
+    table.add({row.subject, kind_name(row.kind), row.words[0].second, time("p50"), time("p99"), time("p999"),
+               time("p9999"), time("max"), part("within_us"), row.handles ? std::to_string(*row.handles) : "-",
+               time("once_p9999"), time("once_max"), part("once_within_us")});
+  }
+  table.print();
+}
+
+}  // namespace
+
+ExitCode run_latency(const Run &run) {
+  const Options &options = run.options;
+  std::vector<uint32_t> kinds = options.kinds;
+  if (kinds.empty()) {
+    kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE};
+    if (!run.platform.has_vmm()) kinds.erase(kinds.begin());
+  }
+  RandomBlocks sequence(options);
+  const uint64_t count = (options.iterations != 0 ? options.iterations : 1'000'000) / 2;
+  std::vector<gmm_bench_operation> passes[kPasses];
+  passes[0] = sequence.fill();
+  for (auto &pass : passes) {
+    const auto more = sequence.next(count);
+    pass.insert(pass.end(), more.begin(), more.end());
+  }
+  // Half as much again for the gaps between blocks of many sizes.
+  set_gmm_reserve(sequence.peak() / 100 * (options.reserve != 0 ? options.reserve : 150));
+
+  const uint32_t samples = options.samples != 0 ? options.samples : 7;
+  Workers workers(1);
+  std::vector<Row> rows;
+  for (const gmm_bench_subject *subject : run.subjects) {
+    for (const uint32_t kind : kinds_of(*subject, kinds)) {
+      Pass measured[kPasses];
+      bool good = true, counts = false;
+      for (uint32_t i = 0; i < samples && good; ++i) {
+        Instance instance;
+        good = repeat(run, *subject, kind, &workers, passes, measured, &instance);
+        counts = good && known(subject->backend_calls(instance.state()));
+        if (!good && !give_up(instance)) return kFailed;
+      }
+      for (uint32_t i = 0; i < kPasses && good; ++i)
+        rows.push_back(make_row(run, *subject, kind, i, &measured[i], counts, sequence.peak()));
+    }
+  }
+  print_head(run);
+  if (options.json) {
+    for (const Row &row : rows) print_json(row);
+    return kGood;
+  }
+  std::printf("%u live blocks of %s to %s, sizes %s; one thread, each operation timed by itself\n\n", options.blocks,
+              size_text(RandomBlocks::kLeast).c_str(), size_text(RandomBlocks::kMost).c_str(),
+              options.uniform ? "uniform" : "log-uniform");
+  print_rows(rows);
+  return kGood;
+}
+
+}  // namespace gmm_bench

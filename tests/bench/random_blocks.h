@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of many sizes, of which one after the other is replaced at random.
+#ifndef GMM_BENCH_RANDOM_BLOCKS_H
+#define GMM_BENCH_RANDOM_BLOCKS_H
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "options.h"
+#include "subject.h"
+
+namespace gmm_bench {
+
+// The same for every subject of a seed.
+class RandomBlocks {
+ public:
+  static constexpr uint64_t kLeast = 512, kMost = uint64_t{8} << 20;
+
+  explicit RandomBlocks(const Options &options) : options_(options), random_(options.seed), sizes_(options.blocks) {}
+
+  // Every slot once.
+  std::vector<gmm_bench_operation> fill() {
+    std::vector<gmm_bench_operation> out;
+    for (uint32_t slot = 0; slot < options_.blocks; ++slot) out.push_back(replace(slot));
+    return out;
+  }
+  std::vector<gmm_bench_operation> next(uint64_t count) {
+    std::vector<gmm_bench_operation> out;
+    for (uint64_t i = 0; i < count; ++i) out.push_back(replace(static_cast<uint32_t>(uniform() * options_.blocks)));
+    return out;
+  }
+  uint64_t live() const { return live_; }
+  uint64_t peak() const { return peak_; }
+
+ private:
+  // 0 to below 1; not std::uniform_real_distribution, whose numbers differ between libraries.
+  double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+
+  gmm_bench_operation replace(uint32_t slot) {
+    const double part = uniform();
+    const double low = static_cast<double>(kLeast), high = static_cast<double>(kMost);
+    const double size = options_.uniform ? low + part * (high - low) : low * std::pow(high / low, part);
+    live_ -= sizes_[slot];
+    sizes_[slot] = static_cast<uint64_t>(size);
+    live_ += sizes_[slot];
+    peak_ = std::max(peak_, live_);
+    return {sizes_[slot], slot, 0, 0, 0};
+  }
+
+  const Options &options_;
+  std::mt19937_64 random_;
+  std::vector<uint64_t> sizes_;
+  uint64_t live_ = 0, peak_ = 0;
+};
+
+}  // namespace gmm_bench
+#endif
