@@ -384,7 +384,10 @@ public final class GmmBuffer implements AutoCloseable {
         }
     }
 
-    /** The kept contents of a part of the paused buffer, which stays paused. */
+    /**
+     * The kept contents of a part of the paused buffer, which stays paused. After a resume with {@link
+     * ResumeOptions#retain} they are those of the last pause.
+     */
     public byte[] backup(long offset, int length) {
         check(offset, length);
         ByteBuffer through = ByteBuffer.allocateDirect(length);
@@ -397,7 +400,8 @@ public final class GmmBuffer implements AutoCloseable {
 
     /**
      * The kept contents of a part of the paused buffer as a view, without a copy where they lie in one piece. The view
-     * is good until the memory is resumed, freed or discarded, and must not be touched afterwards.
+     * is good until the memory is resumed without {@link ResumeOptions#retain}, freed or discarded, and must not be
+     * touched afterwards.
      */
     public ByteBuffer backupView(long offset, int length) {
         check(offset, length);
