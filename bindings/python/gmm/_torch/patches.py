@@ -12,7 +12,8 @@ _originals = {}
 # What takes pin_memory=True: functions with a shape or values, and those that follow a tensor, which is the first
 # argument.
 _FACTORIES = ("arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace", "ones",
-              "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros")
+              "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
+              "zeros")
 _FOLLOWERS = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
 _METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
 
