@@ -5,6 +5,7 @@ Usage: wheel_test.py SOURCE_ROOT [PYTHON|WHEEL...]. Ends with 77 (skipped) where
 further interpreters are tried by hand: `wheel_test.py . ~/.pyenv/versions/3.*/bin/python`, or `wheel_test.py .
 dist/*.whl` with wheels that bindings/python/wheels.py has made.
 """
+import importlib.util
 import os
 import pathlib
 import re
@@ -12,8 +13,11 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bindings" / "python"))
-import wheels  # noqa: E402
+# Its folder has the package's sources, which no path of a test may lead to.
+WHEELS = pathlib.Path(__file__).resolve().parents[3] / "bindings" / "python" / "wheels.py"
+specification = importlib.util.spec_from_file_location("wheels", WHEELS)
+wheels = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(wheels)
 
 PROGRAM = """
 import pathlib, sys
