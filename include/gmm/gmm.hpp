@@ -511,9 +511,10 @@ struct heap_desc {
   uint64_t minimum_extent = 0; /**< bytes; 0: 2 MiB, growing */
   uint64_t limit = 0;          /**< bytes; 0: no limit */
   uint64_t peer_devices = 0;   /**< bit d lets device d use the memory */
+  uint32_t flags = 0;          /**< GMM_HEAP_* */
 
   [[nodiscard]] gmm_heap_desc c() const noexcept {
-    return {sizeof(gmm_heap_desc), kind, device.get(), tag, minimum_extent, limit, peer_devices, 0, 0};
+    return {sizeof(gmm_heap_desc), kind, device.get(), tag, minimum_extent, limit, peer_devices, flags, 0};
   }
 };
 

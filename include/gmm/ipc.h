@@ -154,7 +154,17 @@ typedef struct gmm_ipc_fd_info {
  *
  * VMM and HOST memory have one. DEVICE memory has one if gmm_query() reports ::GMM_IPC_ROUTE_FD, or
  * ::GMM_IPC_ROUTE_DMA_BUF for that type. A descriptor names one driver allocation, so a VMM block over several of them
- * has none. ::GMM_ALLOC_DEDICATED gives a block one allocation.
+ * has none. Blocks of a heap with ::GMM_HEAP_EXPORTABLE always have one, and ::GMM_ALLOC_DEDICATED gives a block an
+ * allocation of its own.
+ *
+ * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
+ * VMM block.
+ *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
+ *     buffers and images, then vkFreeMemory(). gmm cannot see whether it did. Memory that an importer or an open
+ *     descriptor still holds does not return to the device.
+ *   - After the resume or the move the program exports the block anew and imports the new descriptor. The block's
+ *     address has not changed. Its offset and its allocation's size may have.
+ *   - Views of old memory stay valid and do not see what is written through the block's address.
  *
  * @param memory  any address inside the block.
  * @param type  a type that the memory has.

@@ -452,6 +452,17 @@ static void prepare_heap_destroy(void) {
   MUST(run_heap_create());
   heap_works();
 }
+static gmm_result run_exportable_alloc(void) {
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .flags = GMM_HEAP_EXPORTABLE};
+  gmm_result result = heap == NULL ? gmm_heap_create(context, &desc, &heap) : GMM_OK;
+  return result == GMM_OK ? gmm_heap_alloc(heap, 60 * MIB, 0, 0, GMM_STREAM_DEFAULT, &allocated) : result;
+}
+static void exportable_works(void) {
+  gmm_ipc_fd_info info = {.struct_size = sizeof info};
+  OK(gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &info));
+  CHECK(close(info.fd) == 0);
+  heap_works();
+}
 static gmm_result run_heap_destroy(void) { return gmm_heap_destroy(heap); }
 static void heap_is_gone(void) { CHECK_EQUAL(stats().reserved_bytes, 0); }
 

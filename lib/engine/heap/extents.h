@@ -39,12 +39,12 @@ class Extents {
   static uint64_t rounded(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
   // --- Regions -----------------------------------------------------------------------------------------------------
-  // VMM: reserves addresses for a region, which one unbacked span in no list covers: `bytes` for a dedicated block,
-  // else many more, as addresses cost next to nothing.
-  Status reserve(uint64_t bytes, bool dedicated, Region **out);
-  // Other kinds: a region of one driver allocation, which one free span in no list covers. Charged by the caller.
+  // VMM: reserves addresses for a region that is backed bit by bit: `bytes` and many more, as addresses cost next to
+  // nothing. One unbacked span in no list covers it.
+  Status reserve(uint64_t bytes, Region **out);
+  // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
   Status allocate(uint64_t bytes, bool dedicated, Span **out);
-  // Returns a region of one driver allocation, whose only span is in no list, and refunds it.
+  // Returns such a region of another kind than VMM, whose only span is in no list, and refunds it.
   Status deallocate(Region *region);
   // Ends a region of which one span is left. VMM: returns the addresses.
   void end_region(Region *region);
@@ -92,6 +92,9 @@ class Extents {
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;
   };
+  Status reserve(uint64_t bytes, uint64_t at_most, Region **out);
+  Status allocate_mapped(uint64_t bytes, Span **out);
+  Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);
   void return_region(Region *region, Span *span);
   void begin_extent(Extent *extent, PhysicalHandle handle);
