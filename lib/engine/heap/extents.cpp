@@ -12,14 +12,8 @@ void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
 // --- Regions ---------------------------------------------------------------------------------------------------------
 
-Status Extents::reserve(uint64_t bytes, Region **out) {
-  constexpr uint64_t kRegionSize = uint64_t{32} << 30;
-  return reserve(bytes, bytes > kRegionSize ? bytes : kRegionSize, out);
-}
-
-// The region takes `at_most` bytes of addresses, or fewer where these cannot be had.
 Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
-  uint64_t size = at_most;
+  uint64_t size = at_most < bytes ? bytes : at_most;
   void *base = nullptr;
   Status status = core_.backend->reserve(size, &base);
   while (!status.ok() && size > bytes) {

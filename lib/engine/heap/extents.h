@@ -39,9 +39,11 @@ class Extents {
   static uint64_t rounded(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
   // --- Regions -----------------------------------------------------------------------------------------------------
-  // VMM: reserves addresses for a region that is backed bit by bit: `bytes` and many more, as addresses cost next to
-  // nothing. One unbacked span in no list covers it.
-  Status reserve(uint64_t bytes, Region **out);
+  // VMM: reserves addresses for a region, which one unbacked span in no list covers: `bytes`, or up to `at_most` where
+  // these can be had.
+  Status reserve(uint64_t bytes, uint64_t at_most, Region **out);
+  // Of a region that is backed bit by bit: addresses cost next to nothing.
+  static constexpr uint64_t kRegionSize = uint64_t{32} << 30;
   // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
   Status allocate(uint64_t bytes, bool dedicated, Span **out);
   // Returns such a region of another kind than VMM, whose only span is in no list, and refunds it.
@@ -92,7 +94,6 @@ class Extents {
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;
   };
-  Status reserve(uint64_t bytes, uint64_t at_most, Region **out);
   Status allocate_mapped(uint64_t bytes, Span **out);
   Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);

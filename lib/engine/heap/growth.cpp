@@ -37,7 +37,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
   Region *fresh = nullptr;
   if (window.hole == nullptr) {
     window.bytes = Extents::rounded(bytes);
-    GMM_TRY(extents_.reserve(window.bytes, &fresh));
+    GMM_TRY(extents_.reserve(window.bytes, Extents::kRegionSize, &fresh));
     window.hole = fresh->first;
   }
   Extents::Fill fill;
