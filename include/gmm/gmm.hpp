@@ -534,6 +534,18 @@ struct event_desc {
   [[nodiscard]] gmm_event_desc c() const noexcept { return {sizeof(gmm_event_desc), flags, device.get(), 0}; }
 };
 
+/** What event::import_semaphore() is asked for. C: gmm_semaphore_desc. */
+struct semaphore_desc {
+  gmm_semaphore_type type = 0; /**< GMM_SEMAPHORE_* */
+  device_id device = {};
+  int32_t fd = 0;
+  gmm_semaphore_calls calls = {nullptr, nullptr, nullptr};
+
+  [[nodiscard]] gmm_semaphore_desc c() const noexcept {
+    return {sizeof(gmm_semaphore_desc), type, device.get(), fd, calls};
+  }
+};
+
 /** What context_ref::pin() is asked for. C: gmm_pin_desc. */
 struct pin_desc {
   uint32_t flags = 0; /**< GMM_PIN_* */
@@ -1246,6 +1258,13 @@ class event : public unique<event_ref> {
     const gmm_ipc_import_desc c = desc.c();
     gmm_event *made = nullptr;
     const gmm_result code = gmm_event_import(context.get(), &handle, &c, &made);
+    return detail::give<event>(code, event_ref(made));
+  }
+  /** A semaphore of Vulkan or another API. C: gmm_event_import_semaphore(). */
+  [[nodiscard]] static outcome<event> import_semaphore(context_ref context, const semaphore_desc &desc) {
+    const gmm_semaphore_desc c = desc.c();
+    gmm_event *made = nullptr;
+    const gmm_result code = gmm_event_import_semaphore(context.get(), &c, &made);
     return detail::give<event>(code, event_ref(made));
   }
   /** C: gmm_event_destroy(). */

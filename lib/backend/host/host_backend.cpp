@@ -3,6 +3,7 @@
 #include "backend/host/host_backend.h"
 
 #include <gmm/pin.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -76,6 +77,11 @@ class HostBackend final : public Backend {
   Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
+  Status semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) override;
+  Status semaphore_destroy(NativeSemaphore semaphore, Device device) override;
+  Status semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override;
+  Status semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override;
+  bool calls_may_wait() const override { return true; }  // each stream has a thread of its own
 
  private:
   friend class HostAllocator;
@@ -763,6 +769,54 @@ Status HostBackend::shared_event_import(Device device, const uint8_t[kLegacyHand
   HostSharedEvent *shared = nullptr;
   GMM_TRY(HostSharedEvent::open(allocator_, fd, maker, &shared));
   return make_event(shared, out);
+}
+
+// --- Semaphores of other APIs: sync files, which poll() shows as readable when they have passed ----------------------
+
+namespace {
+
+struct SyncFile {
+  int32_t fd;
+  static void wait(void *file) {
+    pollfd wanted = {static_cast<SyncFile *>(file)->fd, POLLIN, 0};
+    while (::poll(&wanted, 1, -1) < 0 && errno == EINTR) {
+    }
+  }
+};
+SyncFile *file_of(NativeSemaphore semaphore) { return reinterpret_cast<SyncFile *>(semaphore); }
+
+}  // namespace
+
+Status HostBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) {
+  GMM_TRY(check_device(device));
+  if (type != GMM_SEMAPHORE_SYNC_FD)
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "Importing semaphore descriptor %d: the host backend has no GPU that could wait for it; use "
+                "GMM_SEMAPHORE_CALLS.",
+                fd);
+  SyncFile *file = allocator_.create<SyncFile>();
+  if (file == nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Importing a semaphore: the host has no memory for it; free memory.");
+  if (Status status = os::duplicate(fd, &file->fd); !status.ok()) {
+    allocator_.destroy(file);
+    return prefix(status, "Importing semaphore descriptor %d: ", fd);
+  }
+  *out = reinterpret_cast<NativeSemaphore>(file);
+  return Status();
+}
+
+Status HostBackend::semaphore_destroy(NativeSemaphore semaphore, Device) {
+  os::close_file(file_of(semaphore)->fd).ignore();
+  allocator_.destroy(file_of(semaphore));
+  return Status();
+}
+
+Status HostBackend::semaphore_signal(NativeSemaphore, Device, gmm_stream, uint64_t) {
+  return fail(GMM_ERROR_NOT_SUPPORTED, "Signalling a sync file: only its maker signals it; wait for it.");
+}
+
+Status HostBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t) {
+  return stream_call(device, stream, &SyncFile::wait, file_of(semaphore));
 }
 
 // --- The search for zeros --------------------------------------------------------------------------------------------
