@@ -12,20 +12,23 @@
 #include "../support/gmm_test.h"
 
 #define VULKAN_GLOBAL(X) X(vkCreateInstance) X(vkEnumerateInstanceVersion)
-#define VULKAN_INSTANCE(X)                                                                                  \
-  X(vkDestroyInstance)                                                                                      \
-  X(vkEnumeratePhysicalDevices) X(vkGetPhysicalDeviceProperties2) X(vkGetPhysicalDeviceMemoryProperties)    \
-      X(vkGetPhysicalDeviceQueueFamilyProperties) X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
-          X(vkGetDeviceProcAddr)
-#define VULKAN_DEVICE(X)                                                                                             \
-  X(vkDestroyDevice)                                                                                                 \
-  X(vkGetDeviceQueue) X(vkAllocateMemory) X(vkFreeMemory) X(vkMapMemory) X(vkCreateBuffer) X(vkDestroyBuffer)        \
-      X(vkGetBufferMemoryRequirements) X(vkBindBufferMemory) X(vkCreateImage) X(vkDestroyImage)                      \
-          X(vkGetImageMemoryRequirements) X(vkGetImageSubresourceLayout) X(vkBindImageMemory) X(vkCreateCommandPool) \
-              X(vkDestroyCommandPool) X(vkAllocateCommandBuffers) X(vkResetCommandPool) X(vkBeginCommandBuffer)      \
-                  X(vkEndCommandBuffer) X(vkCmdCopyBuffer) X(vkCmdFillBuffer) X(vkCmdClearColorImage)                \
-                      X(vkCmdPipelineBarrier) X(vkQueueSubmit) X(vkQueueWaitIdle) X(vkCreateSemaphore)               \
-                          X(vkDestroySemaphore) X(vkWaitSemaphores) X(vkSignalSemaphore) X(vkGetSemaphoreCounterValue)
+#define VULKAN_INSTANCE(X)                                                           \
+  X(vkDestroyInstance)                                                               \
+  X(vkEnumeratePhysicalDevices)                                                      \
+  X(vkGetPhysicalDeviceProperties2)                                                  \
+  X(vkGetPhysicalDeviceMemoryProperties) X(vkGetPhysicalDeviceQueueFamilyProperties) \
+      X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) X(vkGetDeviceProcAddr)
+#define VULKAN_DEVICE(X)                                                                                      \
+  X(vkDestroyDevice)                                                                                          \
+  X(vkGetDeviceQueue)                                                                                         \
+  X(vkAllocateMemory)                                                                                         \
+  X(vkFreeMemory) X(vkMapMemory) X(vkCreateBuffer) X(vkDestroyBuffer) X(vkGetBufferMemoryRequirements)        \
+      X(vkBindBufferMemory) X(vkCreateImage) X(vkDestroyImage) X(vkGetImageMemoryRequirements)                \
+          X(vkGetImageSubresourceLayout) X(vkBindImageMemory) X(vkCreateCommandPool) X(vkDestroyCommandPool)  \
+              X(vkAllocateCommandBuffers) X(vkResetCommandPool) X(vkBeginCommandBuffer) X(vkEndCommandBuffer) \
+                  X(vkCmdCopyBuffer) X(vkCmdFillBuffer) X(vkCmdClearColorImage) X(vkCmdPipelineBarrier)       \
+                      X(vkQueueSubmit) X(vkQueueWaitIdle) X(vkCreateSemaphore) X(vkDestroySemaphore)          \
+                          X(vkWaitSemaphores) X(vkSignalSemaphore) X(vkGetSemaphoreCounterValue)
 // NULL where the device lacks the extension.
 #define VULKAN_OPTIONAL(X) X(vkGetMemoryFdKHR) X(vkGetMemoryHostPointerPropertiesEXT) X(vkGetSemaphoreFdKHR)
 
