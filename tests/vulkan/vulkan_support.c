@@ -3,11 +3,15 @@
 
 #include <dlfcn.h>
 
-#define VULKAN_DEFINE(name) PFN_##name name;
-VULKAN_GLOBAL(VULKAN_DEFINE)
-VULKAN_INSTANCE(VULKAN_DEFINE)
-VULKAN_DEVICE(VULKAN_DEFINE)
-VULKAN_OPTIONAL(VULKAN_DEFINE)
+#define GLOBAL(name) PFN_##name name;
+#define INSTANCE(name) GLOBAL(name)
+#define DEVICE(name) GLOBAL(name)
+#define OPTIONAL(name) GLOBAL(name)
+#include "functions.def"
+#undef GLOBAL
+#undef INSTANCE
+#undef DEVICE
+#undef OPTIONAL
 
 vulkan vk;
 
@@ -74,10 +78,15 @@ static const char *open_device(VkPhysicalDevice physical) {
                                    .enabledExtensionCount = count,
                                    .ppEnabledExtensionNames = names};
   if (vkCreateDevice(physical, &info, NULL, &vk.device) != VK_SUCCESS) return "vkCreateDevice() failed";
-#define VULKAN_LOAD(name) name = (PFN_##name)vkGetDeviceProcAddr(vk.device, #name);
-  VULKAN_DEVICE(VULKAN_LOAD)
-  VULKAN_OPTIONAL(VULKAN_LOAD)
-#undef VULKAN_LOAD
+#define GLOBAL(name)
+#define INSTANCE(name)
+#define DEVICE(name) name = (PFN_##name)vkGetDeviceProcAddr(vk.device, #name);
+#define OPTIONAL(name) DEVICE(name)
+#include "functions.def"
+#undef GLOBAL
+#undef INSTANCE
+#undef DEVICE
+#undef OPTIONAL
   vkGetDeviceQueue(vk.device, family, 0, &vk.queue);
   vkGetPhysicalDeviceMemoryProperties(physical, &vk.memory);
   const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -92,14 +101,21 @@ const char *vulkan_open(bool is_cpu, const uint8_t uuid[16]) {
   PFN_vkGetInstanceProcAddr get = NULL;
   *(void **)&get = dlsym(loader, "vkGetInstanceProcAddr");
   if (get == NULL) return "the Vulkan loader has no vkGetInstanceProcAddr()";
-#define VULKAN_LOAD(name) name = (PFN_##name)get(instance, #name);
-  VULKAN_GLOBAL(VULKAN_LOAD)
+  vkCreateInstance = (PFN_vkCreateInstance)get(NULL, "vkCreateInstance");
+  vkEnumerateInstanceVersion = (PFN_vkEnumerateInstanceVersion)get(NULL, "vkEnumerateInstanceVersion");
   const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .apiVersion = VK_API_VERSION_1_2};
   const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
   if (vkEnumerateInstanceVersion == NULL || vkCreateInstance(&info, NULL, &instance) != VK_SUCCESS)
     return "the Vulkan loader found no driver (ICD)";
-  VULKAN_INSTANCE(VULKAN_LOAD)
-#undef VULKAN_LOAD
+#define GLOBAL(name)
+#define INSTANCE(name) name = (PFN_##name)get(instance, #name);
+#define DEVICE(name)
+#define OPTIONAL(name)
+#include "functions.def"
+#undef GLOBAL
+#undef INSTANCE
+#undef DEVICE
+#undef OPTIONAL
   const VkPhysicalDevice physical = find_device(is_cpu, uuid);
   if (physical == NULL)
     return is_cpu ? "Vulkan has no CPU device (Debian: mesa-vulkan-drivers)"

@@ -11,33 +11,15 @@
 
 #include "../support/gmm_test.h"
 
-#define VULKAN_GLOBAL(X) X(vkCreateInstance) X(vkEnumerateInstanceVersion)
-#define VULKAN_INSTANCE(X)                                                           \
-  X(vkDestroyInstance)                                                               \
-  X(vkEnumeratePhysicalDevices)                                                      \
-  X(vkGetPhysicalDeviceProperties2)                                                  \
-  X(vkGetPhysicalDeviceMemoryProperties) X(vkGetPhysicalDeviceQueueFamilyProperties) \
-      X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) X(vkGetDeviceProcAddr)
-#define VULKAN_DEVICE(X)                                                                                      \
-  X(vkDestroyDevice)                                                                                          \
-  X(vkGetDeviceQueue)                                                                                         \
-  X(vkAllocateMemory)                                                                                         \
-  X(vkFreeMemory) X(vkMapMemory) X(vkCreateBuffer) X(vkDestroyBuffer) X(vkGetBufferMemoryRequirements)        \
-      X(vkBindBufferMemory) X(vkCreateImage) X(vkDestroyImage) X(vkGetImageMemoryRequirements)                \
-          X(vkGetImageSubresourceLayout) X(vkBindImageMemory) X(vkCreateCommandPool) X(vkDestroyCommandPool)  \
-              X(vkAllocateCommandBuffers) X(vkResetCommandPool) X(vkBeginCommandBuffer) X(vkEndCommandBuffer) \
-                  X(vkCmdCopyBuffer) X(vkCmdFillBuffer) X(vkCmdClearColorImage) X(vkCmdPipelineBarrier)       \
-                      X(vkQueueSubmit) X(vkQueueWaitIdle) X(vkCreateSemaphore) X(vkDestroySemaphore)          \
-                          X(vkWaitSemaphores) X(vkSignalSemaphore) X(vkGetSemaphoreCounterValue)
-// NULL where the device lacks the extension.
-#define VULKAN_OPTIONAL(X) X(vkGetMemoryFdKHR) X(vkGetMemoryHostPointerPropertiesEXT) X(vkGetSemaphoreFdKHR)
-
-#define VULKAN_DECLARE(name) extern PFN_##name name;
-VULKAN_GLOBAL(VULKAN_DECLARE)
-VULKAN_INSTANCE(VULKAN_DECLARE)
-VULKAN_DEVICE(VULKAN_DECLARE)
-VULKAN_OPTIONAL(VULKAN_DECLARE)
-#undef VULKAN_DECLARE
+#define GLOBAL(name) extern PFN_##name name;
+#define INSTANCE(name) GLOBAL(name)
+#define DEVICE(name) GLOBAL(name)
+#define OPTIONAL(name) GLOBAL(name)
+#include "functions.def"
+#undef GLOBAL
+#undef INSTANCE
+#undef DEVICE
+#undef OPTIONAL
 
 // Checks a result of Vulkan, and ends the case when it is none.
 #define VK(call)                                                                 \
