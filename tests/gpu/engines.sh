@@ -10,9 +10,9 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GPU_RUN_FAKE=1      rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings Vulkan's headers, its loader and the
-# compiler of shaders. The driver's part of Vulkan (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with the driver
-# alone. A container has it if NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the row of Vulkan is SKIP and says so.
+# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings Vulkan's headers and its loader. The
+# driver's part of Vulkan (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with the driver alone. A container has it if
+# NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the row of Vulkan is SKIP and says so.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
