@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds gmm on a machine with a GPU and runs there what it does with the driver's own Vulkan, headless: memory both
-# ways, images' memory, timeline and binary semaphores by descriptors. Ends with a table, also in $OUT/summary.txt.
+# ways, images' memory, timeline and binary semaphores by descriptors, and the engine of the examples. Ends with a
+# table, also in $OUT/summary.txt.
 #
 # Usage: tests/gpu/engines.sh
 #   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out
@@ -10,9 +11,10 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GPU_RUN_FAKE=1      rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings Vulkan's headers and its loader. The
-# driver's part of Vulkan (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with the driver alone. A container has it if
-# NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the row of Vulkan is SKIP and says so.
+# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings Vulkan's headers, its loader and a
+# compiler of shaders. The driver's part of Vulkan (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with the driver
+# alone. A container has it if NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the row of Vulkan is SKIP and says
+# so.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -96,12 +98,26 @@ if [ -n "$without" ]; then
   finish
 fi
 
+# What examples/engine needs beside: the loader to link, as pkg-config tells, and the compiler of shaders.
+if ! pkg-config --exists vulkan 2>/dev/null && [ -d .gpu/vulkan ]; then
+  printf 'Name: vulkan\nDescription: Vulkan\nVersion: 1.3.239\nLibs: -L%s -lvulkan\nCflags: -isystem%s\n' \
+    "$work/vulkan" "$root/.gpu/vulkan/include" >"$work/vulkan.pc"
+  mkdir "$work/vulkan"
+  cp .gpu/vulkan/libvulkan.so.1 "$work/vulkan/"
+  ln -s libvulkan.so.1 "$work/vulkan/libvulkan.so"
+  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+  export LD_LIBRARY_PATH=$work/vulkan${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+command -v glslangValidator >/dev/null || PATH=$root/.gpu/vulkan:$PATH
+
 # --- the build ----------------------------------------------------------------------------------------------------
 take_headers
+take_zlib
 options=(-Ddebug=true -Dcuda=enabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dbench=false -Dgtest=disabled)
 [ -z "$fake" ] || options+=(-Doptimization=0)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 targets=(tests/vulkan/vulkan_test)
+ninja -C "$build" -t targets all | grep -q '^examples/engine/engine:' && targets+=(examples/engine/engine)
 [ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
 step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 [ -z "$fake" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -109,5 +125,12 @@ step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 # --- the tests ----------------------------------------------------------------------------------------------------
 export GMM_BACKEND=cuda
 if wanted 'Vulkan'; then step 'Vulkan' 60 "$build/tests/vulkan/vulkan_test"; fi
+if ! wanted 'engine'; then
+  :
+elif [ ! -x "$build/examples/engine/engine" ]; then
+  row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator or zlib'
+elif step 'engine' 60 "$build/examples/engine/engine" "$out" && grep -q '^skipped:' "$work/step.log"; then
+  rows+=("        $(grep '^skipped:' "$work/step.log")")
+fi
 memory_came_back
 finish

@@ -4,7 +4,8 @@
 # PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
 # tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc,
 # jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on. For
-# tests/gpu/engines.sh: Vulkan's headers and loader.
+# tests/gpu/engines.sh: Vulkan's headers and loader, and a
+# compiler of shaders.
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
 # run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
@@ -111,6 +112,7 @@ if [ -n "$vulkan" ] && [ -n "$loader" ]; then
     cp -L "$path" ".gpu/vulkan/include/$(basename "$(dirname "$path")")/"
   done <<<"$vulkan"
   cp -L "$loader" .gpu/vulkan/libvulkan.so.1
+  [ ! -x /usr/bin/glslangValidator ] || cp -L /usr/bin/glslangValidator .gpu/vulkan/
 else
   echo "tests/gpu/pack.sh: warning: no Vulkan here (Debian: libvulkan-dev); tests/gpu/engines.sh will skip it" >&2
 fi
