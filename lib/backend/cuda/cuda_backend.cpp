@@ -997,7 +997,7 @@ Status CudaBackend::semaphore_destroy(NativeSemaphore semaphore, Device device) 
 Status CudaBackend::semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
-  const CUexternalSemaphore handle = to_driver(semaphore);
+  CUexternalSemaphore handle = to_driver(semaphore);
   CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS parameters = {};
   parameters.params.fence.value = value;
   Status status = driver_.check(driver_.cuSignalExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
@@ -1008,7 +1008,7 @@ Status CudaBackend::semaphore_signal(NativeSemaphore semaphore, Device device, g
 Status CudaBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
-  const CUexternalSemaphore handle = to_driver(semaphore);
+  CUexternalSemaphore handle = to_driver(semaphore);
   CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS parameters = {};
   parameters.params.fence.value = value;
   Status status = driver_.check(driver_.cuWaitExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
