@@ -85,6 +85,7 @@ class Runs {
  private:
   static void link_between(Span *before, Span *span, Span *after);
   Span *cut_front(Span *run, uint64_t bytes);
+  static uintptr_t start_in(const Span *run, uint64_t bytes, uint64_t alignment);
   void merge_region(Region &region, bool any_streams);
 
   Core &core_;
