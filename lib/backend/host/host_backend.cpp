@@ -775,12 +775,30 @@ Status HostBackend::shared_event_import(Device device, const uint8_t[kLegacyHand
 
 namespace {
 
+// Of a semaphore, or of one queued wait for it, which outlives the semaphore where a stream of another device waits.
 struct SyncFile {
-  int32_t fd;
+  const HostAllocator allocator;
+  const int32_t fd;
+
+  static Status open(const HostAllocator &allocator, int32_t from, SyncFile **out) {
+    int32_t own = -1;
+    GMM_TRY(os::duplicate(from, &own));
+    *out = allocator.create<SyncFile>(SyncFile{allocator, own});
+    if (*out != nullptr) return Status();
+    os::close_file(own).ignore();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a sync file; free memory.");
+  }
+  void close() {
+    os::close_file(fd).ignore();
+    const HostAllocator from = allocator;
+    from.destroy(this);
+  }
   static void wait(void *file) {
-    pollfd wanted = {static_cast<SyncFile *>(file)->fd, POLLIN, 0};
+    SyncFile *own = static_cast<SyncFile *>(file);
+    pollfd wanted = {own->fd, POLLIN, 0};
     while (::poll(&wanted, 1, -1) < 0 && errno == EINTR) {
     }
+    own->close();
   }
 };
 SyncFile *file_of(NativeSemaphore semaphore) { return reinterpret_cast<SyncFile *>(semaphore); }
@@ -794,20 +812,15 @@ Status HostBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device
                 "Importing semaphore descriptor %d: the host backend has no GPU that could wait for it; use "
                 "GMM_SEMAPHORE_CALLS.",
                 fd);
-  SyncFile *file = allocator_.create<SyncFile>();
-  if (file == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Importing a semaphore: the host has no memory for it; free memory.");
-  if (Status status = os::duplicate(fd, &file->fd); !status.ok()) {
-    allocator_.destroy(file);
+  SyncFile *file = nullptr;
+  if (Status status = SyncFile::open(allocator_, fd, &file); !status.ok())
     return prefix(status, "Importing semaphore descriptor %d: ", fd);
-  }
   *out = reinterpret_cast<NativeSemaphore>(file);
   return Status();
 }
 
 Status HostBackend::semaphore_destroy(NativeSemaphore semaphore, Device) {
-  os::close_file(file_of(semaphore)->fd).ignore();
-  allocator_.destroy(file_of(semaphore));
+  file_of(semaphore)->close();
   return Status();
 }
 
@@ -816,7 +829,11 @@ Status HostBackend::semaphore_signal(NativeSemaphore, Device, gmm_stream, uint64
 }
 
 Status HostBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t) {
-  return stream_call(device, stream, &SyncFile::wait, file_of(semaphore));
+  SyncFile *waiting = nullptr;
+  GMM_TRY(SyncFile::open(allocator_, file_of(semaphore)->fd, &waiting));
+  const Status status = stream_call(device, stream, &SyncFile::wait, waiting);
+  if (!status.ok()) waiting->close();
+  return status;
 }
 
 // --- The search for zeros --------------------------------------------------------------------------------------------

@@ -306,7 +306,7 @@ typedef struct gmm_semaphore_desc {
  * @param[out] out  the event.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_VALUE (type, descriptor or functions), INVALID_DEVICE,
  * NOT_SUPPORTED (the backend has no semaphores of this type), OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
- * Streams: the two functions that use the event queue work and do not wait. If a stream used the event,
+ * Streams: only those of desc->device use the event. Both functions queue work and do not wait. If a stream used it,
  * gmm_event_destroy() waits for the device's work, because the driver forbids the end of a semaphore that is in use. So
  * the program signals what a stream waits for before that call.
  * Ownership: the descriptor stays the caller's. The caller destroys the event with gmm_event_destroy(). `calls.user`
