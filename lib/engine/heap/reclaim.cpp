@@ -61,7 +61,7 @@ Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const IdleR
       continue;
     }
     GMM_TRY(extents_.release_in(run, dedicated ? UINT64_MAX : at_most, released, applied));
-    if (dedicated && region->extents.empty()) extents_.end_region(region);
+    if (region->whole && region->extents.empty()) extents_.end_region(region);
   }
   return Status();
 }
