@@ -59,8 +59,7 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   if (block.base + block.reserved > begin + bytes)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it from a heap with "
-                "GMM_HEAP_EXPORTABLE, or with "
-                "GMM_ALLOC_DEDICATED.",
+                "GMM_HEAP_EXPORTABLE, or with GMM_ALLOC_DEDICATED.",
                 memory);
   if (type == GMM_FD_DMA_BUF)
     GMM_TRY(core.backend->export_dma_buf(reinterpret_cast<void *>(begin), bytes, &out->fd));
