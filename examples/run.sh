@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds gmm and runs the tour in C, C++, Python, Java and C#, each with a replay of two real
-# traces, and the ring of frames over several languages. It needs no GPU: without one the host backend runs, and the
-# tour says so.
+# traces, the ring of frames over several languages, and the engine, which draws by Vulkan. It needs no GPU: without one
+# the host backend runs, and the tour says so.
 #
 # Usage: examples/run.sh
 set -uo pipefail
@@ -79,6 +79,20 @@ if [ -z "${setup_skipped[python]:-}" ]; then
   fi
 else
   skipped+=(ring)
+fi
+
+# An engine that draws by Vulkan, also on a CPU.
+if [ -n "${setup_skipped[vulkan]:-}" ] || [ ! -x build/examples/engine/engine ]; then
+  setup_say "the engine is skipped: ${setup_skipped[vulkan]:-the build found no Vulkan, glslangValidator or zlib}"
+  skipped+=(engine)
+else
+  setup_say 'the engine'
+  if build/examples/engine/engine build/examples/engine | tee build/examples/engine/log.txt &&
+    [ "${PIPESTATUS[0]}" = 0 ]; then
+    if grep -q '^skipped:' build/examples/engine/log.txt; then skipped+=(engine); else ran+=(engine); fi
+  else
+    failed+=(engine)
+  fi
 fi
 
 # With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does). Each example says

@@ -10,17 +10,18 @@ import tempfile
 import zipfile
 
 
-def write(output, root, files):
+def write(output, root, files, renamed=None):
+    names = {**{file: file.relative_to(root).as_posix() for file in files}, **(renamed or {})}
     with zipfile.ZipFile(output, 'w', zipfile.ZIP_DEFLATED) as jar:
-        for file in sorted(files):
-            name = zipfile.ZipInfo(file.relative_to(root).as_posix(), (2000, 1, 1, 0, 0, 0))
-            jar.writestr(name, file.read_bytes(), zipfile.ZIP_DEFLATED)
+        for file, name in sorted(names.items(), key=lambda item: item[1]):
+            jar.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 javadoc, classes, sources_jar, javadoc_jar, *names = sys.argv[1:]
 sources = [pathlib.Path(name).resolve() for name in names]
 root = next(parent for parent in sources[0].parents if parent.name == 'src')
-write(sources_jar, root, sources)
+write(sources_jar, root, sources, {file: f'META-INF/versions/22/{file.relative_to(root.parent / "newer/22")}'
+                                   for file in (root.parent / 'newer/22').rglob('*.java')})
 with tempfile.TemporaryDirectory() as scratch:
     # SWIG's classes are package-private: no source of theirs is documented.
     done = subprocess.run([javadoc, '-quiet', '-notimestamp', '-Xdoclint:none', '-encoding', 'UTF-8', '--release', '11',

@@ -32,6 +32,15 @@ gmm_result gmm_snapshot_json(gmm_context *context, gmm_write_fn write, void *use
 /* An array that the caller lends: see lists.i. */
 %ignore gmm_tag_list;
 
+/* Semaphores order streams with the queues of a graphics API, whose objects C and C++ hold. */
+%ignore gmm_event_import_semaphore;
+%ignore gmm_semaphore_calls;
+%ignore gmm_semaphore_desc;
+%ignore GMM_SEMAPHORE_BINARY_FD;
+%ignore GMM_SEMAPHORE_TIMELINE_FD;
+%ignore GMM_SEMAPHORE_SYNC_FD;
+%ignore GMM_SEMAPHORE_CALLS;
+
 %ignore gmm_log_callback;
 %ignore gmm_host_allocator;
 %ignore gmm_context_desc::log;

@@ -511,9 +511,10 @@ struct heap_desc {
   uint64_t minimum_extent = 0; /**< bytes; 0: 2 MiB, growing */
   uint64_t limit = 0;          /**< bytes; 0: no limit */
   uint64_t peer_devices = 0;   /**< bit d lets device d use the memory */
+  uint32_t flags = 0;          /**< GMM_HEAP_* */
 
   [[nodiscard]] gmm_heap_desc c() const noexcept {
-    return {sizeof(gmm_heap_desc), kind, device.get(), tag, minimum_extent, limit, peer_devices, 0, 0};
+    return {sizeof(gmm_heap_desc), kind, device.get(), tag, minimum_extent, limit, peer_devices, flags, 0};
   }
 };
 
@@ -531,6 +532,18 @@ struct event_desc {
   device_id device = {};
 
   [[nodiscard]] gmm_event_desc c() const noexcept { return {sizeof(gmm_event_desc), flags, device.get(), 0}; }
+};
+
+/** What event::import_semaphore() is asked for. C: gmm_semaphore_desc. */
+struct semaphore_desc {
+  gmm_semaphore_type type = 0; /**< GMM_SEMAPHORE_* */
+  device_id device = {};
+  int32_t fd = 0;
+  gmm_semaphore_calls calls = {nullptr, nullptr, nullptr};
+
+  [[nodiscard]] gmm_semaphore_desc c() const noexcept {
+    return {sizeof(gmm_semaphore_desc), type, device.get(), fd, calls};
+  }
 };
 
 /** What context_ref::pin() is asked for. C: gmm_pin_desc. */
@@ -1250,6 +1263,13 @@ class event : public unique<event_ref> {
     const gmm_ipc_import_desc c = desc.c();
     gmm_event *made = nullptr;
     const gmm_result code = gmm_event_import(context.get(), &handle, &c, &made);
+    return detail::give<event>(code, event_ref(made));
+  }
+  /** A semaphore of Vulkan or another API. C: gmm_event_import_semaphore(). */
+  [[nodiscard]] static outcome<event> import_semaphore(context_ref context, const semaphore_desc &desc) {
+    const gmm_semaphore_desc c = desc.c();
+    gmm_event *made = nullptr;
+    const gmm_result code = gmm_event_import_semaphore(context.get(), &c, &made);
     return detail::give<event>(code, event_ref(made));
   }
   /** C: gmm_event_destroy(). */

@@ -154,7 +154,17 @@ typedef struct gmm_ipc_fd_info {
  *
  * VMM and HOST memory have one. DEVICE memory has one if gmm_query() reports ::GMM_IPC_ROUTE_FD, or
  * ::GMM_IPC_ROUTE_DMA_BUF for that type. A descriptor names one driver allocation, so a VMM block over several of them
- * has none. ::GMM_ALLOC_DEDICATED gives a block one allocation.
+ * has none. Blocks of a heap with ::GMM_HEAP_EXPORTABLE always have one, and ::GMM_ALLOC_DEDICATED gives a block an
+ * allocation of its own.
+ *
+ * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
+ * VMM block.
+ *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
+ *     buffers and images, then vkFreeMemory(). gmm cannot see whether it did. Memory that an importer or an open
+ *     descriptor still holds does not return to the device.
+ *   - After the resume or the move the program exports the block anew and imports the new descriptor. The block's
+ *     address has not changed. Its offset and its allocation's size may have.
+ *   - Views of old memory stay valid and do not see what is written through the block's address.
  *
  * @param memory  any address inside the block.
  * @param type  a type that the memory has.
@@ -249,6 +259,62 @@ GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_N
  */
 GMM_NODISCARD GMM_API gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                   const gmm_ipc_import_desc *desc, gmm_event **out) GMM_NOEXCEPT;
+
+/** The type of a semaphore of another API. */
+typedef uint32_t gmm_semaphore_type;
+enum {
+  GMM_SEMAPHORE_BINARY_FD = 1,   /**< the opaque descriptor of a binary semaphore; it has no values: pass 0 */
+  GMM_SEMAPHORE_TIMELINE_FD = 2, /**< the opaque descriptor of a timeline semaphore, which counts */
+  GMM_SEMAPHORE_SYNC_FD = 3,     /**< a Linux sync file, on the host backend: it is waited for only, with the value 0 */
+  GMM_SEMAPHORE_CALLS = 4        /**< functions of the program, on the host backend */
+};
+
+/**
+ * A function that waits for a value of a semaphore, or signals it: vkWaitSemaphores() and vkSignalSemaphore().
+ *
+ * It runs on the worker of a host stream, which does its further work when the function returns. 0 means done. gmm logs
+ * any other answer as an error, and the stream's further work runs all the same. The function must not call gmm.
+ */
+typedef int32_t (*gmm_semaphore_fn)(void *user, uint64_t value);
+
+/** The functions of ::GMM_SEMAPHORE_CALLS. */
+typedef struct gmm_semaphore_calls {
+  gmm_semaphore_fn wait;   /**< NULL: the semaphore is signalled only */
+  gmm_semaphore_fn signal; /**< NULL: the semaphore is waited for only */
+  void *user;
+} gmm_semaphore_calls;
+
+/** What gmm_event_import_semaphore() is asked for. */
+typedef struct gmm_semaphore_desc {
+  uint32_t struct_size;
+  gmm_semaphore_type type;
+  gmm_device device; /**< the device whose streams use the semaphore; gmm_device_info.uuid is Vulkan's deviceUUID */
+  int32_t fd;        /**< of the types that end in FD: the descriptor; else it must be 0 */
+  gmm_semaphore_calls calls; /**< of CALLS; else it must be zero */
+} gmm_semaphore_desc;
+
+/**
+ * Makes an event of a semaphore of Vulkan or another API, so that streams and queues order each other.
+ *
+ * gmm_event_record() signals the semaphore with a value when the stream comes that far. gmm_stream_wait_event() makes a
+ * stream wait until the semaphore has the value. A wait for a binary semaphore resets it. gmm makes no semaphores: the
+ * graphics API does, and exports them (vkGetSemaphoreFdKHR). A driver tells no value of a semaphore, so
+ * gmm_event_query() and gmm_event_synchronize() fail with NOT_SUPPORTED. To wait on the CPU, record a plain event
+ * behind gmm_stream_wait_event() and wait for that.
+ *
+ * @param desc  must not be NULL.
+ * @param[out] out  the event.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_VALUE (type, descriptor or functions), INVALID_DEVICE,
+ * NOT_SUPPORTED (the backend has no semaphores of this type), OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
+ * Streams: only those of desc->device use the event. Both functions queue work and do not wait. If a stream used it,
+ * gmm_event_destroy() waits for the device's work, because the driver forbids the end of a semaphore that is in use. So
+ * the program signals what a stream waits for before that call.
+ * Ownership: the descriptor stays the caller's. The caller destroys the event with gmm_event_destroy(). `calls.user`
+ * must live until then.
+ * Since: 1.0
+ */
+GMM_NODISCARD GMM_API gmm_result gmm_event_import_semaphore(gmm_context *context, const gmm_semaphore_desc *desc,
+                                                            gmm_event **out) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -197,7 +197,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, const gm
  * Work that already waits for the event still waits for it.
  *
  * @param event  NULL is allowed and does nothing.
- * Errors: INVALID_HANDLE, DRIVER, FORKED.
+ * Errors: INVALID_HANDLE, CAPTURING (a semaphore that was used), DRIVER, FORKED.
+ * Streams: the call does not wait, with one exception: see gmm_event_import_semaphore().
  * Since: 1.0
  */
 GMM_API gmm_result gmm_event_destroy(gmm_event *event) GMM_NOEXCEPT;
@@ -205,8 +206,11 @@ GMM_API gmm_result gmm_event_destroy(gmm_event *event) GMM_NOEXCEPT;
 /**
  * Records an event: it now stands for the work that is queued on the stream so far.
  *
- * @param value  0. Only events that count, which this release has none of, take others.
- * Errors: NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE (an imported event too), DRIVER, FORKED.
+ * A semaphore of gmm_event_import_semaphore() is signalled with the value.
+ *
+ * @param value  0. Semaphores that count take others.
+ * Errors: NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE (an imported event too), NOT_SUPPORTED (a semaphore that
+ * is waited for only), OUT_OF_HOST_MEMORY, DRIVER, FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream stream) GMM_NOEXCEPT;
@@ -216,7 +220,7 @@ GMM_API gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream
  *
  * @param value  as for gmm_event_record().
  * Errors: as gmm_event_record(), but an imported event is allowed, and one of another context is not; IPC_PEER_GONE
- * (the event's maker died).
+ * (the event's maker died); NOT_SUPPORTED (a semaphore that is signalled only).
  * Streams: the stream waits; the caller does not.
  * Since: 1.0
  */
@@ -231,7 +235,7 @@ GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream
  * @param value  as for gmm_event_record().
  * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
  * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE, IPC_PEER_GONE
- * (the event's maker died), DRIVER, FORKED.
+ * (the event's maker died), NOT_SUPPORTED (a semaphore), DRIVER, FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint64_t timeout_ms) GMM_NOEXCEPT;
@@ -240,7 +244,8 @@ GMM_API gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint6
  * Tells whether an event has passed.
  *
  * @param[out] out  1 if the event has passed, else 0.
- * Errors: NULL_ARGUMENT, INVALID_HANDLE, IPC_PEER_GONE (the event's maker died), DRIVER, FORKED.
+ * Errors: NULL_ARGUMENT, INVALID_HANDLE, IPC_PEER_GONE (the event's maker died), NOT_SUPPORTED (a semaphore), DRIVER,
+ * FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_event_query(gmm_event *event, uint64_t *out) GMM_NOEXCEPT;

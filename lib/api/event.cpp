@@ -13,7 +13,7 @@ Status check_event(const gmm_event *event) {
   return Context::check(event->context);
 }
 
-// Every event is a point in a stream's order. A counter will be one that takes values.
+// An event is a point in a stream's order, unless it is a semaphore, which checks values itself.
 Status check_value(uint64_t value, const char *function) {
   if (value == 0) return Status();
   return fail(GMM_ERROR_INVALID_VALUE, "%s: value = %" PRIu64 ": the event is a point and has no values; pass 0.",
@@ -71,6 +71,34 @@ Status import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_
   return Status();
 }
 
+Status import_semaphore(gmm_context *context, const gmm_semaphore_desc *desc, gmm_event **out) {
+  gmm_semaphore_desc copy;
+  gmm_event *event = nullptr;
+  GMM_TRY(Context::check(context));
+  GMM_TRY(check_not_null(desc, "gmm_event_import_semaphore", "desc"));
+  GMM_TRY(check_not_null(out, "gmm_event_import_semaphore", "out"));
+  GMM_TRY(read_descriptor(desc, &copy));
+  if (copy.type < GMM_SEMAPHORE_BINARY_FD || copy.type > GMM_SEMAPHORE_CALLS)
+    return fail(GMM_ERROR_INVALID_VALUE, "gmm_semaphore_desc.type = %u; pass a GMM_SEMAPHORE_* type.", copy.type);
+  GMM_TRY(check_device(*context, copy.device));
+  GMM_TRY(make_event(*context, Device{copy.device}, &event));
+  const Status status = Semaphore::import(context->core, copy, &event->semaphore);
+  if (!status.ok()) {
+    context->core.allocator.destroy(event);
+    return status;
+  }
+  *out = event;
+  return Status();
+}
+
+Status check_can_tell(const gmm_event &event, const char *function) {
+  if (event.semaphore == nullptr) return Status();
+  return fail(GMM_ERROR_NOT_SUPPORTED,
+              "%s: a semaphore of another API does not tell its value; record a plain event behind "
+              "gmm_stream_wait_event() and ask that.",
+              function);
+}
+
 Status has_passed(const gmm_event &event, const char *function, bool *passed) {
   if (event.import != nullptr) GMM_TRY(event.import->check(function));
   return event.context->core.backend->event_query(event.native, passed);
@@ -103,9 +131,10 @@ gmm_result gmm_event_destroy(gmm_event *event) noexcept {
   Status status = check_event(event);
   if (!status.ok()) return result_of(status);
   Context &context = *event->context;
-  status = event->shared != nullptr   ? context.ipc.events.destroy(event->shared)
-           : event->import != nullptr ? context.ipc.events.close_import(event->import)
-                                      : context.core.backend->event_destroy(event->native);
+  status = event->shared != nullptr      ? context.ipc.events.destroy(event->shared)
+           : event->import != nullptr    ? context.ipc.events.close_import(event->import)
+           : event->semaphore != nullptr ? event->semaphore->destroy()
+                                         : context.core.backend->event_destroy(event->native);
   if (!status.ok()) return result_of(status);
   event->magic = 0;
   context.core.allocator.destroy(event);
@@ -114,6 +143,7 @@ gmm_result gmm_event_destroy(gmm_event *event) noexcept {
 
 gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream stream) noexcept {
   Status status = check_event(event);
+  if (status.ok() && event->semaphore != nullptr) return result_of(event->semaphore->signal(stream, value));
   if (status.ok()) status = check_value(value, "gmm_event_record");
   if (status.ok() && event->import != nullptr)
     status = fail(GMM_ERROR_INVALID_HANDLE,
@@ -126,12 +156,13 @@ gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream stream)
 gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event, uint64_t value) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_event(event);
-  if (status.ok()) status = check_value(value, "gmm_stream_wait_event");
   if (status.ok() && event->context != context)
     status = fail(GMM_ERROR_INVALID_HANDLE,
                   "gmm_stream_wait_event: %p is an event of another context; pass one of "
                   "this.",
                   static_cast<const void *>(event));
+  if (status.ok() && event->semaphore != nullptr) return result_of(event->semaphore->wait(stream, value));
+  if (status.ok()) status = check_value(value, "gmm_stream_wait_event");
   if (status.ok() && event->import != nullptr) status = event->import->check("gmm_stream_wait_event");
   if (status.ok())
     status = event->shared != nullptr || event->import != nullptr
@@ -142,6 +173,7 @@ gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_ev
 
 gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint64_t timeout_ms) noexcept {
   Status status = check_event(event);
+  if (status.ok()) status = check_can_tell(*event, "gmm_event_synchronize");
   if (status.ok()) status = check_value(value, "gmm_event_synchronize");
   if (status.ok())
     status = event->import == nullptr && timeout_ms == GMM_FOREVER
@@ -154,6 +186,7 @@ gmm_result gmm_event_query(gmm_event *event, uint64_t *out) noexcept {
   bool passed = false;
   Status status = check_event(event);
   if (status.ok()) status = check_not_null(out, "gmm_event_query", "out");
+  if (status.ok()) status = check_can_tell(*event, "gmm_event_query");
   if (status.ok()) status = has_passed(*event, "gmm_event_query", &passed);
   if (status.ok()) *out = passed ? 1 : 0;
   return result_of(status);
@@ -164,8 +197,9 @@ gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) noexcept {
   if (status.ok()) status = check_not_null(out, "gmm_event_export", "out");
   if (status.ok() && event->shared == nullptr)
     status = fail(GMM_ERROR_INVALID_HANDLE, "gmm_event_export: %s.",
-                  event->import != nullptr ? "the event was imported; only the process that made it can export it"
-                                           : "the event cannot be shared; make it with GMM_EVENT_SHARED");
+                  event->import != nullptr      ? "the event was imported; only the process that made it can export it"
+                  : event->semaphore != nullptr ? "the event is a semaphore; the API that made it exports it"
+                                                : "the event cannot be shared; make it with GMM_EVENT_SHARED");
   if (status.ok()) status = event->context->ipc.events.export_event(*event->shared, out);
   return result_of(status);
 }
@@ -173,4 +207,8 @@ gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) noexcept {
 gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc,
                             gmm_event **out) noexcept {
   return result_of(import(context, handle, desc, out), out);
+}
+
+gmm_result gmm_event_import_semaphore(gmm_context *context, const gmm_semaphore_desc *desc, gmm_event **out) noexcept {
+  return result_of(import_semaphore(context, desc, out), out);
 }

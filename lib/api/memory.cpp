@@ -4,6 +4,7 @@
 #include "engine/context/query.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
+#include "engine/ipc/descriptor.h"
 
 using namespace gmm;
 
@@ -243,7 +244,7 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_kind(copy.kind));
     GMM_TRY(check_device(*context, copy.device));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_heap_desc.flags"));
+    GMM_TRY(check_flags(copy.flags, GMM_HEAP_EXPORTABLE, "gmm_heap_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_heap_desc.reserved"));
     if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
     GMM_TRY(check_tag(*context, copy.tag));
@@ -268,6 +269,13 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     options.tag = copy.tag;
     options.minimum_extent = copy.minimum_extent;
     options.peers = static_cast<uint32_t>(copy.peer_devices);  // of at most kMaxDevices
+    options.exportable = (copy.flags & GMM_HEAP_EXPORTABLE) != 0;
+    if (options.exportable && (ipc_routes(context->core, options) & (GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_DMA_BUF)) == 0)
+      return fail(
+          GMM_ERROR_NOT_SUPPORTED,
+          "gmm_heap_desc.flags = GMM_HEAP_EXPORTABLE: %s memory of device %d has no descriptor; use VMM or HOST "
+          "memory where gmm_device_query() reports CAN_EXPORT_FD.",
+          kind_name(options.kind), copy.device);
     return context->make_heap(options, copy.limit == 0 ? GMM_NO_LIMIT : copy.limit, out);
   };
   return result_of(create(), out);

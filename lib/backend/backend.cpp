@@ -90,6 +90,14 @@ Status Backend::shared_event_wait(Device device, gmm_stream stream, NativeEvent 
   return stream_wait(device, stream, event);
 }
 
+Status Backend::semaphore_import(gmm_semaphore_type, int32_t, Device, NativeSemaphore *) {
+  return lacks("semaphores of this type");
+}
+Status Backend::semaphore_destroy(NativeSemaphore, Device) { return lacks("semaphores"); }
+Status Backend::semaphore_signal(NativeSemaphore, Device, gmm_stream, uint64_t) { return lacks("signals"); }
+Status Backend::semaphore_wait(NativeSemaphore, Device, gmm_stream, uint64_t) { return lacks("semaphores"); }
+bool Backend::calls_may_wait() const { return false; }
+
 void Backend::identify(const void *, ForeignPointer *) {}
 
 bool Backend::is_cpu_memory() const { return false; }

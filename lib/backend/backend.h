@@ -66,6 +66,8 @@ struct PhysicalHandle {
 
 // A backend's event. NULL: there is none.
 using NativeEvent = struct NativeEventOpaque *;
+// A semaphore of another API. NULL: there is none.
+using NativeSemaphore = struct NativeSemaphoreOpaque *;
 
 struct ForeignPointer {
   gmm_usm usm = GMM_USM_UNKNOWN;
@@ -197,6 +199,14 @@ class Backend {
                                      const Peer &maker, NativeEvent *out);
   // stream_wait() for such an event, made or imported. `device` is the event's; the stream may be another one's.
   virtual Status shared_event_wait(Device device, gmm_stream stream, NativeEvent event);
+
+  // Semaphores of other APIs. `fd` stays the caller's.
+  virtual Status semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out);
+  virtual Status semaphore_destroy(NativeSemaphore semaphore, Device device);  // no queued work uses it
+  virtual Status semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value);
+  virtual Status semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value);
+  // Whether a function of stream_call() may wait for one of another stream.
+  virtual bool calls_may_wait() const;
 
   // --- Questions ------------------------------------------------------------------------------------------
   // Describes an address that the engine does not know. It never fails: for memory that the driver does not know,

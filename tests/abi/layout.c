@@ -23,6 +23,16 @@ SIZE(gmm_progress_callback, 16);
 OFFSET(gmm_progress_callback, fn, 0);
 OFFSET(gmm_progress_callback, user, 8);
 
+SIZE(gmm_semaphore_calls, 24);
+OFFSET(gmm_semaphore_calls, wait, 0);
+OFFSET(gmm_semaphore_calls, signal, 8);
+OFFSET(gmm_semaphore_calls, user, 16);
+OFFSET(gmm_semaphore_desc, struct_size, 0);
+OFFSET(gmm_semaphore_desc, type, 4);
+OFFSET(gmm_semaphore_desc, device, 8);
+OFFSET(gmm_semaphore_desc, fd, 12);
+OFFSET(gmm_semaphore_desc, calls, 16);
+
 SIZE(gmm_host_allocator, 24);
 OFFSET(gmm_host_allocator, allocate, 0);
 OFFSET(gmm_host_allocator, deallocate, 8);

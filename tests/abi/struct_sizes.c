@@ -174,6 +174,21 @@ static gmm_result pass_gmm_ipc_fd_desc(void *bytes) {
   return result;
 }
 
+static int32_t no_wait(void *user, uint64_t value) {
+  (void)user;
+  (void)value;
+  return 0;
+}
+static gmm_result pass_gmm_semaphore_desc(void *bytes) {
+  ((gmm_semaphore_desc *)bytes)->type = GMM_SEMAPHORE_CALLS;
+  ((gmm_semaphore_desc *)bytes)->calls.wait = no_wait;
+  gmm_event *made = NULL;
+  const gmm_result result = gmm_event_import_semaphore(context, bytes, &made);
+  CHECK((result == GMM_OK) == (made != NULL));
+  if (made != NULL) OK(gmm_event_destroy(made));
+  return result;
+}
+
 static gmm_result pass_gmm_scope_desc(void *bytes) {
   ((gmm_scope_desc *)bytes)->flags = GMM_SCOPE_DEVICE;
   gmm_stats_info sums = {.struct_size = sizeof sums};

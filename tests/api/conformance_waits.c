@@ -305,6 +305,19 @@ static void shared_events(void) {
   STEP(gmm_event_destroy, event);
   STEP(gmm_event_destroy, same);
 }
+static int32_t no_wait(void *user, uint64_t value) {
+  (void)user;
+  (void)value;
+  return 0;
+}
+static void semaphores(void) {
+  const gmm_semaphore_desc desc = {
+      .struct_size = sizeof desc, .type = GMM_SEMAPHORE_CALLS, .device = device, .calls = {.wait = no_wait}};
+  gmm_event *event = NULL;
+  const gmm_result result = CALL(gmm_event_import_semaphore, context, &desc, &event);
+  if (result != GMM_ERROR_NOT_SUPPORTED) check_result(FN_gmm_event_import_semaphore, result);
+  if (event != NULL) STEP(gmm_event_destroy, event);
+}
 static void an_import_from_another_process(void) {
   if (!world.is_exported) return;
   gmm_ipc_import_desc desc = import_desc();
@@ -469,6 +482,7 @@ static const struct {
     {"residency", residency},
     {"exports", exports},
     {"shared events", shared_events},
+    {"semaphores", semaphores},
     {"an import from another process", an_import_from_another_process},
     {"an importer", an_importer},
     {"traces", traces},

@@ -345,6 +345,30 @@ gmm::device_id last_device(gmm::context_ref context) {
   return gmm::device_id(static_cast<gmm_device>(info.device_count) - 1);
 }
 
+// A semaphore of the program: on the host backend a function stands for it.
+step semaphores_are_events() {
+  TAKE(context, open_context());
+  TAKE(device, context.device_query(gmm::device_id(0)));
+  gmm::semaphore_desc desc;
+  uint64_t value = 0;
+  desc.type = GMM_SEMAPHORE_CALLS;
+  desc.calls.user = &value;
+  desc.calls.signal = [](void *user, uint64_t signalled) -> int32_t {
+    *static_cast<uint64_t *>(user) = signalled;
+    return 0;
+  };
+  if ((device.capabilities & GMM_DEVICE_IS_CPU) == 0) {
+    FAILS(gmm::event::import_semaphore(context, desc), GMM_ERROR_NOT_SUPPORTED);
+    DONE;
+  }
+  TAKE(semaphore, gmm::event::import_semaphore(context, desc));
+  TAKE(stream, gmm::stream::create(context));
+  DO(semaphore.record(stream, 7));
+  DO(semaphore.destroy());
+  CHECK_EQUAL(value, 7);
+  DONE;
+}
+
 step heaps_end_after_their_blocks() {
   TAKE(context, open_context());
   gmm::heap_desc desc;
@@ -369,6 +393,13 @@ step heaps_end_after_their_blocks() {
   CHECK(!heap);
   const gmm::heap_ref none;
   CHECK(heap == none);
+  desc.limit = 0;
+  desc.flags = GMM_HEAP_EXPORTABLE;
+  TAKE(exported, gmm::heap::create(context, desc));
+  TAKE(pooled, exported.alloc(40 * kMiB));
+  TAKE(descriptor, context.ipc_export_fd(pooled.data()));
+  CHECK(close(descriptor.fd) == 0 && descriptor.offset + 40 * kMiB <= descriptor.size);
+  pooled = {};
   {
     TAKE(plain, gmm::heap::create(context));
     CHECK(plain.kind() == GMM_KIND_DEVICE && plain != none);
@@ -1102,6 +1133,7 @@ int main() {
   CASE(buffers_have_spans);
   CASE(tries_take_what_the_thread_has);
   CASE(heaps_end_after_their_blocks);
+  CASE(semaphores_are_events);
   CASE(streams_and_events_order_work);
   CASE(what_is_not_ready_is_no_error);
   CASE(one_object_owns_a_tag);

@@ -2,7 +2,9 @@
 // For every operation and every k, the k-th driver call of the operation fails. Either the operation fails with a clear
 // error and leaves everything as before, or it survives the failure and completes. In both cases nothing is leaked, and
 // a retry works. Only the fake driver can fail on demand, so the test runs on nothing else.
+#define _GNU_SOURCE  // memfd_create()
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"

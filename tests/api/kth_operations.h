@@ -468,6 +468,23 @@ static void is_reserved(void) {
   heap_works();
 }
 
+static gmm_result run_exportable_alloc(void) {
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .flags = GMM_HEAP_EXPORTABLE};
+  gmm_result result = heap == NULL ? gmm_heap_create(context, &desc, &heap) : GMM_OK;
+  return result == GMM_OK ? gmm_heap_alloc(heap, 60 * MIB, 0, 0, GMM_STREAM_DEFAULT, &allocated) : result;
+}
+static void prepare_exportable_reserve(void) {
+  prepare_heap();
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .flags = GMM_HEAP_EXPORTABLE};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  MUST(gmm_heap_reserve(heap, 4 * MIB));
+}
+static void exportable_works(void) {
+  gmm_ipc_fd_info info = {.struct_size = sizeof info};
+  OK(gmm_ipc_export_fd(context, allocated, GMM_FD_DEFAULT, &info));
+  CHECK(close(info.fd) == 0);
+  heap_works();
+}
 static gmm_result run_heap_destroy(void) { return gmm_heap_destroy(heap); }
 static void heap_is_gone(void) { CHECK_EQUAL(stats().reserved_bytes, 0); }
 
@@ -483,6 +500,41 @@ static gmm_result run_event(void) {
   if (result == GMM_OK) result = gmm_event_record(event, 0, stream);
   if (result == GMM_OK) result = gmm_stream_wait_event(context, other_stream, event, 0);
   return result == GMM_OK ? gmm_event_synchronize(event, 0, GMM_FOREVER) : result;
+}
+// The file is the fake driver's semaphore, whose counter is ahead of every wait.
+static int semaphore_file;
+static void prepare_semaphore(void) {
+  const uint64_t value = 100;
+  event = NULL;
+  prepare_stream();
+  semaphore_file = memfd_create("semaphore", MFD_CLOEXEC);
+  REQUIRE(semaphore_file >= 0 && write(semaphore_file, &value, sizeof value) == sizeof value);
+}
+static gmm_result run_semaphore_import(void) {
+  const gmm_semaphore_desc desc = {
+      .struct_size = sizeof desc, .type = GMM_SEMAPHORE_TIMELINE_FD, .device = device, .fd = semaphore_file};
+  return gmm_event_import_semaphore(context, &desc, &event);
+}
+static gmm_result run_semaphore(void) {
+  gmm_result result = gmm_stream_wait_event(context, stream, event, 5);
+  return result == GMM_OK ? gmm_event_record(event, 100, stream) : result;
+}
+static gmm_result run_semaphore_destroy(void) { return gmm_event_destroy(event); }
+static void prepare_semaphore_use(void) {
+  prepare_semaphore();
+  MUST(run_semaphore_import());
+}
+static void prepare_semaphore_destroy(void) {
+  prepare_semaphore_use();
+  MUST(run_semaphore());
+}
+static void close_semaphore(void) {
+  end_streams();
+  CHECK(close(semaphore_file) == 0);
+}
+static void end_semaphore(void) {
+  OK(gmm_event_destroy(event));
+  close_semaphore();
 }
 static void prepare_event(void) {
   event = NULL;

@@ -15,8 +15,8 @@ namespace gmm_bench {
 namespace {
 
 constexpr uint64_t kPooled = 4096, kExtent = uint64_t{2} << 20;
-constexpr uint32_t kSamples = 200;
-constexpr uint32_t kWarm = 20;
+constexpr uint32_t kIpcSamples = 200;
+constexpr uint32_t kWarmRounds = 20;
 
 // As long as the exporter's side has slept in the life of a program. Without it the thread that answers `raw` is still
 // awake, as it has just spoken with us, and the thread of gmm's broker is not: what is measured then is how long a
@@ -107,12 +107,12 @@ class Bench {
     desc.device = run_.options.device;
     return desc;
   }
-  uint32_t samples() const { return run_.options.samples != 0 ? run_.options.samples : kSamples; }
+  uint32_t samples() const { return run_.options.samples != 0 ? run_.options.samples : kIpcSamples; }
 
   // Of pooled blocks: each for the first time, and the same again.
   bool exports(std::vector<Row> *rows) {
     const gmm_alloc_desc desc = block_of(kind_, run_.options.device, 0);
-    std::vector<void *> blocks(samples() + kWarm);
+    std::vector<void *> blocks(samples() + kWarmRounds);
     for (void *&block : blocks)
       if (!gmm(gmm_alloc(context_, kPooled, &desc, &block), "allocation")) return false;
     gmm_ipc_handle made;
@@ -126,7 +126,7 @@ class Bench {
         const gmm_result result = gmm_ipc_export(context_, blocks[i], &made);
         const double end = now_ns();
         if (!gmm(result, "export") || (last && !calls(&after))) return false;
-        if (i >= kWarm) times.push_back(end - begin);
+        if (i >= kWarmRounds) times.push_back(end - begin);
       }
       add(rows, row("gmm", what, kPooled), std::move(times), after - before);
     }
@@ -144,10 +144,10 @@ class Bench {
     if (raw == nullptr) return std::fprintf(stderr, "gmm-bench: raw: %s\n", error.c_str()), false;
     std::vector<double> first, again, by_hand;
     uint64_t before = 0, between = 0, after = 0;
-    for (uint32_t i = 0; i < samples() + kWarm; ++i) {
+    for (uint32_t i = 0; i < samples() + kWarmRounds; ++i) {
       gmm_ipc_handle given;
       void *memory = nullptr, *same = nullptr;
-      const bool last = i + 1 == samples() + kWarm;
+      const bool last = i + 1 == samples() + kWarmRounds;
       char made = 0;
       // New memory for both each time: what was shared before may be cheaper.
       if (!handle('e', kExtent, &given) || !ask('m', kExtent) || !receive_all(server_.fd, &made, 1) ||
@@ -173,7 +173,7 @@ class Bench {
       if (message.fd >= 0) close(message.fd);
       const double end = now_ns();
       if (!taken || !raw->drop()) return std::fprintf(stderr, "gmm-bench: raw: %s\n", raw->error.c_str()), false;
-      if (i < kWarm) continue;
+      if (i < kWarmRounds) continue;
       first.push_back(mapped - begin);
       again.push_back(twice - rest);
       by_hand.push_back(end - start);

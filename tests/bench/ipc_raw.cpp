@@ -10,8 +10,7 @@
 #include <cstring>
 
 #ifdef GMM_BENCH_CUDA
-#include <cuda.h>
-#include <dlfcn.h>
+#include "raw_driver.h"
 #endif
 
 namespace gmm_bench {
@@ -70,44 +69,9 @@ std::unique_ptr<IpcRaw> host_ipc_raw(uint32_t kind) { return std::make_unique<Fi
 #ifdef GMM_BENCH_CUDA
 namespace {
 
-#define TEXT_OF(name) #name
-#define TEXT(name) TEXT_OF(name)
-#define CALLS(X)                    \
-  X(cuInit)                         \
-  X(cuDeviceGet)                    \
-  X(cuDevicePrimaryCtxRetain)       \
-  X(cuCtxSetCurrent)                \
-  X(cuMemAlloc)                     \
-  X(cuMemCreate)                    \
-  X(cuMemRelease)                   \
-  X(cuMemAddressReserve)            \
-  X(cuMemAddressFree)               \
-  X(cuMemMap)                       \
-  X(cuMemUnmap)                     \
-  X(cuMemSetAccess)                 \
-  X(cuMemExportToShareableHandle)   \
-  X(cuMemImportFromShareableHandle) \
-  X(cuMemHostRegister)              \
-  X(cuMemHostUnregister)            \
-  X(cuIpcGetMemHandle)              \
-  X(cuIpcOpenMemHandle)             \
-  X(cuIpcCloseMemHandle)
-
-struct Driver {
-#define MEMBER(name) decltype(&::name) name = nullptr;
-  CALLS(MEMBER)
-#undef MEMBER
-};
-
 // The device's primary context stays current on this thread.
-bool open_driver(int32_t device, Driver *out, CUdevice *ordinal, std::string *error) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return *error = dlerror(), false;
-#define FIND(name)                                                               \
-  out->name = reinterpret_cast<decltype(out->name)>(dlsym(library, TEXT(name))); \
-  if (out->name == nullptr) return *error = "the driver has no " TEXT(name), false;
-  CALLS(FIND)
-#undef FIND
+bool open_driver(int32_t device, RawDriver *out, CUdevice *ordinal, std::string *error) {
+  if (!find_driver(out, error)) return false;
   CUcontext context = nullptr;
   if (out->cuInit(0) == CUDA_SUCCESS && out->cuDeviceGet(ordinal, device) == CUDA_SUCCESS &&
       out->cuDevicePrimaryCtxRetain(&context, *ordinal) == CUDA_SUCCESS &&
@@ -117,9 +81,9 @@ bool open_driver(int32_t device, Driver *out, CUdevice *ordinal, std::string *er
   return false;
 }
 
-class CudaRaw : public IpcRaw {
+class CudaIpcRaw : public IpcRaw {
  public:
-  CudaRaw(const Driver &driver, CUdevice device) : driver_(driver), device_(device) {}
+  CudaIpcRaw(const RawDriver &driver, CUdevice device) : driver_(driver), device_(device) {}
 
  protected:
   bool good(CUresult result, const char *what) {
@@ -127,15 +91,15 @@ class CudaRaw : public IpcRaw {
     error = std::string(what) + ": CUresult " + std::to_string(result);
     return false;
   }
-  const Driver driver_;
+  const RawDriver driver_;
   const CUdevice device_;
   uint64_t size_ = 0;
   CUdeviceptr address_ = 0;
 };
 
-class LegacyRaw : public CudaRaw {
+class LegacyRaw : public CudaIpcRaw {
  public:
-  using CudaRaw::CudaRaw;
+  using CudaIpcRaw::CudaIpcRaw;
   bool make(uint64_t size) override { return good(driver_.cuMemAlloc(&address_, size), "cuMemAlloc"); }
   bool give(IpcRawMessage *out) override {
     CUipcMemHandle handle;
@@ -152,9 +116,9 @@ class LegacyRaw : public CudaRaw {
   bool drop() override { return good(driver_.cuIpcCloseMemHandle(address_), "cuIpcCloseMemHandle"); }
 };
 
-class VmmRaw : public CudaRaw {
+class VmmRaw : public CudaIpcRaw {
  public:
-  using CudaRaw::CudaRaw;
+  using CudaIpcRaw::CudaIpcRaw;
   bool make(uint64_t size) override {
     size_ = size;
     CUmemAllocationProp properties = {};
@@ -192,7 +156,7 @@ class VmmRaw : public CudaRaw {
 
 class PageLockedRaw : public FileRaw {
  public:
-  explicit PageLockedRaw(const Driver &driver) : FileRaw(true), driver_(driver) {}
+  explicit PageLockedRaw(const RawDriver &driver) : FileRaw(true), driver_(driver) {}
 
  private:
   bool lock() override {
@@ -203,13 +167,13 @@ class PageLockedRaw : public FileRaw {
   bool unlock() override {
     return driver_.cuMemHostUnregister(memory_) == CUDA_SUCCESS || failed("cuMemHostUnregister");
   }
-  const Driver driver_;
+  const RawDriver driver_;
 };
 
 }  // namespace
 
 std::unique_ptr<IpcRaw> cuda_ipc_raw(uint32_t kind, int32_t device, std::string *error) {
-  Driver driver;
+  RawDriver driver;
   CUdevice ordinal = 0;
   if (!open_driver(device, &driver, &ordinal, error)) return nullptr;
   if (kind == GMM_KIND_DEVICE) return std::make_unique<LegacyRaw>(driver, ordinal);

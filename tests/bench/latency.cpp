@@ -8,11 +8,11 @@
 // were, but for operations during which the system took the processor away (`switched`). The row `control`, whose
 // operations are arithmetic, shows the machine alone.
 #include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 
+#include "clock.h"
 #include "commands.h"
 #include "random_blocks.h"
 
@@ -23,12 +23,6 @@ constexpr uint32_t kPasses = 2;
 constexpr double kParts[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999};
 constexpr const char *kPartNames[] = {"p50", "p90", "p99", "p999", "p9999", "p99999"};
 constexpr uint32_t kMostSlow = 1'000;  // ns; the goal that `within_us` is held against
-
-uint64_t now_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 uint64_t switches() {
   rusage usage = {};
@@ -50,9 +44,9 @@ class Clock {
   explicit Clock(std::vector<uint32_t> *times) : times_(times), seen_(switches()) {}
   template <typename Fn>
   void time(Fn fn) {
-    const uint64_t begin = now_ns();
+    const uint64_t begin = now();
     fn();
-    uint64_t took = now_ns() - begin;
+    uint64_t took = now() - begin;
     if (took > kMostSlow || times_->size() % 256 == 0) {
       const uint64_t before = seen_;
       seen_ = switches();
@@ -161,7 +155,7 @@ Row make_row(const Run &run, const gmm_bench_subject &subject, uint32_t kind, ui
   return row;
 }
 
-void print_rows(const std::vector<Row> &rows) {
+void print_latency_rows(const std::vector<Row> &rows) {
   Table table(3);
   table.add({"subject", "kind", "pass", "p50", "p99", "p99.9", "p99.99", "max", "within 1 us", "calls", "once: p99.99",
              "max", "within 1 us"});
@@ -224,7 +218,7 @@ ExitCode run_latency(const Run &run) {
   std::printf("%u live blocks of %s to %s, sizes %s; one thread, each operation timed by itself\n\n", options.blocks,
               size_text(RandomBlocks::kLeast).c_str(), size_text(RandomBlocks::kMost).c_str(),
               options.uniform ? "uniform" : "log-uniform");
-  print_rows(rows);
+  print_latency_rows(rows);
   return kGood;
 }
 

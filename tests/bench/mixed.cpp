@@ -10,7 +10,7 @@
 namespace gmm_bench {
 namespace {
 
-struct Cell {
+struct MixedCell {
   Instance *instance;
   std::vector<double> samples = {}, steady = {};
   uint64_t peak = 0, calls = 0;
@@ -19,7 +19,7 @@ struct Cell {
 
 // Runs the operations and looks at what is held after them.
 bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operations, uint64_t live, bool timed,
-             Cell *cell) {
+             MixedCell *cell) {
   const gmm_bench_subject &subject = cell->instance->subject();
   gmm_bench_state *state = cell->instance->state();
   bool good = true;
@@ -37,7 +37,7 @@ bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operation
   return true;
 }
 
-Row make_row(const Run &run, const Cell &cell, uint64_t peak_requested) {
+Row make_row(const Run &run, const MixedCell &cell, uint64_t peak_requested) {
   Row row = row_of(run, *cell.instance);
   row.ns = median(cell.samples);
   row.samples = cell.samples;
@@ -55,7 +55,7 @@ Row make_row(const Run &run, const Cell &cell, uint64_t peak_requested) {
   return row;
 }
 
-void print_rows(const std::vector<Row> &rows) {
+void print_mixed_rows(const std::vector<Row> &rows) {
   Table table(2);
   const std::vector<std::string> names = compared(rows);
   std::vector<std::string> head = {"subject", "kind", "a replacement", "least", "reserved/requested",
@@ -89,7 +89,7 @@ ExitCode run_mixed(const Run &run) {
   Workers workers(1);
   std::deque<Instance> instances;
   if (!open_instances(run, kinds, &workers, 1, &instances)) return kFailed;
-  std::deque<Cell> cells;
+  std::deque<MixedCell> cells;
   for (Instance &instance : instances) cells.push_back({&instance, {}, {}});
 
   RandomBlocks sequence(options);
@@ -98,17 +98,17 @@ ExitCode run_mixed(const Run &run) {
   const uint32_t warm = samples / 4 + 1;
   for (uint32_t i = 0; i < 1 + warm + samples; ++i) {
     const auto operations = i == 0 ? sequence.fill() : sequence.next(count);
-    for (Cell &cell : cells) {
+    for (MixedCell &cell : cells) {
       if (cell.gone || measure(&workers, operations, sequence.live(), i > warm, &cell)) continue;
       cell.gone = true;
       if (!give_up(*cell.instance)) return kFailed;
     }
   }
   std::vector<Row> rows;
-  for (const Cell &cell : cells)
+  for (const MixedCell &cell : cells)
     if (!cell.gone) rows.push_back(make_row(run, cell, sequence.peak()));
   compare(&rows, [](const Row &, const Row &) { return true; });
-  for (Cell &cell : cells) {
+  for (MixedCell &cell : cells) {
     bool good = true;
     workers.run(
         1, [&](uint32_t) { return cell.instance->subject().mixed_clear(cell.instance->thread(0)) != 0; }, &good);
@@ -123,7 +123,7 @@ ExitCode run_mixed(const Run &run) {
   std::printf("%u live blocks of %s to %s, sizes %s; one thread\n\n", options.blocks,
               size_text(RandomBlocks::kLeast).c_str(), size_text(RandomBlocks::kMost).c_str(),
               options.uniform ? "uniform" : "log-uniform");
-  print_rows(rows);
+  print_mixed_rows(rows);
   return kGood;
 }
 

@@ -19,7 +19,7 @@ enum class Mode { kLocal, kShare, kCross };
 constexpr const char *kModes[] = {"local", "share", "cross"};
 
 // One row in the making.
-struct Cell {
+struct PairCell {
   Instance *instance;
   uint64_t size;
   uint32_t threads;
@@ -47,7 +47,7 @@ class Ring {
 };
 
 // Wall time of `iterations` pairs on each thread (of all pairs, from one thread to the other).
-bool measure(Workers *workers, const Cell &cell, uint64_t iterations, double *ns) {
+bool measure(Workers *workers, const PairCell &cell, uint64_t iterations, double *ns) {
   const gmm_bench_subject &subject = cell.instance->subject();
   bool good = true;
   uint64_t time = 0;
@@ -71,7 +71,7 @@ bool measure(Workers *workers, const Cell &cell, uint64_t iterations, double *ns
 }
 
 // Warms the caches up and finds how many pairs fill a sample.
-bool calibrate(Workers *workers, const Options &options, Cell *cell) {
+bool calibrate(Workers *workers, const Options &options, PairCell *cell) {
   double ns = 0;
   if (!measure(workers, *cell, 8, &ns)) return false;  // the driver's calls, which would pass for the price of a pair
   if (options.iterations != 0) {
@@ -93,7 +93,7 @@ bool calibrate(Workers *workers, const Options &options, Cell *cell) {
   return true;
 }
 
-bool sample(Workers *workers, Cell *cell) {
+bool sample(Workers *workers, PairCell *cell) {
   const gmm_bench_subject &subject = cell->instance->subject();
   const uint64_t before = subject.backend_calls(cell->instance->state());
   double ns = 0;
@@ -110,20 +110,20 @@ bool sample(Workers *workers, Cell *cell) {
 }
 
 // All cells of one size, sample by sample in turn. False when gmm failed.
-bool measure_all(const Run &run, Workers *workers, std::deque<Cell> *cells) {
-  const auto drop = [](Cell *cell) { return cell->gone = true, give_up(*cell->instance); };
-  for (Cell &cell : *cells)
+bool measure_all(const Run &run, Workers *workers, std::deque<PairCell> *cells) {
+  const auto drop = [](PairCell *cell) { return cell->gone = true, give_up(*cell->instance); };
+  for (PairCell &cell : *cells)
     if (!calibrate(workers, run.options, &cell) && !drop(&cell)) return false;
   const uint32_t count = run.options.samples != 0 ? run.options.samples : 41;
   for (uint32_t i = 0; i < count; ++i)
-    for (Cell &cell : *cells)
+    for (PairCell &cell : *cells)
       if (!cell.gone && !sample(workers, &cell) && !drop(&cell)) return false;
   return true;
 }
 
 const std::string &mode_of(const Row &row) { return row.words[0].second; }
 
-Row make_row(const Run &run, const Cell &cell) {
+Row make_row(const Run &run, const PairCell &cell) {
   Row row = row_of(run, *cell.instance);
   row.size = cell.size;
   row.threads = cell.mode == Mode::kLocal ? cell.threads : 2;
@@ -145,10 +145,10 @@ const Row *local_row(const std::vector<Row> &rows, const Row &row) {
   return nullptr;
 }
 
-std::vector<Row> make_rows(const Run &run, const std::deque<Cell> &cells) {
+std::vector<Row> make_rows(const Run &run, const std::deque<PairCell> &cells) {
   std::vector<Row> rows;
   Row reference;
-  for (const Cell &cell : cells) {
+  for (const PairCell &cell : cells) {
     if (cell.gone) continue;
     if (cell.reference)
       reference = make_row(run, cell);
@@ -176,7 +176,7 @@ std::string number_text(const Row &row, const char *name) {
   return "";
 }
 
-void print_rows(const std::vector<Row> &rows) {
+void print_pair_rows(const std::vector<Row> &rows) {
   Table table(3);
   const std::vector<std::string> names = compared(rows);
   std::vector<std::string> head = {"subject", "kind", "mode", "threads", "a pair", "least", "calls"};
@@ -200,7 +200,7 @@ void print_rows(const std::vector<Row> &rows) {
 }
 
 void add_cells(const Run &run, const std::vector<uint32_t> &threads, uint64_t size, std::deque<Instance> *instances,
-               std::deque<Cell> *cells) {
+               std::deque<PairCell> *cells) {
   const Options &options = run.options;
   for (Instance &instance : *instances) {
     for (const uint32_t count : threads) cells->push_back({&instance, size, count, Mode::kLocal});
@@ -237,7 +237,7 @@ ExitCode run_pair(const Run &run) {
     return kFailed;
   print_head(run);
   for (const uint64_t size : sizes) {
-    std::deque<Cell> cells;
+    std::deque<PairCell> cells;
     add_cells(run, threads, size, &instances, &cells);
     if (!measure_all(run, &workers, &cells)) return kFailed;
     const std::vector<Row> rows = make_rows(run, cells);
@@ -245,7 +245,7 @@ ExitCode run_pair(const Run &run) {
       for (const Row &row : rows) print_json(row);
     } else {
       std::printf("\n%s\n", size_text(size).c_str());
-      print_rows(rows);
+      print_pair_rows(rows);
     }
     std::fflush(stdout);
   }

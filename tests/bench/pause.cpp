@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <deque>
 
+#include "clock.h"
 #include "commands.h"
 #include "pause_command.h"
 
@@ -15,15 +16,9 @@ namespace {
 
 constexpr const char *kContents[] = {"drop", "host", "host", "host", "file"};
 constexpr const char *kArena[] = {"none", "warm", "cold", "pageable", "none"};
-constexpr uint32_t kSamples[] = {11, 5, 3, 3, 2};
+constexpr uint32_t kPauseSamples[] = {11, 5, 3, 3, 2};
 constexpr double kEnough = 6e9;  // ns: a peer that took so long in all gets no further sample from a new state
 constexpr const char *kOperations[] = {"pause", "resume"};
-
-uint64_t now() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
-}
 
 uint32_t mode_of(const Options &options) {
   if (options.contents == GMM_CONTENTS_FILE) return GMM_BENCH_PAUSE_FILE;
@@ -212,7 +207,7 @@ std::vector<Row> make_rows(const Run &run, const gmm_bench_pause_options &option
   return rows;
 }
 
-void print_rows(const std::vector<Row> &rows) {
+void print_pause_rows(const std::vector<Row> &rows) {
   Table table(2);
   const std::vector<std::string> names = compared(rows);
   std::vector<std::string> head = {"subject", "operation", "time", "first", "least", "GB/s", "calls", "first calls"};
@@ -269,7 +264,7 @@ ExitCode print_all(const Run &run, const gmm_bench_pause_options &options, const
   std::printf("%lu blocks of %s, contents: %s%s%s\n\n", static_cast<unsigned long>(options.blocks),
               size_text(options.size).c_str(), kContents[options.mode], host ? ", " : "",
               host ? kArena[options.mode] : "");
-  print_rows(rows);
+  print_pause_rows(rows);
   return kGood;
 }
 
@@ -319,7 +314,7 @@ ExitCode run_pause(const Run &run) {
     pausers.emplace_back(*subject, options, keeps ? &contents : nullptr, run.options.rest_ms);
   whole = {&run, &options, &pausers};
   std::atexit(print_what_is_there);
-  const uint32_t samples = run.options.samples != 0 ? run.options.samples : kSamples[mode];
+  const uint32_t samples = run.options.samples != 0 ? run.options.samples : kPauseSamples[mode];
   if (!(mode == GMM_BENCH_PAUSE_COLD ? measure_cold(samples, &pausers) : measure_turns(samples, !keeps, &pausers)))
     return whole.run = nullptr, kFailed;
   whole.run = nullptr;

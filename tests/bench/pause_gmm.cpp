@@ -9,8 +9,8 @@
 namespace gmm_bench {
 namespace {
 
-gmm_backend backend = GMM_BACKEND_AUTO;
-uint64_t host_memory = 0;
+gmm_backend pause_backend = GMM_BACKEND_AUTO;
+uint64_t pause_host_memory = 0;
 
 struct GmmPause {
   static constexpr const char *kName = "gmm";
@@ -36,8 +36,8 @@ struct GmmPause {
   bool open(const gmm_bench_pause_options &options) {
     gmm_context_desc desc = {};
     desc.struct_size = sizeof desc;
-    desc.backend = backend;
-    desc.host_memory = host_memory;
+    desc.backend = pause_backend;
+    desc.host_memory = pause_host_memory;
     gmm_backup_desc backup = {};
     backup.struct_size = sizeof backup;
     if (options.mode == GMM_BENCH_PAUSE_PAGEABLE) backup.flags = GMM_BACKUP_NO_ARENA;
@@ -120,17 +120,17 @@ struct GmmPrepared : GmmPause {
   }
 };
 
-constexpr gmm_bench_pause_subject kGmm = make_pause_subject<GmmPause>();
+constexpr gmm_bench_pause_subject kGmmPause = make_pause_subject<GmmPause>();
 constexpr gmm_bench_pause_subject kGmmPrepared = make_pause_subject<GmmPrepared>();
 
 }  // namespace
 
-const gmm_bench_pause_subject *gmm_pause_subject() { return &kGmm; }
+const gmm_bench_pause_subject *gmm_pause_subject() { return &kGmmPause; }
 const gmm_bench_pause_subject *gmm_prepared_subject() { return &kGmmPrepared; }
 
 void set_pause_backend(gmm_backend chosen, uint64_t memory) {
-  backend = chosen;
-  host_memory = memory;
+  pause_backend = chosen;
+  pause_host_memory = memory;
 }
 
 }  // namespace gmm_bench

@@ -3,42 +3,10 @@
 #include "pause_raw.h"
 
 #ifdef GMM_BENCH_CUDA
-#include <cuda.h>
-#include <dlfcn.h>
+#include "raw_driver.h"
 
 namespace gmm_bench {
 namespace {
-
-// cuda.h turns a name into the symbol of its own version, and so does the text of it.
-#define TEXT_OF(name) #name
-#define TEXT(name) TEXT_OF(name)
-#define CALLS(X)              \
-  X(cuInit)                   \
-  X(cuGetErrorName)           \
-  X(cuDeviceGet)              \
-  X(cuDevicePrimaryCtxRetain) \
-  X(cuCtxSetCurrent)          \
-  X(cuStreamCreate)           \
-  X(cuStreamSynchronize)      \
-  X(cuMemAddressReserve)      \
-  X(cuMemAddressFree)         \
-  X(cuMemCreate)              \
-  X(cuMemRelease)             \
-  X(cuMemMap)                 \
-  X(cuMemUnmap)               \
-  X(cuMemSetAccess)           \
-  X(cuMemHostAlloc)           \
-  X(cuMemFreeHost)            \
-  X(cuMemHostRegister)        \
-  X(cuMemHostUnregister)      \
-  X(cuMemcpyDtoHAsync)        \
-  X(cuMemcpyHtoDAsync)
-
-struct Driver {
-#define MEMBER(name) decltype(&::name) name = nullptr;
-  CALLS(MEMBER)
-#undef MEMBER
-};
 
 CUdeviceptr pointer(const char *base) { return reinterpret_cast<CUdeviceptr>(base); }
 
@@ -46,13 +14,8 @@ class CudaRaw : public Raw {
  public:
   bool open(int32_t device) {
     if (stream_ != nullptr) return device == device_ || fail("one device a process");
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return fail(dlerror());
-#define FIND(name)                                                                     \
-  driver_.name = reinterpret_cast<decltype(driver_.name)>(dlsym(library, TEXT(name))); \
-  if (driver_.name == nullptr) return fail("the driver has no " TEXT(name));
-    CALLS(FIND)
-#undef FIND
+    std::string missing;
+    if (!find_driver(&driver_, &missing)) return fail(missing);
     CUcontext context = nullptr;
     device_ = device;
     // Both stay until the process ends.
@@ -141,7 +104,7 @@ class CudaRaw : public Raw {
     return fail(std::string(what) + ": " + (name != nullptr ? name : std::to_string(result)));
   }
 
-  Driver driver_;
+  RawDriver driver_;
   CUdevice ordinal_ = 0;
   int32_t device_ = 0;
   CUstream stream_ = nullptr;

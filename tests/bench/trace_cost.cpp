@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 
+#include "clock.h"
 #include "commands.h"
 
 namespace gmm_bench {
@@ -14,12 +14,6 @@ namespace {
 
 constexpr uint64_t kPairs = 10000;  // a sample: 0.4 ms, in which a buffer is full four times
 constexpr uint64_t kKept = 2000;    // blocks that live at once, in the second shape
-
-uint64_t now() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
-}
 
 bool good(gmm_result result) {
   if (result >= 0) return true;

@@ -3,18 +3,13 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 
+#include "clock.h"
+
 namespace gmm_bench {
 namespace {
-
-uint64_t now() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
-}
 
 // A processor for each of `count` threads, or nothing where there are fewer.
 std::vector<int> processors(uint32_t count) {

@@ -3,7 +3,9 @@
 # Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of
 # PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
 # tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc,
-# jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on.
+# jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on. For
+# tests/gpu/engines.sh: Vulkan's headers and loader, and a
+# compiler of shaders.
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
 # run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
@@ -97,6 +99,22 @@ if [ -n "$xxhash" ]; then
     cp -L "$xxhash" .gpu/include/
 else
   echo "tests/gpu/pack.sh: warning: no xxhash.h here (Debian: libxxhash-dev); checksums of backups will be missing" >&2
+fi
+
+# For tests/gpu/engines.sh.
+vulkan=$(echo '#include <vulkan/vulkan.h>' | cc -xc -M - 2>/dev/null | tr -s ' \\' '\n' |
+  grep -E '/(vulkan|vk_video)/' || true)
+loader=$(ldconfig -p | sed -n 's/^\tlibvulkan.so.1 .*x86-64.* => //p' | head -n 1)
+if [ -n "$vulkan" ] && [ -n "$loader" ]; then
+  mkdir -p .gpu/vulkan/include
+  while read -r path; do
+    mkdir -p ".gpu/vulkan/include/$(basename "$(dirname "$path")")"
+    cp -L "$path" ".gpu/vulkan/include/$(basename "$(dirname "$path")")/"
+  done <<<"$vulkan"
+  cp -L "$loader" .gpu/vulkan/libvulkan.so.1
+  [ ! -x /usr/bin/glslangValidator ] || cp -L /usr/bin/glslangValidator .gpu/vulkan/
+else
+  echo "tests/gpu/pack.sh: warning: no Vulkan here (Debian: libvulkan-dev); tests/gpu/engines.sh will skip it" >&2
 fi
 
 if [ ! -f .gpu/googletest/src/gtest-all.cc ]; then

@@ -296,6 +296,10 @@ def uvm_forms():
     g = plain.to("cuda", manage=True)
     must(g.is_cuda and g.is_managed() and torch.equal(g.cpu(), a), "manage=True did not")
     must(a.pin_memory() is a and plain.pin_memory().is_managed(), "pinned memory is not managed")
+    for tensor in (torch.ones(1000, pin_memory=True), torch.zeros_like(a, pin_memory=True)):
+        g = tensor.cuda(non_blocking=True)
+        must(tensor.is_managed() and g.data_ptr() == tensor.data_ptr() and g.sum().item() in (0, 1000),
+             "a factory's pinned memory is not managed")
     for tensor in (a, a.cuda(), torch.nn.Parameter(torch.randn(5, 5, device="cuda"))):
         for copied in (copy.deepcopy(tensor), pickle.loads(pickle.dumps(tensor))):
             must(copied.is_managed() and copied.device == tensor.device and torch.equal(copied, tensor)

@@ -11,6 +11,7 @@
 #   setup_tool COMMAND PACKAGE a tool that some tests use: the same
 #   setup_peers                allocators that the benchmarks hold gmm against: the same
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
+#   setup_vulkan               Vulkan's headers, its loader, a device without a GPU, a compiler of shaders: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
@@ -313,6 +314,14 @@ setup_peers() {
   [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
 }
 
+setup_vulkan() {
+  local missing=()
+  echo '#include <vulkan/vulkan.h>' | cc -E - >/dev/null 2>&1 || missing+=(libvulkan-dev)
+  ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 || missing+=(mesa-vulkan-drivers)
+  command -v glslangValidator >/dev/null || missing+=(glslang-tools)
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+}
+
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
@@ -358,6 +367,8 @@ setup_options() {
     setup_skipped[zlib]="zlib.h is missing, so the command and the benchmarks are left out"
     setup_options+=(-Dcli=disabled)
   fi
+  # No option of the build: without it the tests and the example are skipped.
+  setup_vulkan || setup_skipped[vulkan]=$setup_reason
   local language
   for language in python java csharp; do
     if setup_language $language; then

@@ -352,7 +352,10 @@ namespace Gmm
             }
         }
 
-        /// <summary>The kept contents of a part of the paused buffer, which stays paused.</summary>
+        /// <summary>
+        /// The kept contents of a part of the paused buffer, which stays paused. After a resume with <see
+        /// cref="GmmResumeOptions.Retain"/> they are those of the last pause.
+        /// </summary>
         public byte[] Backup(long offset, int length)
         {
             Check(offset, length);

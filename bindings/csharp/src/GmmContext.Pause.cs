@@ -154,6 +154,12 @@ namespace Gmm
             return PauseOrResume(false, 0, progress, tags);
         }
 
+        /// <summary>Resumes as Resume() does, with options.</summary>
+        public long Resume(GmmResumeOptions options, params GmmTag[] tags)
+        {
+            return PauseOrResume(false, options.Flags, options.Progress, tags);
+        }
+
         /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(params GmmTag[] tags)
         {
@@ -176,6 +182,12 @@ namespace Gmm
         public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
         {
             return new GmmTicket(handle, false, 0, progress, tags);
+        }
+
+        /// <summary>Resumes as Resume() does, on a thread of the library, with options.</summary>
+        public GmmTicket ResumeAsync(GmmResumeOptions options, params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, false, options.Flags, options.Progress, tags);
         }
 
         /// <summary>

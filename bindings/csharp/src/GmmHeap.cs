@@ -18,6 +18,8 @@ namespace Gmm
         public long Limit { get; set; }
         /// <summary>VMM: bit d lets device d use the memory too.</summary>
         public long PeerDevices { get; set; }
+        /// <summary>Each block lies in one driver allocation and has a file descriptor.</summary>
+        public bool Exportable { get; set; }
 
         /// <inheritdoc/>
         public override string ToString()
@@ -49,6 +51,7 @@ namespace Gmm
                     desc.minimum_extent = (ulong)options.MinimumExtent;
                     desc.limit = (ulong)options.Limit;
                     desc.peer_devices = (ulong)options.PeerDevices;
+                    desc.flags = options.Exportable ? (uint)Native.GMM_HEAP_EXPORTABLE : 0;
                     IntPtr address;
                     Native.gmm_heap_create(context.DangerousGetHandle(), desc, out address);
                     handle = new GmmHeapHandle(address, context);

@@ -60,6 +60,12 @@ namespace Gmm
             return context.Resume(progress, this);
         }
 
+        /// <summary>Resumes the tag, with options.</summary>
+        public long Resume(GmmResumeOptions options)
+        {
+            return context.Resume(options, this);
+        }
+
         /// <summary>
         /// Pauses the tag until the returned object is disposed of: <c>using (tag.Paused()) { ... }</c>.
         /// </summary>
@@ -91,6 +97,12 @@ namespace Gmm
         public GmmTicket ResumeAsync(GmmProgress progress)
         {
             return context.ResumeAsync(progress, this);
+        }
+
+        /// <summary>Resumes the tag in the background, with options.</summary>
+        public GmmTicket ResumeAsync(GmmResumeOptions options)
+        {
+            return context.ResumeAsync(options, this);
         }
 
         /// <summary>

@@ -52,6 +52,10 @@ namespace Gmm
         public bool ReadOnly { get; set; }
         /// <summary>A resume compares the kept contents with their checksums.</summary>
         public bool Checksum { get; set; }
+        /// <summary>
+        /// Contents in host memory are never page-locked, so a resume returns their memory to the system.
+        /// </summary>
+        public bool Pageable { get; set; }
 
         internal gmm_tag_desc ToNative()
         {
@@ -59,7 +63,8 @@ namespace Gmm
             desc.contents = (uint)Contents;
             desc.priority = Priority;
             desc.flags = (ReadOnly ? (uint)Native.GMM_TAG_READ_ONLY : 0)
-                | (Checksum ? (uint)Native.GMM_TAG_CHECKSUM : 0);
+                | (Checksum ? (uint)Native.GMM_TAG_CHECKSUM : 0)
+                | (Pageable ? (uint)Native.GMM_TAG_PAGEABLE : 0);
             return desc;
         }
 
@@ -100,6 +105,29 @@ namespace Gmm
         }
     }
 
+    /// <summary>How to resume.</summary>
+    public sealed class GmmResumeOptions
+    {
+        /// <summary>
+        /// Keeps the backups in host memory of blocks over 128 KiB. <see cref="GmmBuffer.Backup"/> goes on to read
+        /// them, until the memory is freed or a resume without this option.
+        /// </summary>
+        public bool Retain { get; set; }
+        /// <summary>Receives the progress of the copies.</summary>
+        public GmmProgress Progress { get; set; }
+
+        internal uint Flags
+        {
+            get { return Retain ? (uint)Native.GMM_RESUME_RETAIN : 0; }
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
     /// <summary>Configures where kept contents go. Values that are not set have their defaults.</summary>
     public sealed class GmmBackupOptions
     {
@@ -107,6 +135,11 @@ namespace Gmm
         public bool NoArena { get; set; }
         /// <summary>Skips pageable memory: contents beyond the page-locked memory go to a file.</summary>
         public bool NoPageable { get; set; }
+        /// <summary>
+        /// Files have names in the directory: one a block, and beyond 48 files several blocks share one. They stay for
+        /// later pauses until <see cref="GmmContext.Trim()"/> or the end of the context.
+        /// </summary>
+        public bool NamedFiles { get; set; }
         /// <summary>
         /// The limit of page-locked memory in bytes; 0 means GMM_BACKUP_ARENA_LIMIT, or what the host can spare.
         /// </summary>
@@ -126,7 +159,8 @@ namespace Gmm
         {
             gmm_backup_desc desc = new gmm_backup_desc();
             desc.flags = (NoArena ? (uint)Native.GMM_BACKUP_NO_ARENA : 0)
-                | (NoPageable ? (uint)Native.GMM_BACKUP_NO_PAGEABLE : 0);
+                | (NoPageable ? (uint)Native.GMM_BACKUP_NO_PAGEABLE : 0)
+                | (NamedFiles ? (uint)Native.GMM_BACKUP_NAMED_FILES : 0);
             desc.arena_limit = (ulong)ArenaLimit;
             desc.pageable_limit = (ulong)PageableLimit;
             desc.threads = (uint)Threads;

@@ -275,6 +275,7 @@ namespace Gmm
             BackupActiveBytes = (long)from.backup_active_bytes;
             ReadOnly = (from.flags & Native.GMM_TAG_READ_ONLY) != 0;
             Checksum = (from.flags & Native.GMM_TAG_CHECKSUM) != 0;
+            Pageable = (from.flags & Native.GMM_TAG_PAGEABLE) != 0;
             State = (GmmState)from.state;
         }
 
@@ -292,6 +293,9 @@ namespace Gmm
 
         /// <summary>Whether a resume compares the kept contents with their checksums.</summary>
         public bool Checksum { get; }
+
+        /// <summary>Whether contents in host memory are never page-locked.</summary>
+        public bool Pageable { get; }
 
         /// <summary>Active, Paused, or PartlyPaused when the tag has both kinds of memory.</summary>
         public GmmState State { get; }

@@ -191,10 +191,11 @@ class Context(native.Handle):
         else:
             native.gmm_free(self, memory, as_stream(stream))
 
-    def heap(self, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0):
-        """Makes a Heap. Its blocks share no extent with other heaps."""
+    def heap(self, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0,
+             exportable=False):
+        """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
         return Heap(self, kind, device=device, tag=tag, minimum_extent=minimum_extent, limit=limit,
-                    peer_devices=peer_devices)
+                    peer_devices=peer_devices, exportable=exportable)
 
     def copy(self, destination, source, size, *, stream=None):
         """Queues a copy between any two addresses, which are numbers or buffers."""

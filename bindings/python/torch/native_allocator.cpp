@@ -292,6 +292,12 @@ class Allocator final : public CUDAAllocator {
     return allocate_block(device, size, c10::cuda::getCurrentCUDAStream(device));
   }
 
+  // From PyTorch 2.15 on: a block at an address that the caller chooses.
+  DataPtr allocateWithAddress(size_t size, void *address) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "gmm: a block of ", size, " bytes at ", address,
+                                " was asked for; gmm's heaps choose the addresses of blocks: call allocate()");
+  }
+
   void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
     if (size == 0) return nullptr;
     DeviceIndex device = 0;

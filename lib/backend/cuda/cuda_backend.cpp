@@ -82,6 +82,10 @@ class CudaBackend final : public Backend {
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
   Status shared_event_wait(Device device, gmm_stream stream, NativeEvent event) override;
+  Status semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) override;
+  Status semaphore_destroy(NativeSemaphore semaphore, Device device) override;
+  Status semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override;
+  Status semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override;
 
   void identify(const void *address, ForeignPointer *out) override;
 
@@ -138,6 +142,14 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
   GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
   static_assert(sizeof uuid.bytes == sizeof info.uuid);
   std::memcpy(info.uuid, uuid.bytes, sizeof info.uuid);
+  // On Linux the driver answers that it has none.
+  static_assert(sizeof info.luid == 8);
+  char luid[sizeof info.luid] = {};
+  unsigned int node_mask = 0;
+  if (driver_.cuDeviceGetLuid != nullptr && driver_.cuDeviceGetLuid(luid, &node_mask, state->handle) == CUDA_SUCCESS) {
+    std::memcpy(info.luid, luid, sizeof luid);
+    info.node_mask = node_mask;
+  }
   info.device = device.ordinal;
   info.total_memory = total_memory;
   info.free_memory = free_memory;
@@ -941,6 +953,67 @@ Status CudaBackend::external_close(const Allocation &allocation) {
                                 "cuDestroyExternalMemory");
   return status.ok() ? status
                      : prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
+}
+
+// --- Semaphores of other APIs ----------------------------------------------------------------------------------------
+
+Status CudaBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) {
+  if (driver_.cuImportExternalSemaphore == nullptr || driver_.cuSignalExternalSemaphoresAsync == nullptr ||
+      driver_.cuWaitExternalSemaphoresAsync == nullptr || driver_.cuDestroyExternalSemaphore == nullptr)
+    return driver_.missing("cuImportExternalSemaphore");
+  if (type != GMM_SEMAPHORE_BINARY_FD && type != GMM_SEMAPHORE_TIMELINE_FD)
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "Importing semaphore descriptor %d: CUDA takes no sync file; export the semaphore as an opaque "
+                "descriptor.",
+                fd);
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  int32_t own = -1;
+  GMM_TRY(os::duplicate(fd, &own));
+  CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC handle = {};
+  handle.type = type == GMM_SEMAPHORE_TIMELINE_FD ? CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
+                                                  : CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD;
+  handle.handle.fd = own;
+  CUexternalSemaphore semaphore = nullptr;
+  Status status = driver_.check(driver_.cuImportExternalSemaphore(&semaphore, &handle), "cuImportExternalSemaphore");
+  if (!status.ok()) {
+    // The driver owns the descriptor only after a success.
+    MessageGuard message_guard;
+    os::close_file(own).ignore();
+    return prefix(status, "Importing semaphore descriptor %d: ", fd);
+  }
+  *out = reinterpret_cast<NativeSemaphore>(semaphore);
+  return Status();
+}
+
+Status CudaBackend::semaphore_destroy(NativeSemaphore semaphore, Device device) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  return driver_.check(driver_.cuDestroyExternalSemaphore(to_driver(semaphore)), "cuDestroyExternalSemaphore");
+}
+
+Status CudaBackend::semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CUexternalSemaphore handle = to_driver(semaphore);
+  CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS parameters = {};
+  parameters.params.fence.value = value;
+  Status status = driver_.check(driver_.cuSignalExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
+                                "cuSignalExternalSemaphoresAsync");
+  return status.ok() ? status : prefix(status, "Signalling a semaphore on stream %p: ", static_cast<void *>(stream));
+}
+
+Status CudaBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_stream(guard, device, stream));
+  CUexternalSemaphore handle = to_driver(semaphore);
+  CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS parameters = {};
+  parameters.params.fence.value = value;
+  Status status = driver_.check(driver_.cuWaitExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
+                                "cuWaitExternalSemaphoresAsync");
+  return status.ok() ? status : prefix(status, "Making stream %p wait for a semaphore: ", static_cast<void *>(stream));
 }
 
 // --- Residency of managed memory -------------------------------------------------------------------------------------

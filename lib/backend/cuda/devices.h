@@ -91,6 +91,9 @@ class Devices {
 inline CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
 inline void *from_driver(CUdeviceptr address) { return reinterpret_cast<void *>(address); }
 inline CUstream to_driver(gmm_stream stream) { return reinterpret_cast<CUstream>(stream); }
+inline CUexternalSemaphore to_driver(NativeSemaphore semaphore) {
+  return reinterpret_cast<CUexternalSemaphore>(semaphore);
+}
 inline CUevent to_driver(NativeEvent event) { return reinterpret_cast<CUevent>(event); }
 
 // The three special values are small numbers, and the same as the driver's.

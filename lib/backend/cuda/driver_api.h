@@ -16,6 +16,7 @@ using cuuint64_t = uint64_t;
 using CUcontext = struct CUctx_st *;
 using CUevent = struct CUevent_st *;
 using CUexternalMemory = struct CUextMemory_st *;
+using CUexternalSemaphore = struct CUextSemaphore_st *;
 using CUfunction = struct CUfunc_st *;
 using CUgraph = struct CUgraph_st *;
 using CUgraphNode = struct CUgraphNode_st *;
@@ -117,6 +118,10 @@ enum CUexternalMemoryHandleType : unsigned {
   CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
   CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD = 9,
 };
+enum CUexternalSemaphoreHandleType : unsigned {
+  CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1,
+  CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD = 9,
+};
 enum CUstreamCaptureStatus : unsigned {
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
@@ -194,6 +199,54 @@ struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
   unsigned int flags;
   unsigned int reserved[16];
 };
+struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+  CUexternalSemaphoreHandleType type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *nvSciSyncObj;
+  } handle;
+  unsigned int flags;
+  unsigned int reserved[16];
+};
+struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS {
+  struct {
+    struct {
+      unsigned long long value;
+    } fence;
+    union {
+      void *fence;
+      unsigned long long reserved;
+    } nvSciSync;
+    struct {
+      unsigned long long key;
+    } keyedMutex;
+    unsigned int reserved[12];
+  } params;
+  unsigned int flags;
+  unsigned int reserved[16];
+};
+struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS {
+  struct {
+    struct {
+      unsigned long long value;
+    } fence;
+    union {
+      void *fence;
+      unsigned long long reserved;
+    } nvSciSync;
+    struct {
+      unsigned long long key;
+      unsigned int timeoutMs;
+    } keyedMutex;
+    unsigned int reserved[10];
+  } params;
+  unsigned int flags;
+  unsigned int reserved[16];
+};
 
 // The entries, each with the CUDA version of the signature that the backend calls, and its parameters. All answer a
 // CUresult. cuGetProcAddress() returns the newest variant that is not newer than the requested version. So a version
@@ -268,6 +321,13 @@ struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
   X(cuExternalMemoryGetMappedBuffer, 10000,                                                                          \
     (CUdeviceptr *, CUexternalMemory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *))                                     \
   X(cuDestroyExternalMemory, 10000, (CUexternalMemory))                                                              \
+  X(cuImportExternalSemaphore, 10000, (CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *))          \
+  X(cuSignalExternalSemaphoresAsync, 10000,                                                                          \
+    (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream))            \
+  X(cuWaitExternalSemaphoresAsync, 10000,                                                                            \
+    (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))              \
+  X(cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                                                        \
+  X(cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                                      \
   X(cuUserObjectCreate, 11030, (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                       \
   X(cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                                                        \
   X(cuGraphRetainUserObject, 11030, (CUgraph, CUuserObject, unsigned int, unsigned int))                             \

@@ -3,6 +3,7 @@
 #include "backend/host/host_backend.h"
 
 #include <gmm/pin.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -77,6 +78,11 @@ class HostBackend final : public Backend {
   Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override;
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
                              NativeEvent *out) override;
+  Status semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) override;
+  Status semaphore_destroy(NativeSemaphore semaphore, Device device) override;
+  Status semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override;
+  Status semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override;
+  bool calls_may_wait() const override { return true; }  // each stream has a thread of its own
 
  private:
   friend class HostAllocator;
@@ -768,6 +774,71 @@ Status HostBackend::shared_event_import(Device device, const uint8_t[kLegacyHand
   HostSharedEvent *shared = nullptr;
   GMM_TRY(HostSharedEvent::open(allocator_, fd, maker, &shared));
   return make_event(shared, out);
+}
+
+// --- Semaphores of other APIs: sync files, which poll() shows as readable when they have passed ----------------------
+
+namespace {
+
+// Of a semaphore, or of one queued wait for it, which outlives the semaphore where a stream of another device waits.
+struct SyncFile {
+  const HostAllocator allocator;
+  const int32_t fd;
+
+  static Status open(const HostAllocator &allocator, int32_t from, SyncFile **out) {
+    int32_t own = -1;
+    GMM_TRY(os::duplicate(from, &own));
+    *out = allocator.create<SyncFile>(SyncFile{allocator, own});
+    if (*out != nullptr) return Status();
+    os::close_file(own).ignore();
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a sync file; free memory.");
+  }
+  void close() {
+    os::close_file(fd).ignore();
+    const HostAllocator from = allocator;
+    from.destroy(this);
+  }
+  static void wait(void *file) {
+    SyncFile *own = static_cast<SyncFile *>(file);
+    pollfd wanted = {own->fd, POLLIN, 0};
+    while (::poll(&wanted, 1, -1) < 0 && errno == EINTR) {
+    }
+    own->close();
+  }
+};
+SyncFile *file_of(NativeSemaphore semaphore) { return reinterpret_cast<SyncFile *>(semaphore); }
+
+}  // namespace
+
+Status HostBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) {
+  GMM_TRY(check_device(device));
+  if (type != GMM_SEMAPHORE_SYNC_FD)
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "Importing semaphore descriptor %d: the host backend has no GPU that could wait for it; use "
+                "GMM_SEMAPHORE_CALLS.",
+                fd);
+  SyncFile *file = nullptr;
+  if (Status status = SyncFile::open(allocator_, fd, &file); !status.ok())
+    return prefix(status, "Importing semaphore descriptor %d: ", fd);
+  *out = reinterpret_cast<NativeSemaphore>(file);
+  return Status();
+}
+
+Status HostBackend::semaphore_destroy(NativeSemaphore semaphore, Device) {
+  file_of(semaphore)->close();
+  return Status();
+}
+
+Status HostBackend::semaphore_signal(NativeSemaphore, Device, gmm_stream, uint64_t) {
+  return fail(GMM_ERROR_NOT_SUPPORTED, "Signalling a sync file: only its maker signals it; wait for it.");
+}
+
+Status HostBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t) {
+  SyncFile *waiting = nullptr;
+  GMM_TRY(SyncFile::open(allocator_, file_of(semaphore)->fd, &waiting));
+  const Status status = stream_call(device, stream, &SyncFile::wait, waiting);
+  if (!status.ok()) waiting->close();
+  return status;
 }
 
 // --- The search for zeros --------------------------------------------------------------------------------------------

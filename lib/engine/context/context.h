@@ -14,6 +14,7 @@
 #include "engine/heap/heap.h"
 #include "engine/heap/heap_set.h"
 #include "engine/ipc/ipc.h"
+#include "engine/ipc/semaphores.h"
 #include "engine/limits/limits.h"
 #include "engine/limits/stats.h"
 #include "engine/limits/tag.h"
@@ -46,6 +47,7 @@ struct gmm_event {
   // Made with GMM_EVENT_SHARED, or imported: then these own what `native` is.
   gmm::SharedEvent *shared = nullptr;
   gmm::EventImport *import = nullptr;
+  gmm::Semaphore *semaphore = nullptr;  // of gmm_event_import_semaphore(): the event is this alone
 };
 
 struct gmm_snapshot {

@@ -24,7 +24,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   out->reserved_size = block.reserved;
   out->tag = options.tag;
   out->state = block.partly ? GMM_STATE_PARTLY_PAUSED : block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
-  out->ipc_routes = ipc_routes(context.core, block);
+  out->ipc_routes = ipc_routes(context.core, block.heap->options());
   out->allocation_base = reinterpret_cast<void *>(block.extent->base.load(std::memory_order_relaxed));
   out->allocation_size = block.extent->size.load(std::memory_order_relaxed);
   out->device_pointer = context.core.backend->device_address(address);

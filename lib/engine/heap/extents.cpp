@@ -12,9 +12,8 @@ void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
 // --- Regions ---------------------------------------------------------------------------------------------------------
 
-Status Extents::reserve(uint64_t bytes, bool dedicated, Region **out) {
-  constexpr uint64_t kRegionSize = uint64_t{32} << 30;
-  uint64_t size = dedicated || bytes > kRegionSize ? bytes : kRegionSize;
+Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
+  uint64_t size = at_most < bytes ? bytes : at_most;
   void *base = nullptr;
   Status status = core_.backend->reserve(size, &base);
   while (!status.ok() && size > bytes) {
@@ -32,12 +31,17 @@ Status Extents::reserve(uint64_t bytes, bool dedicated, Region **out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
                 size);
   }
-  begin_region(region, span, dedicated);
+  begin_region(region, span, false);
   *out = region;
   return Status();
 }
 
 Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out) {
+  if (options_.kind == Kind::kVmm) {
+    GMM_TRY(allocate_mapped(bytes, out));
+    (*out)->region->dedicated = dedicated;
+    return Status();
+  }
   Allocation allocation;
   GMM_TRY(core_.backend->allocate(options_.kind, options_.device, bytes, &allocation));
   const uintptr_t base = reinterpret_cast<uintptr_t>(allocation.base);
@@ -60,12 +64,28 @@ Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out) {
   return Status();
 }
 
+// VMM: addresses for one extent, and the extent.
+Status Extents::allocate_mapped(uint64_t bytes, Span **out) {
+  Region *region = nullptr;
+  GMM_TRY(reserve(bytes, bytes, &region));
+  Fill fill;
+  fill.hole = region->first;
+  if (Status status = add_one(&fill, bytes); !status.ok()) {
+    end_region(region);
+    return status;
+  }
+  region->whole = true;
+  *out = fill.filled;
+  return Status();
+}
+
 // The span covers the whole region.
 void Extents::begin_region(Region *region, Span *span, bool dedicated) {
   region->heap.store(heap_, std::memory_order_relaxed);
   region->base.store(span->begin(), std::memory_order_relaxed);
   region->size.store(span->bytes(), std::memory_order_relaxed);
   region->dedicated = dedicated;
+  region->whole = options_.kind != Kind::kVmm;
   region->live_spans = 0;
   runs_.add_region(region, span);
 }
@@ -210,28 +230,35 @@ void Extents::join(Fill *fill, Span *span, Extent *extent) {
 }
 
 Status Extents::add(Fill *fill, uint64_t bytes, uint64_t each) {
-  Backend &backend = *core_.backend;
   for (uint64_t left = bytes; left != 0;) {
     const uint64_t size = left < each ? left : each;
-    Extent *extent = core_.extents.take();
-    PhysicalHandle handle;
-    Span *span = nullptr;
-    Status status = extent != nullptr
-                        ? backend.create(options_.device, size, &handle)
-                        : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
-    if (status.ok()) {
-      status = map(fill, handle, size, &span);
-      if (!status.ok()) core_.deferred_release.release(backend, handle);
-    }
-    if (!status.ok()) {
-      if (extent != nullptr) core_.extents.put(extent);
+    if (Status status = add_one(fill, size); !status.ok()) {
       quotas_.refund(left);
       return status;
     }
-    begin_extent(extent, handle);
-    join(fill, span, extent);
     left -= size;
   }
+  return Status();
+}
+
+Status Extents::add_one(Fill *fill, uint64_t size) {
+  Backend &backend = *core_.backend;
+  Extent *extent = core_.extents.take();
+  PhysicalHandle handle;
+  Span *span = nullptr;
+  Status status = extent != nullptr
+                      ? backend.create(options_.device, size, &handle)
+                      : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+  if (status.ok()) {
+    status = map(fill, handle, size, &span);
+    if (!status.ok()) core_.deferred_release.release(backend, handle);
+  }
+  if (!status.ok()) {
+    if (extent != nullptr) core_.extents.put(extent);
+    return status;
+  }
+  begin_extent(extent, handle);
+  join(fill, span, extent);
   return Status();
 }
 

@@ -39,12 +39,14 @@ class Extents {
   static uint64_t rounded(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
   // --- Regions -----------------------------------------------------------------------------------------------------
-  // VMM: reserves addresses for a region, which one unbacked span in no list covers: `bytes` for a dedicated block,
-  // else many more, as addresses cost next to nothing.
-  Status reserve(uint64_t bytes, bool dedicated, Region **out);
-  // Other kinds: a region of one driver allocation, which one free span in no list covers. Charged by the caller.
+  // VMM: reserves addresses for a region, which one unbacked span in no list covers: `bytes`, or up to `at_most` where
+  // these can be had.
+  Status reserve(uint64_t bytes, uint64_t at_most, Region **out);
+  // Of a region that is backed bit by bit: addresses cost next to nothing.
+  static constexpr uint64_t kRegionSize = uint64_t{32} << 30;
+  // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
   Status allocate(uint64_t bytes, bool dedicated, Span **out);
-  // Returns a region of one driver allocation, whose only span is in no list, and refunds it.
+  // Returns such a region of another kind than VMM, whose only span is in no list, and refunds it.
   Status deallocate(Region *region);
   // Ends a region of which one span is left. VMM: returns the addresses.
   void end_region(Region *region);
@@ -102,6 +104,8 @@ class Extents {
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;
   };
+  Status allocate_mapped(uint64_t bytes, Span **out);
+  Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);
   void return_region(Region *region, Span *span);
   void begin_extent(Extent *extent, PhysicalHandle handle);

@@ -30,14 +30,14 @@ uint64_t Growth::live_peak(uint64_t bytes) {
 
 Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out) {
   const bool small = in_small_extents(use);
-  if (options_.kind != Kind::kVmm)
+  if (options_.whole_regions())
     return grow_by_allocation(bytes, small ? kExtentAlignment : allocation_step(), false, out);
   Window window = find_window(bytes, alignment, ~uint64_t{0});
   if (window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, streams_.own_bit(key));
   Region *fresh = nullptr;
   if (window.hole == nullptr) {
     window.bytes = Extents::rounded(bytes);
-    GMM_TRY(extents_.reserve(window.bytes, false, &fresh));
+    GMM_TRY(extents_.reserve(window.bytes, Extents::kRegionSize, &fresh));
     window.hole = fresh->first;
   }
   Extents::Fill fill;
@@ -97,22 +97,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
 
 Status Growth::grow_dedicated(uint64_t bytes, Span **out) {
   bytes = Extents::rounded(bytes);
-  if (options_.kind != Kind::kVmm) return grow_by_allocation(bytes, bytes, true, out);
-  uint64_t wanted = bytes;
-  GMM_TRY(charge(bytes, &wanted));
-  Region *region = nullptr;
-  if (Status status = extents_.reserve(bytes, true, &region); !status.ok()) {
-    quotas_.refund(bytes);
-    return status;
-  }
-  Extents::Fill fill;
-  fill.hole = region->first;
-  if (Status status = extents_.add(&fill, bytes, bytes); !status.ok()) {
-    extents_.end_region(region);
-    return status;
-  }
-  *out = fill.filled;
-  return Status();
+  return grow_by_allocation(bytes, bytes, true, out);
 }
 
 // --- Ahead of all blocks ---------------------------------------------------------------------------------------------
@@ -124,7 +109,7 @@ Status Growth::reserve(uint64_t bytes) {
   const uint64_t missing = Extents::rounded(bytes - held);
   uint64_t wanted = missing;
   GMM_TRY(charge(missing, &wanted));
-  return options_.kind == Kind::kVmm ? reserve_by_extents(missing) : reserve_by_allocation(missing);
+  return options_.whole_regions() ? reserve_by_allocation(missing) : reserve_by_extents(missing);
 }
 
 // Charged by the caller, as the next one. One allocation, as a block lies in one.
@@ -140,8 +125,15 @@ Status Growth::reserve_by_allocation(uint64_t bytes) {
     return status;
   }
   MessageGuard message_guard;
-  // Refunds it. What the driver refuses to take back stays, and a trim offers it again.
-  if (!extents_.deallocate(run->region).ok()) runs_.list(run);
+  // It is refunded. What the driver refuses to take back stays, and a trim offers it again.
+  if (options_.kind == Kind::kVmm) {
+    uint64_t released = 0;
+    runs_.list(run);
+    extents_.release_in(run, bytes, &released, nullptr).ignore();
+    extents_.end_empty_regions();
+  } else if (!extents_.deallocate(run->region).ok()) {
+    runs_.list(run);
+  }
   return status;
 }
 
@@ -154,7 +146,7 @@ Status Growth::reserve_by_extents(uint64_t bytes) {
   }
   if (hole == nullptr) {
     Region *fresh = nullptr;
-    if (Status status = extents_.reserve(bytes, false, &fresh); !status.ok()) {
+    if (Status status = extents_.reserve(bytes, Extents::kRegionSize, &fresh); !status.ok()) {
       quotas_.refund(bytes);
       return status;
     }
@@ -334,7 +326,7 @@ void Growth::wait_to_move(uint64_t bytes) {
   constexpr uint64_t kWorthIt = uint64_t{32} << 20;
   constexpr timespec kSleep = {0, 100'000};
   constexpr int64_t kRound = 150'000;  // nanoseconds that a sleep takes
-  if (options_.kind != Kind::kVmm || bytes < kWorthIt) return;
+  if (options_.whole_regions() || bytes < kWorthIt) return;
   for (;;) {
     {
       LockGuard guard(mutex_);

@@ -3,9 +3,9 @@
 // by which free extents from elsewhere. GrowthPolicy (engine/heap/growth_policy.h) says how much and when.
 //
 // Addresses: a VMM heap reserves large regions and backs them bit by bit, so that free runs coalesce across handles and
-// the end of a region grows in place. Other kinds have a region for each driver allocation. Physical memory: extents
-// grow with the heap, since the driver's cost follows the number of handles. Extents are moved to other addresses when
-// nothing fits the holes that they left.
+// the end of a region grows in place. Other kinds, and heaps that are exportable, have a region for each driver
+// allocation: no run straddles two. Physical memory: extents grow with the heap, since the driver's cost follows the
+// number of handles. Extents are moved to other addresses when nothing fits the holes that they left.
 // Lock: the heap's, held by the caller of every function but wait_to_move().
 // Caller: Heap.
 #ifndef GMM_ENGINE_HEAP_GROWTH_H

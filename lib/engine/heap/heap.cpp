@@ -23,7 +23,7 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
     : core_(core),
       captures_(captures),
       options_(options),
-      runs_(core, this, options.kind != Kind::kVmm),
+      runs_(core, this, options.whole_regions()),
       slabs_(core, this),
       streams_(core.backend, core.ended_streams, options.device, core.allocator),
       uses_(core, streams_),

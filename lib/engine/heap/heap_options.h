@@ -17,7 +17,11 @@ struct HeapOptions {
   gmm_tag tag = GMM_TAG_DEFAULT;
   uint64_t minimum_extent = 0;
   uint32_t peers = 0;
-  uint64_t capture = 0;  // the graph capture that the heap serves (engine/heap/capture.h); 0: none
+  bool exportable = false;  // every block lies in one driver allocation
+  uint64_t capture = 0;     // the graph capture that the heap serves (engine/heap/capture.h); 0: none
+
+  // Whether a region is one driver allocation, which comes and goes as a whole.
+  bool whole_regions() const { return kind != Kind::kVmm || exportable; }
 };
 
 }  // namespace gmm

@@ -92,7 +92,7 @@ bool PausedRegions::drop(Region &region) {
     extents_.forget_contents(ByteRange{run->begin(), run->bytes()}, *run);
     drop_in(run);
   }
-  if (!region.dedicated || !region.extents.empty()) return true;
+  if (!region.whole || !region.extents.empty()) return true;
   forget(region);
   extents_.end_region(&region);
   return false;

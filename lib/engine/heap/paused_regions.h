@@ -31,7 +31,7 @@ class PausedRegions {
   // Puts it back if none of its extents is paused any more.
   void settle(Region &region);
   // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
-  // dedicated and ended with them.
+  // one of them and ended.
   bool drop(Region &region);
   // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and
   // what is kept stay.

@@ -66,7 +66,7 @@ Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const Relea
       GMM_TRY(release_allocation(run, released, applied));
     } else {
       GMM_TRY(extents_.release_in(run, dedicated ? UINT64_MAX : at_most, released, applied));
-      if (dedicated && region->extents.empty()) extents_.end_region(region);
+      if (region->whole && region->extents.empty()) extents_.end_region(region);
     }
     // Dedicated blocks are no part of the reserve.
     if (dedicated && reserve_ != 0) limited.at_most += *released - before;

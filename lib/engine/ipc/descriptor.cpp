@@ -11,10 +11,10 @@
 
 namespace gmm {
 
-uint32_t ipc_routes(const Core &core, const Block &block) {
-  const uint32_t capabilities = core.traits(block.heap->options().device).capabilities;
+uint32_t ipc_routes(const Core &core, const HeapOptions &options) {
+  const uint32_t capabilities = core.traits(options.device).capabilities;
   const auto route = [&](uint32_t capability, uint32_t bit) { return (capabilities & capability) != 0 ? bit : 0; };
-  switch (block.heap->options().kind) {
+  switch (options.kind) {
     case Kind::kVmm:
       return route(GMM_DEVICE_CAN_EXPORT_FD, GMM_IPC_ROUTE_FD) | route(GMM_DEVICE_CAN_DMA_BUF, GMM_IPC_ROUTE_DMA_BUF);
     case Kind::kHost:
@@ -33,7 +33,7 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
   const Kind kind = block.heap->options().kind;
   const Device device = block.heap->options().device;
-  const uint32_t ways = ipc_routes(core, block);
+  const uint32_t ways = ipc_routes(core, block.heap->options());
   if ((ways & (GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_DMA_BUF)) == 0 ||
       (type == GMM_FD_DEFAULT && (ways & GMM_IPC_ROUTE_FD) == 0))
     return fail(kind == Kind::kVmm || kind == Kind::kHost ? GMM_ERROR_NOT_SUPPORTED : GMM_ERROR_INVALID_KIND,
@@ -57,10 +57,10 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   const uintptr_t begin = block.extent->base.load(std::memory_order_relaxed);
   const uint64_t bytes = block.extent->size.load(std::memory_order_relaxed);
   if (block.base + block.reserved > begin + bytes)
-    return fail(
-        GMM_ERROR_NOT_SUPPORTED,
-        "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
-        memory);
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it from a heap with "
+                "GMM_HEAP_EXPORTABLE, or with GMM_ALLOC_DEDICATED.",
+                memory);
   if (type == GMM_FD_DMA_BUF)
     GMM_TRY(core.backend->export_dma_buf(reinterpret_cast<void *>(begin), bytes, &out->fd));
   else

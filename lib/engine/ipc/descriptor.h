@@ -13,8 +13,8 @@
 
 namespace gmm {
 
-// The GMM_IPC_ROUTE_* bits of a live block.
-uint32_t ipc_routes(const Core &core, const Block &block);
+// The GMM_IPC_ROUTE_* bits of memory of a kind and device.
+uint32_t ipc_routes(const Core &core, const HeapOptions &options);
 
 // gmm_ipc_export_fd().
 Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, gmm_ipc_fd_info *out);

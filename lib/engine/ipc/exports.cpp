@@ -195,7 +195,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   if (options.kind == Kind::kManaged)
     return fail(GMM_ERROR_INVALID_KIND,
                 "gmm_ipc_export(%p): MANAGED memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
-  const uint32_t routes = ipc_routes(core_, first_look);
+  const uint32_t routes = ipc_routes(core_, first_look.heap->options());
   if (routes == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
@@ -240,7 +240,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
 Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_export_legacy", &block));
-  if ((ipc_routes(core_, block) & GMM_IPC_ROUTE_LEGACY) == 0)
+  if ((ipc_routes(core_, block.heap->options()) & GMM_IPC_ROUTE_LEGACY) == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export_legacy(%p): %s memory of device %d has no legacy handle of the driver; allocate DEVICE "
                 "memory on a GPU, or use gmm_ipc_export().",

@@ -5,6 +5,7 @@
 //   exports.h    IpcExports: which block a handle names, and how many importers hold it
 //   imports.h    IpcImports: the mappings of other processes' memory; mapping.h: one of them
 //   events.h     IpcEvents: events of this process and of others
+//   semaphores.h Semaphore: a semaphore of another API, which streams use as an event
 //   descriptor.h file descriptors of memory, which leave the process without a count
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
 //   client.h     IpcClient: the importer's request, and the connection that counts it

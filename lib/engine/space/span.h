@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extents, regions and spans: what the address space of a heap is made of.
 //
-//   Region   addresses that may be coalesced: one reservation (VMM), or one driver allocation (other kinds)
+//   Region   addresses that may be coalesced: one reservation (VMM), or one driver allocation (other kinds, dedicated
+//   blocks, and heaps whose blocks are exported)
 //   Extent   physical memory in a region: one handle (VMM), or the whole allocation
 //   Span     a run of granules; spans tile a region without gaps, each linked to its neighbours. A slab of small
 //   blocks, one large block, a free run, or unbacked addresses.
@@ -100,8 +101,9 @@ struct Region : Link<HeapRegions> {
   List<Extent, RegionExtents> extents;
   std::atomic<uint32_t> paused{0};
   std::atomic<uint64_t> generation{0};
-  Span *first = nullptr;  // the span at its base
-  bool dedicated = false;
+  Span *first = nullptr;     // the span at its base
+  bool dedicated = false;    // for one block
+  bool whole = false;        // one driver allocation: the region ends with it
   uint64_t live_spans = 0;   // slabs and large blocks
   uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
 };

@@ -105,6 +105,12 @@ internal sealed class IpcTest
     internal void Fd()
     {
         SmokeTest.Need(device.CanExportFd, "file descriptors of memory");
+        using (GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm, Exportable = true }))
+        using (GmmBuffer pooled = heap.Alloc(64 * MiB))
+        using (GmmExportedFd one = pooled.ExportFd())
+        {
+            Check(one.Size >= one.Offset + 64 * MiB, "one allocation holds the pooled block");
+        }
         using (GmmBuffer buffer = context.Alloc(MiB, new GmmAllocOptions { Kind = GmmKind.Vmm, Dedicated = true }))
         {
             GmmExportedFd exported = buffer.ExportFd();

@@ -365,6 +365,55 @@ internal sealed class PauseTest
         tag.Paused().Dispose();
     }
 
+    internal void Retained()
+    {
+        GmmTag tag = context.Tag("retained", new GmmTagOptions { Contents = GmmContents.Host, Pageable = true });
+        Check(tag.Info().Pageable && !tag.Info().ReadOnly, "what the tag says");
+        byte[] first = Pattern(Size);
+        byte[] second = new byte[Size];
+        for (int i = 0; i < Size; ++i)
+        {
+            second[i] = 0x11;
+        }
+        string folder = Path.Combine(Path.GetTempPath(), "gmm-retained-" + Guid.NewGuid().ToString("N"));
+        Directory.CreateDirectory(folder);
+        try
+        {
+            using (GmmBuffer buffer = Alloc(tag))
+            {
+                tag.Pause();
+                Check(tag.Info().BackupHostBytes >= Size && tag.Info().BackupPinnedBytes == 0, "nothing page-locked");
+                tag.Resume(new GmmResumeOptions { Retain = true });
+                buffer.Write(0, second);
+                SameBytes(first, buffer.Backup(0, Size), "the contents of the last pause");
+                tag.Pause();
+                using (GmmTicket ticket = tag.ResumeAsync(new GmmResumeOptions { Retain = true }))
+                {
+                    Check(ticket.Wait(Long) && ticket.Result >= Size, "the bytes that came back");
+                }
+                SameBytes(second, buffer.Backup(0, Size), "the contents of the next pause");
+                tag.Pause();
+                tag.Resume(new GmmResumeOptions());
+                Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => buffer.Backup(0, 16));
+                context.SetBackup(new GmmBackupOptions { Directory = folder, NamedFiles = true });
+                tag.Update(new GmmTagOptions { Contents = GmmContents.File });
+                Check(!tag.Info().Pageable, "the update");
+                tag.Pause();
+                string[] files = Directory.GetFiles(folder);
+                Check(files.Length == 1 && new FileInfo(files[0]).Length == Size, "one file of the block's size");
+                tag.Resume();
+                SameBytes(second, buffer.Read(0, Size), "the contents");
+                context.Trim();
+                Same(0, Directory.GetFiles(folder).Length, "files after a trim");
+            }
+        }
+        finally
+        {
+            context.SetBackup(null);
+            Directory.Delete(folder, true);
+        }
+    }
+
     internal void Decommit()
     {
         Same(GmmContext.DecommitNever, context.DecommitAfterMilliseconds, "what is set");

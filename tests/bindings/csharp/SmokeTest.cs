@@ -55,6 +55,7 @@ internal sealed class SmokeTest
             tap.Test("range", () => Pausing(steps.Range));
             tap.Test("backup", () => Pausing(steps.Backup));
             tap.Test("read-only", () => Pausing(steps.ReadOnly));
+            tap.Test("retained", () => Pausing(steps.Retained));
             IpcTest sharing = new IpcTest(context, device);
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })
             {

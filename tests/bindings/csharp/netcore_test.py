@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER smoke|lifecycle|span.
+"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|span.
 
-mcs compiles all sources, those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:
+standard is the smoke test with the package's assembly for netstandard2.0. For the others mcs compiles all sources,
+those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:
     pip install --no-deps --target .deps/dotnet dotnetcore2
 Without it the test is skipped. The build with the .NET SDK (Gmm.csproj) is another matter.
 """
@@ -47,8 +48,13 @@ with tempfile.TemporaryDirectory() as scratch:
                     'System.Attribute { } }\n')
     layer = root / 'bindings' / 'csharp' / 'src'
     generated = pathlib.Path(build) / 'bindings' / 'csharp' / 'generated'
-    compile(scratch / 'Gmm.dll', 'library',
-            [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
+    if mode == 'standard':
+        shutil.copy(pathlib.Path(native).parents[2] / 'lib' / 'netstandard2.0' / 'Gmm.dll', scratch)
+        REFERENCES.append('netstandard')
+        mode = 'smoke'
+    else:
+        compile(scratch / 'Gmm.dll', 'library',
+                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
     program = scratch / 'tests.dll'
     own = [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'] if mode == 'span' else list(here.glob('*.cs'))
     compile(program, 'exe', own, f'-reference:{scratch}/Gmm.dll')

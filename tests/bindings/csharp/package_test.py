@@ -20,7 +20,11 @@ names = package.namelist()
 tap.check([name for name in names if name.startswith('runtimes/linux-')
            and name.endswith('/native/libgmm_csharp.so')] != []
      and [name for name in names if '/native/libgmm.so' in name] != [], 'native libraries under runtimes/', str(names))
-tap.check('lib/net472/Gmm.dll' in names, 'the assembly', str(names))
+tap.check({f'lib/{framework}/Gmm.{end}' for framework in ('net472', 'netstandard2.0') for end in ('dll', 'xml')}
+          <= set(names), 'the assemblies and their documentation', str(names))
+groups = [group.get('targetFramework') for group
+          in xml.etree.ElementTree.fromstring(package.read('Gmm.nuspec')).findall('.//{*}group')]
+tap.check(groups == ['.NETFramework4.7.2', '.NETStandard2.0'], 'the frameworks of the nuspec', str(groups))
 tap.check(xml.etree.ElementTree.fromstring(package.read('Gmm.nuspec')) is not None
           and b'@VERSION@' not in package.read('Gmm.nuspec'), 'a nuspec with a version')
 for name in names:
@@ -30,7 +34,7 @@ tap.check(True, 'every XML file of it can be read')
 
 project = pathlib.Path(__file__).parents[3] / 'bindings' / 'csharp' / 'Gmm.csproj'
 frameworks = xml.etree.ElementTree.parse(project).find('.//TargetFrameworks').text
-tap.check(frameworks == 'netstandard2.0;net8.0', 'the frameworks of Gmm.csproj', frameworks)
+tap.check(frameworks == 'net472;netstandard2.0;net8.0', 'the frameworks of Gmm.csproj', frameworks)
 
 with tempfile.TemporaryDirectory() as scratch:
     package.extractall(scratch)

@@ -113,6 +113,28 @@ def test_the_flag_beside_the_address(context):
                 array.copy_from(bytes(16))
 
 
+class Counted:
+    """A queue that counts who waits for it."""
+
+    def __init__(self, queue):
+        self.queue, self.waits = queue, 0
+
+    def wait(self):
+        self.waits += 1
+        self.queue.wait()
+
+
+def test_an_import_waits_for_the_queue_that_is_named(context):
+    memory = dpctl.memory.MemoryUSMShared(16)
+    queue = Counted(memory.sycl_queue)
+    assert gmm.asarray(Record(memory, syclobj=queue)).address == memory._pointer and queue.waits == 1
+    record = Record(memory)
+    record.sycl_queue = queue  # as an array has it
+    assert gmm.asarray(record).address == memory._pointer and queue.waits == 2
+    for other in (memory.sycl_context, None):  # nothing to wait for
+        assert gmm.asarray(Record(memory, syclobj=other)).address == memory._pointer
+
+
 @pytest.mark.parametrize("data", [{}, {"data": None}])
 def test_a_record_without_data_means_the_buffer_protocol(context, data):
     class Words(bytearray):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dpnp's arrays and gmm's on the SYCL backend: the same memory, both ways."""
+import ctypes
 import gc
 import os
 import weakref
@@ -70,14 +71,36 @@ def test_arrays_of_both_mix(context, take):
 @pytest.mark.parametrize("take", [gmm.asarray, gmm.from_dlpack])
 def test_gmm_takes_dpnps_arrays(context, usm_type, take):
     theirs = dpnp.arange(24, dtype="i4", usm_type=usm_type).reshape(4, 6)
-    theirs.sycl_queue.wait()  # the protocol names no work to wait for
-    array = take(theirs, context=context)
+    array = take(theirs, context=context)  # waits for the queue of dpnp's work
     assert array.address == address_of(theirs) and array.shape == (4, 6) and not array.readonly
     assert array.tolist() == theirs.asnumpy().tolist()
     array.copy_from(np.full((4, 6), 5, "i4"))
     assert (theirs.asnumpy() == 5).all()
     turned = take(theirs.T, context=context)
     assert turned.shape == (6, 4) and turned.address == address_of(theirs)
+
+
+@pytest.mark.parametrize("take", [gmm.asarray, gmm.from_dlpack])
+def test_an_import_waits_for_dpnps_work(context, take):
+    waits = []
+
+    class Queue(dpctl.SyclQueue):
+        def wait(self):
+            waits.append(self)
+            super().wait()
+
+    class Array(dpt.usm_ndarray):
+        @property
+        def sycl_queue(self):
+            return Queue(super().sycl_queue._get_capsule())
+
+    theirs = Array((24,), dtype="i4", buffer=dpt.ones(24, dtype="i4").usm_data)
+    assert take(theirs, context=context).tolist() == [1] * 24 and len(waits) == 1
+    values = dpnp.ones(1 << 20, dtype="i8", usm_type="host")
+    for _ in range(30):  # work that has not ended when the CPU comes to read
+        values = values + 1
+    seen = take(values, context=context)
+    assert (np.ctypeslib.as_array((ctypes.c_int64 * (1 << 20)).from_address(seen.address)) == 31).all()
 
 
 def test_read_only_is_kept(context):

@@ -12,6 +12,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -421,6 +422,83 @@ def test_copied_unpickled_and_pinned_tensors_are_managed():
     gmm.torch.set_enabled_uvm(False)
     for way in ways.values():
         assert not way(torch.ones(3)).is_managed()
+
+
+def test_factories_with_pin_memory_are_managed():
+    base = torch.arange(6.0).view(2, 3)
+    pinned = {"pin_memory": True}
+    made = {
+        "empty": torch.empty(2, 3, **pinned), "zeros": torch.zeros((2, 3), device="cpu", **pinned),
+        "empty_strided": torch.empty_strided((2, 3), (1, 2), **pinned), "ones": torch.ones(2, **pinned),
+        "tensor": torch.tensor([1, 2], **pinned), "full": torch.full((2,), 7, **pinned),
+        "arange": torch.arange(5, **pinned), "randn": torch.randn(4, requires_grad=True, **pinned),
+        "randint": torch.randint(3, (4,), **pinned), "eye": torch.eye(3, **pinned),
+        "zeros_like": torch.zeros_like(base, **pinned), "empty_like": torch.empty_like(base, **pinned),
+        "new_zeros": base.new_zeros(4, **pinned), "new_full": base.new_full((2,), 1.5, **pinned),
+    }
+    assert [name for name, tensor in made.items() if not tensor.is_managed()] == []
+    assert made["empty_strided"].stride() == (1, 2) and made["tensor"].tolist() == [1, 2]
+    assert made["randn"].requires_grad and made["full"].tolist() == [7, 7] and made["arange"].tolist() == [*range(5)]
+    assert torch.zeros_like(base.t(), **pinned).stride() == (1, 3)
+    assert torch.empty(2, device="meta", **pinned).is_meta
+    with pytest.raises(TypeError):
+        torch.empty("two", **pinned)
+    gmm.torch.set_enabled_uvm(False)
+    if not torch.cuda.is_available():  # PyTorch's own answer
+        with pytest.raises(RuntimeError):
+            torch.empty(2, **pinned)
+
+
+def scripted(size: int):
+    return torch.ones(size) + torch.zeros([size]) + torch.full([size], 2.0)
+
+
+def test_what_knows_factories_by_identity_still_does():
+    with torch.device("meta"):
+        assert torch.empty(2).is_meta and torch.tensor([1.0]).is_meta and torch.arange(3).is_meta
+    torch.set_default_device("meta")
+    try:
+        assert torch.zeros(2).is_meta and not torch.zeros(2, device="cpu", pin_memory=True).is_meta
+    finally:
+        torch.set_default_device(None)
+    assert torch.jit.script(scripted)(3).tolist() == [3.0] * 3
+    assert torch.fx.symbolic_trace(lambda x: x + torch.ones(3))(torch.ones(3)).tolist() == [2.0] * 3
+    assert torch.func.vmap(lambda x: x + torch.zeros_like(x))(torch.ones(2, 2)).tolist() == [[1.0] * 2] * 2
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.empty(3)
+        assert type(fake) is not torch.Tensor and type(torch.ones_like(fake)) is not torch.Tensor
+    code = """
+import torch
+def scripted(size: int):
+    return torch.ones(size) + torch.zeros([size])
+def traced(x):
+    return x + torch.ones(x.shape[0])
+torch.jit.script(scripted)
+compiled = torch.compile(traced, backend="eager", fullgraph=True)
+compiled(torch.ones(2))
+import gmm.torch
+gmm.torch.install()
+gmm.torch.set_enabled_uvm()
+with torch.device("meta"):
+    assert torch.empty(2).is_meta
+def later(size: int):
+    return torch.ones(size) + torch.empty([size]).fill_(1.0)
+assert torch.jit.script(later)(2).tolist() == [2.0] * 2
+assert compiled(torch.ones(2)).tolist() == compiled(torch.ones(3)).tolist()[:2] == [2.0] * 2
+def unseen(x):
+    return x + torch.ones(x.shape[0]) + torch.zeros_like(x)
+assert torch.compile(unseen, backend="eager", fullgraph=True)(torch.ones(3)).tolist() == [2.0] * 3
+assert torch.empty(3, pin_memory=True).is_managed()
+"""
+    path = pathlib.Path(tempfile.mkdtemp()) / "program.py"  # torch.jit.script() reads the source
+    try:
+        path.write_text(code)
+        subprocess.run([sys.executable, str(path)], check=True)
+    finally:
+        path.unlink()
+        path.parent.rmdir()
 
 
 def test_uvm_context_of_new_pytorch_is_served(monkeypatch):

@@ -47,6 +47,7 @@ if __name__ == "__main__":
     for folder in importlib.util.find_spec("gmm").submodule_search_locations:
         compileall.compile_dir(folder, quiet=2)
     tests = sys.argv[1:] or [str(HERE)]
-    status = pytest.main(["-p", "no:cacheprovider", "-p", "no:terminal", *tests], plugins=[writer])
+    options = ["-p", "no:cacheprovider", "-p", "no:terminal", "-o", "python_files=test_*.py"]
+    status = pytest.main([*options, *tests], plugins=[writer])
     writer.line(f"1..{writer.count}")
     sys.exit(int(status))

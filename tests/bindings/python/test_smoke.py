@@ -114,6 +114,15 @@ def test_07_heap(context):
         heap.alloc(1)
 
 
+def test_07_exportable_heap(context):
+    need(context, Capability.EXPORT_FD, Kind.VMM)
+    # More than one extent of a heap without the option.
+    with context.heap(Kind.VMM, exportable=True) as heap, heap.alloc(64 * MIB) as buffer:
+        fd, offset, size = buffer.ipc_export_fd()
+        os.close(fd)
+        assert offset + 64 * MIB <= size
+
+
 def test_08_stream(context):
     first, second = context.stream(), context.stream()
     flag = threading.Event()

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pip install in a clean virtual environment, then a program that uses what was installed.
+"""A manylinux wheel in a clean virtual environment, and a program that uses what was installed.
 
-Usage: wheel_test.py SOURCE_ROOT. Ends with 77 (skipped) where PyPI cannot be reached.
+Usage: wheel_test.py SOURCE_ROOT [PYTHON|WHEEL...]. Ends with 77 (skipped) where PyPI cannot be reached. The wheels of
+further interpreters are tried by hand: `wheel_test.py . ~/.pyenv/versions/3.*/bin/python`, or `wheel_test.py .
+dist/*.whl` with wheels that bindings/python/wheels.py has made.
 """
+import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+
+# Its folder has the package's sources, which no path of a test may lead to.
+WHEELS = pathlib.Path(__file__).resolve().parents[3] / "bindings" / "python" / "wheels.py"
+specification = importlib.util.spec_from_file_location("wheels", WHEELS)
+wheels = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(wheels)
 
 PROGRAM = """
 import pathlib, sys
@@ -64,12 +74,45 @@ print(gmm.__version__)
 """
 
 
-def main(root):
+#: libpthread and libdl are parts of glibc before 2.34.
+ALLOWED = {"libgmm.so.1", "libc.so.6", "libz.so.1", "libpthread.so.0", "libdl.so.2"}
+
+
+def libraries_of(file):
+    said = subprocess.run(["readelf", "-d", str(file)], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", said)), re.findall(r"\(RU?N?PATH\).*\[(.*)\]", said)
+
+
+def problems_of(wheel, package):
+    """What makes an installed wheel depend on the machine that built it."""
+    found = []
+    if not re.search(r"-manylinux_2_\d+_\w+\.whl$", wheel.name):
+        found.append(f"{wheel.name} has no manylinux tag")
+    for file in [*package.rglob("*.so*"), package / "_bin" / "gmm"]:
+        needed, paths = libraries_of(file)
+        outside = {name for name in needed if not name.startswith("ld-linux-")} - ALLOWED
+        if outside:
+            found.append(f"{file.name} needs {outside}")
+        if [path for path in ":".join(paths).split(":") if path and not path.startswith("$ORIGIN")]:
+            found.append(f"{file.name} looks for libraries in {paths}")
+    return found
+
+
+def main(root, given=sys.executable):
+    made = pathlib.Path(given).resolve() if given.endswith(".whl") else None
+    python = given
+    if made:
+        version = re.search(r"-cp3(\d+)-", made.name)[1]
+        python = next((one for one in wheels.found()[0] if re.search(rf"3\.{version}\b", one)), None)
+        if python is None:
+            print(f"no CPython 3.{version} for {made.name}")
+            return 1
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+        base = python
+        subprocess.run([base, "-m", "venv", str(folder / "venv")], check=True)
         python = folder / "venv" / "bin" / "python"
         pip = [str(python), "-m", "pip"]
         # What the build needs comes from PyPI: without it nothing can be said about the wheel.
@@ -80,8 +123,15 @@ def main(root):
             print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
             return 77
         # Without optimisation: whether it builds and works is asked, not how fast.
-        subprocess.run([*pip, "install", "-q", "--config-settings=setup-args=-Doptimization=0", root], env=environment,
-                       check=True, cwd=folder)
+        wheel = made
+        if wheel is None:
+            built = wheels.build(str(python), folder / "built", root, ["-Doptimization=0"])
+            wheel = wheels.repair(wheels.tools(folder / "venv"), built, folder / "repaired")
+        subprocess.run([*pip, "install", "-q", str(wheel)], env=environment, check=True, cwd=folder)
+        problems = problems_of(wheel, next((folder / "venv").glob("lib/python3.*/site-packages/gmm")))
+        print(wheel.name, *problems, sep="\n")
+        if problems:
+            return 1
         done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM,
                                str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
                                capture_output=True, text=True, check=False, cwd=folder)
@@ -97,4 +147,4 @@ def main(root):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(max(main(sys.argv[1], given) for given in sys.argv[2:] or [sys.executable]))

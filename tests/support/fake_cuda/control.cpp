@@ -135,7 +135,7 @@ void fake_cuda_live(struct fake_cuda_live *out) {
     out->handles += handle.references;
     if (handle.imported) out->imports += handle.references;
   }
-  out->imports += live_externals();
+  out->imports += live_externals() + live_semaphores();
   out->reservations = s.reservations.size();
   out->mappings = s.mappings.size();
   for (Context &context : s.contexts) out->context_references += context.references;

@@ -250,6 +250,17 @@ CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
   return device_uuid(uuid, device);
 }
 
+CUresult CUDAAPI cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
+  FAKE_CUDA_ENTER(cuDeviceGetLuid);
+  if (!luid || !node_mask) return CUDA_ERROR_INVALID_VALUE;
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (lacks("luid")) return CUDA_ERROR_NOT_SUPPORTED;
+  memcpy(luid, "fakeLUI", 7);
+  luid[7] = static_cast<char>(device);
+  *node_mask = 1;
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceTotalMem_v2);
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;

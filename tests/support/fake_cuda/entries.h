@@ -15,6 +15,7 @@
   X(cuDeviceGetName, cuDeviceGetName, 2000, 1)                                                \
   X(cuDeviceGetUuid, cuDeviceGetUuid, 9020, 1)                                                \
   X(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, 1)                                            \
+  X(cuDeviceGetLuid, cuDeviceGetLuid, 10000, 0)                                               \
   X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, 1)                                           \
   X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 1)                                      \
   X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, 1)                                    \
@@ -71,6 +72,10 @@
   X(cuImportExternalMemory, cuImportExternalMemory, 10000, 1)                                 \
   X(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000, 1)               \
   X(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, 1)                               \
+  X(cuImportExternalSemaphore, cuImportExternalSemaphore, 10000, 1)                           \
+  X(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000, 1)               \
+  X(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000, 1)                   \
+  X(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, 1)                         \
   X(cuMemAdvise, cuMemAdvise, 8000, 1)                                                        \
   X(cuMemAdvise, cuMemAdvise_v2, 12020, 1)                                                    \
   X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, 1)                                          \

@@ -19,7 +19,8 @@ typedef struct fake_cuda_live {
   uint64_t registrations;  // cuMemHostRegister
   uint64_t streams;        // cuStreamCreate; default streams do not count
   uint64_t events;         // cuEventCreate
-  uint64_t imports;  // of `handles` those that were imported, memory opened by cuIpcOpenMemHandle, and external memory
+  uint64_t imports;  // of `handles` those that were imported, memory opened by cuIpcOpenMemHandle, external memory
+                     // and external semaphores
   uint64_t context_references;  // cuDevicePrimaryCtxRetain
   uint64_t device_bytes;        // device memory in use, as cuMemGetInfo counts it, over all devices
   uint64_t host_bytes;          // cuMemHostAlloc, registered memory and host-located physical memory

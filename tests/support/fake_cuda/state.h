@@ -143,7 +143,8 @@ Region *find_region(uintptr_t address);
 Mapping *find_mapping(uintptr_t address, uintptr_t *base);
 bool find_reservation(uintptr_t address, uintptr_t *base, size_t *size);
 uint64_t managed_bytes();
-uint64_t live_externals();  // of cuImportExternalMemory
+uint64_t live_externals();   // of cuImportExternalMemory
+uint64_t live_semaphores();  // of cuImportExternalSemaphore
 
 // A stretch of bytes that the driver can reach, kept alive.
 struct Piece {

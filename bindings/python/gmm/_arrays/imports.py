@@ -75,6 +75,8 @@ def from_dlpack(obj, *, device=None, copy=None, stream=None, context=None):
     same = wanted is None or wanted == at or (wanted == HOST_DEVICE and at[0] == CUDA_HOST)
     if not same and copy is False and at[0] != CUDA_MANAGED:
         raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
+    if at[0] == ONE_API:
+        sycl.wait_for_queue(obj)
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
     # -1 requests no order: the array's contents are then ordered on no stream.
     array = native.dlpack_import(capsule, None if on_stream == -1 else on_stream, context)
@@ -173,6 +175,7 @@ def _over_sycl(obj, interface, context):
     data = interface.get("data")
     if not isinstance(data, tuple):
         return _over_buffer(obj if data is None else data, context)
+    sycl.wait_for_queue(obj, interface)
     itemsize = int(interface["typestr"][2:])
     strides = interface.get("strides")
     address = data[0] + (interface.get("offset") or 0) * itemsize

@@ -11,7 +11,8 @@ class Heap(_Closing, native.Handle):
 
     __slots__ = ("context", "kind", "device")
 
-    def __init__(self, context, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0):
+    def __init__(self, context, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0,
+                 exportable=False):
         desc = native.gmm_heap_desc()
         kind = as_kind(kind)
         desc.kind = kind
@@ -20,6 +21,7 @@ class Heap(_Closing, native.Handle):
         desc.minimum_extent = minimum_extent
         desc.limit = limit
         desc.peer_devices = peer_devices
+        desc.flags = native.GMM_HEAP_EXPORTABLE if exportable else 0
         self.context = context
         self.kind = Kind(kind)
         self.device = device

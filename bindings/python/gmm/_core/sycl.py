@@ -59,6 +59,18 @@ def cached_queue(context, device):
     return get_device_cached_queue((queue.sycl_context, queue.sycl_device))
 
 
+def wait_for_queue(obj, interface=None):
+    """Waits for the queue that an object of SYCL names: an array's own, else the interface's syclobj.
+
+    The protocols name no work that a reader must wait for. A syclobj may be a context, which has nothing to wait for.
+    """
+    queue = getattr(obj, "sycl_queue", None)
+    if queue is None and interface is not None:
+        queue = interface.get("syclobj")
+    if hasattr(queue, "wait"):
+        queue.wait()
+
+
 def means_writable(memory):
     """Whether the flag beside an object's address means writable and not read-only.
 

@@ -85,6 +85,7 @@ _SAME = ("alloc", "copy", "free", "ipc_configure", "ipc_import", "name", "pause"
          "reset", "resume", "resume_async", "resume_range", "trim")
 _FUNCTIONS.update((f"gmm_{name}", f"Context.{name}") for name in _SAME)
 _CONSTANTS = {
+    "GMM_HEAP_EXPORTABLE": "exportable=True",
     "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_ALLOC_ZERO": "zero=True", "GMM_DECOMMIT_NEVER": "None",
     "GMM_EVENT_SHARED": "ipc=True", "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True",
     "GMM_PAUSE_KEEP_FILE": "contents=Contents.FILE", "GMM_PAUSE_KEEP_HOST": "contents=Contents.HOST",

@@ -3,10 +3,19 @@
 import functools
 
 import torch
+import torch.utils._device  # pylint: disable=unused-import
 
 from gmm._torch import allocator, managed, switches, workers
 
 _originals = {}
+
+# What takes pin_memory=True: functions with a shape or values, and those that follow a tensor, which is the first
+# argument.
+_FACTORIES = ("arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace", "ones",
+              "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
+              "zeros")
+_FOLLOWERS = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
 
 
 def _moved(tensor, device, non_blocking):
@@ -115,6 +124,43 @@ def _pin_memory(original):
     return pin_memory
 
 
+def _is_for_cpu(args, kwargs, follows):
+    """Whether a factory makes a plain tensor on the CPU."""
+    device, source = kwargs.get("device"), args[0] if follows and args else None
+    if device is None:
+        device = source.device if isinstance(source, torch.Tensor) else torch.get_default_device()
+    layout = kwargs.get("layout") or (source.layout if isinstance(source, torch.Tensor) else torch.strided)
+    return torch.device(device).type == "cpu" and layout is torch.strided
+
+
+def _pinning(follows):
+    """For factories: what the RFC has one allocator for is managed with pin_memory=True too."""
+    def wrapper(original):
+        @functools.wraps(original)
+        def factory(*args, **kwargs):
+            if (kwargs.get("pin_memory") and switches.enabled() and not _dynamo()
+                    and torch._C._len_torch_dispatch_stack() == 0 and _is_for_cpu(args, kwargs, follows)):
+                return original(*args, **{**kwargs, "pin_memory": False})
+            return original(*args, **kwargs)
+
+        return factory
+
+    return wrapper
+
+
+def _patch_factories():
+    # The table of `with torch.device(...)` holds PyTorch's own functions, by which it recognises a call: it is made
+    # once, and must not hold ours. The table of torch.jit.script() shall have ours besides, wherever it exists already.
+    torch.utils._device._device_constructors()
+    names = [(name, False) for name in _FACTORIES] + [(name, True) for name in _FOLLOWERS]
+    for name, follows in names:
+        if hasattr(torch, name):
+            _replace(torch, name, _pinning(follows))
+            torch.jit._builtins._register_builtin(getattr(torch, name), "aten::" + name)
+    for name in _METHODS:
+        _replace(torch.Tensor, name, _pinning(True))
+
+
 def _new_storage(original):
     """PyTorch makes the storages of copy.deepcopy() and of unpickled tensors by its default CPU allocator."""
     def new(cls, *args, **kwargs):
@@ -207,6 +253,7 @@ def patch():
         _replace(torch.Tensor, "cpu", _cpu)
         _replace(torch.Tensor, "copy_", _copy_)
         _replace(torch.Tensor, "pin_memory", _pin_memory)
+        _patch_factories()
         _replace(torch.UntypedStorage, "__new__", _new_storage)
         _replace(torch.Tensor, "record_stream", _record_stream)
         for name in ("_share_fd_cpu_", "_share_filename_cpu_"):

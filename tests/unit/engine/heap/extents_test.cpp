@@ -23,7 +23,7 @@ class ExtentsOfKind {
   }
   Region *reserve(uint64_t bytes, bool dedicated = false) {
     Region *region = nullptr;
-    EXPECT_TRUE(extents.reserve(bytes, dedicated, &region).ok());
+    EXPECT_TRUE(extents.reserve(bytes, dedicated ? bytes : Extents::kRegionSize, &region).ok());
     return region;
   }
   // A listed free run at the start of a new region.

@@ -104,6 +104,17 @@ TEST_F(RunsTest, HolesAreOneWithThoseAroundThem) {
   EXPECT_EQ(runs.holes().next(region.first), nullptr);
 }
 
+TEST_F(RunsTest, ABlockBetweenAHoleAndABlockLeavesTheSideOfTheHoleFree) {
+  Span *lower = take(4), *middle = take(16), *block = take(4);
+  runs.make_hole(lower);
+  runs.make_free(middle);
+  EXPECT_EQ(take(2)->end(), block->begin());
+  // Aligned, so that a tail is left.
+  Span *aligned = take(3, 4 * kGranule);
+  EXPECT_EQ(aligned->begin(), region.base + 12 * kGranule);
+  check();
+}
+
 TEST_F(RunsTest, RunsOfAPausedRegionAreInNoListAndThoseOfADedicatedOneInAnother) {
   Span *run = region.first;
   runs.unlist(run);

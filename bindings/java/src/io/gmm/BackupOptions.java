@@ -8,6 +8,7 @@ package io.gmm;
 public final class BackupOptions {
     private boolean noArena;
     private boolean noPageable;
+    private boolean namedFiles;
     private long arenaLimit;
     private long pageableLimit;
     private String directory;
@@ -22,6 +23,15 @@ public final class BackupOptions {
     /** Skips pageable memory: contents beyond the page-locked memory go to a file. */
     public BackupOptions noPageable() {
         noPageable = true;
+        return this;
+    }
+
+    /**
+     * Files have names in the directory: one a block, and beyond 48 files several blocks share one. They stay for later
+     * pauses until {@link Context#trim} or the end of the context.
+     */
+    public BackupOptions namedFiles() {
+        namedFiles = true;
         return this;
     }
 
@@ -52,7 +62,8 @@ public final class BackupOptions {
     gmm_backup_desc toNative() {
         gmm_backup_desc desc = new gmm_backup_desc();
         desc.setFlags((noArena ? NativeConstants.GMM_BACKUP_NO_ARENA : 0)
-            | (noPageable ? NativeConstants.GMM_BACKUP_NO_PAGEABLE : 0));
+            | (noPageable ? NativeConstants.GMM_BACKUP_NO_PAGEABLE : 0)
+            | (namedFiles ? NativeConstants.GMM_BACKUP_NAMED_FILES : 0));
         desc.setArena_limit(arenaLimit);
         desc.setPageable_limit(pageableLimit);
         desc.setThreads(threads);

@@ -389,6 +389,11 @@ public final class Context implements AutoCloseable {
         return pauseOrResume(false, 0, progress, tags);
     }
 
+    /** Resumes as resume() does, with options. */
+    public long resume(ResumeOptions options, Tag... tags) {
+        return pauseOrResume(false, options.flags(), options.progress, tags);
+    }
+
     /** Pauses as pause() does, on a thread of the library. */
     public Ticket pauseAsync(Tag... tags) {
         return Ticket.start(handle, true, 0, null, tags);
@@ -407,6 +412,11 @@ public final class Context implements AutoCloseable {
     /** Resumes as resume() does, on a thread of the library, and reports the progress. */
     public Ticket resumeAsync(Progress progress, Tag... tags) {
         return Ticket.start(handle, false, 0, progress, tags);
+    }
+
+    /** Resumes as resume() does, on a thread of the library, with options. */
+    public Ticket resumeAsync(ResumeOptions options, Tag... tags) {
+        return Ticket.start(handle, false, options.flags(), options.progress, tags);
     }
 
     /**

@@ -13,7 +13,8 @@ import java.util.concurrent.TimeUnit;
  *
  * <p>The views of {@link #bytes} and {@link #slice} keep a forgotten buffer from being freed as long as they are
  * reachable. They do not hold back {@link #close}, a pause or a reset: touching a view of closed or paused memory
- * crashes the virtual machine.
+ * crashes the virtual machine. The segments of {@link #as} end with {@link #close}, which makes a later touch an
+ * IllegalStateException.
  */
 public final class GmmBuffer implements AutoCloseable {
     /** A call that allocates on a stream and writes the address into out[0]. */
@@ -28,6 +29,7 @@ public final class GmmBuffer implements AutoCloseable {
     private final long size;
     private final Kind kind;
     private WeakReference<ByteBuffer> view;
+    private Segments segments;
 
     private GmmBuffer(Handle handle, Handle context, FreeOn freeOn, long size, Kind kind) {
         this.handle = handle;
@@ -177,6 +179,41 @@ public final class GmmBuffer implements AutoCloseable {
             ByteBuffer part = wholeView(address);
             part.position((int) offset).limit((int) offset + length);
             return part.slice().order(ByteOrder.nativeOrder());
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** The whole buffer as a view of this type; see {@link #as(Class, long, long)}. */
+    public <T> T as(Class<T> type) {
+        return as(type, 0, size);
+    }
+
+    /**
+     * A part of the buffer as a view of this type, for memory that the CPU can reach. The one type is
+     * java.lang.foreign.MemorySegment, of Java 22 and newer: {@code buffer.as(MemorySegment.class, offset, length)}.
+     *
+     * <p>Closing the buffer ends its segments, and throws IllegalStateException while a native function has one. A
+     * pause or a reset does not end them: touching a segment of such memory crashes the virtual machine.
+     */
+    public <T> T as(Class<T> type, long offset, long length) {
+        if (!type.getName().equals("java.lang.foreign.MemorySegment")) {
+            throw new IllegalArgumentException("a buffer is no " + type.getName()
+                + ": as() takes MemorySegment.class, bytes() gives a ByteBuffer");
+        }
+        check(offset, length);
+        long address = acquire();
+        try {
+            checkHostAccess(address);
+            synchronized (this) {
+                if (segments == null) {
+                    if (handle.isClosed()) { // since acquire()
+                        throw new IllegalStateException("this buffer is closed");
+                    }
+                    segments = new Segments(this, address, size);
+                }
+                return segments.as(type, offset, length);
+            }
         } finally {
             handle.release();
         }
@@ -384,7 +421,10 @@ public final class GmmBuffer implements AutoCloseable {
         }
     }
 
-    /** The kept contents of a part of the paused buffer, which stays paused. */
+    /**
+     * The kept contents of a part of the paused buffer, which stays paused. After a resume with {@link
+     * ResumeOptions#retain} they are those of the last pause.
+     */
     public byte[] backup(long offset, int length) {
         check(offset, length);
         ByteBuffer through = ByteBuffer.allocateDirect(length);
@@ -397,7 +437,8 @@ public final class GmmBuffer implements AutoCloseable {
 
     /**
      * The kept contents of a part of the paused buffer as a view, without a copy where they lie in one piece. The view
-     * is good until the memory is resumed, freed or discarded, and must not be touched afterwards.
+     * is good until the memory is resumed without {@link ResumeOptions#retain}, freed or discarded, and must not be
+     * touched afterwards.
      */
     public ByteBuffer backupView(long offset, int length) {
         check(offset, length);
@@ -442,15 +483,24 @@ public final class GmmBuffer implements AutoCloseable {
 
     /** Frees the memory in the order of the stream on which it was allocated. Closing twice does nothing. */
     @Override
-    public void close() {
+    public synchronized void close() {
+        endSegments();
         handle.close();
     }
 
+    private void endSegments() {
+        if (segments != null) {
+            segments.close();
+            segments = null;
+        }
+    }
+
     /** Frees the memory in the order of this stream. Closing twice does nothing. An imported buffer has no stream. */
-    public void close(Stream stream) {
+    public synchronized void close(Stream stream) {
         if (freeOn == null) {
             throw new UnsupportedOperationException("an imported buffer is not freed on a stream: use close()");
         }
+        endSegments();
         if (!handle.isClosed()) {
             freeOn.change(stream);
         }

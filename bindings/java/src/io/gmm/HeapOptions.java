@@ -9,6 +9,7 @@ public final class HeapOptions {
     long minimumExtent;
     long limit;
     long peerDevices;
+    boolean exportable;
 
     /** The kind of memory; DEVICE when not set. */
     public HeapOptions kind(Kind value) {
@@ -48,6 +49,12 @@ public final class HeapOptions {
         return this;
     }
 
+    /** Each block lies in one driver allocation and has a file descriptor. */
+    public HeapOptions exportable() {
+        exportable = true;
+        return this;
+    }
+
     gmm_heap_desc toNative() {
         gmm_heap_desc desc = new gmm_heap_desc();
         desc.setKind(kind.value());
@@ -56,6 +63,7 @@ public final class HeapOptions {
         desc.setMinimum_extent(minimumExtent);
         desc.setLimit(limit);
         desc.setPeer_devices(peerDevices);
+        desc.setFlags(exportable ? NativeConstants.GMM_HEAP_EXPORTABLE : 0);
         return desc;
     }
 

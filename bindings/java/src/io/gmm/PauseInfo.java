@@ -100,6 +100,11 @@ public final class PauseInfo {
         return (flags & NativeConstants.GMM_TAG_CHECKSUM) != 0;
     }
 
+    /** Whether contents in host memory are never page-locked. */
+    public boolean pageable() {
+        return (flags & NativeConstants.GMM_TAG_PAGEABLE) != 0;
+    }
+
     /** ACTIVE, PAUSED, or PARTLY_PAUSED when the tag has both kinds of memory. */
     public State state() {
         return state;

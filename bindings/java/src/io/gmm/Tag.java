@@ -51,6 +51,11 @@ public final class Tag {
         return context.resume(progress, this);
     }
 
+    /** Resumes the tag, with options. */
+    public long resume(ResumeOptions options) {
+        return context.resume(options, this);
+    }
+
     /** Pauses the tag until the returned object is closed: {@code try (Tag.Paused paused = tag.paused()) { ... }}. */
     public Paused paused() {
         return new Paused(this, pause());
@@ -74,6 +79,11 @@ public final class Tag {
     /** Resumes the tag in the background, and reports the progress on a thread of the library. */
     public Ticket resumeAsync(Progress progress) {
         return context.resumeAsync(progress, this);
+    }
+
+    /** Resumes the tag in the background, with options. */
+    public Ticket resumeAsync(ResumeOptions options) {
+        return context.resumeAsync(options, this);
     }
 
     /**

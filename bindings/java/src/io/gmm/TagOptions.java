@@ -7,6 +7,7 @@ public final class TagOptions {
     private int priority;
     private boolean readOnly;
     private boolean checksum;
+    private boolean pageable;
 
     /** What a pause does with the contents; DROP when not set. */
     public TagOptions contents(Contents value) {
@@ -32,12 +33,19 @@ public final class TagOptions {
         return this;
     }
 
+    /** Contents in host memory are never page-locked, so a resume returns their memory to the system. */
+    public TagOptions pageable() {
+        pageable = true;
+        return this;
+    }
+
     gmm_tag_desc toNative() {
         gmm_tag_desc desc = new gmm_tag_desc();
         desc.setContents(contents.value());
         desc.setPriority(priority);
         desc.setFlags((readOnly ? NativeConstants.GMM_TAG_READ_ONLY : 0)
-            | (checksum ? NativeConstants.GMM_TAG_CHECKSUM : 0));
+            | (checksum ? NativeConstants.GMM_TAG_CHECKSUM : 0)
+            | (pageable ? NativeConstants.GMM_TAG_PAGEABLE : 0));
         return desc;
     }
 

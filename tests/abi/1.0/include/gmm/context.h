@@ -223,10 +223,10 @@ typedef struct gmm_device_info {
   uint64_t free_memory;  /**< bytes, as the driver or the system reports them now */
   uint64_t granularity;  /**< bytes; a VMM allocation of the driver is a multiple of this */
   char name[128];
-  uint8_t uuid[16];
+  uint8_t uuid[16];      /**< of a GPU: deviceUUID of VkPhysicalDeviceIDProperties */
   uint64_t held_bytes;   /**< bytes that this context holds from the driver */
   uint64_t budget_bytes; /**< the least of the limits and of what is held and free: growth ends there */
-  uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero: not known */
+  uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero: not known, as on Linux */
   uint32_t node_mask;    /**< the device's node of a linked group, as a bit; 0: not known */
   int32_t numa_node;     /**< the host's NUMA node that is nearest to the device; -1: not known */
 } gmm_device_info;

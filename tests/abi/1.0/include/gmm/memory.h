@@ -202,6 +202,18 @@ GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_poin
  */
 GMM_API gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) GMM_NOEXCEPT;
 
+enum {
+  /**
+   * Every block of the heap lies in one driver allocation, so it has a descriptor: gmm_ipc_export_fd() tells the
+   * descriptor, the block's offset and the allocation's size.
+   *
+   * Blocks of one allocation share a descriptor's memory. An importer maps an allocation once and adds offsets. The
+   * heap takes and returns whole allocations, and never moves them. gmm_heap_desc.minimum_extent sets their least size:
+   * 64 MiB keeps their number low. Fragmentation costs more memory than in other VMM heaps.
+   */
+  GMM_HEAP_EXPORTABLE = 1u << 0
+};
+
 /** What gmm_heap_create() is asked for. */
 typedef struct gmm_heap_desc {
   uint32_t struct_size;
@@ -211,7 +223,7 @@ typedef struct gmm_heap_desc {
   uint64_t minimum_extent; /**< bytes of the smallest extent; 0: 2 MiB, growing with the heap */
   uint64_t limit;          /**< bytes that the heap may hold from the driver; 0: no limit */
   uint64_t peer_devices;   /**< bit d lets device d use the memory too; DEVICE memory cannot */
-  uint32_t flags;          /**< must be 0 */
+  uint32_t flags;          /**< GMM_HEAP_* */
   uint32_t reserved;
 } gmm_heap_desc;
 
@@ -222,7 +234,8 @@ typedef struct gmm_heap_desc {
  *
  * @param desc  NULL: kind DEVICE, device 0, the current tag.
  * @param[out] out  the heap.
- * Errors: as gmm_alloc().
+ * Errors: as gmm_alloc(), NOT_SUPPORTED (::GMM_HEAP_EXPORTABLE, and memory of this kind has no descriptor on the
+ * device).
  * Ownership: the caller destroys the heap with gmm_heap_destroy().
  * Since: 1.0
  */

@@ -51,6 +51,11 @@ final class IpcTest {
 
     void fd() throws Exception {
         need(device.canExportFd(), "file descriptors of memory");
+        try (Heap heap = context.heap(new HeapOptions().kind(Kind.VMM).exportable());
+             GmmBuffer pooled = heap.alloc(64 * MIB);
+             ExportedFd out = pooled.exportFd()) {
+            check(out.size() >= out.offset() + 64 * MIB, "one allocation holds the pooled block");
+        }
         try (GmmBuffer buffer = context.alloc(MIB, new AllocOptions().kind(Kind.VMM).dedicated())) {
             ExportedFd exported = buffer.exportFd();
             Path path = Paths.get("/proc/self/fd/" + exported.fd());

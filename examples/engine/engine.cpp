@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small engine. A stream of gmm computes particles in gmm's memory, and Vulkan draws them from there without a copy.
+// Two levels have meshes and textures under tags with budgets. A change of the level resumes one set and pauses the
+// other while frames go on. The statistics are drawn into each picture.
+//
+// Usage: engine [FOLDER]     writes engine.png (an animation), frame-*.png; the folder is the current one
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <gmm/gmm.hpp>
+#include <vector>
+
+#include "picture.hpp"
+#include "renderer.hpp"
+
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint32_t kFrames = 48, kParticles = 24'000, kMeshPoints = 3'600, kLevels = 2;
+constexpr uint64_t kPixelBytes = uint64_t{renderer::kWidth} * renderer::kHeight * 4;
+
+// Without exceptions every function of gmm.hpp returns a result. This engine has no plan B.
+template <class T>
+T must(gmm::result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "engine: %s: %s\n", result.error().name(), result.error().message());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+// --- The engine's own memory and log ---------------------------------------------------------------------------------
+
+std::atomic<int64_t> bookkeeping{0};
+void *allocate(void *, uint64_t size, uint64_t alignment) {
+  bookkeeping += static_cast<int64_t>(size);
+  return std::aligned_alloc(alignment, (size + alignment - 1) & ~(alignment - 1));
+}
+void deallocate(void *, void *block, uint64_t size) {
+  bookkeeping -= static_cast<int64_t>(size);
+  std::free(block);
+}
+void log(void *, gmm_log_level level, const char *message) { std::printf("[gmm %u] %s\n", level, message); }
+
+// --- Memory by what it is for: a tag with a budget, and a heap whose blocks Vulkan can import -----------------------
+
+struct pool {
+  const char *name = "";
+  uint64_t budget = 0;
+  gmm::tag tag;
+  gmm::heap heap;
+};
+
+pool make_pool(gmm::context_ref context, const char *name, uint64_t budget) {
+  pool made;
+  made.name = name;
+  made.budget = budget;
+  gmm::tag_desc kept;
+  kept.contents = GMM_CONTENTS_HOST;
+  made.tag = must(gmm::tag::create(context, name, kept));
+  must(context.limit_set(gmm::scope().tag(made.tag), budget));
+  gmm::heap_desc desc;
+  desc.kind = GMM_KIND_VMM;
+  desc.tag = made.tag;
+  desc.flags = GMM_HEAP_EXPORTABLE;
+  made.heap = must(gmm::heap::create(context, desc));
+  return made;
+}
+
+// A block, and Vulkan's view of it while it has one.
+struct resource {
+  gmm::buffer block;
+  view drawn;
+};
+
+class engine {
+ public:
+  engine(gmm::context_ref context, const gmm_device_info &device, renderer &with);
+  ~engine();
+  void load();
+  void frame(uint32_t number);
+  const std::vector<picture> &pictures() const { return pictures_; }
+
+ private:
+  struct level {
+    pool *meshes, *textures;
+    resource mesh, texture;
+  };
+  bool is_cpu() const { return (device_.capabilities & GMM_DEVICE_IS_CPU) != 0; }
+  void show(resource *of);
+  void show(level *of);
+  void hide(level *of);
+  gmm::ticket change(const level &of, bool resumes);
+  void change_level(uint32_t number);
+  void statistics(picture *into, uint32_t number) const;
+  static void step(void *self);
+  static int32_t wait(void *self, uint64_t value);
+  static int32_t signal(void *self, uint64_t value);
+
+  gmm::context_ref context_;
+  const gmm_device_info device_;
+  renderer &renderer_;
+  gmm::stream stream_;
+  gmm::event timeline_;  // Vulkan's timeline semaphore: 2 f + 1: frame f is computed; 2 f + 2: it is drawn
+  pool pools_[6];
+  level levels_[kLevels];
+  resource particles_, pixels_;
+  gmm::buffer computed_;  // where the CPU cannot write into the particles themselves
+  uint32_t shown_ = 0, steps_ = 0;
+  gmm::ticket arriving_, leaving_;
+  std::vector<picture> pictures_;
+};
+
+engine::engine(gmm::context_ref context, const gmm_device_info &device, renderer &with)
+    : context_(context), device_(device), renderer_(with) {
+  static constexpr const char *kNames[] = {"meshes 1", "textures 1", "meshes 2", "textures 2", "simulation", "staging"};
+  static constexpr uint64_t kBudgets[] = {8, 48, 8, 48, 16, 16};
+  for (uint32_t i = 0; i < 6; ++i) pools_[i] = make_pool(context, kNames[i], kBudgets[i] * kMiB);
+  stream_ = must(gmm::stream::create(context));
+  gmm::semaphore_desc semaphore;
+  if (is_cpu()) {
+    semaphore.type = GMM_SEMAPHORE_CALLS;
+    semaphore.calls = {wait, signal, this};
+  } else {
+    semaphore.type = GMM_SEMAPHORE_TIMELINE_FD;
+    semaphore.fd = renderer_.timeline_fd();
+  }
+  timeline_ = must(gmm::event::import_semaphore(context, semaphore));
+  if (!is_cpu()) close(semaphore.fd);
+}
+
+// Vulkan lets go first, then the blocks end, then their heaps.
+engine::~engine() {
+  must(stream_.synchronize());
+  hide(&levels_[shown_]);
+  for (resource *each : {&particles_, &pixels_}) renderer_.end(&each->drawn);
+}
+
+// --- Vulkan beside gmm -----------------------------------------------------------------------------------------------
+
+// Makes Vulkan's view of a block: by the address on the CPU, by a descriptor on a GPU. Both name the driver's whole
+// allocation, in which the block has an offset.
+void engine::show(resource *of) {
+  const gmm_pointer_info where = must(context_.query(of->block.data()));
+  memory_source source;
+  source.address = where.allocation_base;
+  source.size = where.allocation_size;
+  source.offset = reinterpret_cast<uintptr_t>(of->block.data()) - reinterpret_cast<uintptr_t>(source.address);
+  if (!is_cpu()) {
+    const gmm_ipc_fd_info out = must(context_.ipc_export_fd(of->block.data()));
+    source.fd = out.fd;
+    source.size = out.size;
+    source.offset = out.offset;
+  }
+  of->drawn = renderer_.import(source, of->block.size());
+}
+void engine::show(level *of) {
+  show(&of->mesh);
+  show(&of->texture);
+  renderer_.set_palette(of->texture.drawn);
+}
+// Before a pause: a view would keep the memory that the pause gives back.
+void engine::hide(level *of) {
+  renderer_.end(&of->mesh.drawn);
+  renderer_.end(&of->texture.drawn);
+}
+
+int32_t engine::wait(void *self, uint64_t value) {
+  const renderer &with = static_cast<engine *>(self)->renderer_;
+  const VkSemaphore semaphore = with.timeline();
+  const VkSemaphoreWaitInfo info = {VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, nullptr, 0, 1, &semaphore, &value};
+  return vkWaitSemaphores(with.device(), &info, UINT64_MAX);
+}
+int32_t engine::signal(void *self, uint64_t value) {
+  const renderer &with = static_cast<engine *>(self)->renderer_;
+  const VkSemaphoreSignalInfo info = {VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, nullptr, with.timeline(), value};
+  return vkSignalSemaphore(with.device(), &info);
+}
+
+// --- The levels and the particles ------------------------------------------------------------------------------------
+
+std::vector<point> mesh_of(uint32_t level) {
+  std::vector<point> points(kMeshPoints);
+  for (uint32_t i = 0; i < kMeshPoints; ++i) {
+    const float column = static_cast<float>(i % 60) / 59.0f, row = static_cast<float>(i / 60) / 59.0f;
+    const float angle = column * 6.2832f + row, radius = 0.1f + row * 1.1f;
+    points[i] = level == 0 ? point{column * 2 - 1, row * 2 - 1, 0.1f, 2}
+                           : point{std::cos(angle) * radius * 0.5625f, std::sin(angle) * radius, 0.1f, 2.5f};
+  }
+  return points;
+}
+std::vector<uint32_t> palette_of(uint32_t level) {
+  std::vector<uint32_t> colours(256);
+  for (uint32_t i = 0; i < 256; ++i) {
+    const uint32_t low = 30 + i / 6, middle = 40 + i * 3 / 5, high = 60 + i * 195 / 255;
+    const uint32_t ember = high | middle * i / 255 << 8 | low << 16, ice = low | middle << 8 | high << 16;
+    colours[i] = (level == 0 ? ember : ice) | 150u << 24;
+  }
+  return colours;
+}
+
+void engine::load() {
+  for (uint32_t i = 0; i < kLevels; ++i) {
+    level &of = levels_[i];
+    of.meshes = &pools_[2 * i];
+    of.textures = &pools_[2 * i + 1];
+    of.mesh.block = must(of.meshes->heap.alloc(kMeshPoints * sizeof(point), stream_));
+    of.texture.block = must(of.textures->heap.alloc(32 * kMiB, stream_));  // the palette is its beginning
+    const std::vector<point> mesh = mesh_of(i);
+    const std::vector<uint32_t> palette = palette_of(i);
+    must(context_.copy(of.mesh.block.data(), mesh.data(), mesh.size() * sizeof(point), stream_));
+    must(context_.fill(of.texture.block.data(), 0x5a, of.texture.block.size(), stream_));
+    must(context_.copy(of.texture.block.data(), palette.data(), palette.size() * 4, stream_));
+    must(stream_.synchronize());
+  }
+  particles_.block = must(pools_[4].heap.alloc(kParticles * sizeof(point), stream_));
+  pixels_.block = must(pools_[5].heap.alloc(kPixelBytes, stream_));
+  if (!is_cpu()) {
+    gmm::alloc_desc host;
+    host.kind = GMM_KIND_HOST;
+    host.stream = stream_;
+    computed_ = must(context_.alloc(kParticles * sizeof(point), host));
+  }
+  show(&levels_[0]);
+  show(&particles_);
+  show(&pixels_);
+  must(change(levels_[1], false).wait());  // the second level waits in host memory
+}
+
+// Runs on the stream's thread: three galaxies of two arms go around each other, faster inside than outside.
+void engine::step(void *self) {
+  engine &of = *static_cast<engine *>(self);
+  point *points = static_cast<point *>((of.is_cpu() ? of.particles_.block : of.computed_).data());
+  const float time = static_cast<float>(of.steps_++) * 0.06f;
+  const auto part = [](uint32_t i, uint32_t salt) {
+    const uint32_t hash = (i + salt) * 2654435761u;
+    return static_cast<float>((hash ^ hash >> 15) * 2246822519u >> 16) / 65536;
+  };
+  for (uint32_t i = 0; i < kParticles; ++i) {
+    const float galaxy = static_cast<float>(i % 3) * 2.094f + 0.35f * time, arm = i % 2 == 0 ? 0 : 3.1416f;
+    const float out = part(i, 1), radius = 0.02f + 0.5f * out * out;
+    const float spread = (part(i, 7) + part(i, 77) - 1) * (0.4f + out);
+    const float angle = arm + 3 * std::log(radius) + spread - 0.5f * time / std::sqrt(radius * radius + 0.01f);
+    points[i] = {(0.85f * std::cos(galaxy) + radius * std::cos(angle)) * 0.5625f,
+                 0.45f * std::sin(galaxy) + radius * std::sin(angle) * 0.8f, 1 - 0.9f * std::sqrt(out), 2.5f};
+  }
+}
+
+// --- Frames ----------------------------------------------------------------------------------------------------------
+
+gmm::ticket engine::change(const level &of, bool resumes) {
+  const gmm_tag tags[] = {of.meshes->tag, of.textures->tag};
+  gmm::pause_desc desc;
+  desc.tags = tags;
+  desc.tag_count = 2;
+  return must(resumes ? context_.resume_async(desc) : context_.pause_async(desc));
+}
+
+// Frames 16 and 32 ask for the other level. It is shown in the frame that finds it there; then the old one may go.
+void engine::change_level(uint32_t number) {
+  if (number == 16 || number == 32) {
+    if (leaving_) must(leaving_.wait());  // the level that comes must have gone before
+    arriving_ = change(levels_[1 - shown_], true);
+  }
+  if (!arriving_ || !must(arriving_.wait_for(gmm::milliseconds(number % 16 == 8 ? 10'000 : 0)))) return;
+  arriving_ = gmm::ticket();
+  hide(&levels_[shown_]);
+  leaving_ = change(levels_[shown_], false);
+  shown_ = 1 - shown_;
+  show(&levels_[shown_]);
+}
+
+void engine::statistics(picture *into, uint32_t number) const {
+  char words[80];
+  for (uint32_t i = 0; i < 6; ++i) {
+    const pool &of = pools_[i];
+    const gmm_stats_info stats = must(context_.stats_query(gmm::scope().tag(of.tag)));
+    const bool is_paused = stats.reserved_bytes == 0 && stats.paused_bytes != 0;
+    const uint32_t y = 5 + i * 12, colour = is_paused ? 0x666688 : 0xd8e0ff;
+    std::snprintf(words, sizeof words, "%-10s %4.1f/%2.0f MiB%s", of.name,
+                  static_cast<double>(stats.reserved_bytes) / kMiB, static_cast<double>(of.budget) / kMiB,
+                  is_paused ? " paused" : "");
+    into->text(8, y, words, colour);
+    into->fill(250, y, 80, 9, 0x20203a);
+    into->fill(250, y, static_cast<uint32_t>(stats.reserved_bytes * 80 / of.budget), 9, 0x4f8fff);
+  }
+  std::snprintf(words, sizeof words, "level %u  frame %2u  extents %2llu  gmm %lld KiB", shown_ + 1, number,
+                static_cast<unsigned long long>(must(context_.stats_query()).extents),
+                static_cast<long long>(bookkeeping / 1024));
+  into->text(8, 79, words, 0xffd080);
+}
+
+void engine::frame(uint32_t number) {
+  change_level(number);
+  const uint64_t computed = 2 * number + 1, drawn = computed + 1;
+  must(stream_.wait_event(timeline_, computed - 1));
+  must(stream_.call(step, this));
+  if (!is_cpu()) must(context_.copy(particles_.block.data(), computed_.data(), kParticles * sizeof(point), stream_));
+  must(timeline_.record(stream_, computed));
+  const level &now = levels_[shown_];
+  renderer_.draw(now.mesh.drawn, kMeshPoints, particles_.drawn, kParticles, pixels_.drawn, computed, drawn);
+  must(stream_.wait_event(timeline_, drawn));
+  picture taken(renderer::kWidth, renderer::kHeight);
+  must(context_.copy(taken.rgba.data(), pixels_.block.data(), kPixelBytes, stream_));
+  must(stream_.synchronize());
+  statistics(&taken, number);
+  pictures_.push_back(std::move(taken));
+}
+
+int run(const char *folder) {
+  gmm::context_desc desc;
+  desc.log = {log, nullptr};
+  desc.host_allocator = {allocate, deallocate, nullptr};
+  const gmm::context context = must(gmm::context::create(desc));
+  const gmm_device_info device = must(context.device_query(gmm::device_id(0)));
+  renderer with;
+  if (const char *why = with.open((device.capabilities & GMM_DEVICE_IS_CPU) != 0, device.uuid); why != nullptr) {
+    std::printf("skipped: %s\n", why);
+    with.close();
+    return 0;
+  }
+  std::vector<picture> pictures;
+  {
+    engine game(context, device, with);
+    game.load();
+    for (uint32_t number = 0; number < kFrames; ++number) game.frame(number);
+    pictures = game.pictures();
+  }
+  std::printf("%u frames, computed on %s, drawn by %s\n", kFrames, device.name, with.name());
+  with.close();
+  char path[512];
+  for (const uint32_t number : {12u, 28u, 44u}) {
+    std::snprintf(path, sizeof path, "%s/frame-%u.png", folder, number);
+    if (!write_png(path, {pictures[number]}, 0)) return 1;
+  }
+  std::snprintf(path, sizeof path, "%s/engine.png", folder);
+  if (!write_png(path, pictures, 50)) return 1;
+  std::printf("wrote %s and three frames\n", path);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const int code = run(argc > 1 ? argv[1] : ".");
+  if (bookkeeping != 0) {
+    std::fprintf(stderr, "engine: gmm left %lld bytes\n", static_cast<long long>(bookkeeping));
+    return 1;
+  }
+  if (code == 0) std::puts("engine: ok");
+  return code;
+}

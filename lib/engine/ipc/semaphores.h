@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Semaphores of other APIs, as events: streams signal them and wait for them.
+//
+// A semaphore is the driver's own object for a descriptor, or two functions of the program that run on a stream's
+// thread. Both outlive every queued use: destroy() waits for the device once a stream has used the semaphore.
+#ifndef GMM_ENGINE_IPC_SEMAPHORES_H
+#define GMM_ENGINE_IPC_SEMAPHORES_H
+
+#include <gmm/ipc.h>
+
+#include <atomic>
+
+#include "base/status.h"
+#include "engine/space/core.h"
+
+namespace gmm {
+
+class Semaphore {
+ public:
+  Semaphore(Core &core, const gmm_semaphore_desc &desc) : core_(core), desc_(desc) {}
+  // The type and the device exist.
+  static Status import(Core &core, const gmm_semaphore_desc &desc, Semaphore **out);
+  // Ends the object, unless it fails.
+  Status destroy();
+  Status signal(gmm_stream stream, uint64_t value);
+  Status wait(gmm_stream stream, uint64_t value);
+
+ private:
+  Status check_value(uint64_t value, const char *function) const;
+  Status call(gmm_semaphore_fn fn, gmm_stream stream, uint64_t value, const char *what);
+
+  Core &core_;
+  const gmm_semaphore_desc desc_;
+  NativeSemaphore native_ = nullptr;  // none of CALLS
+  std::atomic<bool> was_used_{false};
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Semaphores of other APIs as events (ipc.h). The other API is the test: functions of its own, a sync file that is an
+// eventfd, and for the fake driver files with a counter.
+#define _GNU_SOURCE  // memfd_create()
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../support/gmm_test.h"
+
+// A timeline semaphore of the program.
+typedef struct timeline {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  uint64_t value, waits, signals;
+  int32_t answer;
+} timeline;
+#define TIMELINE \
+  { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER }
+
+static int32_t wait_for_value(void *user, uint64_t value) {
+  timeline *of = user;
+  pthread_mutex_lock(&of->mutex);
+  while (of->value < value) pthread_cond_wait(&of->changed, &of->mutex);
+  ++of->waits;
+  pthread_mutex_unlock(&of->mutex);
+  return of->answer;
+}
+static int32_t signal_value(void *user, uint64_t value) {
+  timeline *of = user;
+  pthread_mutex_lock(&of->mutex);
+  of->value = value;
+  ++of->signals;
+  pthread_cond_broadcast(&of->changed);
+  pthread_mutex_unlock(&of->mutex);
+  return of->answer;
+}
+
+static gmm_semaphore_desc calls_of(timeline *of) {
+  return (gmm_semaphore_desc){.struct_size = sizeof(gmm_semaphore_desc),
+                              .type = GMM_SEMAPHORE_CALLS,
+                              .device = device,
+                              .calls = {wait_for_value, signal_value, of}};
+}
+static gmm_semaphore_desc descriptor_of(gmm_semaphore_type type, int fd) {
+  return (gmm_semaphore_desc){.struct_size = sizeof(gmm_semaphore_desc), .type = type, .device = device, .fd = fd};
+}
+static gmm_event *import(gmm_semaphore_desc desc) {
+  gmm_event *event = NULL;
+  MUST(gmm_event_import_semaphore(context, &desc, &event));
+  return event;
+}
+
+// The stream waits for `value`, then fills the block and signals `value` + 1. `reached` stands behind all of it.
+static void queue_behind(gmm_event *semaphore, uint64_t value, uint64_t answer, void *block, gmm_stream stream,
+                         gmm_event *reached) {
+  OK(gmm_stream_wait_event(context, stream, semaphore, value));
+  OK(gmm_fill(context, block, 5, 1000, stream));
+  OK(gmm_event_record(semaphore, answer, stream));
+  OK(gmm_event_record(reached, 0, stream));
+}
+static bool has_passed(gmm_event *event) {
+  uint64_t passed = 2;
+  OK(gmm_event_query(event, &passed));
+  return passed != 0;
+}
+
+static void functions_order_a_stream_and_the_program(void) {
+  timeline counter = TIMELINE;
+  gmm_semaphore_desc desc = calls_of(&counter);
+  gmm_event *semaphore = (gmm_event *)0x1, *reached = NULL;
+  if (!on_host_backend()) {
+    RESULT(gmm_event_import_semaphore(context, &desc, &semaphore), GMM_ERROR_NOT_SUPPORTED);
+    CHECK(semaphore == NULL);
+    return;
+  }
+  semaphore = import(desc);
+  gmm_stream stream = NULL;
+  uint8_t *block = ALLOC(1000);
+  MUST(gmm_event_create(context, EVENT_ON(device), &reached));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  OK(gmm_fill(context, block, 1, 1000, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  for (uint64_t round = 0; round < 20; ++round) {
+    queue_behind(semaphore, 10 * round + 3, 10 * round + 4, block, stream, reached);
+    CHECK(!has_passed(reached));
+    CHECK_EQUAL(counter.value, round == 0 ? 0 : 10 * round - 6);
+    signal_value(&counter, 10 * round + 2);
+    CHECK(!has_passed(reached));
+    signal_value(&counter, 10 * round + 3);
+    wait_for_value(&counter, 10 * round + 4);  // gmm's signal
+    OK(gmm_event_synchronize(reached, 0, GMM_FOREVER));
+  }
+  CHECK_EQUAL(counter.waits, 40);
+  uint8_t bytes[1000] = {0};
+  OK(gmm_copy(context, bytes, block, 1000, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  CHECK(bytes[0] == 5 && bytes[999] == 5);
+  OK(gmm_event_destroy(semaphore));
+  OK(gmm_event_destroy(reached));
+  OK(gmm_free(context, block, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+// destroy() returns when nothing queued will call the functions any more.
+static void the_end_of_a_semaphore_waits_for_its_uses(void) {
+  if (!on_host_backend()) SKIP("functions are the host backend's");
+  for (unsigned round = 0; round < 50; ++round) {
+    timeline counter = TIMELINE;
+    gmm_event *semaphore = import(calls_of(&counter));
+    gmm_stream one = NULL, other = NULL;
+    MUST(gmm_stream_create(context, STREAM_ON(device), &one));
+    MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+    // One stream waits for the other, whichever thread comes first.
+    OK(gmm_stream_wait_event(context, one, semaphore, 2));
+    OK(gmm_event_record(semaphore, 3, one));
+    OK(gmm_event_record(semaphore, 2, other));
+    OK(gmm_event_destroy(semaphore));
+    CHECK_EQUAL(counter.waits, 1);
+    CHECK_EQUAL(counter.signals, 2);
+    OK(gmm_stream_destroy(context, one));
+    OK(gmm_stream_destroy(context, other));
+  }
+}
+
+static void count_errors(void *user, gmm_log_level level, const char *message) {
+  if (level == GMM_LOG_ERROR && strstr(message, "-7") != NULL) ++*(atomic_int *)user;
+}
+static void a_failed_function_is_logged_and_the_stream_goes_on(void) {
+  if (!on_host_backend()) SKIP("functions are the host backend's");
+  timeline counter = TIMELINE;
+  counter.answer = -7;
+  atomic_int errors = 0;
+  const gmm_context_desc desc = {
+      .struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .log = {count_errors, &errors}};
+  const gmm_semaphore_desc calls = calls_of(&counter);
+  gmm_context *logging = NULL;
+  gmm_event *semaphore = NULL;
+  MUST(gmm_context_create(&desc, &logging));
+  MUST(gmm_event_import_semaphore(logging, &calls, &semaphore));
+  OK(gmm_event_record(semaphore, 4, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(logging, GMM_STREAM_DEFAULT));
+  CHECK_EQUAL(counter.value, 4);
+  CHECK_EQUAL(errors, 1);
+  OK(gmm_event_destroy(semaphore));
+  OK(gmm_context_release(logging));
+}
+
+static void a_sync_file_is_waited_for(void) {
+  int file = eventfd(0, EFD_CLOEXEC);
+  REQUIRE(file >= 0);
+  gmm_semaphore_desc desc = descriptor_of(GMM_SEMAPHORE_SYNC_FD, file);
+  gmm_event *semaphore = NULL, *reached = NULL;
+  if (!on_host_backend()) {
+    RESULT(gmm_event_import_semaphore(context, &desc, &semaphore), GMM_ERROR_NOT_SUPPORTED);
+    close(file);
+    return;
+  }
+  semaphore = import(desc);
+  MUST(gmm_event_create(context, EVENT_ON(device), &reached));
+  OK(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, semaphore, 0));
+  OK(gmm_event_record(reached, 0, GMM_STREAM_DEFAULT));
+  CHECK(!has_passed(reached));
+  RESULT(gmm_event_record(semaphore, 0, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_SUPPORTED);
+  RESULT(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, semaphore, 1), GMM_ERROR_INVALID_VALUE);
+  uint64_t one = 1;
+  CHECK(write(file, &one, sizeof one) == sizeof one);
+  OK(gmm_event_synchronize(reached, 0, GMM_FOREVER));
+  OK(gmm_event_destroy(semaphore));
+  OK(gmm_event_destroy(reached));
+  CHECK(close(file) == 0);  // the descriptor stayed the test's
+}
+
+// --- Descriptors: files with a counter, which the fake driver takes for semaphores -----------------------------------
+
+static void descriptors_order_a_stream_and_the_other_api(void) {
+  if (on_host_backend()) SKIP("the host backend takes no such descriptor");
+  if (dlsym(RTLD_DEFAULT, "fake_cuda_live") == NULL) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    bool fake = library != NULL && dlsym(library, "fake_cuda_live") != NULL;
+    if (library != NULL) dlclose(library);
+    if (!fake) SKIP("a real driver takes real semaphores: tests/vulkan");
+  }
+  gmm_event *reached = NULL;
+  gmm_stream stream = NULL;
+  MUST(gmm_event_create(context, EVENT_ON(device), &reached));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  void *block = ALLOC(1000);
+  for (gmm_semaphore_type type = GMM_SEMAPHORE_BINARY_FD; type <= GMM_SEMAPHORE_TIMELINE_FD; ++type) {
+    int file = memfd_create("semaphore", MFD_CLOEXEC);
+    REQUIRE(file >= 0 && ftruncate(file, 4096) == 0);
+    _Atomic uint64_t *value = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    REQUIRE(value != MAP_FAILED);
+    gmm_event *semaphore = import(descriptor_of(type, file));
+    CHECK(close(file) == 0);
+    const bool counts = type == GMM_SEMAPHORE_TIMELINE_FD;
+    OK(gmm_stream_wait_event(context, stream, semaphore, counts ? 7 : 0));
+    OK(gmm_fill(context, block, 5, 1000, stream));
+    OK(gmm_event_record(reached, 0, stream));
+    CHECK(!has_passed(reached));
+    if (counts) *value = 6;
+    CHECK(!has_passed(reached));
+    *value = counts ? 7 : 1;
+    OK(gmm_event_synchronize(reached, 0, GMM_FOREVER));
+    CHECK_EQUAL(*value, counts ? 7 : 0);  // the wait for a binary semaphore resets it
+    OK(gmm_event_record(semaphore, counts ? 9 : 0, stream));
+    if (!counts) {
+      RESULT(gmm_event_record(semaphore, 1, stream), GMM_ERROR_INVALID_VALUE);
+      RESULT(gmm_stream_wait_event(context, stream, semaphore, 1), GMM_ERROR_INVALID_VALUE);
+    }
+    OK(gmm_event_destroy(semaphore));  // waits for the signal
+    CHECK_EQUAL(*value, counts ? 9 : 1);
+    munmap((void *)value, 4096);
+  }
+  OK(gmm_event_destroy(reached));
+  OK(gmm_free(context, block, stream));
+  OK(gmm_stream_destroy(context, stream));
+}
+
+static void what_cannot_be_told_is_refused(void) {
+  int file = on_host_backend() ? eventfd(0, EFD_CLOEXEC) : memfd_create("semaphore", MFD_CLOEXEC);
+  REQUIRE(file >= 0 && (on_host_backend() || ftruncate(file, 4096) == 0));
+  gmm_semaphore_desc desc = descriptor_of(on_host_backend() ? GMM_SEMAPHORE_SYNC_FD : GMM_SEMAPHORE_TIMELINE_FD, file);
+  gmm_event *semaphore = NULL, *none = (gmm_event *)0x1;
+  if (gmm_event_import_semaphore(context, &desc, &semaphore) != GMM_OK) SKIP("%s", gmm_last_error_message());
+  uint64_t passed = 3;
+  gmm_ipc_handle handle;
+  RESULT(gmm_event_query(semaphore, &passed), GMM_ERROR_NOT_SUPPORTED);
+  CHECK_EQUAL(passed, 3);
+  RESULT(gmm_event_synchronize(semaphore, 0, 0), GMM_ERROR_NOT_SUPPORTED);
+  RESULT(gmm_event_export(semaphore, &handle), GMM_ERROR_INVALID_HANDLE);
+  gmm_context *other = open_context(1);
+  RESULT(gmm_stream_wait_event(other, GMM_STREAM_DEFAULT, semaphore, 0), GMM_ERROR_INVALID_HANDLE);
+  OK(gmm_context_release(other));
+  OK(gmm_event_destroy(semaphore));
+  CHECK(close(file) == 0);
+  desc.fd = -1;
+  CHECK(gmm_event_import_semaphore(context, &desc, &none) < 0);
+  CHECK(none == NULL);
+  desc.type = 0;
+  RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);
+  desc.type = GMM_SEMAPHORE_CALLS;
+  RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);  // the descriptor is set
+  desc.fd = 0;
+  RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);  // no function
+  if (!on_host_backend()) return;
+  timeline counter = TIMELINE;
+  desc = calls_of(&counter);
+  desc.calls.signal = NULL;
+  semaphore = import(desc);
+  RESULT(gmm_event_record(semaphore, 1, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_SUPPORTED);
+  OK(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, semaphore, 0));
+  OK(gmm_event_destroy(semaphore));
+  desc.type = GMM_SEMAPHORE_SYNC_FD;
+  RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);  // functions are set
+}
+
+// Which of Vulkan's devices is this?
+static void devices_tell_who_they_are(void) {
+  for (uint32_t d = 0; d < device_count(); ++d) {
+    read_device((gmm_device)d);
+    bool is_known = false;
+    for (unsigned i = 0; i < sizeof device_info.uuid; ++i) is_known = is_known || device_info.uuid[i] != 0;
+    CHECK(is_known);
+    static const uint8_t fake[8] = {'f', 'a', 'k', 'e', 'L', 'U', 'I'}, none[8] = {0};
+    if (device_info.luid[0] == 'f') {
+      CHECK(memcmp(device_info.luid, fake, 7) == 0);
+      CHECK_EQUAL(device_info.luid[7], d);
+      CHECK_EQUAL(device_info.node_mask, 1);
+    } else {
+      CHECK(memcmp(device_info.luid, none, 8) == 0);
+      CHECK_EQUAL(device_info.node_mask, 0);
+    }
+  }
+}
+
+int main(void) {
+  KINDS(functions_order_a_stream_and_the_program, 1u << GMM_KIND_VMM);
+  PLAIN(the_end_of_a_semaphore_waits_for_its_uses);
+  PLAIN(a_failed_function_is_logged_and_the_stream_goes_on);
+  KINDS(a_sync_file_is_waited_for, 1u << GMM_KIND_VMM);
+  KINDS(descriptors_order_a_stream_and_the_other_api, 1u << GMM_KIND_VMM);
+  KINDS(what_cannot_be_told_is_refused, 1u << GMM_KIND_VMM);
+  PLAIN(devices_tell_who_they_are);
+  return finish_clean();
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import static io.gmm.Tap.check;
+import static io.gmm.Tap.fails;
+import static io.gmm.Tap.same;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.nio.ByteBuffer;
+
+/** Views as MemorySegment, for Java 22 and newer. */
+final class SegmentsTest {
+    private static final int SIZE = 1 << 20;
+    private static final long HUGE = 3L << 30;
+
+    private static GmmBuffer inUse;
+    private static Throwable refused;
+
+    private SegmentsTest() {}
+
+    public static void main(String[] arguments) {
+        Tap tap = new Tap();
+        if (arguments.length > 0) {
+            tap.test("the class for older versions explains itself", SegmentsTest::older);
+        } else {
+            tap.test("reads and writes", SegmentsTest::readsAndWrites);
+            tap.test("more than 2 GiB", SegmentsTest::huge);
+            tap.test("what has no view", SegmentsTest::noView);
+            tap.test("close() ends segments", SegmentsTest::ends);
+            tap.test("a native function's segment holds close() back", SegmentsTest::held);
+            tap.test("a forgotten buffer lives as long as its segment", SegmentsTest::forgotten);
+        }
+        tap.finish();
+    }
+
+    private static Context open() {
+        return Context.open(new ContextOptions().backend(Backend.HOST).hostDevices(1).hostMemory(2 * HUGE));
+    }
+
+    private static void older() throws Exception {
+        try (Context context = open(); GmmBuffer buffer = context.alloc(SIZE, Kind.HOST)) {
+            String said =
+                fails(UnsupportedOperationException.class, () -> buffer.as(MemorySegment.class)).getMessage();
+            check(said.contains("enableMultiRelease") && said.contains("bytes()"), said);
+        }
+    }
+
+    private static void readsAndWrites() throws Exception {
+        try (Context context = open()) {
+            for (Kind kind : new Kind[] {Kind.HOST, Kind.MANAGED, Kind.VMM}) {
+                try (GmmBuffer buffer = context.alloc(SIZE, kind)) {
+                    MemorySegment all = buffer.as(MemorySegment.class);
+                    same((long) SIZE, all.byteSize(), "the size");
+                    same(buffer.address(), all.address(), "the address");
+                    all.fill((byte) 7);
+                    all.set(ValueLayout.JAVA_INT, 4096, 0x01020304);
+                    same((byte) 7, buffer.read(4095, 1)[0], "a byte before");
+                    MemorySegment part = buffer.as(MemorySegment.class, 4096, 4);
+                    same(0x01020304, part.get(ValueLayout.JAVA_INT, 0), "what the other segment wrote");
+                    fails(IndexOutOfBoundsException.class, () -> part.get(ValueLayout.JAVA_INT, 1));
+                    fails(IndexOutOfBoundsException.class, () -> buffer.as(MemorySegment.class, SIZE - 3, 4));
+                    fails(IndexOutOfBoundsException.class, () -> buffer.as(MemorySegment.class, -1, 4));
+                }
+            }
+        }
+    }
+
+    private static void huge() throws Exception {
+        try (Context context = open(); GmmBuffer buffer = context.alloc(HUGE, Kind.VMM)) {
+            MemorySegment all = buffer.as(MemorySegment.class);
+            all.set(ValueLayout.JAVA_LONG, HUGE - 8, 42);
+            same((byte) 42, buffer.read(HUGE - 8, 1)[0], "a byte beyond 2 GiB");
+            fails(IllegalArgumentException.class, buffer::bytes);
+        }
+    }
+
+    private static void noView() throws Exception {
+        try (Context context = open()) {
+            Tag tag = context.tag("paused");
+            try (GmmBuffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag))) {
+                fails(IllegalArgumentException.class, () -> buffer.as(ByteBuffer.class));
+                tag.pause();
+                fails(Result.PAUSED, () -> buffer.as(MemorySegment.class));
+                tag.resume();
+            }
+        }
+        ContextOptions strict = new ContextOptions().backend(Backend.HOST).hostMemory(1 << 30).strictHost();
+        try (Context context = Context.open(strict); GmmBuffer buffer = context.alloc(SIZE, Kind.DEVICE)) {
+            fails(Result.NOT_SUPPORTED, () -> buffer.as(MemorySegment.class));
+        }
+    }
+
+    private static void ends() throws Exception {
+        try (Context context = open(); Stream stream = context.stream(0)) {
+            for (boolean onStream : new boolean[] {false, true}) {
+                GmmBuffer buffer = context.alloc(SIZE, Kind.HOST);
+                MemorySegment part = buffer.as(MemorySegment.class, 16, 16);
+                if (onStream) {
+                    buffer.close(stream);
+                } else {
+                    buffer.close();
+                }
+                check(!part.scope().isAlive(), "the segment has ended");
+                fails(IllegalStateException.class, () -> part.get(ValueLayout.JAVA_BYTE, 0));
+                fails(IllegalStateException.class, () -> buffer.as(MemorySegment.class));
+                buffer.close();
+            }
+            same(0L, context.statistics().liveBlocks(), "live blocks");
+        }
+    }
+
+    /** Called by qsort(), which has a segment of the buffer. */
+    private static int compare(MemorySegment left, MemorySegment right) {
+        if (refused == null) {
+            try {
+                inUse.close();
+            } catch (Throwable error) {
+                refused = error;
+            }
+        }
+        return 0;
+    }
+
+    private static void held() throws Exception {
+        Linker linker = Linker.nativeLinker();
+        ValueLayout.OfLong size = ValueLayout.JAVA_LONG;
+        MethodHandle sort = linker.downcallHandle(linker.defaultLookup().find("qsort").get(),
+            FunctionDescriptor.ofVoid(ValueLayout.ADDRESS, size, size, ValueLayout.ADDRESS));
+        MethodHandle comparison = MethodHandles.lookup().findStatic(SegmentsTest.class, "compare",
+            MethodType.methodType(int.class, MemorySegment.class, MemorySegment.class));
+        try (Context context = open(); Arena arena = Arena.ofConfined()) {
+            MemorySegment callback = linker.upcallStub(comparison,
+                FunctionDescriptor.of(ValueLayout.JAVA_INT, ValueLayout.ADDRESS, ValueLayout.ADDRESS), arena);
+            inUse = context.alloc(SIZE, Kind.HOST);
+            try {
+                sort.invokeExact(inUse.as(MemorySegment.class), 2L, 8L, callback);
+            } catch (Throwable error) {
+                throw new AssertionError(error);
+            }
+            check(refused instanceof IllegalStateException, "close() meanwhile: " + refused);
+            check(!inUse.isClosed() && inUse.as(MemorySegment.class).scope().isAlive(), "the buffer is open as before");
+            inUse.close();
+            same(0L, context.statistics().liveBlocks(), "live blocks");
+        }
+    }
+
+    private static MemorySegment forget(Context context) {
+        return context.alloc(SIZE, Kind.HOST).as(MemorySegment.class, 8, 8);
+    }
+
+    private static void forgotten() throws Exception {
+        try (Context context = open()) {
+            MemorySegment part = forget(context);
+            part.set(ValueLayout.JAVA_LONG, 0, 42);
+            try (GmmBuffer canary = context.alloc(SIZE, Kind.VMM)) {
+                context.alloc(SIZE, Kind.HOST); // forgotten without a segment: it is freed before
+                Tap.waitFor("the buffer without a segment", () -> context.statistics().liveBlocks() == 2);
+                same(42L, part.get(ValueLayout.JAVA_LONG, 0), "the segment of a forgotten buffer");
+            }
+            part = null;
+            Tap.waitFor("the forgotten buffer", () -> context.statistics().liveBlocks() == 0);
+        }
+    }
+}

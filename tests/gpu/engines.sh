@@ -1,0 +1,136 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds gmm on a machine with a GPU and runs there what it does with the driver's own Vulkan, headless: memory both
+# ways, images' memory, timeline and binary semaphores by descriptors, and the engine of the examples. Ends with a
+# table, also in $OUT/summary.txt.
+#
+# Usage: tests/gpu/engines.sh
+#   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out
+#   GPU_SECONDS=N       how long the whole may take; default 240
+#   GPU_ONLY=WORDS      only the rows whose names have one of these words, by blanks
+#   BUILD=FOLDER        a build folder to use and keep; default: a new one
+#   GPU_RUN_FAKE=1      rehearses the script on the fake driver of the tests: shows nothing about a GPU
+#
+# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings Vulkan's headers, its loader and a
+# compiler of shaders. The driver's part of Vulkan (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with the driver
+# alone. A container has it if NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the row of Vulkan is SKIP and says
+# so.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. tests/gpu/machine.sh
+. tests/support/tap.sh
+open_output
+trap 'rm -rf "$work"' EXIT
+build=${BUILD:-$work/build}
+deadline=$((SECONDS + ${GPU_SECONDS:-240} * ${patience:-1}))
+
+finish() {
+  write_summary engines.sh "$(c++ --version 2>/dev/null | head -n 1)" "${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }" \
+    "$((${#rows[@]} - failed)) of ${#rows[@]} rows did not fail"
+  [ $failed = 0 ]
+  exit
+}
+
+# step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
+step() {
+  local name=$1 limit=$(($2 * ${patience:-1})) begin=$SECONDS left=$((deadline - SECONDS)) status words
+  shift 2
+  [ "$left" -lt "$limit" ] && limit=$left
+  if [ "$limit" -le 0 ]; then
+    row FAIL "$name" 0 "not run: no time was left"
+    return 1
+  fi
+  timeout -k 5 "$limit" "$@" </dev/null >"$work/step.log" 2>&1
+  status=$?
+  { printf '\n===== %s: %s\n' "$name" "$*" && cat "$work/step.log"; } >>"$log"
+  words=$(counts "$work/step.log")
+  if [ $status != 0 ]; then
+    row FAIL "$name" $((SECONDS - begin)) "exit $status${words:+; $words}"
+    grep -aE '^not ok|^# |[Ee]rror:' "$work/step.log" | head -n 12 | cut -c 1-220
+    return 1
+  fi
+  if grep -q '^1\.\.0 # SKIP' "$work/step.log"; then
+    row SKIP "$name" $((SECONDS - begin)) "$(sed -n 's/^1\.\.0 # SKIP //p' "$work/step.log")"
+    return 0
+  fi
+  row PASS "$name" $((SECONDS - begin)) "$words"
+  grep -aE '^ok .*# SKIP|^# ' "$work/step.log" | head -n 6 | cut -c 1-150
+  return 0
+}
+
+# --- the machine --------------------------------------------------------------------------------------------------
+ask_machine 2048 || finish
+
+# The driver's part of Vulkan, and a description of it for the loader where the machine has none.
+find_driver() {
+  local library
+  compgen -G '/usr/share/vulkan/icd.d/nvidia*.json' >/dev/null && return 0
+  compgen -G '/etc/vulkan/icd.d/nvidia*.json' >/dev/null && return 0
+  for library in libGLX_nvidia.so.0 libEGL_nvidia.so.0; do
+    ldconfig -p | grep -q "$library" || continue
+    printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "%s", "api_version": "1.3.0"}}\n' "$library" \
+      >"$work/nvidia_icd.json"
+    export VK_DRIVER_FILES=$work/nvidia_icd.json VK_ICD_FILENAMES=$work/nvidia_icd.json
+    return 0
+  done
+  return 1
+}
+without=
+if [ -z "$fake" ] && ! find_driver; then
+  without="neither libGLX_nvidia.so.0 nor libEGL_nvidia.so.0 is here: the driver was installed without graphics"
+fi
+if ! ldconfig -p | grep -q 'libvulkan\.so\.1'; then
+  if [ -f .gpu/vulkan/libvulkan.so.1 ]; then
+    export GMM_TEST_VULKAN=$root/.gpu/vulkan/libvulkan.so.1
+  else
+    without=${without:-"there is no libvulkan.so.1: tests/gpu/pack.sh takes it along (Debian: libvulkan1)"}
+  fi
+fi
+if ! echo '#include <vulkan/vulkan.h>' | cc -E - >/dev/null 2>&1; then
+  if [ -d .gpu/vulkan/include ]; then
+    export CPATH=$root/.gpu/vulkan/include${CPATH:+:$CPATH}
+  else
+    without=${without:-"there is no vulkan/vulkan.h: tests/gpu/pack.sh takes it along (Debian: libvulkan-dev)"}
+  fi
+fi
+if [ -n "$without" ]; then
+  row SKIP 'Vulkan' 0 "$without"
+  finish
+fi
+
+# What examples/engine needs beside: the loader to link, as pkg-config tells, and the compiler of shaders.
+if ! pkg-config --exists vulkan 2>/dev/null && [ -d .gpu/vulkan ]; then
+  printf 'Name: vulkan\nDescription: Vulkan\nVersion: 1.3.239\nLibs: -L%s -lvulkan\nCflags: -isystem%s\n' \
+    "$work/vulkan" "$root/.gpu/vulkan/include" >"$work/vulkan.pc"
+  mkdir "$work/vulkan"
+  cp .gpu/vulkan/libvulkan.so.1 "$work/vulkan/"
+  ln -s libvulkan.so.1 "$work/vulkan/libvulkan.so"
+  export PKG_CONFIG_PATH=$work${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+  export LD_LIBRARY_PATH=$work/vulkan${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+command -v glslangValidator >/dev/null || PATH=$root/.gpu/vulkan:$PATH
+
+# --- the build ----------------------------------------------------------------------------------------------------
+take_headers
+take_zlib
+options=(-Ddebug=true -Dcuda=enabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dbench=false -Dgtest=disabled)
+[ -z "$fake" ] || options+=(-Doptimization=0)
+[ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
+targets=(tests/vulkan/vulkan_test)
+ninja -C "$build" -t targets all | grep -q '^examples/engine/engine:' && targets+=(examples/engine/engine)
+[ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
+step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
+[ -z "$fake" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+# --- the tests ----------------------------------------------------------------------------------------------------
+export GMM_BACKEND=cuda
+if wanted 'Vulkan'; then step 'Vulkan' 60 "$build/tests/vulkan/vulkan_test"; fi
+if ! wanted 'engine'; then
+  :
+elif [ ! -x "$build/examples/engine/engine" ]; then
+  row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator or zlib'
+elif step 'engine' 60 "$build/examples/engine/engine" "$out" && grep -q '^skipped:' "$work/step.log"; then
+  rows+=("        $(grep '^skipped:' "$work/step.log")")
+fi
+memory_came_back
+finish

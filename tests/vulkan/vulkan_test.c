@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm and Vulkan share memory and wait for each other. On the host backend Vulkan's CPU device (lavapipe) takes gmm's
+// memory by its address, and semaphores are functions. On CUDA both sides use descriptors.
+//
+// Usage: GMM_BACKEND=host|cuda vulkan_test
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "vulkan_support.h"
+
+#define OPAQUE_FD VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
+#define HOST_POINTER VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
+
+static VkExternalMemoryHandleTypeFlagBits route(void) { return on_host_backend() ? HOST_POINTER : OPAQUE_FD; }
+
+// --- gmm's memory in Vulkan ------------------------------------------------------------------------------------------
+
+// The driver's allocation that a block lies in, as Vulkan's memory, and where the block lies in it.
+typedef struct imported {
+  VkDeviceMemory memory;
+  VkDeviceSize offset;
+} imported;
+
+static imported import_allocation(const void *block, uint32_t type_bits) {
+  const gmm_pointer_info where = query(block);
+  imported made = {.offset = (uintptr_t)block - (uintptr_t)where.allocation_base};
+  VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                               .allocationSize = where.allocation_size};
+  if (on_host_backend()) {
+    VkMemoryHostPointerPropertiesEXT types = {.sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    VK(vkGetMemoryHostPointerPropertiesEXT(vk.device, HOST_POINTER, where.allocation_base, &types));
+    const VkImportMemoryHostPointerInfoEXT source = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+                                                     .handleType = HOST_POINTER,
+                                                     .pHostPointer = where.allocation_base};
+    info.pNext = &source;
+    info.memoryTypeIndex = memory_type(type_bits & types.memoryTypeBits, 0);
+    VK(vkAllocateMemory(vk.device, &info, NULL, &made.memory));
+    return made;
+  }
+  gmm_ipc_fd_info out = {.struct_size = sizeof out};
+  MUST(gmm_ipc_export_fd(context, block, GMM_FD_OPAQUE, &out));
+  CHECK_EQUAL(out.offset, made.offset);
+  const VkImportMemoryFdInfoKHR source = {
+      .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR, .handleType = OPAQUE_FD, .fd = out.fd};  // Vulkan's now
+  info.pNext = &source;
+  info.allocationSize = out.size;
+  info.memoryTypeIndex = memory_type(type_bits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+  VK(vkAllocateMemory(vk.device, &info, NULL, &made.memory));
+  return made;
+}
+
+static buffer buffer_over(const void *block, uint64_t size) {
+  buffer made = {.buffer = make_buffer(size, route())};
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(vk.device, made.buffer, &needs);
+  const imported from = import_allocation(block, needs.memoryTypeBits);
+  made.memory = from.memory;
+  CHECK_EQUAL(from.offset % needs.alignment, 0);
+  VK(vkBindBufferMemory(vk.device, made.buffer, made.memory, from.offset));
+  return made;
+}
+
+static gmm_heap *exportable_heap(gmm_tag tag) {
+  const gmm_heap_desc desc = {.struct_size = sizeof desc,
+                              .kind = GMM_KIND_VMM,
+                              .device = device,
+                              .tag = tag,
+                              .minimum_extent = 64 * MIB,
+                              .flags = GMM_HEAP_EXPORTABLE};
+  gmm_heap *heap = NULL;
+  const gmm_result result = gmm_heap_create(context, &desc, &heap);
+  if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
+  MUST(result);
+  return heap;
+}
+
+static void pooled_blocks_are_buffers(void) {
+  enum { COUNT = 3 };
+  static const uint64_t sizes[COUNT] = {MIB, 300000, 20 * MIB};
+  gmm_heap *heap = exportable_heap(0);
+  void *blocks[COUNT];
+  buffer views[COUNT];
+  for (unsigned i = 0; i < COUNT; ++i) {
+    MUST(gmm_heap_alloc(heap, sizes[i], 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+    views[i] = buffer_over(blocks[i], sizes[i]);
+    CHECK_EQUAL((uintptr_t)query(blocks[i]).allocation_base, (uintptr_t)query(blocks[0]).allocation_base);
+  }
+  for (unsigned i = 0; i < COUNT; ++i) write_pattern(blocks[i], sizes[i], i, GMM_STREAM_DEFAULT);
+  for (unsigned i = 0; i < COUNT; ++i) VULKAN_CHECK(views[i].buffer, sizes[i], i);
+  for (unsigned i = 0; i < COUNT; ++i) vulkan_write(views[i].buffer, sizes[i], 10 + i);
+  for (unsigned i = 0; i < COUNT; ++i) {
+    CHECK_PATTERN(blocks[i], sizes[i], 10 + i);
+    end_buffer(&views[i]);
+    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  }
+  OK(gmm_heap_destroy(heap));
+}
+
+static void a_block_of_each_kind_is_a_buffer(void) {
+  if (!on_host_backend() && kind != GMM_KIND_VMM) SKIP("Vulkan takes VMM memory of CUDA");
+  uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
+  REQUIRE(block != NULL);
+  buffer view = buffer_over(block, 2 * MIB);
+  write_pattern(block, 2 * MIB, 1, GMM_STREAM_DEFAULT);
+  VULKAN_CHECK(view.buffer, 2 * MIB, 1);
+  vulkan_write(view.buffer, 2 * MIB, 2);
+  CHECK_PATTERN(block, 2 * MIB, 2);
+  end_buffer(&view);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
+// Vulkan clears an image in gmm's memory. A linear image, as another layout is the driver's own.
+static void a_block_is_an_images_memory(void) {
+  enum { SIDE = 64 };
+  gmm_heap *heap = exportable_heap(0);
+  uint8_t *block = NULL, bytes[SIDE * SIDE * 4] = {0};
+  MUST(gmm_heap_alloc(heap, MIB, 0, GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, (void **)&block));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));  // the zeroes come before what Vulkan writes
+  const VkExternalMemoryImageCreateInfo outside = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO,
+                                                   .handleTypes = route()};
+  const VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                                  .pNext = &outside,
+                                  .imageType = VK_IMAGE_TYPE_2D,
+                                  .format = VK_FORMAT_R8G8B8A8_UNORM,
+                                  .extent = {SIDE, SIDE, 1},
+                                  .mipLevels = 1,
+                                  .arrayLayers = 1,
+                                  .samples = VK_SAMPLE_COUNT_1_BIT,
+                                  .tiling = VK_IMAGE_TILING_LINEAR,
+                                  .usage = VK_IMAGE_USAGE_TRANSFER_DST_BIT};
+  VkImage image = VK_NULL_HANDLE;
+  VK(vkCreateImage(vk.device, &info, NULL, &image));
+  VkMemoryRequirements needs;
+  vkGetImageMemoryRequirements(vk.device, image, &needs);
+  REQUIRE(needs.size <= MIB);
+  const imported from = import_allocation(block, needs.memoryTypeBits);
+  VK(vkBindImageMemory(vk.device, image, from.memory, from.offset));
+  const VkImageSubresource part = {.aspectMask = VK_IMAGE_ASPECT_COLOR_BIT};
+  const VkImageSubresourceRange whole = {.aspectMask = VK_IMAGE_ASPECT_COLOR_BIT, .levelCount = 1, .layerCount = 1};
+  VkSubresourceLayout layout;
+  vkGetImageSubresourceLayout(vk.device, image, &part, &layout);
+  const VkImageMemoryBarrier to_general = {.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
+                                           .dstAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+                                           .newLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                           .srcQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+                                           .dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+                                           .image = image,
+                                           .subresourceRange = whole};
+  const VkClearColorValue colour = {.float32 = {1, 0, 0.2f, 1}};
+  const VkCommandBuffer commands = begin_commands();
+  vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL,
+                       1, &to_general);
+  vkCmdClearColorImage(commands, image, VK_IMAGE_LAYOUT_GENERAL, &colour, 1, &whole);
+  submit_and_wait(commands);
+  for (unsigned row = 0; row < SIDE; ++row)
+    OK(gmm_copy(context, bytes + row * SIDE * 4, block + layout.offset + row * layout.rowPitch, SIDE * 4,
+                GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  for (unsigned i = 0; i < SIDE * SIDE; ++i) {
+    if (memcmp(bytes + 4 * i, "\xff\x00\x33\xff", 4) == 0) continue;
+    CHECK_MESSAGE(false, "pixel %u is %02x%02x%02x%02x", i, bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2],
+                  bytes[4 * i + 3]);
+    break;
+  }
+  vkDestroyImage(vk.device, image, NULL);
+  vkFreeMemory(vk.device, from.memory, NULL);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+// As ipc.h says: Vulkan lets go of the memory before the pause, and imports it anew after the resume.
+static void a_pause_of_exported_memory(void) {
+  const gmm_tag tag = make_tag("drawn", GMM_CONTENTS_HOST);
+  gmm_heap *heap = exportable_heap(tag);
+  void *block = NULL;
+  MUST(gmm_heap_alloc(heap, 3 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block));
+  buffer view = buffer_over(block, 3 * MIB);
+  vulkan_write(view.buffer, 3 * MIB, 5);
+  end_buffer(&view);
+  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  MUST(gmm_pause(context, &pause, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  MUST(gmm_resume(context, &pause, NULL));
+  view = buffer_over(block, 3 * MIB);
+  VULKAN_CHECK(view.buffer, 3 * MIB, 5);
+  vulkan_write(view.buffer, 3 * MIB, 6);
+  CHECK_PATTERN(block, 3 * MIB, 6);
+  end_buffer(&view);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+// --- Vulkan's memory in gmm ------------------------------------------------------------------------------------------
+
+// Lavapipe puts a header of its own before the memory in the file. The pattern tells where the memory begins.
+static uint64_t find_pattern(const uint8_t *memory, uint64_t size, uint64_t wanted, uint32_t seed) {
+  for (uint64_t at = 0; at + wanted <= size; at += 8)
+    if (pattern_length(memory + at, wanted, seed) == wanted) return at;
+  return UINT64_MAX;
+}
+
+static void vulkans_memory_is_imported(void) {
+  if (!vk.has_memory_fd) SKIP("the Vulkan device has no VK_KHR_external_memory_fd");
+  enum { SIZE = 2 * 1024 * 1024 };
+  buffer of_vulkan = {.buffer = make_buffer(SIZE, OPAQUE_FD)};
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(vk.device, of_vulkan.buffer, &needs);
+  const VkExportMemoryAllocateInfo outside = {.sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO,
+                                              .handleTypes = OPAQUE_FD};
+  const VkMemoryAllocateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+      .pNext = &outside,
+      .allocationSize = needs.size,
+      .memoryTypeIndex = memory_type(needs.memoryTypeBits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)};
+  VK(vkAllocateMemory(vk.device, &info, NULL, &of_vulkan.memory));
+  VK(vkBindBufferMemory(vk.device, of_vulkan.buffer, of_vulkan.memory, 0));
+  vulkan_write(of_vulkan.buffer, SIZE, 3);
+  const VkMemoryGetFdInfoKHR get = {
+      .sType = VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR, .memory = of_vulkan.memory, .handleType = OPAQUE_FD};
+  int fd = -1;
+  VK(vkGetMemoryFdKHR(vk.device, &get, &fd));
+  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = GMM_FD_VULKAN, .device = device, .size = needs.size};
+  if (on_host_backend()) {
+    struct stat file;
+    REQUIRE(fstat(fd, &file) == 0);
+    desc.type = GMM_FD_FILE;
+    desc.size = (uint64_t)file.st_size & ~(uint64_t)4095;
+  }
+  uint8_t *memory = NULL;
+  MUST(gmm_ipc_import_fd(context, fd, &desc, (void **)&memory));
+  CHECK(close(fd) == 0);
+  uint64_t offset = 0;
+  if (on_host_backend()) offset = find_pattern(memory, desc.size, 65536, 3);
+  REQUIRE(offset != UINT64_MAX);
+  printf("# Vulkan's memory begins %llu bytes into its descriptor\n", (unsigned long long)offset);
+  const uint64_t size = desc.size - offset < SIZE ? desc.size - offset : SIZE;
+  CHECK_PATTERN(memory + offset, size, 3);
+  write_pattern(memory + offset, size, 4, GMM_STREAM_DEFAULT);
+  VULKAN_CHECK(of_vulkan.buffer, size, 4);
+  OK(gmm_ipc_close(context, memory));
+  end_buffer(&of_vulkan);
+}
+
+// --- Semaphores ------------------------------------------------------------------------------------------------------
+
+static int32_t wait_in_vulkan(void *user, uint64_t value) {
+  VkSemaphore semaphore = user;
+  const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                    .semaphoreCount = 1,
+                                    .pSemaphores = &semaphore,
+                                    .pValues = &value};
+  return vkWaitSemaphores(vk.device, &info, UINT64_MAX);
+}
+static int32_t signal_in_vulkan(void *user, uint64_t value) {
+  const VkSemaphoreSignalInfo info = {
+      .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = user, .value = value};
+  return vkSignalSemaphore(vk.device, &info);
+}
+
+static gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline) {
+  gmm_semaphore_desc desc = {.struct_size = sizeof desc, .device = device};
+  gmm_event *event = NULL;
+  if (on_host_backend()) {
+    desc.type = GMM_SEMAPHORE_CALLS;
+    desc.calls = (gmm_semaphore_calls){wait_in_vulkan, signal_in_vulkan, semaphore};
+    MUST(gmm_event_import_semaphore(context, &desc, &event));
+    return event;
+  }
+  if (!vk.has_semaphore_fd) SKIP("the Vulkan device has no VK_KHR_external_semaphore_fd");
+  const VkSemaphoreGetFdInfoKHR get = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR,
+                                       .semaphore = semaphore,
+                                       .handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT};
+  int fd = -1;
+  VK(vkGetSemaphoreFdKHR(vk.device, &get, &fd));
+  desc.type = is_timeline ? GMM_SEMAPHORE_TIMELINE_FD : GMM_SEMAPHORE_BINARY_FD;
+  desc.fd = fd;
+  MUST(gmm_event_import_semaphore(context, &desc, &event));
+  CHECK(close(fd) == 0);
+  return event;
+}
+
+static uint64_t value_of(VkSemaphore semaphore) {
+  uint64_t value = UINT64_MAX;
+  VK(vkGetSemaphoreCounterValue(vk.device, semaphore, &value));
+  return value;
+}
+
+// Everything is queued first, on both sides; then the program lets the first link go:
+//   1 the program   2 Vulkan fills gmm's block   3 gmm copies it to another block   4 Vulkan copies that to a buffer
+static void queues_and_streams_wait_for_each_other(void) {
+  enum { SIZE = 1024 * 1024, ROUNDS = 3 };
+  const bool is_exported = !on_host_backend();
+  if (is_exported && !vk.has_semaphore_fd) SKIP("the Vulkan device has no VK_KHR_external_semaphore_fd");
+  gmm_heap *heap = exportable_heap(0);
+  void *first = NULL, *second = NULL;
+  MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &first));
+  MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &second));
+  buffer view_of_first = buffer_over(first, SIZE), view_of_second = buffer_over(second, SIZE);
+  buffer seen = host_visible(SIZE);
+  const VkSemaphore semaphore = make_semaphore(true, is_exported);
+  gmm_event *event = import_semaphore(semaphore, true), *copied = NULL;
+  gmm_stream stream = NULL;
+  MUST(gmm_event_create(context, EVENT_ON(device), &copied));
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  for (uint64_t round = 0; round < ROUNDS; ++round) {
+    const uint64_t base = 4 * round;
+    const uint32_t word = 0x01010101u * (uint32_t)(7 + round);
+    OK(gmm_stream_wait_event(context, stream, event, base + 2));
+    OK(gmm_copy(context, second, first, SIZE, stream));
+    OK(gmm_event_record(event, base + 3, stream));
+    OK(gmm_event_record(copied, 0, stream));
+    const VkCommandBuffer fill = begin_commands(), copy = begin_commands();
+    vkCmdFillBuffer(fill, view_of_first.buffer, 0, SIZE, word);
+    copy_buffer(copy, view_of_second.buffer, seen.buffer, SIZE);
+    submit(fill, semaphore, base + 1, semaphore, base + 2);
+    submit(copy, semaphore, base + 3, semaphore, base + 4);
+    uint64_t passed = 1;
+    OK(gmm_event_query(copied, &passed));
+    CHECK_EQUAL(passed, 0);
+    CHECK_EQUAL(value_of(semaphore), base);
+    CHECK_EQUAL(signal_in_vulkan(semaphore, base + 1), VK_SUCCESS);
+    CHECK_EQUAL(wait_in_vulkan(semaphore, base + 4), VK_SUCCESS);
+    OK(gmm_event_synchronize(copied, 0, GMM_FOREVER));
+    const uint32_t *words = seen.mapped;
+    CHECK(words[0] == word && words[SIZE / 4 - 1] == word);
+    VK(vkQueueWaitIdle(vk.queue));
+    VK(vkResetCommandPool(vk.device, vk.pool, 0));
+  }
+  OK(gmm_event_destroy(event));
+  vkDestroySemaphore(vk.device, semaphore, NULL);
+  OK(gmm_event_destroy(copied));
+  OK(gmm_stream_destroy(context, stream));
+  end_buffer(&seen);
+  end_buffer(&view_of_first);
+  end_buffer(&view_of_second);
+  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, second, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+// The same with binary semaphores, one each way.
+static void binary_semaphores_order_both_ways(void) {
+  enum { SIZE = 1024 * 1024 };
+  if (on_host_backend() || !vk.has_semaphore_fd) SKIP("the Vulkan device exports no binary semaphore");
+  gmm_heap *heap = exportable_heap(0);
+  void *block = NULL;
+  MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &block));
+  buffer view = buffer_over(block, SIZE), seen = host_visible(SIZE);
+  const VkSemaphore to_gmm = make_semaphore(false, true), to_vulkan = make_semaphore(false, true);
+  gmm_event *filled = import_semaphore(to_gmm, false), *changed = import_semaphore(to_vulkan, false);
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  const VkCommandBuffer fill = begin_commands();
+  vkCmdFillBuffer(fill, view.buffer, 0, SIZE, 0x05050505);
+  submit(fill, VK_NULL_HANDLE, 0, to_gmm, 0);
+  OK(gmm_stream_wait_event(context, stream, filled, 0));
+  OK(gmm_fill(context, (char *)block + SIZE / 2, 9, SIZE / 2, stream));
+  OK(gmm_event_record(changed, 0, stream));
+  const VkCommandBuffer copy = begin_commands();
+  copy_buffer(copy, view.buffer, seen.buffer, SIZE);
+  submit(copy, to_vulkan, 0, VK_NULL_HANDLE, 0);
+  VK(vkQueueWaitIdle(vk.queue));
+  const uint8_t *bytes = seen.mapped;
+  CHECK(bytes[0] == 5 && bytes[SIZE / 2 - 1] == 5 && bytes[SIZE / 2] == 9 && bytes[SIZE - 1] == 9);
+  OK(gmm_event_destroy(filled));
+  OK(gmm_event_destroy(changed));
+  vkDestroySemaphore(vk.device, to_gmm, NULL);
+  vkDestroySemaphore(vk.device, to_vulkan, NULL);
+  VK(vkResetCommandPool(vk.device, vk.pool, 0));
+  end_buffer(&seen);
+  end_buffer(&view);
+  OK(gmm_stream_destroy(context, stream));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+// Vulkan's device stays open over the cases.
+static const char *open_vulkan(void) {
+  context = open_context(1);
+  read_device(0);
+  const char *why = vulkan_open(on_host_backend(), device_info.uuid);
+  if (why == NULL && on_host_backend() && vk.host_alignment == 0)
+    why = "the Vulkan device has no VK_EXT_external_memory_host";
+  if (why == NULL && !on_host_backend() && !vk.has_memory_fd)
+    why = "the Vulkan device has no VK_KHR_external_memory_fd";
+  if (gmm_context_release(context) != GMM_OK) printf("# release: %s\n", gmm_last_error_message());
+  return why;
+}
+
+int main(void) {
+  const char *why = open_vulkan();
+  if (why != NULL) {
+    printf("1..0 # SKIP %s\n", why);
+    vulkan_close();
+    return 0;
+  }
+  printf("# %s\n", vk.name);
+  KINDS(a_block_of_each_kind_is_a_buffer, ALL_KINDS & ~(1u << GMM_KIND_MANAGED));
+  PLAIN(pooled_blocks_are_buffers);
+  PLAIN(a_block_is_an_images_memory);
+  PLAIN(a_pause_of_exported_memory);
+  PLAIN(vulkans_memory_is_imported);
+  PLAIN(queues_and_streams_wait_for_each_other);
+  PLAIN(binary_semaphores_order_both_ways);
+  vulkan_close();
+  return check_finish();
+}
