@@ -383,7 +383,7 @@ step heaps_end_after_their_blocks() {
   CHECK(info.kind == GMM_KIND_VMM && info.device == last_device(context).get());
   FAILS(heap.alloc(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   DO(heap.reserve(16 * kMiB));
-  TAKE(reserved, context.stats());
+  TAKE(reserved, context.stats_query());
   CHECK(reserved.reserved_bytes >= 16 * kMiB);
   FAILS(heap.reserve(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   FAILS(heap.destroy(), GMM_ERROR_BUSY);
