@@ -187,7 +187,7 @@ static uint64_t any_size(uint64_t *state) {
 }
 static void a_million_random_operations_call_no_driver(void) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const unsigned steps = 50000;
+  const unsigned steps = 10000;
 #else
   const unsigned steps = 500000;  // of a free and an allocation
 #endif
