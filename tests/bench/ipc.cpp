@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "clock.h"
 #include "commands.h"
 #include "ipc_process.h"
 
@@ -23,7 +24,7 @@ constexpr uint32_t kWarmRounds = 20;
 // processor takes to wake.
 void let_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
-double now_ns() { return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+double now_ns() { return static_cast<double>(now()); }
 
 uint64_t open_files(pid_t pid) {
   DIR *folder = opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
