@@ -66,7 +66,7 @@ fake_notice
 if [ -n "$fake" ]; then
   gpu='none: the fake driver of the tests'
 else
-  gpu=$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>>"$log" | head -n 1)
+  gpu=$(smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>>"$log" | head -n 1)
   if [ -z "$gpu" ]; then
     echo 'FAILED  nvidia-smi shows no GPU'
     exit 1

@@ -33,7 +33,10 @@ row() {
   [ "$1" != FAIL ] || failed=$((failed + 1))
 }
 
-used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
+# smi ARGUMENT...: nvidia-smi about the GPUs that the programs see. CUDA_VISIBLE_DEVICES=1 runs a script on one of two.
+smi() { nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "$CUDA_VISIBLE_DEVICES"} "$@"; }
+
+used_memory() { smi --query-gpu=memory.used --format=csv,noheader,nounits | awk '{ sum += $1 } END { print sum }'; }
 
 # ask_machine MIB: $gpu and $driver, and $used_before for memory_came_back. False when there is no GPU with so much
 # memory free.
@@ -44,14 +47,14 @@ ask_machine() {
     driver='fake'
     return 0
   fi
-  gpu=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
-  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
+  gpu=$(smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
+  driver=$(smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
   if [ -z "$gpu" ]; then
     gpu=none
     row FAIL 'a GPU answers' 0 'nvidia-smi shows none'
     return 1
   fi
-  free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits | head -n 1)
+  free=$(smi --query-gpu=memory.free --format=csv,noheader,nounits | sort -n | head -n 1)
   if [ "$free" -lt "$1" ]; then
     row FAIL 'free GPU memory' 0 "$free MiB; $1 are needed"
     return 1

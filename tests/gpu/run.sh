@@ -20,7 +20,7 @@ open_output
 trap 'rm -rf "$work"' EXIT
 build=${BUILD:-$work/build}
 python=python3
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') # the interface's tests go over every device
+gpus=$(smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l) # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 deadline=$((SECONDS + ${GPU_SECONDS:-$((540 * gpus))} * ${patience:-1}))
 
