@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds gmm on a machine with a GPU and runs there what it does with the driver's own Vulkan and OpenGL, headless:
 # memory both ways, memory of images and textures, timeline and binary semaphores by descriptors, a dma-buf as EGL's
-# image, and the engine of the examples. Ends with a table, also in $OUT/summary.txt.
+# image, and the engine of the examples, whose pictures are compared with the host's. Ends with a table, also in
+# $OUT/summary.txt.
 #
 # Usage: tests/gpu/engines.sh
 #   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out
@@ -170,8 +171,13 @@ if ! wanted 'engine'; then
   :
 elif [ ! -x "$build/examples/engine/engine" ]; then
   row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator or zlib'
-elif step 'engine' 60 "$build/examples/engine/engine" "$out" && grep -q '^skipped:' "$work/step.log"; then
-  rows+=("        $(grep '^skipped:' "$work/step.log")")
+elif step 'engine' 60 "$build/examples/engine/engine" "$out"; then
+  if grep -q '^skipped:' "$work/step.log"; then
+    rows+=("        $(grep '^skipped:' "$work/step.log")")
+  else
+    rows+=("        $(grep ' computed ' "$work/step.log")")
+    step "engine's pictures" 30 python3 tests/vulkan/pictures_test.py "$out"
+  fi
 fi
 memory_came_back
 finish
