@@ -62,7 +62,7 @@ def tiles_of(path):
 
 def write(means):
     """pictures.txt: a tile is three numbers of four hexadecimal digits, in 1/256 of a step of 255."""
-    lines = ["# SPDX-License-Identifier: Apache-2.0", "# Mean colours of tiles, which pictures_test.py writes and reads"]
+    lines = ["# SPDX-License-Identifier: Apache-2.0", "# Mean colours of tiles, which pictures_test.py writes"]
     for frame, (columns, tiles) in means.items():
         lines.append(f"frame {frame}")
         words = ["-" if tile is None else "".join(f"{round(256 * part):04x}" for part in tile) for tile in tiles]
