@@ -175,7 +175,7 @@ elif step 'engine' 60 "$build/examples/engine/engine" "$out"; then
   if grep -q '^skipped:' "$work/step.log"; then
     rows+=("        $(grep '^skipped:' "$work/step.log")")
   else
-    rows+=("        $(grep ' computed ' "$work/step.log")")
+    rows+=("        $(grep -m 1 ' computed ' "$work/step.log")")
     step "engine's pictures" 30 python3 tests/vulkan/pictures_test.py "$out"
   fi
 fi

@@ -99,7 +99,7 @@ def main():
         if source.is_dir():
             folder = source
         else:
-            done = subprocess.run([source, folder], capture_output=True, text=True, check=False, timeout=120)
+            done = subprocess.run([source, folder], capture_output=True, text=True, check=False, timeout=200)
             lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
             skipped = [line[9:] for line in lines if line.startswith("skipped: ")]
             if skipped:
