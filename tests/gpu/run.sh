@@ -163,9 +163,6 @@ python_path=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
 # Several at once: their own counts are what they check. What fills the device, or counts what is free on it, comes
 # after them.
 alone=() rest=() found=
-[ ! -f tests/bindings/python/run.py ] ||
-  beside 'Python tests' 150 env PYTHONPATH="$python_path" \
-    ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} python3 tests/bindings/python/run.py
 for path in "$build"/tests/api/*; do
   name=${path##*/}
   case $name in *.p | *.def | gmm_hpp_throwing) continue ;; esac # the cases of the last are in gmm_hpp_throwing_20
@@ -182,14 +179,6 @@ for path in "${rest[@]}"; do beside "interface: ${path##*/}" $((150 * gpus)) "$p
 wait
 for path in "${alone[@]}"; do AT_ONCE=1 beside "interface: ${path##*/}" $((150 * gpus)) "$path"; done
 together
-if ! wanted 'Python tests'; then
-  :
-elif [ ! -f tests/bindings/python/run.py ]; then
-  row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
-elif ! grep -aqE '^ok .*\[.*cuda' "$work/0.log"; then
-  row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
-fi
-
 # Faults of pause and resume that a device survives; a part of it fills the device from a second process.
 program 'pause faults' 60 "$build/tests/pause_faults"
 
@@ -200,6 +189,16 @@ if [ -f examples/python/tour.py ]; then
 else
   row FAIL 'tour in Python' 0 'not there: examples/python/tour.py'
 fi
+# Many of its tests start processes, which wait for each other in the driver: alone, it takes a third of the time.
+if [ ! -f tests/bindings/python/run.py ]; then
+  row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
+elif wanted 'Python tests' &&
+  step 'Python tests' $((90 * gpus)) env PYTHONPATH="$python_path" \
+    ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} python3 tests/bindings/python/run.py &&
+  ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
+  row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
+fi
+
 # A process takes longer to start CUDA the more GPUs there are.
 step 'sharing between processes' $((100 * gpus)) env WITHOUT_INTERFACE=1 IPC_AT_ONCE=$((64 / gpus)) \
   tests/gpu/ipc_check.sh "$build"
