@@ -60,7 +60,10 @@ class Extents {
   // Backs the start of the hole by new extents of `each` bytes, the last one smaller. Charged by the caller; what was
   // not made is refunded.
   Status add(Fill *fill, uint64_t bytes, uint64_t each);
-  // Maps an extent that lies in a free run to the start of the hole. A refusal of the driver leaves it where it was.
+  // Maps an extent that lies in a listed free run to the start of the hole. A refusal of the driver leaves it where it
+  // was. What is left of the run before it is the same span.
+  Status move(Extent *extent, Span *run, Fill *fill);
+  // The same, where the run is unknown.
   Status move(Extent *extent, Fill *fill);
   // Returns an extent out of a free run that is in no list. What is left of the run before it is listed; *rest is what
   // follows, in no list.

@@ -196,9 +196,9 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * Starts a trace: a record of the context's operations in a file.
  *
  * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
- * thread and time. It also records every pause, resume, trim, reset, heap and end of a thread, and the names of tags
- * and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end; gmm replaces `%p` in
- * that name by the process id.
+ * thread and time. It also records every pause, resume, trim, compaction, reset, heap and end of a thread, and the
+ * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end; gmm
+ * replaces `%p` in that name by the process id.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.
@@ -238,6 +238,59 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
  * Since: 1.0
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
+
+/** What gmm_compact() is asked for. */
+typedef struct gmm_compact_desc {
+  uint32_t struct_size;
+  uint32_t flags;     /**< 0 */
+  gmm_heap *heap;     /**< only this heap, if it is in the scope; NULL: all VMM heaps of the scope */
+  uint64_t max_bytes; /**< bytes that the call may move and return to the driver, together; 0: no bound */
+  uint64_t max_us;    /**< microseconds after which it begins nothing more; 0: no bound */
+} gmm_compact_desc;
+
+/** What gmm_compact() did. */
+typedef struct gmm_compact_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t moved_bytes;    /**< bytes of free memory that were mapped beside other free memory */
+  uint64_t released_bytes; /**< bytes that returned to the driver */
+  uint64_t largest_free;   /**< bytes of the largest free run in any heap that the call looked at */
+} gmm_compact_info;
+
+/**
+ * Moves the free memory of VMM heaps side by side and returns the rest to the driver, within a budget.
+ *
+ * No address of a live block changes, no byte is copied, and every block may be used meanwhile. A heap keeps as many
+ * bytes as gmm_heap_reserve() says:
+ * - Whole free extents above the reserve return to the driver, those of small free runs first.
+ * - Whole free extents of the reserve are mapped side by side. A large block then fits without a call of the driver.
+ *
+ * The call empties the thread caches of the heaps first. These stay as they are: memory that queued work may still use,
+ * that importers hold or that gmm_move() put elsewhere, free parts of extents with live blocks, heaps of
+ * ::GMM_HEAP_EXPORTABLE but for what they return, and heaps that a graph capture, a pause, a resume or a move has at
+ * that moment.
+ *
+ * An extent is moved or returned whole. So with a budget of bytes below its size it stays, and the call may pass
+ * max_us by the time of one extent. No call with a bound leaves the largest free run smaller than before, so that run
+ * moves last, and only where the bound allows all of it. A program with frames calls with a bound at each of them,
+ * until UNCHANGED says that nothing is left to do.
+ *
+ * The budget and the counts follow the defragmentation of Vulkan Memory Allocator (maxBytesPerPass, bytesMoved,
+ * bytesFreed). That one moves blocks: the program copies their contents and replaces its handles.
+ *
+ * @param scope  NULL: the whole context.
+ * @param desc  NULL: all VMM heaps of the scope, without a bound.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Results: UNCHANGED (nothing was moved or returned; always so inside gmm_defer_begin()). `out` is filled then too.
+ * Errors: as gmm_stats_query(), INVALID_FLAGS, INVALID_HANDLE (heap), INVALID_KIND (a heap of another kind than VMM),
+ * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER. What was done before the failure stays done.
+ * Streams: the call waits for none, and queues nothing but events.
+ * Threads: allocations from a heap wait for at most 32 MiB of its moves or returns at a time, or one extent.
+ * Ownership: no other thread may destroy desc->heap during the call.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const gmm_compact_desc *desc,
+                               gmm_compact_info *out) GMM_NOEXCEPT;
 
 /**
  * Frees every allocation of the context, live blocks included.

@@ -243,6 +243,9 @@ final class SmokeTest {
         context.trim();
         same(true, context.statistics().reservedBytes() >= 16 * MIB, "a trim leaves the reserve");
         fails(IllegalArgumentException.class, () -> heap.reserve(-1));
+        CompactInfo compacted = context.compact(null, 0, 0);
+        same(true, compacted.largestFree() >= 16 * MIB, "the reserve is free in one piece");
+        same(0L, compacted.movedBytes(), "what lies together is not moved");
         heap.reserve(0);
         // Buffers keep their heap: its end waits for them.
         GmmBuffer buffer = heap.alloc(MIB);
