@@ -524,8 +524,11 @@ struct compact_desc {
   gmm_heap *heap = nullptr; /**< only this heap; heap_ref::get() */
   uint64_t max_bytes = 0;   /**< 0: no bound */
   uint64_t max_us = 0;      /**< microseconds; 0: no bound */
+  uint32_t flags = 0;       /**< GMM_COMPACT_* */
 
-  [[nodiscard]] gmm_compact_desc c() const noexcept { return {sizeof(gmm_compact_desc), 0, heap, max_bytes, max_us}; }
+  [[nodiscard]] gmm_compact_desc c() const noexcept {
+    return {sizeof(gmm_compact_desc), flags, heap, max_bytes, max_us};
+  }
 };
 
 /** What stream::create() is asked for. C: gmm_stream_desc. */

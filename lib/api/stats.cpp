@@ -122,7 +122,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
     GMM_TRY(check_output(out, &size));
     GMM_TRY(check_scope(*context, scope, &of));
     GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_compact_desc.flags"));
+    GMM_TRY(check_flags(copy.flags, GMM_COMPACT_LIVE, "gmm_compact_desc.flags"));
     if (copy.heap != nullptr) {
       GMM_TRY(check_handle(copy.heap, "gmm_compact_desc", "heap"));
       if (copy.heap->context != context)
@@ -134,8 +134,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
                     kind_name(copy.heap->options().kind));
     }
     // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
-    if (context->core.defer_depth.load(std::memory_order_acquire) == 0)
-      GMM_TRY(context->compact(of, copy.heap, copy.max_bytes, copy.max_us, &info));
+    if (context->core.defer_depth.load(std::memory_order_acquire) == 0) GMM_TRY(context->compact(of, copy, &info));
     if (info.moved_bytes + info.released_bytes != 0 && context->trace.running())
       context->trace.compacted(info.moved_bytes, info.released_bytes);
     fill_output(info, size, out);

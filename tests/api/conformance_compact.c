@@ -282,7 +282,7 @@ static void a_scope_and_a_heap_are_kept_to(void) {
   OK(gmm_compact(context, &scope, NULL, &info));
   CHECK_EQUAL(info.moved_bytes, 7 * EACH);
 
-  gmm_compact_desc desc = {.struct_size = sizeof desc, .flags = 1};
+  gmm_compact_desc desc = {.struct_size = sizeof desc, .flags = 2};
   RESULT(gmm_compact(context, NULL, &desc, &info), GMM_ERROR_INVALID_FLAGS);
   desc.flags = 0;
   const gmm_heap_desc plain = {.struct_size = sizeof plain, .kind = GMM_KIND_HOST, .device = device};
@@ -320,6 +320,132 @@ static void an_exportable_heap_gives_back_only(void) {
   OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
   OK(gmm_heap_destroy(heap));
 }
+
+// --- Live blocks: two extents of 16 MiB ------------------------------------------------------------------------------
+
+enum { SPARSE = 0x3e26 };  // 1, 2 and 5 of the first extent stay, and 9 to 13 of the second one
+static void make_extents(gmm_tag tag) {
+  const gmm_heap_desc desc = {.struct_size = sizeof desc,
+                              .kind = GMM_KIND_VMM,
+                              .device = device,
+                              .tag = tag,
+                              .minimum_extent = EXTENTS / 2 * EACH};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  OK(gmm_heap_reserve(heap, EXTENTS / 2 * EACH));
+  OK(gmm_heap_reserve(heap, EXTENTS * EACH));
+  REQUIRE(stats().extents == 2);
+  OK(gmm_heap_reserve(heap, 0));
+}
+static void make_sparse(gmm_tag tag) {
+  make_extents(tag);
+  for (unsigned i = 0; i < EXTENTS; ++i) MUST(gmm_heap_alloc(heap, EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+  REQUIRE(stats().extents == 2);
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    if ((SPARSE >> i & 1) == 0)
+      free_block(i);
+    else
+      write_pattern(blocks[i], EACH, i, GMM_STREAM_DEFAULT);
+  }
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+}
+static gmm_result compact_live(uint64_t max_bytes, gmm_compact_info *info) {
+  const gmm_compact_desc desc = {
+      .struct_size = sizeof desc, .flags = GMM_COMPACT_LIVE, .heap = heap, .max_bytes = max_bytes};
+  *info = (gmm_compact_info){.struct_size = sizeof *info};
+  return gmm_compact(context, NULL, &desc, info);
+}
+
+static void live_blocks_keep_their_addresses(void) {
+  gmm_compact_info info;
+  make_sparse(0);
+  RESULT(compact(0, &info), GMM_UNCHANGED);
+  OK(gmm_name(context, blocks[2], "a block"));
+  OK(gmm_limit_set(context, NULL, stats().reserved_bytes));  // no byte more
+  RESULT(compact_live(EXTENTS / 2 * EACH - 1, &info), GMM_UNCHANGED);
+  OK(compact_live(0, &info));
+  CHECK_EQUAL(info.moved_bytes, 3 * EACH);
+  CHECK_EQUAL(info.released_bytes, 5 * EACH);
+  CHECK_EQUAL(held(), (EXTENTS - 5) * EACH);
+  CHECK_EQUAL(stats().extents, 3);
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  for (unsigned i = 0; i < EXTENTS; ++i)
+    if (blocks[i] != NULL) CHECK_PATTERN(blocks[i], EACH, i);
+  const gmm_pointer_info about = query((uint8_t *)blocks[2] + 100);
+  CHECK(about.base == blocks[2] && about.allocation_base == blocks[1]);
+  CHECK_EQUAL(about.allocation_size, 2 * EACH);
+  // The addresses between them serve again.
+  OK(gmm_limit_set(context, NULL, GMM_NO_LIMIT));
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    if (blocks[i] != NULL) continue;
+    OK(gmm_heap_alloc(heap, EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+    write_pattern(blocks[i], EACH, i, GMM_STREAM_DEFAULT);
+  }
+  check_and_end();
+}
+
+static void a_block_over_two_extents_and_small_ones_move(void) {
+  gmm_compact_info info;
+  void *small[64], *large = NULL, *fillers[2] = {NULL};
+  make_extents(0);
+  for (unsigned i = 0; i < 64; ++i) {
+    MUST(gmm_heap_alloc(heap, 1000, 0, 0, GMM_STREAM_DEFAULT, &small[i]));
+    write_pattern(small[i], 1000, i, GMM_STREAM_DEFAULT);
+  }
+  MUST(gmm_heap_alloc(heap, 7 * EACH, 0, 0, GMM_STREAM_DEFAULT, &fillers[0]));
+  MUST(gmm_heap_alloc(heap, 2 * EACH, 0, 0, GMM_STREAM_DEFAULT, &large));
+  write_pattern(large, 2 * EACH, 99, GMM_STREAM_DEFAULT);
+  REQUIRE(stats().extents == 2);
+  const uint8_t *second = (const uint8_t *)query(small[0]).allocation_base + EXTENTS / 2 * EACH;
+  REQUIRE((uint8_t *)large < second && (uint8_t *)large + 2 * EACH > second);
+  OK(gmm_free(context, fillers[0], GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(compact_live(0, &info));
+  CHECK(info.released_bytes >= 10 * EACH);
+  CHECK_EQUAL(info.moved_bytes + info.released_bytes, EXTENTS * EACH);
+  CHECK_EQUAL(held(), EXTENTS * EACH - info.released_bytes);
+  CHECK_PATTERN(large, 2 * EACH, 99);
+  for (unsigned i = 0; i < 64; ++i) {
+    CHECK_PATTERN(small[i], 1000, i);
+    OK(gmm_free(context, small[i], GMM_STREAM_DEFAULT));
+  }
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  check_and_end();
+}
+
+static void live_memory_that_others_know_stays(void) {
+  gmm_compact_info info;
+  gmm_ipc_handle handle;
+  void *imported = NULL;
+  const gmm_tag tag = make_tag("live", GMM_CONTENTS_HOST);
+  const gmm_pause_desc tags = {.struct_size = sizeof tags, .tags = &tag, .tag_count = 1};
+  make_sparse(tag);
+  // A handle that nobody imported yet stays valid.
+  MUST(gmm_ipc_export(context, blocks[2], &handle));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  MUST(gmm_ipc_import(context, &handle, NULL, &imported));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  CHECK_PATTERN(imported, EACH, 2);
+  OK(gmm_ipc_close(context, imported));
+  free_block(2);
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  // The reserve has no byte for it.
+  OK(gmm_heap_reserve(heap, EXTENTS * EACH));
+  OK(gmm_heap_reserve(heap, (EXTENTS - 5) * EACH));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  OK(gmm_heap_reserve(heap, 0));
+  OK(gmm_pause(context, &tags, NULL));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  OK(gmm_resume(context, &tags, NULL));
+  OK(compact_live(0, &info));
+  CHECK_EQUAL(info.released_bytes, 9 * EACH);  // the resume made one extent of both, and more than half of it is free
+  // What moved is paused and resumed like any other.
+  OK(gmm_pause(context, &tags, NULL));
+  CHECK_EQUAL(held(), 0);
+  OK(gmm_resume(context, &tags, NULL));
+  check_and_end();
+}
+
+// --- At the same time ------------------------------------------------------------------------------------------------
 
 static atomic_int ended;
 static void *allocate_and_free(void *unused) {
@@ -395,6 +521,9 @@ int main(void) {
   KINDS(paused_memory_stays, vmm);
   KINDS(a_scope_and_a_heap_are_kept_to, vmm);
   KINDS(an_exportable_heap_gives_back_only, vmm);
+  KINDS(live_blocks_keep_their_addresses, vmm);
+  KINDS(a_block_over_two_extents_and_small_ones_move, vmm);
+  KINDS(live_memory_that_others_know_stays, vmm);
   KINDS(allocations_go_on_meanwhile, vmm);
   KINDS(a_trace_tells, vmm);
   return finish_clean();

@@ -517,6 +517,32 @@ static void is_compact(void) {
   CHECK_EQUAL(stats().reserved_bytes, 5 * COMPACT_EACH);
   heap_works();
 }
+// One extent of 16 MiB. Blocks lie in its second and fourth part; a part is 4 MiB.
+static void prepare_compact_live(void) {
+  void *blocks[4];
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .minimum_extent = 4 * COMPACT_EACH};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  MUST(gmm_heap_reserve(heap, 4 * COMPACT_EACH));
+  for (unsigned i = 0; i < 4; ++i) MUST(gmm_heap_alloc(heap, COMPACT_EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+  for (unsigned i = 0; i < 2; ++i) {
+    compact_kept[i] = blocks[1 + 2 * i];
+    write_pattern(compact_kept[i], COMPACT_EACH, 5 + i, GMM_STREAM_DEFAULT);
+    MUST(gmm_free(context, blocks[2 * i], GMM_STREAM_DEFAULT));
+  }
+  RESULT(run_compact(), GMM_UNCHANGED);  // it asks the stream, which is done
+  MUST(gmm_heap_reserve(heap, 0));
+}
+static gmm_result run_compact_live(void) {
+  gmm_compact_desc desc = {.struct_size = sizeof desc, .flags = GMM_COMPACT_LIVE};
+  gmm_compact_info info = {.struct_size = sizeof info};
+  return gmm_compact(context, NULL, &desc, &info);
+}
+static void is_compact_live(void) {
+  contents_stay();
+  CHECK_EQUAL(stats().reserved_bytes, 2 * COMPACT_EACH);
+  MUST(gmm_heap_alloc(heap, COMPACT_EACH, 0, 0, GMM_STREAM_DEFAULT, &allocated));
+  heap_works();
+}
 static void end_compact(void) {
   for (unsigned i = 0; i < 2; ++i) OK(gmm_free(context, compact_kept[i], GMM_STREAM_DEFAULT));
   end_heap();

@@ -15,11 +15,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_uint32, c_uint64, c_void_p, create_string_buffer
 
-from interface import (CHECKSUM, DEDICATED, DROP, FILE, FORCE, HOST, KEEP_FILE, KEEP_HOST, KIB, MIB, NONE, PAUSE_DROP,
-                       READ_ONLY, SCOPE_DEVICE, SCOPE_TAG, ZERO, AllocDesc, BackupDesc, BackupInfo, BlockInfo,
-                       CompactDesc, CompactInfo, ContextDesc, Handle, HeapDesc, HostAllocator, ImportDesc, Kind,
-                       PauseDesc, PointerInfo, Result, ScopeDesc, SnapshotInfo, State, StatsInfo, StreamDesc, TagDesc,
-                       TagInfo, result_name)
+from interface import (CHECKSUM, COMPACT_LIVE, DEDICATED, DROP, FILE, FORCE, HOST, KEEP_FILE, KEEP_HOST, KIB, MIB, NONE,
+                       PAUSE_DROP, READ_ONLY, SCOPE_DEVICE, SCOPE_TAG, ZERO, AllocDesc, BackupDesc, BackupInfo,
+                       BlockInfo, CompactDesc, CompactInfo, ContextDesc, Handle, HeapDesc, HostAllocator, ImportDesc,
+                       Kind, PauseDesc, PointerInfo, Result, ScopeDesc, SnapshotInfo, State, StatsInfo, StreamDesc,
+                       TagDesc, TagInfo, result_name)
 
 SIZES = [1, 256, 1000, 4096, 20_000, 64 * KIB, 128 * KIB, 128 * KIB + 1, 300_000, MIB, 2 * MIB - 256, 2 * MIB, 3 * MIB,
          5 * MIB + 123, 9 * MIB, 20 * MIB]
@@ -1225,7 +1225,8 @@ class Model:
         most = (0, 2, 8, 0)[budget % 4] * MIB
         if own is not None and own["kind"] == Kind.VMM and bytes_:
             self.call("heap_reserve", own["handle"], bytes_, allowed=(0, *self.may_lack(own["tag"], own["device"])))
-        desc = CompactDesc(max_bytes=most, max_us=50 if budget % 4 == 3 else 0)
+        desc = CompactDesc(flags=COMPACT_LIVE if budget >= 4 else 0, max_bytes=most,
+                           max_us=50 if budget % 4 == 3 else 0)
         within = None if scope >= TAGS else ScopeDesc(flags=SCOPE_TAG, tag=self.tags[scope].number)
         result = self.call("compact", self.context, byref(within) if within else None, byref(desc), byref(info),
                            allowed=(0, 1), begun=True)

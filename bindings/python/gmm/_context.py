@@ -485,14 +485,16 @@ class Context(native.Handle):
         """Returns free memory to the driver. The result is its bytes; 0 inside defer()."""
         return native.gmm_trim(self, _scope(self, device, tag, kind))[1]
 
-    def compact(self, *, max_bytes=0, max_us=0, device=None, tag=None):
+    def compact(self, *, max_bytes=0, max_us=0, live=False, device=None, tag=None):
         """Moves the free VMM memory of a scope side by side and returns what no reserve keeps to the driver.
 
         No address of a live buffer changes, and buffers may be used meanwhile. The call moves and returns at most
-        max_bytes together, and begins nothing more after max_us microseconds; 0 is no bound. The result is a
-        CompactInfo.
+        max_bytes together, and begins nothing more after max_us microseconds; 0 is no bound. `live` moves live buffers
+        to other pages, too, and waits for the devices; nobody may use buffers of the scope or allocate there
+        meanwhile. The result is a CompactInfo.
         """
         desc, struct = native.gmm_compact_desc(), native.gmm_compact_info()
+        desc.flags = native.GMM_COMPACT_LIVE if live else 0
         desc.max_bytes, desc.max_us = max_bytes, max_us
         native.gmm_compact(self, _scope(self, device, tag, None), desc, struct)
         return read(CompactInfo, struct)

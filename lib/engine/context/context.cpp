@@ -434,18 +434,18 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   return first;
 }
 
-Status Context::compact(const gmm_scope_desc &scope, const Heap *only, uint64_t max_bytes, uint64_t max_us,
-                        gmm_compact_info *out) {
+Status Context::compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out) {
   Compaction work;
-  if (max_bytes != 0) work.bytes_left = max_bytes;
-  if (max_us != 0) {
+  work.is_live = (desc.flags & GMM_COMPACT_LIVE) != 0;
+  if (desc.max_bytes != 0) work.bytes_left = desc.max_bytes;
+  if (desc.max_us != 0) {
     const uint64_t now = monotonic_us();
-    work.deadline = max_us < UINT64_MAX - now ? now + max_us : UINT64_MAX;
+    work.deadline = desc.max_us < UINT64_MAX - now ? now + desc.max_us : UINT64_MAX;
   }
   // What stands in the way of one heap keeps nothing of the others.
   Status first;
   const auto compact = [&](Heap &heap) -> Status {
-    if (heap.options().kind != Kind::kVmm || (only != nullptr && &heap != only)) return Status();
+    if (heap.options().kind != Kind::kVmm || (desc.heap != nullptr && &heap != desc.heap)) return Status();
     keep_first(&first, [&] { return heap.compact(&work); });
     out->largest_free = std::max(out->largest_free, heap.largest_free());
     return Status();

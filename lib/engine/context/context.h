@@ -93,10 +93,8 @@ class Context {
   Status destroy_tag(gmm_tag tag);
   Status reset();
   Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
-  // gmm_compact() of the VMM heaps in the scope; `only`: of this one, if it is not NULL. Passes by heaps that an
-  // operation has. A bound of 0 is none.
-  Status compact(const gmm_scope_desc &scope, const Heap *only, uint64_t max_bytes, uint64_t max_us,
-                 gmm_compact_info *out);
+  // gmm_compact() of the VMM heaps in the scope; the descriptor is checked. Passes by heaps that an operation has.
+  Status compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out);
   // gmm_trim(): page-locked host memory too that holds no contents.
   Status trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes);
   Status defer_begin();

@@ -11,7 +11,7 @@ bool Compactor::may_compact() const {
 }
 
 bool Compactor::begin() {
-  if (!may_compact() || streams_.any_capturing()) return false;
+  if (!is_undisturbed()) return false;
   runs_.clear_done(streams_, policy_);
   runs_.merge_all(false);  // also neighbours that wait for nothing since earlier
   return true;

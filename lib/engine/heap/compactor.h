@@ -31,6 +31,7 @@ namespace gmm {
 struct Compaction {
   uint64_t bytes_left = UINT64_MAX;  // to move and to give back
   uint64_t deadline = UINT64_MAX;    // a monotonic_us(); UINT64_MAX: none
+  bool is_live = false;              // GMM_COMPACT_LIVE: nobody uses the memory
   uint64_t moved = 0, released = 0;  // bytes
   bool has_deadline() const { return deadline != UINT64_MAX; }
   bool is_over() const { return bytes_left == 0 || (has_deadline() && monotonic_us() >= deadline); }
@@ -55,6 +56,8 @@ class Compactor {
   // Before the steps: what streams are done with becomes free for all. False: a graph capture or gmm_defer_begin()
   // holds the memory.
   bool begin();
+  // Whether neither a graph capture nor gmm_defer_begin() stands in the way.
+  bool is_undisturbed() { return may_compact() && !streams_.any_capturing(); }
   // One step. *more: it did something, and another one may.
   Status step(Compaction *work, bool *more);
 

@@ -35,6 +35,7 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
       growth_(core, options_, mutex, caches, quotas_, own_quota_, runs_, streams_, extents_, reclaim_, policy_),
       compactor_(core, options_, runs_, streams_, extents_, reclaim_, policy_),
+      evacuator_(core, options_, runs_, uses_, extents_, reclaim_),
       not_waited_for_(core.allocator),
       forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
@@ -436,6 +437,23 @@ Status Heap::compact(Compaction *work) {
     extents_.end_empty_regions();
     GMM_TRY(status);
     more = more && work->moved < most;
+  }
+  return work->is_live ? compact_live(work) : Status();
+}
+
+// An operation for each extent: whoever only asks about the heap does not wait for the device.
+Status Heap::compact_live(Compaction *work) {
+  while (!work->is_over()) {
+    if (!mutex.lock_unless_operation()) return Status();
+    const UnlockAtEnd guard(mutex);
+    if (!compactor_.is_undisturbed()) return Status();
+    const Evacuator::Choice choice = evacuator_.choose(*work);
+    if (choice.extent == nullptr) return Status();
+    bool capturing = false;  // the stream that copies
+    GMM_TRY(backend().stream_is_capturing(options_.device, GMM_STREAM_PER_THREAD, &capturing));
+    if (capturing) return Status();
+    begin_operation();
+    GMM_TRY(evacuator_.evacuate(choice, work));
   }
   return Status();
 }

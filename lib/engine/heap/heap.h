@@ -11,6 +11,7 @@
 //   Growth         memory for a block that no free run fits                    engine/heap/growth.h
 //   Reclaim        free memory back to the driver                              engine/heap/reclaim.h
 //   Compactor      free extents side by side, on request                       engine/heap/compactor.h
+//   Evacuator      the free part of extents with live blocks, on request       engine/heap/evacuator.h
 //   PausedRegions  regions that the pauser has                                 engine/heap/paused_regions.h
 //   HeapCaches     the caches of its threads, under a lock of their own        engine/heap/heap_caches.h
 //
@@ -32,6 +33,7 @@
 #include "engine/heap/block_uses.h"
 #include "engine/heap/cache_entry.h"
 #include "engine/heap/compactor.h"
+#include "engine/heap/evacuator.h"
 #include "engine/heap/extents.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/growth_policy.h"
@@ -174,6 +176,7 @@ class Heap {
   enum class Effort { kNoGrowth, kGrow };
 
   void make_large(Span *run);
+  Status compact_live(Compaction *work);
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);
@@ -204,6 +207,7 @@ class Heap {
   Reclaim reclaim_;
   Growth growth_;
   Compactor compactor_;
+  Evacuator evacuator_;
   Vector<CacheEntry> not_waited_for_;      // freed by per-thread streams of other threads, whose work may still run
   Vector<gmm_stream> forgotten_;           // to forget at the end of the operation that has the lock
   bool may_put_off_ = false;               // that operation takes more of them; a wait inside of a free does not

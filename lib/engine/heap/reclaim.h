@@ -48,6 +48,8 @@ class Reclaim {
   // Bytes that stay with the heap; 0: none.
   void set_reserve(uint64_t bytes) { reserve_ = bytes; }
   uint64_t reserve() const { return reserve_; }
+  // Bytes held beside dedicated blocks that the reserve does not keep.
+  uint64_t above_reserve();
 
   // --- Idle memory; one thread at a time ---------------------------------------------------------------------------
   // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing
@@ -61,7 +63,6 @@ class Reclaim {
 
  private:
   Status wait_for_free();
-  uint64_t above_reserve();
   Status release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule);
   void stamp_free_extents(uint64_t since);
 

@@ -653,10 +653,21 @@ public final class Context implements AutoCloseable {
      * @param maxMicroseconds after which the call begins nothing more; 0 means no bound
      */
     public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds) {
+        return compact(scope, maxBytes, maxMicroseconds, false);
+    }
+
+    /**
+     * As {@link #compact(Scope, long, long)}.
+     *
+     * @param live moves live blocks to other pages, too, and waits for the devices. Nobody may use blocks of the scope
+     *     or allocate there meanwhile
+     */
+    public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds, boolean live) {
         Text.checkSize("maxBytes", maxBytes);
         Text.checkSize("maxMicroseconds", maxMicroseconds);
         try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_compact_desc desc = new gmm_compact_desc();
                 gmm_compact_info out = new gmm_compact_info()) {
+            desc.setFlags(live ? Native.GMM_COMPACT_LIVE : 0);
             desc.setMax_bytes(maxBytes);
             desc.setMax_us(maxMicroseconds);
             run(context -> Native.gmm_compact(context, native_, desc, out));
