@@ -394,8 +394,9 @@ step heaps_end_after_their_blocks() {
   compact.max_us = 1;
   TAKE(again, context.compact(compact));
   CHECK(again.moved_bytes == 0 && again.released_bytes == 0);
+  compact = {};
   compact.flags = GMM_COMPACT_LIVE;
-  TAKE(live, context.compact(compact));
+  TAKE(live, context.compact(gmm::scope().kind(GMM_KIND_VMM), compact));
   CHECK(live.moved_bytes == 0 && live.released_bytes == 0);
   FAILS(heap.destroy(), GMM_ERROR_BUSY);
   CHECK(heap);
