@@ -136,7 +136,7 @@ enum {
   GMM_FD_OPAQUE = 1,
   GMM_FD_FILE = 2,    /**< a memory file, which mmap() maps: HOST memory, and all memory of the host backend */
   GMM_FD_DMA_BUF = 3, /**< a Linux dma-buf of the whole allocation, if gmm_query() reports ::GMM_IPC_ROUTE_DMA_BUF */
-  GMM_FD_VULKAN = 4   /**< import only: an opaque descriptor that Vulkan or OpenGL made (vkGetMemoryFdKHR) */
+  GMM_FD_VULKAN = 4   /**< import only: an opaque descriptor that Vulkan made (vkGetMemoryFdKHR) */
 };
 
 /** What gmm_ipc_export_fd() answers. */

@@ -6,6 +6,9 @@
 namespace gmm {
 namespace {
 
+// Bytes of new memory from which the device is asked first whether it has so many.
+constexpr uint64_t kWorthAsking = uint64_t{1} << 30;
+
 void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
 }  // namespace
@@ -230,6 +233,11 @@ void Extents::join(Fill *fill, Span *span, Extent *extent) {
 }
 
 Status Extents::add(Fill *fill, uint64_t bytes, uint64_t each) {
+  if (bytes >= kWorthAsking)
+    if (Status status = core_.backend->can_create(options_.device, bytes); !status.ok()) {
+      quotas_.refund(bytes);
+      return status;
+    }
   for (uint64_t left = bytes; left != 0;) {
     const uint64_t size = left < each ? left : each;
     if (Status status = add_one(fill, size); !status.ok()) {
