@@ -158,7 +158,7 @@ typedef struct gmm_ipc_fd_info {
  * allocation of its own.
  *
  * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
- * VMM block.
+ * VMM block. gmm_compact() with ::GMM_COMPACT_LIVE does so, too, but not in a heap with ::GMM_HEAP_EXPORTABLE.
  *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
  *     buffers and images, then vkFreeMemory(). gmm cannot see whether it did. Memory that an importer or an open
  *     descriptor still holds does not return to the device.
