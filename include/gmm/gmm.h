@@ -13,5 +13,6 @@
 #include <gmm/stream.h>
 #include <gmm/types.h>
 #include <gmm/version.h>
+#include <gmm/watch.h>
 
 #endif

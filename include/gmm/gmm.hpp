@@ -20,12 +20,14 @@
  * are that function's, and a comment here says only what differs. All of these are since 1.0.
  *
  * Cost. Every function is inline and makes the one C call that its comment names. gmm::tag::create() makes two. The end
- * of a gmm::buffer is one call of gmm_free(). An object is as large as what the C function needs. It allocates nothing.
+ * of a gmm::buffer is one call of gmm_free(). An object is as large as what the C function needs. It allocates nothing,
+ * but for the function of a gmm::watcher.
  *
  * Ownership.
- *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::context and gmm::buffer own what
- *    they name, and so do the scopes: gmm::tag_scope, gmm::pinned, gmm::imported, gmm::trace, gmm::defer. They move and
- *    do not copy. One that was moved from, detached or made by default is empty, which `if (object)` tells.
+ *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::watcher, gmm::context and
+ *    gmm::buffer own what they name, and so do the scopes: gmm::tag_scope, gmm::pinned, gmm::imported, gmm::trace,
+ *    gmm::defer. They move and do not copy. One that was moved from, detached or made by default is empty, which
+ *    `if (object)` tells.
  *  - gmm::heap_ref, gmm::context_ref and so on own nothing and copy like pointers. Functions take these, and an owner
  *    converts to its reference. A reference or a buffer keeps nothing alive: a context must outlive what comes from it,
  *    as a container outlives its iterators. Tickets and snapshots do keep their context.
@@ -555,6 +557,35 @@ struct semaphore_desc {
 
   [[nodiscard]] gmm_semaphore_desc c() const noexcept {
     return {sizeof(gmm_semaphore_desc), type, device.get(), fd, calls};
+  }
+};
+
+/** What watcher::create() is asked for. C: gmm_watch_desc. */
+struct watch_desc {
+  uint32_t events = 0; /**< GMM_WATCH_* */
+  gmm_tag tag = 0;
+  device_id device = {}; /**< for GMM_WATCH_BUDGET */
+  const void *address = nullptr;
+  uint64_t size = 0; /**< 0: the tag */
+  uint64_t budget_bytes = 0;
+  uint64_t timeout_ms = 0; /**< 0: 10,000 */
+  int32_t order = 0;
+  const char *name = nullptr;
+  gmm_watch_callback callback = {nullptr, nullptr}; /**< watcher::create() with a function sets it */
+
+  [[nodiscard]] gmm_watch_desc c() const noexcept {
+    return {sizeof(gmm_watch_desc),
+            events,
+            tag,
+            device.get(),
+            address,
+            size,
+            budget_bytes,
+            timeout_ms,
+            order,
+            0,
+            name,
+            callback};
   }
 };
 
@@ -1595,6 +1626,93 @@ class snapshot : public unique<snapshot_ref> {
   }
   /** C: gmm_snapshot_destroy(). */
   outcome<void> destroy() { return finish(); }
+};
+
+/** What a gmm::watcher owns: the watch, and the function that it calls. */
+class watcher_ref {
+ public:
+  /** Frees the function. */
+  using end_fn = void (*)(void *function) noexcept;
+  constexpr watcher_ref() noexcept = default;
+  explicit watcher_ref(gmm_watcher *watcher, void *function = nullptr, end_fn end_function = nullptr) noexcept
+      : watcher_(watcher), function_(function), end_function_(end_function) {}
+  [[nodiscard]] explicit operator bool() const noexcept { return watcher_ != nullptr; }
+  [[nodiscard]] gmm_watcher *get() const noexcept { return watcher_; }
+
+ protected:
+  gmm_result end() noexcept {
+    const gmm_result code = gmm_watcher_destroy(watcher_);
+    if (code >= 0 && end_function_ != nullptr) end_function_(function_);
+    return code;
+  }
+  friend class unique<watcher_ref>;
+
+ private:
+  gmm_watcher *watcher_ = nullptr;
+  void *function_ = nullptr;
+  end_fn end_function_ = nullptr;
+};
+
+/**
+ * Watches memory or a budget until the end of the object, which waits for the function if it runs.
+ *
+ *     gmm::watch_desc desc;
+ *     desc.events = GMM_WATCH_LOSING | GMM_WATCH_RESTORED;
+ *     desc.tag = weights;
+ *     gmm::watcher watch = gmm::watcher::create(context, desc, [&](const gmm_watch_info &info) {
+ *       info.event == GMM_WATCH_LOSING ? cache.forget(info.tag) : cache.renew(info.tag);
+ *       return 0;
+ *     });
+ *
+ * The object must end before its context.
+ */
+class watcher : public unique<watcher_ref> {
+ public:
+  using unique::unique;
+  /** Calls desc.callback. C: gmm_watch(). */
+  [[nodiscard]] static outcome<watcher> create(context_ref context, const watch_desc &desc) {
+    const gmm_watch_desc c = desc.c();
+    gmm_watcher *made = nullptr;
+    const gmm_result code = gmm_watch(context.get(), &c, &made);
+    return detail::give<watcher>(code, watcher_ref(made));
+  }
+  /**
+   * Calls a copy of `function`, which takes a gmm_watch_info and returns the answer. It lies in memory of malloc().
+   *
+   * C: gmm_watch().
+   */
+  template <class Function>
+  [[nodiscard]] static outcome<watcher> create(context_ref context, watch_desc desc, Function function) {
+    static_assert(std::is_nothrow_move_constructible_v<Function>, "the function is moved into memory of its own");
+    static_assert(alignof(Function) <= alignof(std::max_align_t), "malloc() aligns the function");
+    void *place = std::malloc(sizeof(Function));
+    if (place == nullptr)
+      return failed(error(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the function of a watcher."));
+    desc.callback.user = ::new (place) Function(std::move(function));
+    desc.callback.fn = [](void *user, const gmm_watch_info *info) -> int32_t {
+      return static_cast<int32_t>((*static_cast<Function *>(user))(*info));
+    };
+    const watcher_ref::end_fn end_function = [](void *held) noexcept {
+      static_cast<Function *>(held)->~Function();
+      std::free(held);
+    };
+    const gmm_watch_desc c = desc.c();
+    gmm_watcher *made = nullptr;
+    const gmm_result code = gmm_watch(context.get(), &c, &made);
+    if (code < 0) end_function(desc.callback.user);
+    return detail::give<watcher>(code, watcher_ref(made, desc.callback.user, end_function));
+  }
+  /** C: gmm_watcher_destroy(). */
+  outcome<void> destroy() { return finish(); }
+
+ private:
+  static outcome<watcher> failed(error failure) {
+#if GMM_HPP_EXCEPTIONS
+    detail::raise(std::move(failure));
+#else
+    return failure;
+#endif
+  }
 };
 
 /** What a gmm::trace owns. */

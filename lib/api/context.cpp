@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cstdio>
 
 #include "api/arguments.h"
@@ -35,7 +34,8 @@ gmm_result gmm_context_retain(gmm_context *context) noexcept {
 
 gmm_result gmm_context_release(gmm_context *context) noexcept {
   if (context == nullptr) return GMM_OK;
-  const Status status = Context::check(context);
+  Status status = Context::check(context);
+  if (status.ok()) status = Watchers::check_other_thread("gmm_context_release");
   if (status.ok()) context->release();
   return result_of(status);
 }
@@ -68,13 +68,8 @@ gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_
   if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_device(*context, device);
   gmm_device_info info = {};
-  if (status.ok()) status = context->core.backend->device_info(Device{device}, &info);
+  if (status.ok()) status = context->describe_device(Device{device}, &info);
   if (!status.ok()) return result_of(status);
-  const Quota &quota = context->held_on[device];
-  info.device = device;
-  info.numa_node = context->core.backend->host_numa_node(Device{device});
-  info.held_bytes = quota.held();
-  info.budget_bytes = std::min({context->held.limit(), quota.limit(), info.held_bytes + info.free_memory});
   fill_output(info, size, out);
   return GMM_OK;
 }

@@ -2,6 +2,7 @@
 #include "engine/range/residency.h"
 
 #include "api/arguments.h"
+#include "engine/context/transition.h"
 
 using namespace gmm;
 
@@ -30,6 +31,7 @@ gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location, con
   if (status.ok()) status = read_descriptor(desc, &copy);
   if (status.ok()) status = check_flags(copy.flags, GMM_MOVE_NON_BLOCKING, "gmm_move_desc.flags");
   if (status.ok()) status = check_location(*context, location);
-  if (status.ok()) status = move(context->core, memory, Device{location}, copy.flags, copy.stream);
+  if (status.ok()) status = Watchers::check_outside("gmm_move");
+  if (status.ok()) status = move(*context, memory, Device{location}, copy.flags, copy.stream);
   return result_of(status);
 }

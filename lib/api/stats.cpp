@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
+#include "engine/context/transition.h"
 
 using namespace gmm;
 
@@ -117,8 +118,9 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
   gmm_scope_desc of = {};
   gmm_compact_desc copy = {};
   gmm_compact_info info = {};
-  const auto compact = [&]() -> Status {
+  const auto check_and_compact = [&]() -> Status {
     GMM_TRY(Context::check(context));
+    GMM_TRY(Watchers::check_outside("gmm_compact"));
     GMM_TRY(check_output(out, &size));
     GMM_TRY(check_scope(*context, scope, &of));
     GMM_TRY(read_descriptor(desc, &copy));
@@ -134,7 +136,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
                     kind_name(copy.heap->options().kind));
     }
     // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
-    if (context->core.defer_depth.load(std::memory_order_acquire) == 0) GMM_TRY(context->compact(of, copy, &info));
+    if (context->core.defer_depth.load(std::memory_order_acquire) == 0) GMM_TRY(compact(*context, of, copy, &info));
     if (info.moved_bytes + info.released_bytes != 0 && context->trace.running())
       context->trace.compacted(info.moved_bytes, info.released_bytes);
     fill_output(info, size, out);
@@ -142,11 +144,12 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
                ? Status()
                : remark(GMM_UNCHANGED, "gmm_compact: there was nothing to move or to give back.");
   };
-  return result_of(compact());
+  return result_of(check_and_compact());
 }
 
 gmm_result gmm_reset(gmm_context *context) noexcept {
   Status status = Context::check(context);
+  if (status.ok()) status = Watchers::check_outside("gmm_reset");
   if (status.ok()) status = context->reset();
   return result_of(status);
 }

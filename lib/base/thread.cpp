@@ -22,6 +22,14 @@ int start_thread(pthread_t *out, const pthread_attr_t *attributes, ThreadSignals
   return error;
 }
 
+namespace {
+constinit thread_local bool t_may_allocate = true;
+}  // namespace
+
+void forbid_allocations() { t_may_allocate = false; }
+
+bool may_allocate() { return t_may_allocate; }
+
 pid_t thread_number() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
 bool thread_runs(pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH; }

@@ -18,6 +18,11 @@ enum class ThreadSignals {
 int start_thread(pthread_t *out, const pthread_attr_t *attributes, ThreadSignals signals, void *(*fn)(void *),
                  void *argument);
 
+// No heap gives memory to the calling thread from now on. It is one of the library's, and runs functions of the program
+// that must not allocate.
+void forbid_allocations();
+bool may_allocate();
+
 // The system's number of the calling thread, and whether a thread of this process with that number runs.
 pid_t thread_number();
 bool thread_runs(pid_t thread);

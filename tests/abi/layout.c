@@ -233,6 +233,34 @@ OFFSET(gmm_scope_desc, tag, 12);
 OFFSET(gmm_scope_desc, kind, 16);
 OFFSET(gmm_scope_desc, reserved, 20);
 
+OFFSET(gmm_watch_desc, struct_size, 0);
+OFFSET(gmm_watch_desc, events, 4);
+OFFSET(gmm_watch_desc, tag, 8);
+OFFSET(gmm_watch_desc, device, 12);
+OFFSET(gmm_watch_desc, address, 16);
+OFFSET(gmm_watch_desc, size, 24);
+OFFSET(gmm_watch_desc, budget_bytes, 32);
+OFFSET(gmm_watch_desc, timeout_ms, 40);
+OFFSET(gmm_watch_desc, order, 48);
+OFFSET(gmm_watch_desc, flags, 52);
+OFFSET(gmm_watch_desc, name, 56);
+OFFSET(gmm_watch_desc, callback, 64);
+
+OFFSET(gmm_watch_info, struct_size, 0);
+OFFSET(gmm_watch_info, event, 4);
+OFFSET(gmm_watch_info, tag, 8);
+OFFSET(gmm_watch_info, device, 12);
+OFFSET(gmm_watch_info, address, 16);
+OFFSET(gmm_watch_info, size, 24);
+OFFSET(gmm_watch_info, generation, 32);
+OFFSET(gmm_watch_info, budget_bytes, 40);
+OFFSET(gmm_watch_info, remaining_ms, 48);
+OFFSET(gmm_watch_info, cause, 56);
+OFFSET(gmm_watch_info, reserved, 60);
+
+OFFSET(gmm_watch_callback, fn, 0);
+OFFSET(gmm_watch_callback, user, 8);
+
 OFFSET(gmm_oom_info, struct_size, 0);
 OFFSET(gmm_oom_info, device, 4);
 OFFSET(gmm_oom_info, kind, 8);

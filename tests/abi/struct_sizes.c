@@ -219,6 +219,20 @@ static gmm_result fill_gmm_ipc_fd_info(void *bytes) {
   return result;
 }
 static gmm_result fill_gmm_ipc_legacy_info(void *bytes) { return gmm_ipc_export_legacy(context, block, bytes); }
+static int32_t agree(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+static gmm_result pass_gmm_watch_desc(void *bytes) {
+  gmm_watch_desc *desc = bytes;
+  desc->events = GMM_WATCH_PREPARE;
+  desc->callback.fn = agree;
+  gmm_watcher *watcher = NULL;
+  const gmm_result result = gmm_watch(context, desc, &watcher);
+  OK(gmm_watcher_destroy(watcher));
+  return result;
+}
+
 static gmm_result fill_gmm_compact_info(void *bytes) {
   const gmm_compact_desc desc = {.struct_size = sizeof desc, .max_bytes = 1};
   const gmm_result result = gmm_compact(context, NULL, &desc, bytes);
@@ -337,6 +351,25 @@ static int32_t note_size(void *user, const gmm_oom_info *info) {
   lent_size = info->struct_size;
   CHECK(GMM_HAS(info, gmm_oom_info, cause) && info->attempt == 1 && info->cause == GMM_ERROR_OUT_OF_MEMORY);
   return 0;
+}
+
+static int32_t note_watch_size(void *user, const gmm_watch_info *info) {
+  (void)user;
+  lent_size = info->struct_size;
+  CHECK(GMM_HAS(info, gmm_watch_info, reserved) && info->event == GMM_WATCH_PREPARE && info->reserved == 0);
+  return 0;
+}
+
+static void lend_gmm_watch_info(void) {
+  gmm_context *watched = open_host(16u << 20);
+  const gmm_watch_desc desc = {
+      .struct_size = sizeof desc, .events = GMM_WATCH_PREPARE, .callback = {note_watch_size, NULL}};
+  gmm_watcher *watcher = NULL;
+  OK(gmm_watch(watched, &desc, &watcher));
+  allocate(watched, GMM_KIND_VMM);
+  OK(gmm_pause(watched, NULL, NULL));
+  CHECK_EQUAL(lent_size, current->size);
+  OK(gmm_context_release(watched));
 }
 
 static void lend_gmm_oom_info(void) {

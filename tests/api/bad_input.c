@@ -30,6 +30,7 @@ static struct {
   gmm_snapshot *snapshot;
   gmm_snapshot_info snapshot_info, snapshot_info_short;
   gmm_compact_info compacted;
+  gmm_watcher *watcher;
   gmm_block_info block_info;
   gmm_ticket_info ticket_info;
   gmm_backup_info backup_info, backup_info_short;
@@ -75,6 +76,11 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
+static int32_t refuse(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 1;
+}
+
 static gmm_result create_without_sycl(gmm_context **out) {
   const char *was = getenv("GMM_SYCL_LIBRARY");
   char copy[4096];
@@ -111,6 +117,8 @@ typedef struct newer_scope {
 #define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
 #define SCOPE_WITH(...) (&(gmm_scope_desc){.struct_size = sizeof(gmm_scope_desc), __VA_ARGS__})
 #define COMPACT_WITH(...) (&(gmm_compact_desc){.struct_size = sizeof(gmm_compact_desc), __VA_ARGS__})
+#define WATCH_WITH(...) \
+  (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
 #define OUT (&marked.pointer)
 #define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
@@ -160,7 +168,8 @@ static const struct {
                 {"&marked.stream)", &marked.stream},
                 {"&marked.event)", &marked.event},
                 {"&marked.ticket)", &marked.ticket},
-                {"&marked.snapshot)", &marked.snapshot}};
+                {"&marked.snapshot)", &marked.snapshot},
+                {"&marked.watcher)", &marked.watcher}};
 
 static void expect_null_pointers(const char *text) {
   for (unsigned i = 0; i < sizeof pointers / sizeof *pointers; ++i) {

@@ -18,6 +18,10 @@ int __lsan_is_turned_off(void) { return is_child; }
     }                                                                   \
   } while (0)
 
+static int32_t agree(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
 static void never_called(void *user) { (void)user; }
 static int32_t write_nothing(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
@@ -38,6 +42,10 @@ static void every_call_in_a_child_says_forked(void) {
   MUST(gmm_heap_create(context, &heap_desc, &heap));
   gmm_tag tag = 0;
   MUST(gmm_tag_create(context, "parent", NULL, &tag));
+  gmm_watcher *watcher = NULL;
+  const gmm_watch_desc watch_desc = {
+      .struct_size = sizeof watch_desc, .events = GMM_WATCH_PREPARE, .tag = tag, .callback = {agree, NULL}};
+  MUST(gmm_watch(context, &watch_desc, &watcher));
   gmm_ipc_handle handle;
   memset(&handle, 0, sizeof handle);
   gmm_result exported = gmm_ipc_export(context, memory, &handle);
@@ -129,6 +137,9 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_trim(context, NULL, NULL));
     gmm_compact_info compacted = {.struct_size = sizeof compacted};
     FORKED(gmm_compact(context, NULL, NULL, &compacted));
+    gmm_watcher *watch_made = NULL;
+    FORKED(gmm_watch(context, &watch_desc, &watch_made));
+    FORKED(gmm_watcher_destroy(watcher));
     FORKED(gmm_reset(context));
     FORKED(gmm_defer_begin(context));
     FORKED(gmm_defer_end(context));

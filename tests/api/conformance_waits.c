@@ -201,6 +201,20 @@ static void trims(void) {
   STEP(gmm_compact, context, NULL, NULL, &compacted);
   if ((world.held & (EVERY_HEAP | DEVICE_WORK)) == 0) STEP(gmm_trim, context, NULL, NULL);
 }
+static int32_t agree(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+static void watches(void) {
+  gmm_watch_desc desc = {
+      .struct_size = sizeof desc, .events = 0x1f, .tag = world.tag, .budget_bytes = 1, .callback = {agree, NULL}};
+  gmm_watcher *watcher = NULL;
+  STEP(gmm_watch, context, &desc, &watcher);
+  STEP(gmm_watcher_destroy, watcher);
+  desc.tag = world.held_tag;
+  STEP(gmm_watch, context, &desc, &watcher);
+  STEP(gmm_watcher_destroy, watcher);
+}
 static void deferral(void) {
   STEP(gmm_defer_begin, context);
   STEP(gmm_defer_end, context);
@@ -476,6 +490,7 @@ static const struct {
     {"tags", tags},
     {"limits", limits},
     {"trims", trims},
+    {"watches", watches},
     {"deferral", deferral},
     {"streams", streams},
     {"recorded uses", recorded_uses},

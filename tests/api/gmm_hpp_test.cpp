@@ -677,6 +677,54 @@ step tickets_wait_at_their_end() {
 }
 
 // --- Pages, sharing --------------------------------------------------------------------------------------------------
+step watchers_end_with_their_object() {
+  TAKE(context, open_context());
+  TAKE(tag, gmm::tag::create(context, "watched"));
+  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
+  gmm::watch_desc desc;
+  desc.events = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED | GMM_WATCH_FAILED;
+  desc.tag = tag;
+  desc.name = "lambda";
+  const auto heard = std::make_shared<std::string>();  // whose count tells that the function has gone
+  int32_t answer = 0;
+  {
+    TAKE(watcher, gmm::watcher::create(context, desc, [heard, &answer](const gmm_watch_info &info) {
+           *heard += info.event == GMM_WATCH_PREPARE    ? 'P'
+                     : info.event == GMM_WATCH_LOSING   ? 'L'
+                     : info.event == GMM_WATCH_RESTORED ? 'R'
+                                                        : 'F';
+           return answer;
+         }));
+    CHECK_EQUAL(heard.use_count(), 2);
+    gmm::watcher moved = std::move(watcher);
+    CHECK(!watcher && moved.get() != nullptr);
+    TAKE(paused, tag.pause());
+    TAKE(resumed, tag.resume());
+    CHECK_EQUAL(paused, resumed);
+    CHECK(*heard == "PLR");
+    answer = 1;
+    FAILS(tag.pause(), GMM_ERROR_BUSY);
+    CHECK(*heard == "PLRP");
+    DO(moved.destroy());
+    CHECK(!moved);
+  }
+  CHECK_EQUAL(heard.use_count(), 1);
+  desc.events = 0;
+  FAILS(gmm::watcher::create(context, desc, [heard](const gmm_watch_info &) { return 0; }), GMM_ERROR_INVALID_FLAGS);
+  CHECK_EQUAL(heard.use_count(), 1);
+  desc.events = GMM_WATCH_LOSING;
+  desc.callback = {[](void *user, const gmm_watch_info *) -> int32_t { return ++*static_cast<int32_t *>(user); },
+                   &answer};
+  {
+    TAKE(watcher, gmm::watcher::create(context, desc));
+    TAKE(paused, tag.pause());
+    CHECK(paused != 0 && answer == 2);
+  }
+  TAKE(resumed, tag.resume());
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
 step pins_end_with_their_object() {
   TAKE(context, open_context());
   std::vector<uint8_t> own(20000, 5);
@@ -1047,6 +1095,9 @@ step use_everything() {
 #endif
   DO(event.synchronize());
   DO(event.destroy());  // a failure leaves it to the destructor, which tries again
+  gmm::watch_desc watched;
+  watched.events = GMM_WATCH_PREPARE | GMM_WATCH_FAILED;
+  TAKE(watcher, gmm::watcher::create(context, watched, [](const gmm_watch_info &) { return 0; }));
   TAKE(paused, tag.pause());
   TAKE(ticket, tag.resume_async());
   TAKE(resumed, ticket.wait());
@@ -1153,6 +1204,7 @@ int main() {
   CASE(tag_scopes_nest);
   CASE(pauses_tell_bytes);
   CASE(tickets_wait_at_their_end);
+  CASE(watchers_end_with_their_object);
   CASE(pins_end_with_their_object);
   CASE(pages_go_where_they_are_needed);
   CASE(imports_close_themselves);

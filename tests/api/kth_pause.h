@@ -94,6 +94,51 @@ static void free_blocks(void) {
   for (unsigned i = 0; i < BLOCKS; ++i)
     if (blocks[i] != NULL) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
+
+// Watched: the watcher hears of a failure what it heard of the beginning.
+static gmm_watcher *watcher;
+static uint32_t last_event;
+static int32_t note_event(void *user, const gmm_watch_info *info) {
+  (void)user;
+  last_event = info->event;
+  return 0;
+}
+static void begin_watch(void) {
+  gmm_watch_desc desc = {.struct_size = sizeof desc, .events = 0xf, .tag = tag, .callback = {note_event, NULL}};
+  last_event = 0;
+  MUST(gmm_watch(context, &desc, &watcher));
+}
+static void prepare_pause_watched(void) {
+  prepare_pause_to_host();
+  begin_watch();
+}
+static void prepare_resume_watched(void) {
+  prepare_pause_to_host();
+  MUST(run_pause());
+  begin_watch();
+}
+static void none_is_left_alone(void) { CHECK(last_event == 0 || last_event == GMM_WATCH_FAILED); }
+static void all_active_and_told(void) {
+  all_active();
+  none_is_left_alone();
+}
+static void all_paused_and_told(void) {
+  all_paused();
+  none_is_left_alone();
+}
+static void paused_and_back_and_told(void) {
+  CHECK_EQUAL(last_event, GMM_WATCH_LOSING);
+  paused_and_back();
+  CHECK_EQUAL(last_event, GMM_WATCH_RESTORED);
+}
+static void resumed_and_told(void) {
+  CHECK_EQUAL(last_event, GMM_WATCH_RESTORED);
+  resumed();
+}
+static void end_watch(void) {
+  OK(gmm_watcher_destroy(watcher));
+  free_blocks();
+}
 static void prepare_resume_dropped(void) {
   prepare_pause_dropping();
   MUST(run_pause());

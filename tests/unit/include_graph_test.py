@@ -23,10 +23,12 @@ ROOMS = {
     "limits": ("heap", "space"),
     "range": ("heap", "space"),
     "backup": ("space",),
-    "pause": ("backup", "limits", "heap", "space"),
+    "watch": ("heap", "space"),
+    "pause": ("backup", "limits", "watch", "heap", "space"),
     "ipc": ("heap", "space"),
     "trace": ("limits", "heap", "space"),
-    "context": ("space", "heap", "limits", "range", "backup", "pause", "ipc", "trace"),
+    "context": ("space", "heap", "limits", "range", "backup", "watch", "pause", "ipc",
+                "trace"),
 }
 # What the command prints, and what the preload library has a copy of inside.
 TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")

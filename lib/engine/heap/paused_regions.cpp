@@ -27,7 +27,7 @@ void PausedRegions::attach(Region &region) {
 }
 
 void PausedRegions::settle(Region &region) {
-  if (region.paused.load(std::memory_order_relaxed) == 0) return;
+  if (keeps_detached_ || region.paused.load(std::memory_order_relaxed) == 0) return;
   for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
     if (is_paused(*extent)) return;
   attach(region);

@@ -28,8 +28,10 @@ class PausedRegions {
   void detach(Region &region);
   // Puts it back.
   void attach(Region &region);
-  // Puts it back if none of its extents is paused any more.
+  // Puts it back if none of its extents is paused any more. A pause that has detached regions and not yet planned what
+  // goes keeps them detached: its watchers take their time, and a trim of another thread must not undo its work.
   void settle(Region &region);
+  void keep_detached(bool keeps) { keeps_detached_ = keeps; }
   // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
   // one of them and ended.
   bool drop(Region &region);
@@ -52,6 +54,7 @@ class PausedRegions {
   const StreamOrder &streams_;
   Extents &extents_;
   bool retaining_ = false;
+  bool keeps_detached_ = false;
 };
 
 }  // namespace gmm

@@ -3,6 +3,7 @@
 
 #include <cinttypes>
 
+#include "base/thread.h"
 #include "engine/heap/heap_registry.h"
 
 namespace gmm {
@@ -206,7 +207,12 @@ namespace {
 constexpr uint32_t kBatch = 32;
 static_assert(kBatch <= kLargeEntries, "both are taken from the heap into one array");
 
-Status no_memory_for_thread() {
+Status no_cache_of_thread() {
+  if (!may_allocate())
+    return fail(
+        GMM_ERROR_BUSY,
+        "The callback of a watcher asks for memory, while an operation may wait for it; allocate before or after "
+        "it.");
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
 }
 
@@ -219,7 +225,7 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   // places a run of just the size.
   const uint64_t size = alignment <= kUnit || !cacheable ? requested : (requested + alignment - 1) & ~(alignment - 1);
   HeapCache *cache = HeapCache::find_or_make(heap);
-  if (cache == nullptr) return no_memory_for_thread();
+  if (cache == nullptr) return no_cache_of_thread();
   cache->enter();
   StreamBins *bins = cache->bins_of(stream);
   if (bins == nullptr) {
@@ -269,7 +275,7 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
 
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
   HeapCache *cache = HeapCache::find_or_make(heap);
-  if (cache == nullptr) return no_memory_for_thread();
+  if (cache == nullptr) return no_cache_of_thread();
   BlockRequest request;
   request.size = size;
   request.dedicated = true;
@@ -447,7 +453,7 @@ HeapCache *HeapCache::find(const Heap &heap) {
 
 HeapCache *HeapCache::find_or_make(Heap &heap) {
   if (HeapCache *cache = find(heap); cache != nullptr) return cache;
-  ThreadRecord *record = make_thread_record();
+  ThreadRecord *record = may_allocate() ? make_thread_record() : nullptr;
   if (record == nullptr || !HeapRegistry::reserve_cache(record, heap)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;

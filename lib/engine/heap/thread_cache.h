@@ -88,7 +88,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
 
   // The calling thread's cache of a heap; NULL when it has none. It becomes the one that the fast paths find.
   static HeapCache *find(const Heap &heap);
-  // The same, made where there is none; NULL without host memory.
+  // The same, made where there is none; NULL without host memory, or where the thread may not allocate.
   static HeapCache *find_or_make(Heap &heap);
 
   // --- By the owner -------------------------------------------------------------------------------------------------

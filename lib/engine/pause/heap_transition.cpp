@@ -34,6 +34,7 @@ void HeapTransition::attach_active() {
   for_each_extent(heap_,
                   [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
   heap_.paused().set_retaining(retaining);
+  heap_.paused().keep_detached(false);
   for_each_region(heap_, [&](Region &region) { heap_.paused().settle(region); });
 }
 

@@ -9,6 +9,7 @@
 #include "engine/heap/heap_set.h"
 #include "engine/limits/tag.h"
 #include "engine/pause/ready_signal.h"
+#include "engine/watch/watchers.h"
 
 namespace gmm {
 
@@ -111,6 +112,21 @@ class HeapTransitions {
     }
     set_.leave(heap);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
+  }
+  // Whether the transition changes what is watched: extents in the state and, where there is one, in `within`.
+  bool touches(const WatchTarget &target, bool paused, const ByteRange *within) {
+    for (T *each : heaps_)
+      if (!target.is_range() && each->heap().options().tag == target.tag) return true;
+    for (uintptr_t at = target.range.base; at < target.range.end();) {
+      const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
+      const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+      const Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+      if (heap == nullptr) return false;  // the block was freed
+      const bool is_inside = within == nullptr || (base_of(*extent) < within->end() && within->base < end_of(*extent));
+      if (is_inside && is_paused(*extent) == paused && contains(*heap)) return true;
+      at = end_of(*extent);
+    }
+    return false;
   }
   // Before lock().
   void erase(uint64_t index) {

@@ -38,6 +38,7 @@ Status HeapPause::detach() {
     for_each_region(heap_, [&](Region &region) {
       if (!is_detached(region) && !region.extents.empty()) heap_.paused().detach(region);
     });
+    heap_.paused().keep_detached(true);
   }
   GMM_TRY(heap_.drain_caches(true));
   return context_.core.backend->synchronize(heap_.options().device);
@@ -174,6 +175,13 @@ Status Pause::detach() {
   return Status();
 }
 
+Status Pause::tell_losing(WatchCalls &calls) {
+  if (!calls.any()) return Status();
+  GMM_TRY(calls.losing());
+  for (HeapPause *heap : heaps_) GMM_TRY(context_.core.backend->synchronize(heap->heap().options().device));
+  return Status();
+}
+
 Status Pause::plan_and_save(bool *any) {
   for (HeapPause *heap : heaps_) {
     GMM_TRY(heap->plan(request_.flags));
@@ -188,12 +196,15 @@ Status Pause::plan_and_save(bool *any) {
   return Status();
 }
 
-Status Pause::run(uint64_t *bytes) {
+Status Pause::run(WatchCalls &calls, uint64_t *bytes) {
   *bytes = 0;
   context_.core.deferred_release.retry(*context_.core.backend);
   GMM_TRY(select());
   if (heaps_.size() == 0) return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
+  calls.select([&](const WatchTarget &target) { return heaps_.touches(target, false, nullptr); });
+  GMM_TRY(calls.prepare());
   Status status = detach();
+  if (status.ok()) status = tell_losing(calls);
   heaps_.lock();
   bool any = false;
   if (status.ok()) status = plan_and_save(&any);

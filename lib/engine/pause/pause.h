@@ -45,13 +45,15 @@ class Pause {
   Pause(const TransitionContext &context, HeapSet &set, const PauseRequest &request)
       : context_(context), request_(request), progress_(request), heaps_(context, set) {}
 
-  // Pauses all or nothing. UNCHANGED: nothing was active.
-  Status run(uint64_t *bytes);
+  // Pauses all or nothing. UNCHANGED: nothing was active. The caller tells the watchers how it ended.
+  Status run(WatchCalls &calls, uint64_t *bytes);
 
  private:
   // Selects the heaps of the request that have active memory.
   Status select();
   Status detach();
+  // The watchers have agreed, and the devices are idle again.
+  Status tell_losing(WatchCalls &calls);
   Status plan_and_save(bool *any);
 
   const TransitionContext context_;

@@ -12,23 +12,39 @@ namespace gmm {
 
 Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
   const TagClaim claim(claims_, request.tags, request.count);
-  return Pause(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(bytes);
+  WatchCalls calls(watchers_, "gmm_pause()");
+  const Status status = Pause(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(calls, bytes);
+  calls.end(status, false);
+  return status;
 }
 
-Status Pauser::resume(const PauseRequest &request, uint64_t *bytes) {
+Status Pauser::resume(const PauseRequest &request, const ByteRange *range, bool is_last, uint64_t *bytes) {
   const TagClaim claim(claims_, request.tags, request.count);
-  return Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(nullptr, bytes);
+  WatchCalls calls(watchers_, range == nullptr ? "gmm_resume()" : "gmm_resume_range()");
+  const Status status =
+      Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(range, calls, bytes);
+  const bool comes_again =
+      !is_last && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED);
+  // UNCHANGED: what was paused has no live block.
+  if (comes_again || status.code() == GMM_UNCHANGED)
+    calls.forget();
+  else
+    calls.end(status, true);
+  return status;
 }
 
-Status Pauser::resume_range(const void *address, uint64_t size, uint64_t *bytes) {
+Status Pauser::resume(const PauseRequest &request, bool is_last, uint64_t *bytes) {
+  return resume(request, nullptr, is_last, bytes);
+}
+
+Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes) {
   const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
   Vector<gmm_tag> tags(core_.allocator);
   GMM_TRY(tags_of(range, &tags));
   PauseRequest request;
   request.tags = tags.data();
   request.count = static_cast<uint32_t>(tags.size());
-  const TagClaim claim(claims_, request.tags, request.count);
-  return Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(&range, bytes);
+  return resume(request, &range, is_last, bytes);
 }
 
 // The tags that have memory in the range.

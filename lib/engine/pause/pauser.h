@@ -11,8 +11,9 @@
 //   kRestored -- HeapResume::undo() --> the state before the resume: kPaused or kUnmapped
 //
 // A pause (pause.h).
+// 0. The watchers of the memory agree (watch/watchers.h): nothing has changed yet.
 // 1. Detach: the free memory of all regions leaves the heap's lists, so allocations go to new regions. The thread
-//    caches come back, and the devices are synchronised.
+//    caches come back, and the devices are synchronised. The watchers let go of the pages.
 // 2. Plan, with the heaps locked to the end: frees wait.
 // 3. Save: the backup copies contents out. Mappings of what is out go while the next contents are copied.
 // 4. Commit: the handles are released when everything is out and unmapped. Undo: everything is mapped again.
@@ -22,7 +23,7 @@
 // 2. Charge: the quotas take all bytes before the driver is asked for any.
 // 3. Restore: groups of extents get memory and mappings while the extents before them are filled.
 // 4. Commit: kept contents go, but for those of a read-only tag's large blocks, and with GMM_RESUME_RETAIN of any large
-//    block. Undo: the memory goes back, and kept contents stay.
+//    block. Undo: the memory goes back, and kept contents stay. Then, without the heaps, the watchers hear the end.
 //
 // Files.
 // - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
@@ -66,19 +67,23 @@
 #include "engine/pause/ready_signal.h"
 #include "engine/pause/request.h"
 #include "engine/pause/tag_claims.h"
+#include "engine/watch/watchers.h"
 
 namespace gmm {
 
 // A context has one. Thread-safe.
 class Pauser {
  public:
-  Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags)
-      : core_(core), backups_(backups), heaps_(heaps), tags_(tags) {}
+  Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags, Watchers &watchers)
+      : core_(core), backups_(backups), heaps_(heaps), tags_(tags), watchers_(watchers) {}
 
-  // UNCHANGED: nothing was active (or paused).
+  // UNCHANGED: nothing was active (or paused). is_last: a resume that lacks memory is not tried again, so the watchers
+  // hear of the failure.
   Status pause(const PauseRequest &request, uint64_t *bytes);
-  Status resume(const PauseRequest &request, uint64_t *bytes);
-  Status resume_range(const void *address, uint64_t size, uint64_t *bytes);
+  Status resume(const PauseRequest &request, bool is_last, uint64_t *bytes);
+  Status resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes);
+  // For a move or compaction of watched memory.
+  TagClaims &claims() { return claims_; }
   Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);
 
   // Waits for a transaction that has a heap of the tag.
@@ -100,6 +105,7 @@ class Pauser {
   void clear();
 
  private:
+  Status resume(const PauseRequest &request, const ByteRange *range, bool is_last, uint64_t *bytes);
   Status tags_of(const ByteRange &range, Vector<gmm_tag> *out);
   // fn(Extent &, ByteRange) -> Status for every extent of a range of one block, with the lock of its heap.
   // INVALID_VALUE: an extent is not paused, or its contents were dropped.
@@ -110,6 +116,7 @@ class Pauser {
   BackupStore &backups_;
   HeapSet &heaps_;
   TagTable &tags_;
+  Watchers &watchers_;
   TagClaims claims_{LockRank::kPauser};
   ReadySignal ready_;
 };

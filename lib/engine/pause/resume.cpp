@@ -241,12 +241,14 @@ Status Resume::plan_and_restore(const ByteRange *range, uint64_t *extents) {
   return Status();
 }
 
-Status Resume::run(const ByteRange *range, uint64_t *bytes) {
+Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {
   *bytes = 0;
   context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
   GMM_TRY(range == nullptr ? heaps_.add_from_set([&](const Heap &heap) { return request_.names(heap); })
                            : select_range(*range));
   GMM_TRY(check());
+  calls.select([&](const WatchTarget &target) { return heaps_.touches(target, true, range); });
+  calls.reach_all();
   heaps_.lock();
   uint64_t extents = 0;
   const Status status = plan_and_restore(range, &extents);

@@ -45,8 +45,9 @@ class Resume {
       : context_(context), set_(set), request_(request), progress_(request), heaps_(context, set) {}
 
   // Resumes all or nothing, but for extents that gmm_resume_wait() promised, in the heaps that the request names.
-  // `range`: only the extents that it touches, or NULL. UNCHANGED: nothing was paused.
-  Status run(const ByteRange *range, uint64_t *bytes);
+  // `range`: only the extents that it touches, or NULL. UNCHANGED: nothing was paused. The caller tells the watchers
+  // how it ended.
+  Status run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes);
 
  private:
   Status select_range(const ByteRange &range);

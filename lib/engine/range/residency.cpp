@@ -84,7 +84,46 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   return status;
 }
 
+// With the lock of the heap: the block, if it may move.
+Status find_movable(Core &core, void *memory, Block *out) {
+  GMM_TRY(find_block(core, memory, "gmm_move", out));
+  if (out->paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
+  Extent &extent = *out->extent;
+  const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
+  if (out->span->begin() != begin || out->span->bytes() != extent.size.load(std::memory_order_relaxed))
+    return fail(GMM_ERROR_BUSY,
+                "gmm_move(%p): the block shares its extent with other blocks; allocate it with GMM_ALLOC_DEDICATED.",
+                memory);
+  if (const uint32_t importers = other_importers(extent); importers != 0)
+    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory; move it after they have closed it.",
+                memory, importers);
+  return Status();
+}
+
+Status is_there(void *memory) {
+  return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
+}
+
+Status check_capture(Core &core, Device device, void *memory, gmm_stream stream) {
+  bool capturing = false;
+  GMM_TRY(core.backend->stream_is_capturing(device, stream, &capturing));
+  if (!capturing) return Status();
+  return fail(GMM_ERROR_CAPTURING,
+              "gmm_move(%p): VMM memory cannot move while the stream is captured; end the capture first.", memory);
+}
+
 }  // namespace
+
+Status check_move(Core &core, void *memory, Device location, gmm_stream stream, ByteRange *out) {
+  Block block;
+  GMM_TRY(find_block(core, memory, "gmm_move", &block));
+  GMM_TRY(check_capture(core, block.heap->options().device, memory, stream));
+  LockGuard guard(block.heap->mutex);
+  Block again;
+  GMM_TRY(find_movable(core, memory, &again));
+  *out = ByteRange{again.span->begin(), again.span->bytes()};
+  return again.extent->location.load(std::memory_order_relaxed) == location ? is_there(memory) : Status();
+}
 
 Status advise(Core &core, void *memory, uint64_t size, gmm_advice advice, Device location) {
   Block block;
@@ -117,27 +156,12 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
       return fail(GMM_ERROR_INVALID_KIND, "gmm_move(%p): %s memory cannot move; allocate MANAGED or VMM memory.",
                   memory, kind_name(block.heap->options().kind));
   }
-  bool capturing = false;
-  GMM_TRY(core.backend->stream_is_capturing(device, stream, &capturing));
-  if (capturing)
-    return fail(GMM_ERROR_CAPTURING,
-                "gmm_move(%p): VMM memory cannot move while the stream is captured; end the capture first.", memory);
+  GMM_TRY(check_capture(core, device, memory, stream));
   const OperationGuard guard(*block.heap);  // a copy is waited for
   Block again;
-  GMM_TRY(find_block(core, memory, "gmm_move", &again));
-  if (again.paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
-  Extent &extent = *again.extent;
-  const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
-  if (again.span->begin() != begin || again.span->bytes() != extent.size.load(std::memory_order_relaxed))
-    return fail(GMM_ERROR_BUSY,
-                "gmm_move(%p): the block shares its extent with other blocks; allocate it with GMM_ALLOC_DEDICATED.",
-                memory);
-  if (const uint32_t importers = other_importers(extent); importers != 0)
-    return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory; move it after they have closed it.",
-                memory, importers);
-  if (extent.location.load(std::memory_order_relaxed) == location)
-    return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
-  return move_extent(core, extent, *block.heap, location, stream);
+  GMM_TRY(find_movable(core, memory, &again));
+  if (again.extent->location.load(std::memory_order_relaxed) == location) return is_there(memory);
+  return move_extent(core, *again.extent, *block.heap, location, stream);
 }
 
 }  // namespace gmm

@@ -12,6 +12,9 @@ namespace gmm {
 
 Status advise(Core &core, void *memory, uint64_t size, gmm_advice advice, Device location);
 Status prefetch(Core &core, void *memory, uint64_t size, Device location, gmm_stream stream);
+// Whether a move of VMM memory may begin, and the memory that changes its pages. UNCHANGED: it is there already. The
+// answer may have changed when the move begins.
+Status check_move(Core &core, void *memory, Device location, gmm_stream stream, ByteRange *out);
 Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_stream stream);
 
 }  // namespace gmm

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file watch.h
+ * Watchers: gmm calls the program before memory loses its pages, when its contents are back, and when a budget shrinks.
+ *
+ * A cache of registrations (NCCL, UCX, NVSHMEM, a library of handles) knows memory by its address. gmm_pause(),
+ * gmm_move() and gmm_compact() with ::GMM_COMPACT_LIVE keep the address and change the pages. So such a cache watches
+ * the memory: it lets go of the pages in time and takes the new ones. A key of address, size and generation of
+ * gmm_query() tells old pages from new ones.
+ */
+#ifndef GMM_WATCH_H
+#define GMM_WATCH_H
+
+#include <gmm/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a watcher is told. The bits of gmm_watch_desc.events; a call has one of them. */
+enum {
+  /**
+   * The memory is about to lose its pages. Nothing has happened yet, and work may still use it.
+   *
+   * The answer 0 agrees. Any other answer ends the operation with BUSY, and everything is as before.
+   */
+  GMM_WATCH_PREPARE = 1u << 0,
+  /**
+   * The devices are idle and the pages go after the answer, whose value does not matter.
+   *
+   * The contents are still there. Work that the callback queues is waited for.
+   */
+  GMM_WATCH_LOSING = 1u << 1,
+  /** The memory has pages again, with the contents that its tag keeps. Its generation may differ. */
+  GMM_WATCH_RESTORED = 1u << 2,
+  /**
+   * The operation has ended without effect, and `cause` tells why.
+   *
+   * After PREPARE or LOSING the memory is active with its contents. After a resume it is still paused.
+   */
+  GMM_WATCH_FAILED = 1u << 3,
+  /**
+   * gmm_device_info.budget_bytes of the device has fallen below gmm_watch_desc.budget_bytes.
+   *
+   * It comes once for each fall, also if the budget is below already at gmm_watch(). gmm looks five times a second.
+   */
+  GMM_WATCH_BUDGET = 1u << 4
+};
+
+/** What a watcher is told about an event. */
+typedef struct gmm_watch_info {
+  uint32_t struct_size;  /**< the library's */
+  uint32_t event;        /**< GMM_WATCH_*, one of them */
+  gmm_tag tag;           /**< of the memory; 0 for BUDGET */
+  gmm_device device;     /**< of the watched range; else gmm_watch_desc.device */
+  void *address;         /**< the watched range; NULL for a tag */
+  uint64_t size;         /**< bytes of the watched range; 0 for a tag */
+  uint64_t generation;   /**< of the watched range, as gmm_query() tells; 0 for a tag */
+  uint64_t budget_bytes; /**< for BUDGET: what the budget is now; else 0 */
+  uint64_t remaining_ms; /**< until the answer is too late; 0: the operation waits no more, or never did */
+  gmm_result cause;      /**< for FAILED: the operation's result; else 0 */
+  uint32_t reserved;     /**< 0 */
+} gmm_watch_info;
+
+/**
+ * Receives an event. The info is valid until the function returns.
+ *
+ * A thread of gmm calls it, one call of a watcher at a time, without a lock. During the call the operation waits on its
+ * own thread. The function may call gmm, with these exceptions, which are BUSY:
+ * - what allocates: gmm_alloc(), gmm_heap_alloc(), gmm_heap_reserve();
+ * - gmm_watcher_destroy(), gmm_context_release() and gmm_ticket_destroy();
+ * - except in BUDGET: gmm_pause(), gmm_resume(), gmm_resume_range(), gmm_move(), gmm_compact(), gmm_reset(),
+ *   gmm_backup_discard(), gmm_heap_destroy(), gmm_tag_destroy() and gmm_tag_configure().
+ */
+typedef int32_t (*gmm_watch_fn)(void *user, const gmm_watch_info *info);
+
+/** A function that receives events, with the pointer that it gets. */
+typedef struct gmm_watch_callback {
+  gmm_watch_fn fn;
+  void *user;
+} gmm_watch_callback;
+
+/** What gmm_watch() watches. */
+typedef struct gmm_watch_desc {
+  uint32_t struct_size;
+  uint32_t events;       /**< GMM_WATCH_*, at least one */
+  gmm_tag tag;           /**< VMM memory of this tag, now and later, if size is 0 */
+  gmm_device device;     /**< for BUDGET */
+  const void *address;   /**< start of a range in one VMM block, if size is not 0 */
+  uint64_t size;         /**< bytes of the range; 0: the tag */
+  uint64_t budget_bytes; /**< for BUDGET, at least 1; else 0 */
+  uint64_t timeout_ms;   /**< milliseconds for each answer, at most 3,600,000; 0: 10,000 */
+  int32_t order;         /**< PREPARE and LOSING ascend, RESTORED and FAILED descend; equal ones by age, likewise */
+  uint32_t flags;        /**< must be 0 */
+  const char *name;      /**< for messages: 1 to 63 bytes of text in UTF-8, copied; NULL: none */
+  gmm_watch_callback callback;
+} gmm_watch_desc;
+
+/** A watch that gmm_watch() began. */
+typedef struct gmm_watcher gmm_watcher;
+
+/**
+ * Begins to tell a callback what happens to the memory of a tag or of a range, or to a device's budget.
+ *
+ * These operations tell the watchers of memory that they change:
+ *
+ * | operation | before | at the end | after a failure |
+ * | --- | --- | --- | --- |
+ * | gmm_pause() | PREPARE, then LOSING | | FAILED |
+ * | gmm_resume(), gmm_resume_range() | | RESTORED | FAILED |
+ * | gmm_move() of VMM memory | PREPARE, then LOSING | RESTORED | FAILED |
+ * | gmm_compact() with GMM_COMPACT_LIVE | PREPARE, then LOSING | RESTORED | FAILED |
+ *
+ * So do their asynchronous forms. gmm_compact() tells all watchers of its scope, as it chooses what moves later.
+ *
+ * - All PREPARE come before the first LOSING. An answer other than 0 to PREPARE, or no answer to PREPARE or LOSING in
+ *   timeout_ms, ends the operation with BUSY. The message names the watcher, and everything is as before.
+ * - FAILED tells those whose PREPARE was due before the failure. The watcher that refused is not told.
+ * - The operation waits for an answer to RESTORED and FAILED, too, but at most timeout_ms: its result stays.
+ * - A late answer has no effect. While the callback is late, PREPARE of another operation finds it busy. RESTORED and
+ *   FAILED then come after the late call has returned, the last one only.
+ * - An operation that changes nothing tells nobody, but for FAILED with the cause UNCHANGED after PREPARE.
+ *
+ * A watch of a range ends neither with its block nor with its tag. A later block at that address is watched as well.
+ *
+ * @param desc  must not be NULL.
+ * @param[out] out  the watcher.
+ * Errors: NULL_ARGUMENT (desc, the callback, the address of a range), INVALID_FLAGS (events, flags),
+ * INVALID_DESCRIPTOR, INVALID_TAG, INVALID_DEVICE, INVALID_SIZE, INVALID_VALUE (budget, time or name), UNKNOWN_POINTER,
+ * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread), FORKED.
+ * Threads: any. Each watcher has a thread, which sleeps between events.
+ * Ownership: gmm copies desc. `user` must live until gmm_watcher_destroy() or the end of the context, which ends what
+ * is left. The caller destroys the watcher.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watcher **out) GMM_NOEXCEPT;
+
+/**
+ * Ends a watch. The call waits for the callback if it runs; afterwards gmm does not call it again.
+ *
+ * An operation that waits for this watcher goes on, as if it had answered 0.
+ *
+ * @param watcher  NULL is allowed and does nothing.
+ * Errors: INVALID_HANDLE, BUSY (the caller is a callback of a watcher), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_watcher_destroy(gmm_watcher *watcher) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watchers: the program is told before memory loses its pages, when contents are back, and when a budget shrinks.
+//
+// What the room owns: the watchers of a context, a thread for each, and the order of an operation's calls.
+//
+//   PREPARE    before the drain, ascending        an answer but 0, or none in time: BUSY, nothing has happened
+//   LOSING     after the drain, ascending         none in time: BUSY, the operation undoes what it did
+//   RESTORED   after the commit, descending       waited for, but it changes no result
+//   FAILED     after the undo, descending         the same
+//
+// An operation makes a WatchCalls: select() marks the watchers of the memory that it changes, and the other functions
+// call those that are marked. The operation holds the claim of the memory's tags meanwhile (pause/tag_claims.h). So a
+// watcher hears of one operation at a time, and of the next one after the end of this. It holds no lock of a heap
+// during a call: the callback may use gmm.
+//
+// The thread of a watcher makes its calls. So an operation gives up on a callback that does not return, and still
+// tells the other watchers. What it asked and the thread has not begun is withdrawn then. RESTORED and FAILED are
+// never withdrawn: the last of them waits for the thread (`queued`). So a callback that prepared too late hears FAILED.
+//
+// BUDGET is the thread's own: it looks at the device while nothing is asked.
+//
+// Invariants.
+// - A call of the program finds no lock held by its thread.
+// - Nobody waits for an answer longer than the watcher's time. The end of a watcher waits for its call alone.
+// - An operation allocates nothing for its watchers, so none of its calls fails for want of memory.
+// - The list is in the order of calls. Who walks it holds a reference to one watcher and no lock.
+//
+// Locks: Watchers::mutex_ is brief.
+//
+// Callers: api/watch.cpp; pause/ and context/transition.cpp for their operations; Context ends what is left.
+#ifndef GMM_ENGINE_WATCH_WATCHERS_H
+#define GMM_ENGINE_WATCH_WATCHERS_H
+
+#include <gmm/watch.h>
+#include <pthread.h>
+
+#include <atomic>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/status.h"
+#include "engine/heap/heap_set.h"
+#include "engine/space/core.h"
+
+namespace gmm {
+
+class Context;
+class Watchers;
+
+// What is watched: a range, or a tag when the range is empty.
+struct WatchTarget {
+  gmm_tag tag = 0;
+  ByteRange range = {};
+  bool is_range() const { return range.size != 0; }
+};
+
+// What of an operation concerns a watcher.
+enum class WatchMark : uint8_t {
+  kNone,
+  kSelected,  // it has memory of the operation
+  kReached,   // and hears how the operation ends
+};
+
+}  // namespace gmm
+
+struct gmm_watcher : gmm::Link<gmm::Watchers> {
+  static constexpr uint64_t kMagic = 0x676d6d2d77617463;
+  static constexpr uint64_t kNameSize = 64;
+
+  uint64_t magic = kMagic;
+  gmm::Context *context = nullptr;  // for the interface
+  gmm::Watchers *owner = nullptr;
+  uint64_t number = 0;  // by age
+  gmm_watch_desc desc = {};
+  gmm::WatchTarget target;
+  char name[kNameSize] = {};
+  pthread_t thread = {};
+
+  // The rest is guarded by Watchers::mutex_. An ask is an event with its info; 0: none.
+  struct Ask {
+    uint32_t event = 0;
+    gmm_result cause = GMM_OK;
+    uint64_t id = 0, deadline = 0;
+  };
+  gmm::WatchMark mark = gmm::WatchMark::kNone;
+  bool is_ending = false;
+  bool is_running = false;  // inside the callback
+  uint32_t references = 1;
+  uint64_t last_id = 0;   // of an ask
+  uint64_t answered = 0;  // id of the last ask that the callback answered
+  int32_t answer = 0;     // to it
+  Ask asked;              // PREPARE or LOSING, whose operation waits
+  Ask queued;             // RESTORED or FAILED
+  gmm::Condition wake;    // of the thread
+  gmm::Condition done;    // an answer came, or the watcher ended
+};
+
+namespace gmm {
+
+// A context has one. Thread-safe.
+class Watchers {
+ public:
+  // How often BUDGET looks, in milliseconds. include/gmm/watch.h promises it.
+  static constexpr uint64_t kBudgetPeriod = 200;
+  static constexpr uint64_t kDefaultTimeout = 10'000, kMaxTimeout = 3'600'000;
+  // The budget of a device in bytes; false: the driver does not tell.
+  using BudgetFn = bool (*)(void *user, Device device, uint64_t *out);
+
+  Watchers(Core &core, HeapSet &heaps, BudgetFn budget, void *user)
+      : core_(core), heaps_(heaps), budget_(budget), budget_user_(user) {}
+  Watchers(const Watchers &) = delete;
+  Watchers &operator=(const Watchers &) = delete;
+
+  // Whether there may be one. An operation that begins with none tells nobody.
+  bool any() const { return count_.load(std::memory_order_acquire) != 0; }
+  // The descriptor is checked, its time is set.
+  Status add(Context *context, const gmm_watch_desc &desc, gmm_watcher **out);
+  // Waits for the callback. BUSY on the thread of a watcher.
+  Status destroy(gmm_watcher *watcher);
+  // The context ends: so do all watchers.
+  void clear();
+
+  // BUSY: the calling thread is inside a watcher's callback that an operation waits for.
+  static Status check_outside(const char *function);
+  // The same, and BUSY in a callback for BUDGET.
+  static Status check_other_thread(const char *function);
+
+ private:
+  friend class WatchCalls;
+  enum class Outcome { kAnswered, kLate, kOwnCall };
+
+  static void *thread_main(void *self);
+  void run(gmm_watcher &watcher);
+  bool take(gmm_watcher &watcher, gmm_watcher::Ask *out);
+  void call(gmm_watcher &watcher, const gmm_watcher::Ask &ask, uint64_t budget);
+  bool budget_fell(gmm_watcher &watcher, bool *was_below, uint64_t *budget);
+  // Asks and waits.
+  Outcome ask(gmm_watcher &watcher, uint32_t event, gmm_result cause, int32_t *answer);
+  // The watcher behind one in the order of calls, or before it; NULL: the first. Gives up the reference to it and takes
+  // one to the result, which is NULL at the end.
+  gmm_watcher *next(gmm_watcher *after, bool ascending);
+  void leave(gmm_watcher *watcher);
+  void insert(gmm_watcher *watcher);
+  void end(gmm_watcher *watcher);
+
+  Core &core_;
+  HeapSet &heaps_;
+  const BudgetFn budget_;
+  void *const budget_user_;
+  std::atomic<uint64_t> count_{0};
+  Mutex mutex_{LockRank::kWatchers};
+  List<gmm_watcher, Watchers> list_;  // in the order of calls
+  uint64_t last_number_ = 0;
+};
+
+// The calls of one operation. Its maker holds the claim of the tags until end().
+class WatchCalls {
+ public:
+  // `operation` begins the messages, for example "gmm_pause()".
+  WatchCalls(Watchers &watchers, const char *operation) : watchers_(watchers), operation_(operation) {}
+  ~WatchCalls() { end(Status(), false); }
+  WatchCalls(const WatchCalls &) = delete;
+  WatchCalls &operator=(const WatchCalls &) = delete;
+
+  // Marks the watchers of which touches(const WatchTarget &) is true. The caller may visit heaps.
+  template <typename Fn>
+  void select(Fn touches) {
+    if (!watchers_.any()) return;
+    gmm_watcher *watcher = nullptr;
+    while ((watcher = watchers_.next(watcher, true)) != nullptr)
+      if ((watcher->desc.events & ~uint32_t{GMM_WATCH_BUDGET}) != 0 && touches(watcher->target))
+        mark(*watcher, WatchMark::kSelected);
+  }
+  bool any() const { return has_marked_; }
+  // BUSY: a watcher refused or did not answer.
+  Status prepare();
+  // BUSY: a watcher did not answer.
+  Status losing();
+  // An operation without PREPARE: all that are marked hear how it ends.
+  void reach_all();
+  // Tells those that were reached how the operation ended: FAILED after a failure or UNCHANGED; after a success
+  // RESTORED if `restores`, else nothing. Then none is marked.
+  void end(const Status &status, bool restores);
+  // The operation is tried again: nobody is told.
+  void forget();
+
+ private:
+  void mark(gmm_watcher &watcher, WatchMark value);
+  WatchMark marked(const gmm_watcher &watcher);
+  Status ask(gmm_watcher &watcher, uint32_t event);
+
+  Watchers &watchers_;
+  const char *const operation_;
+  bool has_marked_ = false;
+};
+
+}  // namespace gmm
+#endif
