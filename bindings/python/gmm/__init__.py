@@ -20,7 +20,7 @@ from gmm._context import Context
 from gmm._core.buffer import Buffer, Pin
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
-    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
+    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm, WatchEvent)
 from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
 from gmm._core.heap import Heap
@@ -30,7 +30,8 @@ from gmm._core.info import (
 from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
-from gmm._default import array, context
+from gmm._core.watch import Watcher, WatchInfo
+from gmm._default import array, context, watch
 from gmm._native import alloc, empty, zeros
 
 __version__ = _native.gmm_version_string()
@@ -42,7 +43,7 @@ from gmm import multiprocessing  # noqa: E402, F401
 
 for _public in (alloc, empty, zeros, BackupInfo, BlockInfo, ClosedError, CompactInfo, Context, ContextInfo, DeviceInfo,
                 Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket,
-                TicketInfo):
+                TicketInfo, Watcher, WatchInfo):
     _public.__module__ = "gmm"
 del _public
 

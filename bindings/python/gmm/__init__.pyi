@@ -9,10 +9,11 @@ from typing_extensions import Self
 
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
-    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
+    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm, WatchEvent)
 from gmm._core.info import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
     TicketInfo)
+from gmm._core.watch import WatchInfo
 
 __version__: str
 __all__ = [
@@ -27,7 +28,8 @@ __all__ = [
     "OutOfMemoryError", "OutOfMemoryInfo", "OverlapError", "PausedError", "Pin", "PointerFlags", "PointerInfo",
     "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "SizeOverflowError", "State", "Statistics", "Stream",
     "SystemCallError", "Tag", "TagFlags", "TagInfo", "Ticket", "TicketInfo", "UnbalancedError", "UnknownPointerError",
-    "Usm", "alloc", "array", "asarray", "context", "empty", "from_dlpack", "zeros",
+    "Usm", "WatchEvent", "WatchInfo", "Watcher", "alloc", "array", "asarray", "context", "empty", "from_dlpack",
+    "watch", "zeros",
 ]
 
 class Error(Exception):
@@ -321,6 +323,18 @@ class Ticket(_Handle):
     def cancel(self) -> None: ...
     def __await__(self) -> Generator[Any, None, int]: ...
 
+# False of `prepare` ends the operation.
+_Watched = Callable[[WatchInfo], object] | None
+
+class Watcher(_Handle):
+    context: Context
+    def __init__(
+        self, context: Context, tag: _Tag | None = None, *, memory: int | Buffer | None = None,
+        size: int | None = None, prepare: _Watched = None, losing: _Watched = None, restored: _Watched = None,
+        failed: _Watched = None, budget: _Watched = None, below: int = 0, device: int = 0,
+        timeout: float | None = None, order: int = 0, name: str | None = None
+    ) -> None: ...
+
 class Context(_Handle):
     def __init__(
         self, backend: Backend | int | str = ..., *, log: Callable[[LogLevel, str], object] | None = None,
@@ -388,6 +402,12 @@ class Context(_Handle):
     def resume_async(self, *tags: _Tag, retain: bool = False, progress: _Progress = None) -> Ticket: ...
     def resume_range(self, address: int | Buffer, size: int) -> int: ...
     def wait_ready(self, address: int | Buffer, size: int, timeout: float | None = None) -> bool: ...
+    def watch(
+        self, tag: _Tag | None = None, *, memory: int | Buffer | None = None, size: int | None = None,
+        prepare: _Watched = None, losing: _Watched = None, restored: _Watched = None, failed: _Watched = None,
+        budget: _Watched = None, below: int = 0, device: int = 0, timeout: float | None = None, order: int = 0,
+        name: str | None = None
+    ) -> Watcher: ...
     def set_backup(
         self, *, arena: bool = True, pageable: bool = True, arena_limit: int = 0, pageable_limit: int = 0,
         directory: str | bytes | os.PathLike[str] | None = None, threads: int = 0, named_files: bool = False
@@ -451,4 +471,5 @@ def array(
 def from_dlpack(
     obj: Any, *, device: _Place = None, copy: bool | None = None, stream: _Stream = None, context: Context | None = None
 ) -> Array: ...
+def watch(tag: _Tag | None = None, **options: Any) -> Watcher: ...
 def asarray(obj: Any, *, copy: bool | None = None, stream: _Stream = None, context: Context | None = None) -> Array: ...

@@ -18,6 +18,7 @@ from gmm._core.ipc import adopt_import, import_block, import_desc
 from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
 from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
+from gmm._core.watch import Watcher
 
 InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
@@ -321,6 +322,28 @@ class Context(native.Handle):
             return native.gmm_resume_wait(self, address, size, milliseconds) != native.GMM_ERROR_NOT_READY
 
         return wait_in_slices(look, timeout)
+
+    def watch(self, tag=None, *, memory=None, size=None, prepare=None, losing=None, restored=None, failed=None,
+              budget=None, below=0, device=0, timeout=None, order=0, name=None):
+        """Watches a tag's VMM memory, or a range of it, until the Watcher is closed or its with block ends.
+
+            with context.watch("weights", losing=cache.forget, restored=cache.renew):
+                context.pause("weights")
+
+        memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
+        library calls these functions with a WatchInfo, on a thread of its own:
+        - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
+        - losing: the devices are idle, and the pages go after it has returned.
+        - restored: the memory has pages and contents again.
+        - failed: the operation ended without effect.
+        - budget: the memory that is left for this process on `device` has fallen below `below` bytes.
+        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. A
+        function that takes longer than timeout seconds ends the operation with BusyError, too; None: 10. The functions
+        may not allocate, and except for budget not pause, resume or move. Their exceptions go to sys.unraisablehook.
+        """
+        return Watcher(self, tag, memory=memory, size=size, prepare=prepare, losing=losing, restored=restored,
+                       failed=failed, budget=budget, below=below, device=device, timeout=timeout, order=order,
+                       name=name)
 
     # Backups.
 

@@ -32,6 +32,11 @@ def array(source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None)
     return context().array(source, dtype, kind, device=device, tag=tag, stream=stream)
 
 
+def watch(tag=None, **options):
+    """A Watcher of the default context: see Context.watch()."""
+    return context().watch(tag, **options)
+
+
 def forget(dead):
     """Makes the next context() open another one, if `dead` is the default one: the driver has lost its memory."""
     global _context

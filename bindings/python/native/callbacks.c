@@ -40,10 +40,9 @@ PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* A new reference to what a context's handle holds; NULL: nothing. Another thread may replace it. */
-static PyObject *callable_of(Handle *context, PyObject **place) {
+PyObject *handle_callable(Handle *handle, PyObject **place) {
   PyObject *callable;
-  GUARD_BEGIN(context)
+  GUARD_BEGIN(handle)
   callable = *place == Py_None ? NULL : *place;
   Py_XINCREF(callable);
   GUARD_END()
@@ -61,7 +60,7 @@ void callback_log(void *user, gmm_log_level level, const char *message) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
   later_enter(0);
-  PyObject *callable = callable_of((Handle *)user, &((Handle *)user)->log);
+  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->log);
   if (callable) {
     PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
     PyObject *answer = text ? PyObject_CallFunction(callable, "IO", (unsigned)level, text) : NULL;
@@ -79,7 +78,7 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
   int again = 0;
-  PyObject *callable = PyErr_Occurred() ? NULL : callable_of((Handle *)user, &((Handle *)user)->oom_handler);
+  PyObject *callable = PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
   if (callable) {
     PyObject *answer =
         PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,

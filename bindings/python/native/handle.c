@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket"};
+static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket", "watcher"};
 
 /* The order of the entries: the context first, so that it cannot close between the two. */
 static Entry enter_one(Handle *handle) {
@@ -116,6 +116,9 @@ static gmm_result give_back(Handle *handle) {
     case HANDLE_TICKET: /* waits for the end of its operation */
       result = gmm_ticket_destroy((gmm_ticket *)pointer);
       break;
+    case HANDLE_WATCHER: /* waits for its callback */
+      result = gmm_watcher_destroy((gmm_watcher *)pointer);
+      break;
     case HANDLE_NONE:
       break;
   }
@@ -155,7 +158,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "iOO", &kind, &number, &parent)) return NULL;
   void *pointer = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_TICKET || !pointer ||
+  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_WATCHER || !pointer ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
@@ -214,20 +217,24 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(handle->parent);
   Py_VISIT(handle->log);
   Py_VISIT(handle->oom_handler);
+  Py_VISIT(handle->watch);
   return 0;
 }
 
 static int handle_clear(PyObject *self) {
   Handle *handle = (Handle *)self;
-  PyObject *log, *oom_handler;
+  PyObject *log, *oom_handler, *watch;
   GUARD_BEGIN(self)
   log = handle->log;
   oom_handler = handle->oom_handler;
+  watch = handle->watch;
   handle->log = NULL;
   handle->oom_handler = NULL;
+  handle->watch = NULL;
   GUARD_END()
   Py_XDECREF(log);
   Py_XDECREF(oom_handler);
+  Py_XDECREF(watch);
   return 0;
 }
 
@@ -276,13 +283,14 @@ static PyGetSetDef handle_getters[] = {{"closed", handle_get_closed, NULL, "True
 
 static PyMemberDef handle_members[] = {{"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
                                        {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
+                                       {"_watch", T_OBJECT, offsetof(Handle, watch), 0, NULL},
                                        {NULL, 0, 0, 0, NULL}};
 
 PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream, event or ticket of the library.",
+    .tp_doc = "A context, heap, stream, event, ticket or watcher of the library.",
     .tp_new = PyType_GenericNew,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,

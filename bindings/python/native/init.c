@@ -14,6 +14,7 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"array_foreign", array_foreign, METH_VARARGS, NULL},
                                   {"view_address", host_view_address, METH_O, NULL},
                                   {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
+                                  {"watch", native_watch, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
                                   {"default_context", native_default_context, METH_NOARGS, NULL},
@@ -60,7 +61,7 @@ int native_init(PyObject *module) {
       add_type(module, "HostView", &HostView_Type) < 0 || add_type(module, "Buffer", &Buffer_Type) < 0 ||
       add_type(module, "Array", &Array_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
     return -1;
-  if (dtype_init() < 0 || allocate_init(module) < 0) return -1;
+  if (dtype_init() < 0 || allocate_init(module) < 0 || native_watch_init(module) < 0) return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */
   if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;

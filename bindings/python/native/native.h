@@ -41,7 +41,15 @@ int gmm_python_thread_is_inside(void);
 
 /* handle.c */
 
-typedef enum { HANDLE_NONE, HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT, HANDLE_TICKET } HandleKind;
+typedef enum {
+  HANDLE_NONE,
+  HANDLE_CONTEXT,
+  HANDLE_HEAP,
+  HANDLE_STREAM,
+  HANDLE_EVENT,
+  HANDLE_TICKET,
+  HANDLE_WATCHER
+} HandleKind;
 
 typedef struct Handle {
   PyObject ob_base; /* PyObject_HEAD */
@@ -53,6 +61,7 @@ typedef struct Handle {
   struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
+  PyObject *watch; /**< watcher: the callable */
   PyObject *weak_references;
 } Handle;
 
@@ -72,6 +81,8 @@ void handle_leave_only(Handle *handle);
 PyObject *handle_raise_entry(const Handle *handle, Entry entry);
 /** Ends a handle that the program did not close, and reports a failure. */
 void handle_end(Handle *handle);
+/** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
+PyObject *handle_callable(Handle *handle, PyObject **place);
 /** Whether a handle is open, and so is its context. */
 int handle_is_open(const Handle *handle);
 /**
@@ -79,6 +90,12 @@ int handle_is_open(const Handle *handle);
  * an exception.
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
+
+/* watch.c */
+
+/** watch(watcher, context, events, tag, device, address, size, budget_bytes, timeout_ms, order, name) -> handle */
+PyObject *native_watch(PyObject *module, PyObject *arguments);
+int native_watch_init(PyObject *module);
 
 /* memory.c: blocks */
 

@@ -39,6 +39,8 @@ IpcRoute = enum.IntFlag("IpcRoute", _values("GMM_IPC_ROUTE_"), module="gmm")
 IpcRoute.__doc__ = "Routes by which another process can import a block."
 FdType = enum.IntEnum("FdType", _values("GMM_FD_"), module="gmm")
 FdType.__doc__ = "Types of file descriptors of memory."
+WatchEvent = enum.IntFlag("WatchEvent", _values("GMM_WATCH_"), module="gmm")
+WatchEvent.__doc__ = "What a watcher is told."
 PointerFlags = enum.IntFlag("PointerFlags", _values("GMM_POINTER_"), module="gmm")
 PointerFlags.__doc__ = "Who can reach an address."
 

@@ -87,6 +87,13 @@ class FdType(enum.IntEnum):
     DMA_BUF = 3
     VULKAN = 4
 
+class WatchEvent(enum.IntFlag):
+    PREPARE = 1
+    LOSING = 2
+    RESTORED = 4
+    FAILED = 8
+    BUDGET = 16
+
 class PointerFlags(enum.IntFlag):
     HOST_ACCESSIBLE = 1
     DEVICE_ACCESSIBLE = 2

@@ -80,9 +80,9 @@ _FUNCTIONS = {
     "the with block of a tag", "gmm_tag_query": "Context.tag_info", "gmm_tag_set_default":
     "Context.set_process_default_tag", "gmm_ticket_cancel": "Ticket.cancel", "gmm_ticket_destroy": "Ticket.close",
     "gmm_ticket_query": "Ticket.info", "gmm_ticket_wait": "Ticket.wait", "gmm_trace_begin": "Context.trace",
-    "gmm_trace_end": "the end of Context.trace", "gmm_unpin": "Pin.close"}
+    "gmm_trace_end": "the end of Context.trace", "gmm_unpin": "Pin.close", "gmm_watcher_destroy": "Watcher.close"}
 _SAME = ("alloc", "compact", "copy", "free", "ipc_configure", "ipc_import", "name", "pause", "pause_async", "pin",
-         "query", "reset", "resume", "resume_async", "resume_range", "trim")
+         "query", "reset", "resume", "resume_async", "resume_range", "trim", "watch")
 _FUNCTIONS.update((f"gmm_{name}", f"Context.{name}") for name in _SAME)
 _CONSTANTS = {
     "GMM_COMPACT_LIVE": "live=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
@@ -94,7 +94,7 @@ _CONSTANTS = {
     "GMM_RESUME_RETAIN": "retain=True", "GMM_BACKUP_NAMED_FILES": "named_files=True", "GMM_DEVICE_HOST": "HOST"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
-                 "GMM_DEVICE_CAN_": "Capability."}
+                 "GMM_DEVICE_CAN_": "Capability.", "GMM_WATCH_": "WatchEvent."}
 _NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
 
 

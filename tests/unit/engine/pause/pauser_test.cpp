@@ -79,7 +79,8 @@ class Paused {
   Engine engine;
   TagTable tags{HostAllocator()};
   HeapSet set{HostAllocator()};
-  Pauser pauser{engine.core, engine.backups, set, tags};
+  Watchers watchers{engine.core, set, nullptr, nullptr};
+  Pauser pauser{engine.core, engine.backups, set, tags, watchers};
   gmm_tag tag = 0;
   std::vector<std::unique_ptr<Heap>> owned;
   std::vector<Block> blocks;
@@ -96,14 +97,14 @@ TEST(Pauser, PhysicalMemoryGoesAndContentsComeBack) {
     EXPECT_EQ(test.info().paused_bytes, held);
     test.check_heaps();
     EXPECT_EQ(test.pauser.pause(request(&test.tag, 1, 0), &bytes).code(), GMM_UNCHANGED);
-    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
     EXPECT_EQ(bytes, held);
     EXPECT_EQ(test.info().active_bytes, held);
     EXPECT_EQ(test.info().paused_bytes, 0u);
     EXPECT_EQ(test.info().backup_host_bytes + test.info().backup_file_bytes, 0u);
     test.check_heaps();
     test.check_contents();
-    EXPECT_EQ(test.pauser.resume(request(&test.tag, 1), &bytes).code(), GMM_UNCHANGED);
+    EXPECT_EQ(test.pauser.resume(request(&test.tag, 1), true, &bytes).code(), GMM_UNCHANGED);
   }
 }
 
@@ -115,7 +116,7 @@ TEST(Pauser, ManyPausesReserveNoMoreAddresses) {
     ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
     void *made = nullptr;
     ASSERT_TRUE(cached_alloc(*test.owned[0], 5 << 20, 0, GMM_STREAM_DEFAULT, &made).ok());
-    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok());
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok());
     ASSERT_TRUE(cached_free(test.engine.core, made, GMM_STREAM_DEFAULT).ok());
   };
   for (int i = 0; i < 3; ++i) cycle();
@@ -146,7 +147,7 @@ TEST(Pauser, BlocksMayBeFreedAndMadeMeanwhile) {
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   EXPECT_GE(bytes, 5u << 20);
   test.check_heaps();
-  ASSERT_TRUE(test.pauser.resume(request(nullptr, 0), &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.resume(request(nullptr, 0), true, &bytes).ok()) << last_message();
   test.blocks = kept;
   test.check_heaps();
   test.check_contents();
@@ -184,7 +185,7 @@ TEST(Pauser, AddressesThatWentToAnotherHeapAreLeftAlone) {
     taker.join();
     if (taken != nullptr) std::memset(taken, 77, kSize);
   });
-  EXPECT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
+  EXPECT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
   if (taker.joinable()) {  // the resume did not come that far
     go.set_value();
     taker.join();
@@ -201,7 +202,7 @@ TEST(Pauser, EverythingFreedMeanwhileGoesBackAtTheResume) {
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
   for (const Paused::Block &block : test.blocks)
     ASSERT_TRUE(cached_free(test.engine.core, block.at, GMM_STREAM_DEFAULT).ok());
-  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok());
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok());
   EXPECT_EQ(bytes, 0u);
   test.check_heaps();
   EXPECT_EQ(test.info().active_bytes, 0u);
@@ -231,7 +232,7 @@ TEST(Pauser, TheKthFailureOfAPauseChangesNothing) {
         EXPECT_EQ(test.info().backup_host_bytes + test.info().backup_file_bytes, 0u) << k;
         ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok()) << k;
       }
-      ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << k << last_message();
+      ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << k << last_message();
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
       if (contents != GMM_CONTENTS_DROP) {
         ASSERT_NO_FATAL_FAILURE(test.check_contents()) << k;
@@ -252,7 +253,7 @@ TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
       ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
       const gmm_tag_info before = test.info();
       test.engine.backend->refuse(k);
-      const Status status = test.pauser.resume(request(&test.tag, 1), &bytes);
+      const Status status = test.pauser.resume(request(&test.tag, 1), true, &bytes);
       const bool failed = test.engine.backend->refused() != 0;
       test.engine.backend->refuse(0);
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
@@ -261,7 +262,7 @@ TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
         EXPECT_EQ(test.info().active_bytes, before.active_bytes) << k;
         EXPECT_EQ(test.info().paused_bytes, before.paused_bytes) << k;
         EXPECT_EQ(test.info().backup_host_bytes, before.backup_host_bytes) << k;
-        ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << k << last_message();
+        ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << k << last_message();
       }
       ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
       ASSERT_NO_FATAL_FAILURE(test.check_contents()) << k;
@@ -285,12 +286,12 @@ TEST(Pauser, AFailureThatCannotBeUndoneIsMendedByAResume) {
   ASSERT_NO_FATAL_FAILURE(test.check_heaps());
   EXPECT_EQ(test.pauser.pause(request(&test.tag, 1, 0), &bytes).code(), GMM_ERROR_BUSY)
       << "contents without a backup would go";
-  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
   test.check_heaps();
   test.check_contents();
   EXPECT_EQ(test.info().active_bytes, held);
   ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok()) << last_message();
-  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok()) << last_message();
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
   test.check_contents();
 }
 
@@ -304,7 +305,7 @@ TEST(Pauser, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
   test.check_heaps();
   for (const Paused::Block &block : test.blocks)
     ASSERT_TRUE(cached_free(test.engine.core, block.at, GMM_STREAM_DEFAULT).ok());
-  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), &bytes).ok());
+  ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok());
   EXPECT_EQ(test.owned[0]->own_quota().held(), 0u);
   test.check_heaps();
 }
@@ -324,7 +325,7 @@ TEST(Pauser, AForgottenHeapStartsAnew) {
   void *block = nullptr;
   ASSERT_TRUE(cached_alloc(*test.owned[0], 1000, 0, GMM_STREAM_DEFAULT, &block).ok());
   std::memset(block, 1, 1000);
-  EXPECT_EQ(test.pauser.resume(request(&test.tag, 1), &bytes).code(), GMM_UNCHANGED);
+  EXPECT_EQ(test.pauser.resume(request(&test.tag, 1), true, &bytes).code(), GMM_UNCHANGED);
 }
 
 }  // namespace

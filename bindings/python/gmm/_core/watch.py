@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.Watcher: the program is told before memory loses its pages, when contents are back, and when a budget shrinks."""
+from typing import NamedTuple
+
+from gmm import _native as native
+from gmm._core.enums import WatchEvent
+from gmm._core.stream import _Closing
+from gmm._core.tag import tag_number
+
+HANDLE_WATCHER = 6  # native.h: HandleKind
+
+
+class WatchInfo(NamedTuple):
+    """What a watcher's function gets. Sizes are bytes."""
+
+    event: WatchEvent
+    tag: int
+    device: int
+    address: int
+    size: int
+    generation: int
+    budget_bytes: int
+    remaining_ms: int
+    cause: int
+
+
+class Watcher(_Closing, native.Handle):
+    """A watch of memory or of a budget, until close() or the end of its with block. Context.watch() makes it."""
+
+    __slots__ = ("context",)
+
+    def __init__(self, context, tag=None, *, memory=None, size=None, prepare=None, losing=None, restored=None,
+                 failed=None, budget=None, below=0, device=0, timeout=None, order=0, name=None):
+        functions = {WatchEvent.PREPARE: prepare, WatchEvent.LOSING: losing, WatchEvent.RESTORED: restored,
+                     WatchEvent.FAILED: failed, WatchEvent.BUDGET: budget}
+        functions = {event: function for event, function in functions.items() if function is not None}
+        for event, function in functions.items():
+            if not callable(function):
+                raise TypeError(f"{event.name.lower()} is called with a WatchInfo, but got {type(function).__name__}")
+        if not functions:
+            raise TypeError("a watcher hears nothing without prepare, losing, restored, failed or budget")
+        hears_of_memory = any(event != WatchEvent.BUDGET for event in functions)
+        if hears_of_memory and (tag is None) == (memory is None):
+            raise TypeError("a watcher watches a tag or memory: pass one of the two")
+        if memory is not None and size is None:
+            around = context.query(memory)
+            size = around.base + around.size - (memory if isinstance(memory, int) else memory.address)
+
+        def call(event, *fields):
+            info = WatchInfo(WatchEvent(event), *fields)
+            return functions[info.event](info)
+
+        self.context = context
+        self._watch = call
+        events = 0
+        for event in functions:
+            events |= event
+        made = native.watch(
+            self, context, events, 0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
+            0 if timeout is None else max(1, round(timeout * 1000)), order, name)
+        self._adopt(HANDLE_WATCHER, made, context)
+
+    def __repr__(self):
+        return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"
