@@ -31,6 +31,12 @@ static const char *take_heard(void) {
   pthread_mutex_unlock(&heard_lock);
   return text;
 }
+static bool has_heard(void) {
+  pthread_mutex_lock(&heard_lock);
+  const bool has = heard[0] != 0;
+  pthread_mutex_unlock(&heard_lock);
+  return has;
+}
 #define HEARD(expected)                                                                                    \
   do {                                                                                                     \
     const char *heard_now = take_heard();                                                                  \
@@ -48,10 +54,10 @@ static int32_t hear(void *user, const gmm_watch_info *info) {
   strcat(heard, heard[0] != 0 ? " " : "");
   strcat(heard, self->name);
   strcat(heard, letter);
+  self->last = *info;
   pthread_mutex_unlock(&heard_lock);
   CHECK(info->struct_size == sizeof *info && info->reserved == 0);
   CHECK((info->event == GMM_WATCH_FAILED) == (info->cause != 0));
-  self->last = *info;
   if (info->event == self->held_event) {
     atomic_store(&self->is_inside, 1);
     for (double end = now_s() + SOON_S; atomic_load(&self->is_let_go) == 0 && now_s() < end;) sleep_ms(1);
@@ -177,7 +183,7 @@ static void a_late_answer_is_busy(void) {
     listener slow = {.name = "slow", .held_event = event};
     gmm_watch_desc desc = desc_of(&slow, ALL, 1);
     desc.tag = tag;
-    desc.timeout_ms = 30;
+    desc.timeout_ms = 200;  // in which it answers to PREPARE when it is late with LOSING
     MUST(gmm_watch(context, &desc, &slow.watcher));
     watch_tag(&a, ALL, tag, 0);
     RESULT(pause_of(tag), GMM_ERROR_BUSY);
@@ -188,10 +194,12 @@ static void a_late_answer_is_busy(void) {
     CHECK_EQUAL(atomic_load(&slow.is_inside), 1);
     RESULT(pause_of(tag), GMM_ERROR_BUSY);  // it is still inside, so nobody can ask it
     HEARD("aP aF");
-    slow.held_event = 0;
     atomic_store(&slow.is_let_go, 1);
-    SOON(heard[0] != 0);
+    SOON(has_heard());
     HEARD("slowF");  // once: what it was not asked has not happened to it
+    OK(gmm_watcher_destroy(slow.watcher));
+    slow.held_event = 0;
+    watch_tag(&slow, ALL, tag, 1);
     OK(pause_of(tag));
     HEARD("aP slowP aL slowL");
     OK(resume_of(tag));
@@ -219,7 +227,7 @@ static void a_late_restored_changes_no_result(void) {
   OK(resume_of(tag));
   HEARD("slowR");
   atomic_store(&slow.is_let_go, 1);
-  SOON(heard[0] != 0);
+  SOON(has_heard());
   HEARD("slowR");
   OK(gmm_watcher_destroy(slow.watcher));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
@@ -568,7 +576,9 @@ static void a_smaller_budget_is_told_once(void) {
   MUST(gmm_watch(context, &desc, &a.watcher));
   // A device of the host backend is the context's own, so a limit takes memory away there, and another context else.
   const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
-  for (unsigned round = 0; round < 2; ++round) {
+  // It falls twice. A fall that no look has seen the end of before is not told, so the second one may take some tries.
+  unsigned falls = 0;
+  for (double end = now_s() + SOON_S; falls < 2 && now_s() < end;) {
     gmm_context *other = NULL;
     void *taken = NULL;
     if (on_host_backend()) {
@@ -579,21 +589,24 @@ static void a_smaller_budget_is_told_once(void) {
       const gmm_alloc_desc all = {.struct_size = sizeof all, .kind = GMM_KIND_DEVICE, .device = device};
       MUST(gmm_alloc(other, 128 * MIB, &all, &taken));
     }
-    SOON(heard[0] != 0);
+    if (falls == 0) SOON(has_heard());
     sleep_ms(450);  // two looks later it has not come again
-    HEARD("aB");
-    CHECK(a.last.budget_bytes < desc.budget_bytes);
-    CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
-    OK(resume_of(budget_tag));
+    if (has_heard()) {
+      ++falls;
+      HEARD("aB");
+      CHECK(a.last.budget_bytes < desc.budget_bytes);
+      SOON(query(block).state == GMM_STATE_PAUSED);
+      OK(resume_of(budget_tag));
+    }
     if (on_host_backend()) {
       OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
     } else {
       OK(gmm_free(other, taken, GMM_STREAM_DEFAULT));
       OK(gmm_context_release(other));
     }
-    sleep_ms(450);  // a look sees that it is whole again
-    HEARD("");
+    sleep_ms(450);
   }
+  CHECK_EQUAL(falls, 2);
   CHECK_PATTERN(block, SIZE, 14);
   OK(gmm_watcher_destroy(a.watcher));
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
@@ -616,7 +629,7 @@ static void a_watcher_cannot_pause_what_it_watches(void) {
   desc.device = device;
   desc.budget_bytes = GMM_NO_LIMIT;  // it is below at once
   MUST(gmm_watch(context, &desc, &a.watcher));
-  SOON(heard[0] != 0);
+  SOON(has_heard());
   sleep_ms(50);
   OK(gmm_watcher_destroy(a.watcher));
   RESULT(own_result, GMM_ERROR_BUSY);
