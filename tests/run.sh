@@ -122,11 +122,12 @@ unhurried() {
   "$@"
 }
 
-# gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
+# gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror. Nothing runs the
+# examples and the preloaded library in this build, so only what tests need is built.
 build_sanitized() {
   setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
     -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
-    -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)"
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)" meson-test-prereq
 }
 
 # One build, and not one a dependency, keeps the gate short: no source looks at two of these together. Each source is
