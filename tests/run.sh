@@ -165,7 +165,8 @@ if [ ${#only[@]} != 0 ]; then
   finish
 fi
 
-# A user may run the README's two commands in either order. This is the first; the other one is at the end.
+# A user may run the README's two commands in either order. This is the first, in its short form, which builds all; the
+# other one is at the end.
 in_release=()
 if [ -n "$sanitize" ]; then
   begin_behind unhurried build_sanitized
@@ -173,7 +174,7 @@ if [ -n "$sanitize" ]; then
   # assertions and leak checks see more, and the optimised build has nothing of its own there.
   in_release=(--no-suite examples --no-suite failures)
   phase "examples/run.sh, before the tests"
-  note_examples "before the tests" ./examples/run.sh
+  note_examples "before the tests" env EXAMPLES_SHORT=1 ./examples/run.sh
 fi
 
 phase "configuring build/"
