@@ -30,6 +30,7 @@ GMM_STRUCT(gmm_tag_desc)
 GMM_STRUCT(gmm_ipc_import_desc)
 GMM_STRUCT(gmm_ipc_fd_desc)
 GMM_STRUCT(gmm_scope_desc)
+GMM_STRUCT(gmm_compact_desc)
 
 /* Answers, which the library fills. */
 GMM_STRUCT(gmm_context_info)
@@ -42,6 +43,7 @@ GMM_STRUCT(gmm_ipc_fd_info)
 GMM_STRUCT(gmm_ipc_legacy_info)
 GMM_STRUCT(gmm_backup_info)
 GMM_STRUCT(gmm_block_info)
+GMM_STRUCT(gmm_compact_info)
 
 /* The library lends one to the out-of-memory handler for the time of its call. */
 %nodefaultctor gmm_oom_info;
@@ -50,6 +52,9 @@ GMM_STRUCT(gmm_block_info)
 %immutable gmm_device_info::uuid;
 %immutable gmm_device_info::luid;
 %immutable gmm_ipc_legacy_info::bytes;
+
+/* A descriptor keeps no heap alive, so the languages name a scope. */
+%ignore gmm_compact_desc::heap;
 
 /* The heap of a block may be gone, so no language gets it to use. */
 %ignore gmm_block_info::heap;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small engine. A stream of gmm computes particles in gmm's memory, and Vulkan draws them from there without a copy.
+// A small engine. A stream of gmm computes particles in gmm's memory, by a CUDA kernel or on the CPU, and Vulkan draws
+// them from there without a copy.
 // Two levels have meshes and textures under tags with budgets. A change of the level resumes one set and pauses the
 // other while frames go on. The statistics are drawn into each picture.
 //
@@ -13,6 +14,7 @@
 #include <gmm/gmm.hpp>
 #include <vector>
 
+#include "particles.hpp"
 #include "picture.hpp"
 #include "renderer.hpp"
 
@@ -83,6 +85,7 @@ class engine {
   void load();
   void frame(uint32_t number);
   const std::vector<picture> &pictures() const { return pictures_; }
+  bool has_kernel() const { return has_kernel_; }
 
  private:
   struct level {
@@ -96,6 +99,8 @@ class engine {
   gmm::ticket change(const level &of, bool resumes);
   void change_level(uint32_t number);
   void statistics(picture *into, uint32_t number) const;
+  float time() { return static_cast<float>(steps_++) * 0.06f; }
+  void compute();
   static void step(void *self);
   static int32_t wait(void *self, uint64_t value);
   static int32_t signal(void *self, uint64_t value);
@@ -108,7 +113,9 @@ class engine {
   pool pools_[6];
   level levels_[kLevels];
   resource particles_, pixels_;
-  gmm::buffer computed_;  // where the CPU cannot write into the particles themselves
+  particles_kernel kernel_;
+  bool has_kernel_ = false;
+  gmm::buffer computed_;  // without the kernel, where the CPU cannot write into the particles themselves
   uint32_t shown_ = 0, steps_ = 0;
   gmm::ticket arriving_, leaving_;
   std::vector<picture> pictures_;
@@ -129,7 +136,11 @@ engine::engine(gmm::context_ref context, const gmm_device_info &device, renderer
     semaphore.fd = renderer_.timeline_fd();
   }
   timeline_ = must(gmm::event::import_semaphore(context, semaphore));
-  if (!is_cpu()) close(semaphore.fd);
+  if (is_cpu()) return;
+  close(semaphore.fd);
+  const char *failed = kernel_.open(0);  // the first CUDA device is gmm's device 0
+  has_kernel_ = failed == nullptr;
+  if (!has_kernel_) std::printf("The CPU computes the particles: the driver's %s failed.\n", failed);
 }
 
 // Vulkan lets go first, then the blocks end, then their heaps.
@@ -218,7 +229,7 @@ void engine::load() {
   }
   particles_.block = must(pools_[4].heap.alloc(kParticles * sizeof(point), stream_));
   pixels_.block = must(pools_[5].heap.alloc(kPixelBytes, stream_));
-  if (!is_cpu()) {
+  if (!is_cpu() && !has_kernel_) {
     gmm::alloc_desc host;
     host.kind = GMM_KIND_HOST;
     host.stream = stream_;
@@ -230,23 +241,22 @@ void engine::load() {
   must(change(levels_[1], false).wait());  // the second level waits in host memory
 }
 
-// Runs on the stream's thread: three galaxies of two arms go around each other, faster inside than outside.
+// Runs on the stream's thread.
 void engine::step(void *self) {
   engine &of = *static_cast<engine *>(self);
-  point *points = static_cast<point *>((of.is_cpu() ? of.particles_.block : of.computed_).data());
-  const float time = static_cast<float>(of.steps_++) * 0.06f;
-  const auto part = [](uint32_t i, uint32_t salt) {
-    const uint32_t hash = (i + salt) * 2654435761u;
-    return static_cast<float>((hash ^ hash >> 15) * 2246822519u >> 16) / 65536;
-  };
-  for (uint32_t i = 0; i < kParticles; ++i) {
-    const float galaxy = static_cast<float>(i % 3) * 2.094f + 0.35f * time, arm = i % 2 == 0 ? 0 : 3.1416f;
-    const float out = part(i, 1), radius = 0.02f + 0.5f * out * out;
-    const float spread = (part(i, 7) + part(i, 77) - 1) * (0.4f + out);
-    const float angle = arm + 3 * std::log(radius) + spread - 0.5f * time / std::sqrt(radius * radius + 0.01f);
-    points[i] = {(0.85f * std::cos(galaxy) + radius * std::cos(angle)) * 0.5625f,
-                 0.45f * std::sin(galaxy) + radius * std::sin(angle) * 0.8f, 1 - 0.9f * std::sqrt(out), 2.5f};
+  step_on_cpu(static_cast<point *>((of.is_cpu() ? of.particles_.block : of.computed_).data()), kParticles, of.time());
+}
+
+// Queues the next step of the particles: the kernel, or the function and a copy where the CPU cannot write into them.
+void engine::compute() {
+  constexpr uint64_t kBytes = kParticles * sizeof(point);
+  if (has_kernel_) {
+    if (kernel_.launch(stream_.get(), particles_.block.data(), kParticles, time())) return;
+    std::fputs("engine: cuLaunchKernel failed\n", stderr);
+    std::exit(1);
   }
+  must(stream_.call(step, this));
+  if (!is_cpu()) must(context_.copy(particles_.block.data(), computed_.data(), kBytes, stream_));
 }
 
 // --- Frames ----------------------------------------------------------------------------------------------------------
@@ -265,7 +275,7 @@ void engine::change_level(uint32_t number) {
     if (leaving_) must(leaving_.wait());  // the level that comes must have gone before
     arriving_ = change(levels_[1 - shown_], true);
   }
-  if (!arriving_ || !must(arriving_.wait_for(gmm::milliseconds(number % 16 == 8 ? 10'000 : 0)))) return;
+  if (!arriving_ || !must(arriving_.wait_for(gmm::milliseconds(number % 16 == 8 ? 60'000 : 0)))) return;
   arriving_ = gmm::ticket();
   hide(&levels_[shown_]);
   leaving_ = change(levels_[shown_], false);
@@ -297,8 +307,7 @@ void engine::frame(uint32_t number) {
   change_level(number);
   const uint64_t computed = 2 * number + 1, drawn = computed + 1;
   must(stream_.wait_event(timeline_, computed - 1));
-  must(stream_.call(step, this));
-  if (!is_cpu()) must(context_.copy(particles_.block.data(), computed_.data(), kParticles * sizeof(point), stream_));
+  compute();
   must(timeline_.record(stream_, computed));
   const level &now = levels_[shown_];
   renderer_.draw(now.mesh.drawn, kMeshPoints, particles_.drawn, kParticles, pixels_.drawn, computed, drawn);
@@ -323,13 +332,15 @@ int run(const char *folder) {
     return 0;
   }
   std::vector<picture> pictures;
+  const char *by = "on";
   {
     engine game(context, device, with);
     game.load();
     for (uint32_t number = 0; number < kFrames; ++number) game.frame(number);
     pictures = game.pictures();
+    if (game.has_kernel()) by = "by a kernel on";
   }
-  std::printf("%u frames, computed on %s, drawn by %s\n", kFrames, device.name, with.name());
+  std::printf("%u frames, computed %s %s, drawn by %s\n", kFrames, by, device.name, with.name());
   with.close();
   char path[512];
   for (const uint32_t number : {12u, 28u, 44u}) {

@@ -318,7 +318,7 @@ void renderer::draw(const view &mesh, uint32_t mesh_points, const view &particle
   target.imageLayout = VK_IMAGE_LAYOUT_COLOR_ATTACHMENT_OPTIMAL;
   target.loadOp = VK_ATTACHMENT_LOAD_OP_CLEAR;
   target.storeOp = VK_ATTACHMENT_STORE_OP_STORE;
-  target.clearValue.color = {{0.01f, 0.01f, 0.03f, 1}};
+  target.clearValue.color = {{3 / 255.0f, 3 / 255.0f, 8 / 255.0f, 1}};  // exact, so that all devices round alike
   auto rendering = made<VkRenderingInfo>(VK_STRUCTURE_TYPE_RENDERING_INFO);
   rendering.renderArea = {{0, 0}, {kWidth, kHeight}};
   rendering.layerCount = rendering.colorAttachmentCount = 1;

@@ -518,6 +518,18 @@ struct heap_desc {
   }
 };
 
+/** What context::compact() is asked for. C: gmm_compact_desc. */
+struct compact_desc {
+  uint32_t flags = 0;       /**< GMM_COMPACT_* */
+  gmm_heap *heap = nullptr; /**< only this heap; heap_ref::get() */
+  uint64_t max_bytes = 0;   /**< 0: no bound */
+  uint64_t max_us = 0;      /**< microseconds; 0: no bound */
+
+  [[nodiscard]] gmm_compact_desc c() const noexcept {
+    return {sizeof(gmm_compact_desc), flags, heap, max_bytes, max_us};
+  }
+};
+
 /** What stream::create() is asked for. C: gmm_stream_desc. */
 struct stream_desc {
   device_id device = {};
@@ -1069,6 +1081,12 @@ class context_ref {
   outcome<uint64_t> trim() const { return trim_of(nullptr); }
   /** Returns free memory of a scope to the driver, and tells how many bytes. C: gmm_trim(). */
   outcome<uint64_t> trim(const scope &of) const { return trim_of(of.get()); }
+  /** Moves the free memory of VMM heaps side by side and returns the rest to the driver. C: gmm_compact(). */
+  outcome<gmm_compact_info> compact(const compact_desc &desc = {}) const { return compact_of(nullptr, desc); }
+  /** Does so for the heaps of a scope. C: gmm_compact(). */
+  outcome<gmm_compact_info> compact(const scope &of, const compact_desc &desc = {}) const {
+    return compact_of(of.get(), desc);
+  }
   /** Frees every allocation. No buffer of the context may end after that: detach() them. C: gmm_reset(). */
   outcome<void> reset() const { return done(gmm_reset(context_)); }
   /** Lists the tags: the first tags.size() of them go to `tags`. Returns how many there are. C: gmm_tag_list(). */
@@ -1100,6 +1118,11 @@ class context_ref {
     gmm_ticket *made = nullptr;
     const gmm_result code = function(context_, &c, &made);
     return detail::give<ticket>(code, ticket_ref(made));
+  }
+  outcome<gmm_compact_info> compact_of(const gmm_scope_desc *of, const compact_desc &desc) const {
+    const gmm_compact_desc c = desc.c();
+    return detail::ask<gmm_compact_info>(
+        [this, of, &c](gmm_compact_info *out) { return gmm_compact(context_, of, &c, out); });
   }
   outcome<uint64_t> trim_of(const gmm_scope_desc *desc) const {
     uint64_t bytes = 0;

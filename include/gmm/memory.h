@@ -273,7 +273,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
  * Makes a heap hold at least `bytes` bytes from now on, whatever is free of them.
  *
  * The memory comes now, and it is touched: the device's pages are mapped, and on the host backend they are in RAM.
- * gmm_trim(), gmm_reset() and the time of gmm_context_set_decommit() leave the heap this much. So blocks
+ * gmm_trim(), gmm_compact(), gmm_reset() and the time of gmm_context_set_decommit() leave the heap this much. So blocks
  * that fit into it need no driver call. Live blocks count, too, but dedicated ones do not. What does not fit makes the
  * heap grow, as without a reserve.
  *

@@ -111,6 +111,40 @@ gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t 
   return result_of(status);
 }
 
+gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const gmm_compact_desc *desc,
+                       gmm_compact_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_scope_desc of = {};
+  gmm_compact_desc copy = {};
+  gmm_compact_info info = {};
+  const auto compact = [&]() -> Status {
+    GMM_TRY(Context::check(context));
+    GMM_TRY(check_output(out, &size));
+    GMM_TRY(check_scope(*context, scope, &of));
+    GMM_TRY(read_descriptor(desc, &copy));
+    GMM_TRY(check_flags(copy.flags, GMM_COMPACT_LIVE, "gmm_compact_desc.flags"));
+    if (copy.heap != nullptr) {
+      GMM_TRY(check_handle(copy.heap, "gmm_compact_desc", "heap"));
+      if (copy.heap->context != context)
+        return fail(GMM_ERROR_INVALID_HANDLE, "gmm_compact_desc.heap = %p belongs to another context.",
+                    static_cast<void *>(copy.heap));
+      if (copy.heap->options().kind != Kind::kVmm)
+        return fail(GMM_ERROR_INVALID_KIND,
+                    "gmm_compact_desc.heap: memory of kind %s cannot be moved; name a heap of kind VMM, or none.",
+                    kind_name(copy.heap->options().kind));
+    }
+    // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
+    if (context->core.defer_depth.load(std::memory_order_acquire) == 0) GMM_TRY(context->compact(of, copy, &info));
+    if (info.moved_bytes + info.released_bytes != 0 && context->trace.running())
+      context->trace.compacted(info.moved_bytes, info.released_bytes);
+    fill_output(info, size, out);
+    return info.moved_bytes + info.released_bytes != 0
+               ? Status()
+               : remark(GMM_UNCHANGED, "gmm_compact: there was nothing to move or to give back.");
+  };
+  return result_of(compact());
+}
+
 gmm_result gmm_reset(gmm_context *context) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = context->reset();

@@ -33,6 +33,8 @@
   X(gmm_ipc_legacy_info, DRIVER, 88, 88) \
   X(gmm_semaphore_desc, IN, 40, 40)      \
   X(gmm_scope_desc, IN, 24, 24)          \
+  X(gmm_compact_desc, IN, 32, 32)        \
+  X(gmm_compact_info, OUT, 32, 32)       \
   X(gmm_stats_info, OUT, 120, 120)       \
   X(gmm_snapshot_info, OUT, 40, 40)      \
   X(gmm_block_info, OUT, 120, 120)       \

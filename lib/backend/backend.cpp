@@ -24,6 +24,7 @@ Status Backend::import_host(int32_t, uint64_t, Device, bool, Allocation *) { ret
 
 Status Backend::reserve(uint64_t, void **) { return lacks("virtual memory management"); }
 Status Backend::unreserve(void *, uint64_t) { return lacks("virtual memory management"); }
+Status Backend::can_create(Device, uint64_t) { return Status(); }
 Status Backend::create(Device, uint64_t, PhysicalHandle *) { return lacks("virtual memory management"); }
 Status Backend::release(PhysicalHandle) { return lacks("virtual memory management"); }
 Status Backend::map(void *, uint64_t, PhysicalHandle) { return lacks("virtual memory management"); }

@@ -128,6 +128,9 @@ class Backend {
   // Sizes are multiples of kExtentAlignment, which every granularity divides.
   virtual Status reserve(uint64_t size, void **out);    // addresses only, aligned to kExtentAlignment
   virtual Status unreserve(void *base, uint64_t size);  // exactly one reservation, with nothing mapped
+  // OUT_OF_MEMORY when the location has less memory in all, so that handle after handle would end in vain, with
+  // nothing left for others meanwhile. What is free is not asked: the driver evicts managed memory for a handle.
+  virtual Status can_create(Device location, uint64_t size);
   virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; kHostLocation: host memory
   virtual Status release(PhysicalHandle handle);                               // the pages end with the last mapping
   virtual Status map(void *base, uint64_t size, PhysicalHandle handle);        // the whole handle

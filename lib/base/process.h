@@ -22,6 +22,7 @@ Status random_bytes(void *out, uint64_t size);
 
 // The monotonic clock in milliseconds.
 uint64_t monotonic_ms();
+uint64_t monotonic_us();  // the same in microseconds
 // The monotonic_ms() at which a time has passed; UINT64_MAX: never.
 inline uint64_t deadline_after(uint64_t timeout_ms) {
   const uint64_t now = monotonic_ms();

@@ -214,6 +214,18 @@ OFFSET(gmm_ipc_legacy_info, offset, 8);
 OFFSET(gmm_ipc_legacy_info, size, 16);
 OFFSET(gmm_ipc_legacy_info, bytes, 24);
 
+OFFSET(gmm_compact_desc, struct_size, 0);
+OFFSET(gmm_compact_desc, flags, 4);
+OFFSET(gmm_compact_desc, heap, 8);
+OFFSET(gmm_compact_desc, max_bytes, 16);
+OFFSET(gmm_compact_desc, max_us, 24);
+
+OFFSET(gmm_compact_info, struct_size, 0);
+OFFSET(gmm_compact_info, reserved, 4);
+OFFSET(gmm_compact_info, moved_bytes, 8);
+OFFSET(gmm_compact_info, released_bytes, 16);
+OFFSET(gmm_compact_info, largest_free, 24);
+
 OFFSET(gmm_scope_desc, struct_size, 0);
 OFFSET(gmm_scope_desc, flags, 4);
 OFFSET(gmm_scope_desc, device, 8);

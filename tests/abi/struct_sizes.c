@@ -196,6 +196,13 @@ static gmm_result pass_gmm_scope_desc(void *bytes) {
   return both(result, gmm_limit_set(context, bytes, GMM_NO_LIMIT));
 }
 
+static gmm_result pass_gmm_compact_desc(void *bytes) {
+  ((gmm_compact_desc *)bytes)->max_bytes = 1;  // less than any extent
+  gmm_compact_info info = {.struct_size = sizeof info};
+  const gmm_result result = gmm_compact(context, NULL, bytes, &info);
+  return result == GMM_UNCHANGED ? GMM_OK : result;
+}
+
 // --- A call for each answer ---------------------------------------------------------------------------------------
 
 static gmm_result fill_gmm_context_info(void *bytes) { return gmm_context_query(context, bytes); }
@@ -212,6 +219,11 @@ static gmm_result fill_gmm_ipc_fd_info(void *bytes) {
   return result;
 }
 static gmm_result fill_gmm_ipc_legacy_info(void *bytes) { return gmm_ipc_export_legacy(context, block, bytes); }
+static gmm_result fill_gmm_compact_info(void *bytes) {
+  const gmm_compact_desc desc = {.struct_size = sizeof desc, .max_bytes = 1};
+  const gmm_result result = gmm_compact(context, NULL, &desc, bytes);
+  return result == GMM_UNCHANGED ? GMM_OK : result;
+}
 static gmm_result fill_gmm_stats_info(void *bytes) { return gmm_stats_query(context, NULL, bytes); }
 
 // --- Every size ---------------------------------------------------------------------------------------------------

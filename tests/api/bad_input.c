@@ -29,6 +29,7 @@ static struct {
   gmm_ticket *ticket;
   gmm_snapshot *snapshot;
   gmm_snapshot_info snapshot_info, snapshot_info_short;
+  gmm_compact_info compacted;
   gmm_block_info block_info;
   gmm_ticket_info ticket_info;
   gmm_backup_info backup_info, backup_info_short;
@@ -109,6 +110,7 @@ typedef struct newer_scope {
 #define FD_WITH(...) (&(gmm_ipc_fd_desc){.struct_size = sizeof(gmm_ipc_fd_desc), __VA_ARGS__})
 #define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
 #define SCOPE_WITH(...) (&(gmm_scope_desc){.struct_size = sizeof(gmm_scope_desc), __VA_ARGS__})
+#define COMPACT_WITH(...) (&(gmm_compact_desc){.struct_size = sizeof(gmm_compact_desc), __VA_ARGS__})
 #define OUT (&marked.pointer)
 #define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
@@ -263,6 +265,7 @@ static void prepare(void) {
   marked.snapshot_info.struct_size = sizeof marked.snapshot_info;
   marked.snapshot_info_short.struct_size = 3;
   marked.block_info.struct_size = sizeof marked.block_info;
+  marked.compacted.struct_size = sizeof marked.compacted;
   marked.backup_info_short.struct_size = 3;
   marked.pause_info_short.struct_size = marked.statistics_short.struct_size = 3;
   for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);

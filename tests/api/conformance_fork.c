@@ -127,6 +127,8 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_trace_begin(context, "/dev/null"));
     FORKED(gmm_trace_end(context));
     FORKED(gmm_trim(context, NULL, NULL));
+    gmm_compact_info compacted = {.struct_size = sizeof compacted};
+    FORKED(gmm_compact(context, NULL, NULL, &compacted));
     FORKED(gmm_reset(context));
     FORKED(gmm_defer_begin(context));
     FORKED(gmm_defer_end(context));

@@ -342,6 +342,18 @@ static void growth_is_tried_once_before_the_trim(void) {
   CHECK_EQUAL(calls[0], calls[1]);
 }
 
+// Other programs of the device would be short of memory while handle after handle is made, in vain.
+static void what_the_device_can_never_hold_takes_nothing(void) {
+  if (on_host_backend()) SKIP("its pages are taken when they are touched");
+  read_device(device);
+  const uint64_t before = stats().backend_calls, held = stats().reserved_bytes;
+  gmm_alloc_desc desc = alloc_desc();
+  void *out = NULL;
+  RESULT(gmm_alloc(context, device_info.total_memory + 2 * MIB, &desc, &out), GMM_ERROR_OUT_OF_MEMORY);
+  CHECK(stats().backend_calls - before <= 8);
+  CHECK_EQUAL(stats().reserved_bytes, held);
+}
+
 static unsigned open_descriptors(void) {
   unsigned count = 0;
   DIR *listing = opendir("/proc/self/fd");
@@ -407,6 +419,7 @@ int main(void) {
   KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
   KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
   KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
+  KINDS(what_the_device_can_never_hold_takes_nothing, 1u << GMM_KIND_VMM);
   KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
   KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);

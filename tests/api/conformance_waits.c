@@ -197,6 +197,8 @@ static void limits(void) {
 static void trims(void) {
   gmm_scope_desc scope = of_tag(world.tag);
   STEP(gmm_trim, context, &scope, NULL);
+  gmm_compact_info compacted = {.struct_size = sizeof compacted};
+  STEP(gmm_compact, context, NULL, NULL, &compacted);
   if ((world.held & (EVERY_HEAP | DEVICE_WORK)) == 0) STEP(gmm_trim, context, NULL, NULL);
 }
 static void deferral(void) {

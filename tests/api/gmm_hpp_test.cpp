@@ -386,6 +386,18 @@ step heaps_end_after_their_blocks() {
   TAKE(reserved, context.stats_query());
   CHECK(reserved.reserved_bytes >= 16 * kMiB);
   FAILS(heap.reserve(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
+  gmm::compact_desc compact;
+  compact.heap = heap.get();
+  TAKE(compacted, context.compact(compact));
+  CHECK(compacted.largest_free != 0 && compacted.largest_free < 16 * kMiB);
+  compact.max_bytes = 1;
+  compact.max_us = 1;
+  TAKE(again, context.compact(compact));
+  CHECK(again.moved_bytes == 0 && again.released_bytes == 0);
+  compact = {};
+  compact.flags = GMM_COMPACT_LIVE;
+  TAKE(live, context.compact(gmm::scope().kind(GMM_KIND_VMM), compact));
+  CHECK(live.moved_bytes == 0 && live.released_bytes == 0);
   FAILS(heap.destroy(), GMM_ERROR_BUSY);
   CHECK(heap);
   block = {};

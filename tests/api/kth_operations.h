@@ -485,6 +485,69 @@ static void exportable_works(void) {
   CHECK(close(info.fd) == 0);
   heap_works();
 }
+
+// Six extents side by side. Blocks lie in the second and the fourth.
+enum { COMPACT_EACH = 4 * 1048576 };
+static void *compact_kept[2];
+static void prepare_compact(void) {
+  void *blocks[5];
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  for (unsigned i = 1; i <= 6; ++i) MUST(gmm_heap_reserve(heap, (uint64_t)i * COMPACT_EACH));
+  for (unsigned i = 0; i < 5; ++i) MUST(gmm_heap_alloc(heap, COMPACT_EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+  for (unsigned i = 0; i < 2; ++i) {
+    compact_kept[i] = blocks[1 + 2 * i];
+    write_pattern(compact_kept[i], COMPACT_EACH, 5 + i, GMM_STREAM_DEFAULT);
+  }
+  for (unsigned i = 0; i < 5; i += 2) MUST(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  MUST(gmm_heap_reserve(heap, 5 * COMPACT_EACH));
+}
+// One extent goes back, and another one goes beside those at the end.
+static gmm_result run_compact(void) {
+  gmm_compact_info info = {.struct_size = sizeof info};
+  return gmm_compact(context, NULL, NULL, &info);
+}
+static void contents_stay(void) {
+  for (unsigned i = 0; i < 2; ++i) CHECK_PATTERN(compact_kept[i], COMPACT_EACH, 5 + i);
+}
+static void is_compact(void) {
+  contents_stay();
+  CHECK_EQUAL(stats().reserved_bytes, 5 * COMPACT_EACH);
+  MUST(gmm_heap_alloc(heap, 3 * COMPACT_EACH, 0, 0, GMM_STREAM_DEFAULT, &allocated));
+  CHECK_EQUAL(stats().reserved_bytes, 5 * COMPACT_EACH);
+  heap_works();
+}
+// One extent of 16 MiB. Blocks lie in its second and fourth part; a part is 4 MiB.
+static void prepare_compact_live(void) {
+  void *blocks[4];
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .minimum_extent = 4 * COMPACT_EACH};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  MUST(gmm_heap_reserve(heap, 4 * COMPACT_EACH));
+  for (unsigned i = 0; i < 4; ++i) MUST(gmm_heap_alloc(heap, COMPACT_EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+  for (unsigned i = 0; i < 2; ++i) {
+    compact_kept[i] = blocks[1 + 2 * i];
+    write_pattern(compact_kept[i], COMPACT_EACH, 5 + i, GMM_STREAM_DEFAULT);
+    MUST(gmm_free(context, blocks[2 * i], GMM_STREAM_DEFAULT));
+  }
+  RESULT(run_compact(), GMM_UNCHANGED);  // it asks the stream, which is done
+  MUST(gmm_heap_reserve(heap, 0));
+}
+static gmm_result run_compact_live(void) {
+  gmm_compact_desc desc = {.struct_size = sizeof desc, .flags = GMM_COMPACT_LIVE};
+  gmm_compact_info info = {.struct_size = sizeof info};
+  return gmm_compact(context, NULL, &desc, &info);
+}
+static void is_compact_live(void) {
+  contents_stay();
+  CHECK_EQUAL(stats().reserved_bytes, 2 * COMPACT_EACH);
+  MUST(gmm_heap_alloc(heap, COMPACT_EACH, 0, 0, GMM_STREAM_DEFAULT, &allocated));
+  heap_works();
+}
+static void end_compact(void) {
+  for (unsigned i = 0; i < 2; ++i) OK(gmm_free(context, compact_kept[i], GMM_STREAM_DEFAULT));
+  end_heap();
+}
+
 static gmm_result run_heap_destroy(void) { return gmm_heap_destroy(heap); }
 static void heap_is_gone(void) { CHECK_EQUAL(stats().reserved_bytes, 0); }
 

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds gmm on a machine with a GPU and runs there what it does with the driver's own Vulkan, headless: memory both
-# ways, images' memory, timeline and binary semaphores by descriptors, and the engine of the examples. Ends with a
-# table, also in $OUT/summary.txt.
+# Builds gmm on a machine with a GPU and runs there what it does with the driver's own Vulkan and OpenGL, headless:
+# memory both ways, memory of images and textures, timeline and binary semaphores by descriptors, a dma-buf as EGL's
+# image, and the engine of the examples, whose pictures are compared with the host's. Ends with a table, also in
+# $OUT/summary.txt.
 #
 # Usage: tests/gpu/engines.sh
 #   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out
@@ -11,10 +12,10 @@
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GPU_RUN_FAKE=1      rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings Vulkan's headers, its loader and a
-# compiler of shaders. The driver's part of Vulkan (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with the driver
-# alone. A container has it if NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the row of Vulkan is SKIP and says
-# so.
+# Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings the headers and the loaders of Vulkan
+# and EGL, and a compiler of shaders. The driver's part of them (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with
+# the driver alone. A container has it if NVIDIA_DRIVER_CAPABILITIES names graphics. Without it the rows of Vulkan and
+# OpenGL are SKIP and say so.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -95,8 +96,41 @@ if ! echo '#include <vulkan/vulkan.h>' | cc -E - >/dev/null 2>&1; then
 fi
 if [ -n "$without" ]; then
   row SKIP 'Vulkan' 0 "$without"
+  row SKIP 'OpenGL' 0 "$without"
   finish
 fi
+
+# EGL: its loader, its headers, and a description of the driver's part where the machine has none.
+find_egl() {
+  if ! ldconfig -p | grep -q 'libEGL\.so\.1 '; then
+    if [ ! -f .gpu/opengl/libEGL.so.1 ]; then
+      without_opengl="there is no libEGL.so.1: tests/gpu/pack.sh takes it along (Debian: libegl1)"
+      return
+    fi
+    export GMM_TEST_EGL=$root/.gpu/opengl/libEGL.so.1
+    export LD_LIBRARY_PATH=$root/.gpu/opengl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  fi
+  if ! printf '#include <%s>\n' EGL/eglext.h GL/glcorearb.h GL/glext.h | cc -E - >/dev/null 2>&1; then
+    if [ ! -d .gpu/opengl/include ]; then
+      without_opengl="there is no EGL/eglext.h: tests/gpu/pack.sh takes it along (Debian: libegl-dev libgl-dev)"
+      return
+    fi
+    export CPATH=$root/.gpu/opengl/include${CPATH:+:$CPATH}
+  fi
+  if [ -n "$fake" ] || [ -n "${__EGL_VENDOR_LIBRARY_FILENAMES:-}" ] ||
+    compgen -G '/usr/share/glvnd/egl_vendor.d/*nvidia*.json' >/dev/null ||
+    compgen -G '/etc/glvnd/egl_vendor.d/*nvidia*.json' >/dev/null; then
+    return
+  fi
+  if ! ldconfig -p | grep -q 'libEGL_nvidia\.so\.0'; then
+    without_opengl="there is no libEGL_nvidia.so.0: the driver was installed without EGL"
+    return
+  fi
+  echo '{"file_format_version": "1.0.0", "ICD": {"library_path": "libEGL_nvidia.so.0"}}' >"$work/10_nvidia.json"
+  export __EGL_VENDOR_LIBRARY_FILENAMES=$work/10_nvidia.json
+}
+without_opengl=
+find_egl
 
 # What examples/engine needs beside: the loader to link, as pkg-config tells, and the compiler of shaders.
 if ! pkg-config --exists vulkan 2>/dev/null && [ -d .gpu/vulkan ]; then
@@ -117,6 +151,7 @@ options=(-Ddebug=true -Dcuda=enabled -Dpython=disabled -Djava=disabled -Dcsharp=
 [ -z "$fake" ] || options+=(-Doptimization=0)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 targets=(tests/vulkan/vulkan_test)
+[ -n "$without_opengl" ] || targets+=(tests/opengl/opengl_test)
 ninja -C "$build" -t targets all | grep -q '^examples/engine/engine:' && targets+=(examples/engine/engine)
 [ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
 step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
@@ -125,12 +160,24 @@ step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 # --- the tests ----------------------------------------------------------------------------------------------------
 export GMM_BACKEND=cuda
 if wanted 'Vulkan'; then step 'Vulkan' 60 "$build/tests/vulkan/vulkan_test"; fi
+if ! wanted 'OpenGL'; then
+  :
+elif [ -n "$without_opengl" ]; then
+  row SKIP 'OpenGL' 0 "$without_opengl"
+else
+  step 'OpenGL' 60 "$build/tests/opengl/opengl_test"
+fi
 if ! wanted 'engine'; then
   :
 elif [ ! -x "$build/examples/engine/engine" ]; then
   row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator or zlib'
-elif step 'engine' 60 "$build/examples/engine/engine" "$out" && grep -q '^skipped:' "$work/step.log"; then
-  rows+=("        $(grep '^skipped:' "$work/step.log")")
+elif step 'engine' 60 "$build/examples/engine/engine" "$out"; then
+  if grep -q '^skipped:' "$work/step.log"; then
+    rows+=("        $(grep '^skipped:' "$work/step.log")")
+  else
+    rows+=("        $(grep -m 1 ' computed ' "$work/step.log")")
+    step "engine's pictures" 30 python3 tests/vulkan/pictures_test.py "$out"
+  fi
 fi
 memory_came_back
 finish

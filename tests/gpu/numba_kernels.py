@@ -89,17 +89,19 @@ def memory_is_not_reused_under_a_kernel():
     ones, nines = np.ones(SIZE, dtype=np.uint8), np.full(SIZE, 9, dtype=np.uint8)
     slow_sum[8, 128](cuda.to_device(ones), cuda.to_device(np.zeros(1, dtype=np.uint64)), 0)
     cuda.synchronize()
-    sums, addresses = [], set()
+    sums, kernels = [], {}  # the kernel that uses an address, by the event behind it
     began = time.perf_counter()
     for _ in range(12):
         array, out = cuda.to_device(ones), cuda.to_device(np.zeros(1, dtype=np.uint64))
         slow_sum[8, 128, stream](array, out, 40)
         sums.append(out)
-        addresses.add(array.device_ctypes_pointer.value)
+        kernels[array.device_ctypes_pointer.value] = cuda.event(timing=False)
+        kernels[array.device_ctypes_pointer.value].record(stream)
         del array  # the kernel has not begun, or sleeps
         for _ in range(3):
             other = cuda.to_device(nines)
-            assert other.device_ctypes_pointer.value not in addresses or gmm_stream_is_idle(handle)
+            kernel = kernels.get(other.device_ctypes_pointer.value)
+            assert kernel is None or kernel.query(), "memory was given out while a kernel used it"
             del other
     queued = time.perf_counter() - began
     stream.synchronize()
@@ -111,10 +113,6 @@ def memory_is_not_reused_under_a_kernel():
     assert manager._pool.frees._records is True, "this driver should record events of a context"
     del stream
     driver.cuStreamDestroy(handle)
-
-
-def gmm_stream_is_idle(handle):
-    return numba_driver.binding.cuStreamQuery(handle)[0] == numba_driver.binding.CUresult.CUDA_SUCCESS
 
 
 def the_pool_is_asked_and_not_the_driver():
@@ -198,7 +196,6 @@ def reset_gives_memory_back():
 
 CLOSE = """if True:
     import numpy as np
-import tap
     from numba import cuda
     for _ in range(2):
         array = cuda.to_device(np.arange(1000.0))

@@ -4,8 +4,7 @@
 # PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
 # tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc,
 # jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on. For
-# tests/gpu/engines.sh: Vulkan's headers and loader, and a
-# compiler of shaders.
+# tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of shaders.
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
 # run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
@@ -115,6 +114,21 @@ if [ -n "$vulkan" ] && [ -n "$loader" ]; then
   [ ! -x /usr/bin/glslangValidator ] || cp -L /usr/bin/glslangValidator .gpu/vulkan/
 else
   echo "tests/gpu/pack.sh: warning: no Vulkan here (Debian: libvulkan-dev); tests/gpu/engines.sh will skip it" >&2
+fi
+
+opengl=$(printf '#include <%s>\n' EGL/egl.h EGL/eglext.h GL/glcorearb.h GL/glext.h |
+  cc -xc -DEGL_NO_PLATFORM_SPECIFIC_TYPES -M - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/(EGL|GL|KHR)/' || true)
+egl=$(ldconfig -p | sed -n 's/^\tlibEGL.so.1 .*x86-64.* => //p' | head -n 1)
+dispatch=$(ldconfig -p | sed -n 's/^\tlibGLdispatch.so.0 .*x86-64.* => //p' | head -n 1)
+if [ -n "$opengl" ] && [ -n "$egl" ] && [ -n "$dispatch" ]; then
+  while read -r path; do
+    mkdir -p ".gpu/opengl/include/$(basename "$(dirname "$path")")"
+    cp -L "$path" ".gpu/opengl/include/$(basename "$(dirname "$path")")/"
+  done <<<"$opengl"
+  cp -L "$egl" .gpu/opengl/libEGL.so.1
+  cp -L "$dispatch" .gpu/opengl/libGLdispatch.so.0
+else
+  echo "tests/gpu/pack.sh: warning: no OpenGL here (Debian: libegl-dev libgl-dev); engines.sh will skip it" >&2
 fi
 
 if [ ! -f .gpu/googletest/src/gtest-all.cc ]; then

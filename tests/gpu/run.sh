@@ -118,6 +118,7 @@ export GMM_BACKEND=cuda
 if [ -n "$fake" ]; then
   export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} # the traces want more than the fake has by itself
+  export FAKE_CUDA_DEVICES=${FAKE_CUDA_DEVICES:-2}
 fi
 
 # program NAME SECONDS PATH ARGUMENT...: a row also when the build does not have it.
@@ -133,58 +134,74 @@ program() {
 
 # --- the tests --------------------------------------------------------------------------------------------------
 program 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
-# Several at once: their own counts are what they check. What fills the device or counts how far it goes comes after
-# them.
-interface() {
-  local path
-  for path in "$@"; do
-    while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-3}" ]; do wait -n; done
-    (
-      begin=$SECONDS
-      within $((150 * gpus)) "$work/${path##*/}.log" "$path"
-      echo "$? $((SECONDS - begin))" >"$work/${path##*/}.end"
-    ) &
-  done
-  wait
+# beside NAME SECONDS COMMAND...: a row of together(), which waits for all of them.
+names=()
+beside() {
+  local name=$1 limit=$2 number=${#names[@]}
+  shift 2
+  wanted "$name" || return 0
+  names+=("$name")
+  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-3}" ]; do wait -n; done
+  (
+    begin=$SECONDS
+    within "$limit" "$work/$number.log" "$@"
+    echo "$? $((SECONDS - begin))" >"$work/$number.end"
+  ) &
 }
-programs=() alone=()
+
+together() {
+  local number status seconds
+  wait
+  for number in "${!names[@]}"; do
+    read -r status seconds <"$work/$number.end"
+    printf '\n===== %s\n' "${names[number]}" >>"$log"
+    report "${names[number]}" "$status" "$seconds" "$work/$number.log"
+  done
+}
+
+python_path=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
+# Several at once: their own counts are what they check. What fills the device, or counts what is free on it, comes
+# after them.
+alone=() rest=() found=
 for path in "$build"/tests/api/*; do
   name=${path##*/}
   case $name in *.p | *.def | gmm_hpp_throwing) continue ;; esac # the cases of the last are in gmm_hpp_throwing_20
-  [ -x "$path" ] && wanted "interface: $name" || continue
-  if [ "$name" = conformance_limits ]; then alone+=("$path"); else programs+=("$path"); fi
+  [ -x "$path" ] || continue
+  found=1
+  case $name in
+    conformance_limits | conformance_pause) alone+=("$path") ;;
+    conformance_ipc* | gmm_hpp*) beside "interface: $name" $((150 * gpus)) "$path" ;; # the longest
+    *) rest+=("$path") ;;
+  esac
 done
-[ ${#programs[@]} != 0 ] || ! wanted interface || row FAIL 'interface' 0 'not built: tests/api'
-interface "${programs[@]}"
-AT_ONCE=1 interface "${alone[@]}"
-for path in "${programs[@]}" "${alone[@]}"; do
-  read -r status seconds <"$work/${path##*/}.end"
-  printf '\n===== interface: %s\n' "${path##*/}" >>"$log"
-  report "interface: ${path##*/}" "$status" "$seconds" "$work/${path##*/}.log"
-done
-
+[ -n "$found" ] || ! wanted interface || row FAIL 'interface' 0 'not built: tests/api'
+for path in "${rest[@]}"; do beside "interface: ${path##*/}" $((150 * gpus)) "$path"; done
+wait
+for path in "${alone[@]}"; do AT_ONCE=1 beside "interface: ${path##*/}" $((150 * gpus)) "$path"; done
+together
 # Faults of pause and resume that a device survives; a part of it fills the device from a second process.
 program 'pause faults' 60 "$build/tests/pause_faults"
 
 traces=("$root"/tests/bench/traces/{graph_train,streams_mixed}.trace.gz)
 program 'tour in C' 60 "$build/examples/tour-c" "${traces[@]}"
-python_path=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
 if [ -f examples/python/tour.py ]; then
   step 'tour in Python' 90 env PYTHONPATH="$python_path" python3 examples/python/tour.py "${traces[@]}"
 else
   row FAIL 'tour in Python' 0 'not there: examples/python/tour.py'
 fi
-if [ -f tests/bindings/python/run.py ]; then
-  if wanted 'Python tests' &&
-    step 'Python tests' 90 env PYTHONPATH="$python_path" python3 tests/bindings/python/run.py &&
-    ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
-    row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
-  fi
-else
+# Many of its tests start processes, which wait for each other in the driver: alone, it takes a third of the time.
+if [ ! -f tests/bindings/python/run.py ]; then
   row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
+elif wanted 'Python tests' &&
+  step 'Python tests' $((90 * gpus)) env PYTHONPATH="$python_path" \
+    ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} python3 tests/bindings/python/run.py &&
+  ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
+  row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
 fi
 
-step 'sharing between processes' 100 env WITHOUT_INTERFACE=1 tests/gpu/ipc_check.sh "$build"
+# A process takes longer to start CUDA the more GPUs there are.
+step 'sharing between processes' $((100 * gpus)) env WITHOUT_INTERFACE=1 IPC_AT_ONCE=$((64 / gpus)) \
+  tests/gpu/ipc_check.sh "$build"
 
 # The drop-ins need PyTorch, and no fake driver is enough for it.
 if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then

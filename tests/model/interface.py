@@ -50,6 +50,7 @@ READ_ONLY, CHECKSUM = 1, 2  # GMM_TAG_*
 FORCE, PAUSE_DROP, KEEP_HOST, KEEP_FILE = 1, 2, 4, 8  # GMM_PAUSE_*
 DEDICATED, ZERO = 1, 2  # GMM_ALLOC_*
 SCOPE_DEVICE, SCOPE_TAG, SCOPE_KIND = 1, 2, 4
+COMPACT_LIVE = 1
 
 
 def struct(name, fields):
@@ -111,6 +112,10 @@ ImportDesc = struct("ImportDesc", [
     ("flags", c_uint32), ("device", c_int32), ("reserved", c_uint32), ("timeout_ms", c_uint64)])
 ScopeDesc = struct("ScopeDesc", [
     ("flags", c_uint32), ("device", c_int32), *numbers(c_uint32, "tag kind reserved")])
+CompactDesc = struct("CompactDesc", [
+    ("flags", c_uint32), ("heap", c_void_p), *numbers(c_uint64, "max_bytes max_us")])
+CompactInfo = struct("CompactInfo", [
+    ("reserved", c_uint32), *numbers(c_uint64, "moved_bytes released_bytes largest_free")])
 StatsInfo = struct("StatsInfo", [("live_tags", c_uint32), *numbers(c_uint64, (
     "live_bytes live_blocks peak_live_bytes cached_bytes reserved_bytes peak_reserved_bytes paused_bytes pinned_bytes "
     "imported_bytes allocations frees failures extents backend_calls"))])
@@ -138,7 +143,8 @@ class FakeLive(Structure):
 FUNCTIONS = {
     "context_create": "pp", "context_release": "p", "context_set_decommit": "pq", "device_query": "pip",
     "alloc": "pqpp", "free": "ppp", "try_alloc": "pqpp", "try_free": "ppp", "query": "ppp",
-    "heap_create": "ppp", "heap_alloc": "pqqupp", "heap_destroy": "p",
+    "heap_create": "ppp", "heap_alloc": "pqqupp", "heap_destroy": "p", "heap_reserve": "pq",
+    "compact": "pppp",
     "stream_create": "ppp", "stream_destroy": "pp", "stream_synchronize": "pp", "stream_call": "pppp",
     "copy": "pppqp", "fill": "ppuqp", "record_use": "ppp",
     "tag_create": "pppp", "tag_configure": "pup", "tag_destroy": "pu", "tag_query": "pup",

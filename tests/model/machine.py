@@ -52,6 +52,8 @@ STEPS = dict(
     close=dict(slot=imported),
     kill_peer={},
     trim=dict(tag=st.sampled_from([TAGS, TAGS, *range(TAGS)])),
+    compact=dict(heap=below(HEAPS), reserve=below(4), scope=st.sampled_from([TAGS, TAGS, *range(TAGS)]),
+                 budget=below(8)),
     defer=dict(begin=yes),
     limit=dict(scope=below(3), tag=tag, device=device, limit=below(6)),
     decommit=dict(milliseconds=st.sampled_from([0, 1, 5])),

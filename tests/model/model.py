@@ -15,10 +15,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_uint32, c_uint64, c_void_p, create_string_buffer
 
-from interface import (CHECKSUM, DEDICATED, DROP, FILE, FORCE, HOST, KEEP_FILE, KEEP_HOST, KIB, MIB, NONE, PAUSE_DROP,
-                       READ_ONLY, SCOPE_DEVICE, SCOPE_TAG, ZERO, AllocDesc, BackupDesc, BackupInfo, BlockInfo,
-                       ContextDesc, Handle, HeapDesc, HostAllocator, ImportDesc, Kind, PauseDesc, PointerInfo, Result,
-                       ScopeDesc, SnapshotInfo, State, StatsInfo, StreamDesc, TagDesc, TagInfo, result_name)
+from interface import (CHECKSUM, COMPACT_LIVE, DEDICATED, DROP, FILE, FORCE, HOST, KEEP_FILE, KEEP_HOST, KIB, MIB, NONE,
+                       PAUSE_DROP, READ_ONLY, SCOPE_DEVICE, SCOPE_TAG, ZERO, AllocDesc, BackupDesc, BackupInfo,
+                       BlockInfo, CompactDesc, CompactInfo, ContextDesc, Handle, HeapDesc, HostAllocator, ImportDesc,
+                       Kind, PauseDesc, PointerInfo, Result, ScopeDesc, SnapshotInfo, State, StatsInfo, StreamDesc,
+                       TagDesc, TagInfo, result_name)
 
 SIZES = [1, 256, 1000, 4096, 20_000, 64 * KIB, 128 * KIB, 128 * KIB + 1, 300_000, MIB, 2 * MIB - 256, 2 * MIB, 3 * MIB,
          5 * MIB + 123, 9 * MIB, 20 * MIB]
@@ -1217,6 +1218,25 @@ class Model:
             if not any(tag.flags & READ_ONLY for tag in self.tags):
                 left = backups.arena_bytes + backups.pageable_bytes + backups.file_bytes + backups.zero_bytes
                 require(left == 0, "no live block is paused, and after a trim backups hold {} bytes", left)
+
+    def do_compact(self, heap, reserve, scope, budget):
+        """With a reserve of one heap meanwhile: then there is free memory that moves."""
+        own, bytes_, info = self.heaps[heap % HEAPS], (0, 4, 16, 40)[reserve % 4] * MIB, CompactInfo()
+        most = (0, 2, 8, 0)[budget % 4] * MIB
+        if own is not None and own["kind"] == Kind.VMM and bytes_:
+            self.call("heap_reserve", own["handle"], bytes_, allowed=(0, *self.may_lack(own["tag"], own["device"])))
+        desc = CompactDesc(flags=COMPACT_LIVE if budget >= 4 else 0, max_bytes=most,
+                           max_us=50 if budget % 4 == 3 else 0)
+        within = None if scope >= TAGS else ScopeDesc(flags=SCOPE_TAG, tag=self.tags[scope].number)
+        result = self.call("compact", self.context, byref(within) if within else None, byref(desc), byref(info),
+                           allowed=(0, 1), begun=True)
+        if result >= 0:
+            done = info.moved_bytes + info.released_bytes
+            require((done == 0) == (result == 1), "gmm_compact gave {} and did {} bytes", result, done)
+            require(most == 0 or done <= most, "{} bytes were moved or given back, {} were allowed", done, most)
+            require(not self.deferred or done == 0, "{} bytes were moved or given back inside of a deferral", done)
+        if own is not None:
+            self.call("heap_reserve", own["handle"], 0)
 
     def do_defer(self, begin):
         if begin and self.deferred < 2:

@@ -36,6 +36,11 @@ static void use_a_heap(void) {
   if (one_in(4)) desc.limit = 16 * MIB;
   gmm_heap *heap = NULL;
   if (!DO(gmm_heap_create(context, &desc, &heap))) return;
+  if (desc.kind == GMM_KIND_VMM && desc.limit == 0 && one_in(2)) {  // compactions of other threads move it
+    gmm_result result = gmm_heap_reserve(heap, (1 + below(6)) * 4 * MIB);
+    if (result != GMM_OK && !expected(result, tag))
+      check_failed(__FILE__, __LINE__, "heap reserve: %s: %s", gmm_result_name(result), gmm_last_error_message());
+  }
   block blocks[12];
   unsigned count = 1 + (unsigned)below(12);
   for (unsigned i = 0; i < count; ++i) {
@@ -205,6 +210,16 @@ static void read_once(void) {
       break;
     case 5: {
       gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = 1 + (gmm_kind)below(4)};
+      if (one_in(2)) {
+        gmm_compact_desc desc = {
+            .struct_size = sizeof desc, .max_bytes = below(3) * 16 * MIB, .max_us = below(2) * 500};
+        gmm_compact_info done = {.struct_size = sizeof done};
+        gmm_result result = gmm_compact(context, one_in(2) ? &scope : NULL, &desc, &done);
+        if (result != GMM_UNCHANGED) DO(result);
+        if (desc.max_bytes != 0 && done.moved_bytes + done.released_bytes > desc.max_bytes)
+          check_failed(__FILE__, __LINE__, "a compaction passed its bound");
+        break;
+      }
       DO(gmm_trim(context, &scope, NULL));
       break;
     }

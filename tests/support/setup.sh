@@ -12,6 +12,7 @@
 #   setup_peers                allocators that the benchmarks hold gmm against: the same
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_vulkan               Vulkan's headers, its loader, a device without a GPU, a compiler of shaders: the same
+#   setup_opengl               headers of EGL and OpenGL, their libraries, a device without a GPU: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
@@ -322,6 +323,16 @@ setup_vulkan() {
   [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
 }
 
+setup_opengl() {
+  local missing=()
+  echo '#include <EGL/eglext.h>' | cc -E - >/dev/null 2>&1 || missing+=(libegl-dev)
+  printf '#include <GL/glcorearb.h>\n#include <GL/glext.h>\n' | cc -E - >/dev/null 2>&1 || missing+=(libgl-dev)
+  ldconfig -p 2>/dev/null | grep -q 'libEGL\.so\.1 ' || missing+=(libegl1)
+  # EGL loads Mesa's part by its description, and Mesa the device.
+  ls /usr/share/glvnd/egl_vendor.d/*mesa*.json >/dev/null 2>&1 || missing+=(libegl-mesa0 libgl1-mesa-dri)
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+}
+
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
@@ -369,6 +380,7 @@ setup_options() {
   fi
   # No option of the build: without it the tests and the example are skipped.
   setup_vulkan || setup_skipped[vulkan]=$setup_reason
+  setup_opengl || setup_skipped[opengl]=$setup_reason
   local language
   for language in python java csharp; do
     if setup_language $language; then

@@ -24,6 +24,7 @@ enum {
   TRACE_UNUSED = 15,
   TRACE_TAG_NAME = 16,
   TRACE_BLOCK_NAME = 17,
+  TRACE_COMPACT = 18,
   TRACE_MOST_TAGS = 64  // that this reader keeps
 };
 

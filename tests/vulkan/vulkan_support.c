@@ -2,6 +2,8 @@
 #include "vulkan_support.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #define GLOBAL(name) PFN_##name name;
 #define INSTANCE(name) GLOBAL(name)
@@ -174,6 +176,73 @@ void end_buffer(buffer *of) {
   *of = (buffer){0};
 }
 
+gmm_heap *exportable_heap(gmm_tag tag) {
+  const gmm_heap_desc desc = {.struct_size = sizeof desc,
+                              .kind = GMM_KIND_VMM,
+                              .device = device,
+                              .tag = tag,
+                              .minimum_extent = 64 * MIB,
+                              .flags = GMM_HEAP_EXPORTABLE};
+  gmm_heap *heap = NULL;
+  const gmm_result result = gmm_heap_create(context, &desc, &heap);
+  if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
+  MUST(result);
+  return heap;
+}
+
+buffer exported_buffer(VkDeviceSize size) {
+  buffer made = {.buffer = make_buffer(size, OPAQUE_FD), .size = size};
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(vk.device, made.buffer, &needs);
+  const VkExportMemoryAllocateInfo outside = {.sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO,
+                                              .handleTypes = OPAQUE_FD};
+  const VkMemoryAllocateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+      .pNext = &outside,
+      .allocationSize = needs.size,
+      .memoryTypeIndex = memory_type(needs.memoryTypeBits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)};
+  VK(vkAllocateMemory(vk.device, &info, NULL, &made.memory));
+  VK(vkBindBufferMemory(vk.device, made.buffer, made.memory, 0));
+  made.allocated = needs.size;
+  return made;
+}
+
+int export_memory(const buffer *of) {
+  const VkMemoryGetFdInfoKHR get = {
+      .sType = VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR, .memory = of->memory, .handleType = OPAQUE_FD};
+  int fd = -1;
+  VK(vkGetMemoryFdKHR(vk.device, &get, &fd));
+  return fd;
+}
+
+// Lavapipe puts a header of its own before the memory in the file. The pattern tells where the memory begins.
+static uint64_t find_pattern(const uint8_t *memory, uint64_t size, uint64_t wanted, uint32_t seed) {
+  for (uint64_t at = 0; at + wanted <= size; at += 8)
+    if (pattern_length(memory + at, wanted, seed) == wanted) return at;
+  return UINT64_MAX;
+}
+
+uint8_t *import_in_gmm(const buffer *of, uint32_t seed, uint64_t *size) {
+  vulkan_write(of->buffer, of->size, seed);
+  const int fd = export_memory(of);
+  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = GMM_FD_VULKAN, .device = device, .size = of->allocated};
+  if (on_host_backend()) {
+    struct stat file;
+    REQUIRE(fstat(fd, &file) == 0);
+    desc.type = GMM_FD_FILE;
+    desc.size = (uint64_t)file.st_size & ~(uint64_t)4095;
+  }
+  uint8_t *memory = NULL;
+  MUST(gmm_ipc_import_fd(context, fd, &desc, (void **)&memory));
+  CHECK(close(fd) == 0);
+  uint64_t offset = 0;
+  if (on_host_backend()) offset = find_pattern(memory, desc.size, 65536, seed);
+  REQUIRE(offset != UINT64_MAX);
+  printf("# Vulkan's memory begins %llu bytes into its descriptor\n", (unsigned long long)offset);
+  *size = desc.size - offset < of->size ? desc.size - offset : of->size;
+  return memory + offset;
+}
+
 VkCommandBuffer begin_commands(void) {
   const VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
                                             .commandPool = vk.pool,
@@ -235,6 +304,47 @@ VkSemaphore make_semaphore(bool is_timeline, bool is_exported) {
   VkSemaphore made = VK_NULL_HANDLE;
   VK(vkCreateSemaphore(vk.device, &info, NULL, &made));
   return made;
+}
+
+int32_t wait_in_vulkan(void *user, uint64_t value) {
+  VkSemaphore semaphore = user;
+  const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                    .semaphoreCount = 1,
+                                    .pSemaphores = &semaphore,
+                                    .pValues = &value};
+  return vkWaitSemaphores(vk.device, &info, UINT64_MAX);
+}
+int32_t signal_in_vulkan(void *user, uint64_t value) {
+  const VkSemaphoreSignalInfo info = {
+      .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = user, .value = value};
+  return vkSignalSemaphore(vk.device, &info);
+}
+
+int export_semaphore(VkSemaphore semaphore) {
+  if (!vk.has_semaphore_fd) SKIP("the Vulkan device has no VK_KHR_external_semaphore_fd");
+  const VkSemaphoreGetFdInfoKHR get = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR,
+                                       .semaphore = semaphore,
+                                       .handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT};
+  int fd = -1;
+  VK(vkGetSemaphoreFdKHR(vk.device, &get, &fd));
+  return fd;
+}
+
+gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline) {
+  gmm_semaphore_desc desc = {.struct_size = sizeof desc, .device = device};
+  gmm_event *event = NULL;
+  if (on_host_backend()) {
+    desc.type = GMM_SEMAPHORE_CALLS;
+    desc.calls = (gmm_semaphore_calls){wait_in_vulkan, signal_in_vulkan, semaphore};
+    MUST(gmm_event_import_semaphore(context, &desc, &event));
+    return event;
+  }
+  const int fd = export_semaphore(semaphore);
+  desc.type = is_timeline ? GMM_SEMAPHORE_TIMELINE_FD : GMM_SEMAPHORE_BINARY_FD;
+  desc.fd = fd;
+  MUST(gmm_event_import_semaphore(context, &desc, &event));
+  CHECK(close(fd) == 0);
+  return event;
 }
 
 void vulkan_write(VkBuffer to, VkDeviceSize size, uint32_t seed) {

@@ -51,12 +51,22 @@ typedef struct buffer {
   VkBuffer buffer;
   VkDeviceMemory memory;
   void *mapped;  // of host_visible()
-  VkDeviceSize allocated;
+  VkDeviceSize allocated, size;
 } buffer;
 VkBuffer make_buffer(VkDeviceSize size, VkExternalMemoryHandleTypeFlags external);
 uint32_t memory_type(uint32_t bits, VkMemoryPropertyFlags wanted);
 buffer host_visible(VkDeviceSize size);
 void end_buffer(buffer *of);
+
+// A heap of VMM memory whose blocks have descriptors, or a skip.
+gmm_heap *exportable_heap(gmm_tag tag);
+
+// A buffer whose memory has descriptors, each of which the caller closes or gives away.
+#define OPAQUE_FD VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
+buffer exported_buffer(VkDeviceSize size);
+int export_memory(const buffer *of);
+// Writes the pattern and imports the memory, which gmm_ipc_close() closes. `size` is what of it gmm has.
+uint8_t *import_in_gmm(const buffer *of, uint32_t seed, uint64_t *size);
 
 // A command buffer to record into; submit() also ends it. The last submission of each case is waited for.
 VkCommandBuffer begin_commands(void);
@@ -64,6 +74,11 @@ void copy_buffer(VkCommandBuffer commands, VkBuffer from, VkBuffer to, VkDeviceS
 void submit(VkCommandBuffer commands, VkSemaphore wait, uint64_t wait_value, VkSemaphore signal, uint64_t signal_value);
 void submit_and_wait(VkCommandBuffer commands);
 VkSemaphore make_semaphore(bool is_timeline, bool is_exported);
+// A descriptor of a semaphore, or a skip. As an event of gmm; on the host backend a timeline semaphore by functions.
+int export_semaphore(VkSemaphore semaphore);
+gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline);
+int32_t wait_in_vulkan(void *user, uint64_t value);
+int32_t signal_in_vulkan(void *user, uint64_t value);
 
 // A pattern through Vulkan: written to a buffer, and compared with what is there.
 void vulkan_write(VkBuffer to, VkDeviceSize size, uint32_t seed);

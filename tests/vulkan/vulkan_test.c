@@ -3,12 +3,8 @@
 // memory by its address, and semaphores are functions. On CUDA both sides use descriptors.
 //
 // Usage: GMM_BACKEND=host|cuda vulkan_test
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include "vulkan_support.h"
 
-#define OPAQUE_FD VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
 #define HOST_POINTER VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
 static VkExternalMemoryHandleTypeFlagBits route(void) { return on_host_backend() ? HOST_POINTER : OPAQUE_FD; }
@@ -58,20 +54,6 @@ static buffer buffer_over(const void *block, uint64_t size) {
   CHECK_EQUAL(from.offset % needs.alignment, 0);
   VK(vkBindBufferMemory(vk.device, made.buffer, made.memory, from.offset));
   return made;
-}
-
-static gmm_heap *exportable_heap(gmm_tag tag) {
-  const gmm_heap_desc desc = {.struct_size = sizeof desc,
-                              .kind = GMM_KIND_VMM,
-                              .device = device,
-                              .tag = tag,
-                              .minimum_extent = 64 * MIB,
-                              .flags = GMM_HEAP_EXPORTABLE};
-  gmm_heap *heap = NULL;
-  const gmm_result result = gmm_heap_create(context, &desc, &heap);
-  if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
-  MUST(result);
-  return heap;
 }
 
 static void pooled_blocks_are_buffers(void) {
@@ -192,92 +174,19 @@ static void a_pause_of_exported_memory(void) {
 
 // --- Vulkan's memory in gmm ------------------------------------------------------------------------------------------
 
-// Lavapipe puts a header of its own before the memory in the file. The pattern tells where the memory begins.
-static uint64_t find_pattern(const uint8_t *memory, uint64_t size, uint64_t wanted, uint32_t seed) {
-  for (uint64_t at = 0; at + wanted <= size; at += 8)
-    if (pattern_length(memory + at, wanted, seed) == wanted) return at;
-  return UINT64_MAX;
-}
-
 static void vulkans_memory_is_imported(void) {
   if (!vk.has_memory_fd) SKIP("the Vulkan device has no VK_KHR_external_memory_fd");
-  enum { SIZE = 2 * 1024 * 1024 };
-  buffer of_vulkan = {.buffer = make_buffer(SIZE, OPAQUE_FD)};
-  VkMemoryRequirements needs;
-  vkGetBufferMemoryRequirements(vk.device, of_vulkan.buffer, &needs);
-  const VkExportMemoryAllocateInfo outside = {.sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO,
-                                              .handleTypes = OPAQUE_FD};
-  const VkMemoryAllocateInfo info = {
-      .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-      .pNext = &outside,
-      .allocationSize = needs.size,
-      .memoryTypeIndex = memory_type(needs.memoryTypeBits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)};
-  VK(vkAllocateMemory(vk.device, &info, NULL, &of_vulkan.memory));
-  VK(vkBindBufferMemory(vk.device, of_vulkan.buffer, of_vulkan.memory, 0));
-  vulkan_write(of_vulkan.buffer, SIZE, 3);
-  const VkMemoryGetFdInfoKHR get = {
-      .sType = VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR, .memory = of_vulkan.memory, .handleType = OPAQUE_FD};
-  int fd = -1;
-  VK(vkGetMemoryFdKHR(vk.device, &get, &fd));
-  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = GMM_FD_VULKAN, .device = device, .size = needs.size};
-  if (on_host_backend()) {
-    struct stat file;
-    REQUIRE(fstat(fd, &file) == 0);
-    desc.type = GMM_FD_FILE;
-    desc.size = (uint64_t)file.st_size & ~(uint64_t)4095;
-  }
-  uint8_t *memory = NULL;
-  MUST(gmm_ipc_import_fd(context, fd, &desc, (void **)&memory));
-  CHECK(close(fd) == 0);
-  uint64_t offset = 0;
-  if (on_host_backend()) offset = find_pattern(memory, desc.size, 65536, 3);
-  REQUIRE(offset != UINT64_MAX);
-  printf("# Vulkan's memory begins %llu bytes into its descriptor\n", (unsigned long long)offset);
-  const uint64_t size = desc.size - offset < SIZE ? desc.size - offset : SIZE;
-  CHECK_PATTERN(memory + offset, size, 3);
-  write_pattern(memory + offset, size, 4, GMM_STREAM_DEFAULT);
+  buffer of_vulkan = exported_buffer(2 * MIB);
+  uint64_t size = 0;
+  uint8_t *memory = import_in_gmm(&of_vulkan, 3, &size);
+  CHECK_PATTERN(memory, size, 3);
+  write_pattern(memory, size, 4, GMM_STREAM_DEFAULT);
   VULKAN_CHECK(of_vulkan.buffer, size, 4);
   OK(gmm_ipc_close(context, memory));
   end_buffer(&of_vulkan);
 }
 
 // --- Semaphores ------------------------------------------------------------------------------------------------------
-
-static int32_t wait_in_vulkan(void *user, uint64_t value) {
-  VkSemaphore semaphore = user;
-  const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                    .semaphoreCount = 1,
-                                    .pSemaphores = &semaphore,
-                                    .pValues = &value};
-  return vkWaitSemaphores(vk.device, &info, UINT64_MAX);
-}
-static int32_t signal_in_vulkan(void *user, uint64_t value) {
-  const VkSemaphoreSignalInfo info = {
-      .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = user, .value = value};
-  return vkSignalSemaphore(vk.device, &info);
-}
-
-static gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline) {
-  gmm_semaphore_desc desc = {.struct_size = sizeof desc, .device = device};
-  gmm_event *event = NULL;
-  if (on_host_backend()) {
-    desc.type = GMM_SEMAPHORE_CALLS;
-    desc.calls = (gmm_semaphore_calls){wait_in_vulkan, signal_in_vulkan, semaphore};
-    MUST(gmm_event_import_semaphore(context, &desc, &event));
-    return event;
-  }
-  if (!vk.has_semaphore_fd) SKIP("the Vulkan device has no VK_KHR_external_semaphore_fd");
-  const VkSemaphoreGetFdInfoKHR get = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR,
-                                       .semaphore = semaphore,
-                                       .handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT};
-  int fd = -1;
-  VK(vkGetSemaphoreFdKHR(vk.device, &get, &fd));
-  desc.type = is_timeline ? GMM_SEMAPHORE_TIMELINE_FD : GMM_SEMAPHORE_BINARY_FD;
-  desc.fd = fd;
-  MUST(gmm_event_import_semaphore(context, &desc, &event));
-  CHECK(close(fd) == 0);
-  return event;
-}
 
 static uint64_t value_of(VkSemaphore semaphore) {
   uint64_t value = UINT64_MAX;

@@ -517,6 +517,30 @@ namespace Gmm
         }
 
         /// <summary>
+        /// Moves the free VMM memory of a scope side by side, and returns what no reserve keeps to the driver. No
+        /// address of a live block changes, and the blocks may be used meanwhile. A null scope means everything. The
+        /// call moves and returns at most maxBytes together, and begins nothing more after maxMicroseconds. 0 means no
+        /// bound. With live the call moves live blocks to other pages, too, and waits for the devices: nobody may use
+        /// blocks of the scope or allocate there meanwhile.
+        /// </summary>
+        public GmmCompactInfo Compact(GmmScope scope, long maxBytes, long maxMicroseconds, bool live = false)
+        {
+            Show.CheckSize("maxBytes", maxBytes);
+            Show.CheckSize("maxMicroseconds", maxMicroseconds);
+            using (Use context = new Use(handle))
+            using (gmm_scope_desc native = GmmScope.ToNative(scope))
+            using (gmm_compact_desc desc = new gmm_compact_desc())
+            using (gmm_compact_info info = new gmm_compact_info())
+            {
+                desc.flags = live ? (uint)Native.GMM_COMPACT_LIVE : 0;
+                desc.max_bytes = (ulong)maxBytes;
+                desc.max_us = (ulong)maxMicroseconds;
+                Native.gmm_compact(context.Address, native, desc, info);
+                return new GmmCompactInfo(info);
+            }
+        }
+
+        /// <summary>
         /// Frees everything that was allocated from the context, live blocks too. Imports and pins stay. Buffers that
         /// are still there can then only be disposed of, and their spans must not be touched. No other thread may be
         /// inside a call on the context.

@@ -414,6 +414,30 @@ namespace Gmm
         }
     }
 
+    /// <summary>What <see cref="GmmContext.Compact"/> did.</summary>
+    public sealed class GmmCompactInfo
+    {
+        internal GmmCompactInfo(gmm_compact_info from)
+        {
+            MovedBytes = (long)from.moved_bytes;
+            ReleasedBytes = (long)from.released_bytes;
+            LargestFree = (long)from.largest_free;
+        }
+
+        /// <summary>Bytes of free memory that were mapped beside other free memory.</summary>
+        public long MovedBytes { get; }
+        /// <summary>Bytes that returned to the driver.</summary>
+        public long ReleasedBytes { get; }
+        /// <summary>Bytes of the largest free run.</summary>
+        public long LargestFree { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
     /// <summary>Counters of a scope.</summary>
     public sealed class GmmStatistics
     {

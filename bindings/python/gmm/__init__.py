@@ -25,7 +25,8 @@ from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
 from gmm._core.heap import Heap
 from gmm._core.info import (
-    BackupInfo, BlockInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo)
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
+    TicketInfo)
 from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
@@ -39,8 +40,9 @@ __all__ = sorted(name for name in globals() if not name.startswith("_"))
 # Behind __all__, which it is no part of: it registers with multiprocessing's pickler.
 from gmm import multiprocessing  # noqa: E402, F401
 
-for _public in (alloc, empty, zeros, BackupInfo, BlockInfo, ClosedError, Context, ContextInfo, DeviceInfo, Error, Event,
-                Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket, TicketInfo):
+for _public in (alloc, empty, zeros, BackupInfo, BlockInfo, ClosedError, CompactInfo, Context, ContextInfo, DeviceInfo,
+                Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket,
+                TicketInfo):
     _public.__module__ = "gmm"
 del _public
 

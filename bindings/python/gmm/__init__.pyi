@@ -11,14 +11,15 @@ from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
     Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm)
 from gmm._core.info import (
-    BackupInfo, BlockInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo, TicketInfo)
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
+    TicketInfo)
 
 __version__: str
 __all__ = [
     "Advice", "AllocFlags", "AlreadyFreedError", "Array", "Backend", "BackupInfo", "BlockInfo", "Buffer", "BusyError",
-    "CancelledError", "Capability", "CapturingError", "ClosedError", "Contents", "Context", "ContextInfo",
-    "CorruptError", "DEFAULT_TAG", "DeviceInfo", "DriverError", "Error", "Event", "FdType", "FileError", "ForkedError",
-    "HOST", "Heap", "IPCInvalidHandleError", "IPCPeerGoneError", "IPCRefusedError", "IPCRevokedError",
+    "CancelledError", "Capability", "CapturingError", "ClosedError", "CompactInfo", "Contents", "Context",
+    "ContextInfo", "CorruptError", "DEFAULT_TAG", "DeviceInfo", "DriverError", "Error", "Event", "FdType", "FileError",
+    "ForkedError", "HOST", "Heap", "IPCInvalidHandleError", "IPCPeerGoneError", "IPCRefusedError", "IPCRevokedError",
     "IPCTimeoutError", "InteriorPointerError", "InvalidAlignmentError", "InvalidDescriptorError", "InvalidDeviceError",
     "InvalidFlagsError", "InvalidHandleError", "InvalidKindError", "InvalidSizeError", "InvalidTagError",
     "InvalidValueError", "IpcRoute", "Kind", "LimitExceededError", "LogLevel", "NO_LIMIT", "NoBackendError",
@@ -423,6 +424,10 @@ class Context(_Handle):
         self, *, device: int | None = None, tag: _Tag | None = None, kind: _Kind | None = None
     ) -> list[BlockInfo]: ...
     def trim(self, *, device: int | None = None, tag: _Tag | None = None, kind: _Kind | None = None) -> int: ...
+    def compact(
+        self, *, max_bytes: int = 0, max_us: int = 0, live: bool = False, device: int | None = None,
+        tag: _Tag | None = None
+    ) -> CompactInfo: ...
     def reset(self) -> None: ...
     def defer(self) -> AbstractContextManager[Context]: ...
     def trace(self, path: str | bytes | os.PathLike[str]) -> AbstractContextManager[Context]: ...

@@ -13,7 +13,7 @@ from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
-    BackupInfo, BlockInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read)
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read)
 from gmm._core.ipc import adopt_import, import_block, import_desc
 from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
@@ -484,6 +484,20 @@ class Context(native.Handle):
     def trim(self, *, device=None, tag=None, kind=None):
         """Returns free memory to the driver. The result is its bytes; 0 inside defer()."""
         return native.gmm_trim(self, _scope(self, device, tag, kind))[1]
+
+    def compact(self, *, max_bytes=0, max_us=0, live=False, device=None, tag=None):
+        """Moves the free VMM memory of a scope side by side and returns what no reserve keeps to the driver.
+
+        No address of a live buffer changes, and buffers may be used meanwhile. The call moves and returns at most
+        max_bytes together, and begins nothing more after max_us microseconds; 0 is no bound. `live` moves live buffers
+        to other pages, too, and waits for the devices; nobody may use buffers of the scope or allocate there
+        meanwhile. The result is a CompactInfo.
+        """
+        desc, struct = native.gmm_compact_desc(), native.gmm_compact_info()
+        desc.flags = native.GMM_COMPACT_LIVE if live else 0
+        desc.max_bytes, desc.max_us = max_bytes, max_us
+        native.gmm_compact(self, _scope(self, device, tag, None), desc, struct)
+        return read(CompactInfo, struct)
 
     def reset(self):
         """Frees everything that was allocated, live buffers too, and closes them. Imported and pinned memory stays.

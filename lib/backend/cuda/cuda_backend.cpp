@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
 
   Status reserve(uint64_t size, void **out) override;
   Status unreserve(void *base, uint64_t size) override;
+  Status can_create(Device location, uint64_t size) override;
   Status create(Device location, uint64_t size, PhysicalHandle *out) override;
   Status release(PhysicalHandle handle) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
@@ -490,6 +491,19 @@ Status CudaBackend::unreserve(void *base, uint64_t size) {
   count_call();
   Status status = driver_.check(driver_.cuMemAddressFree(cuda::to_driver(base), size), "cuMemAddressFree");
   return status.ok() ? status : prefix(status, "Returning %" PRIu64 " bytes of addresses at %p: ", size, base);
+}
+
+Status CudaBackend::can_create(Device location, uint64_t size) {
+  if (location.is_host()) return Status();
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, location));
+  CaptureGuard capture(driver_);
+  size_t free_memory = 0, total_memory = 0;
+  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  if (size <= total_memory) return Status();
+  return fail(GMM_ERROR_OUT_OF_MEMORY,
+              "%" PRIu64 " bytes of VMM memory were asked for, but CUDA device %d has %zu in all.", size,
+              location.ordinal, total_memory);
 }
 
 Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) {

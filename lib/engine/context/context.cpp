@@ -4,12 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
 #include "base/environment.h"
 #include "base/environment_check.h"
+#include "base/process.h"
 #include "base/thread_record.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
@@ -429,6 +431,28 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
                 })
       .ignore();
   collect_ended_captures();
+  return first;
+}
+
+Status Context::compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out) {
+  Compaction work;
+  work.is_live = (desc.flags & GMM_COMPACT_LIVE) != 0;
+  if (desc.max_bytes != 0) work.bytes_left = desc.max_bytes;
+  if (desc.max_us != 0) {
+    const uint64_t now = monotonic_us();
+    work.deadline = desc.max_us < UINT64_MAX - now ? now + desc.max_us : UINT64_MAX;
+  }
+  // What stands in the way of one heap keeps nothing of the others.
+  Status first;
+  const auto compact = [&](Heap &heap) -> Status {
+    if (heap.options().kind != Kind::kVmm || (desc.heap != nullptr && &heap != desc.heap)) return Status();
+    keep_first(&first, [&] { return heap.compact(&work); });
+    out->largest_free = std::max(out->largest_free, heap.largest_free());
+    return Status();
+  };
+  heaps.for_each(scope, compact, false).ignore();
+  out->moved_bytes = work.moved;
+  out->released_bytes = work.released;
   return first;
 }
 

@@ -5,6 +5,7 @@
 
 #include <gmm/context.h>
 #include <gmm/memory.h>
+#include <gmm/stats.h>
 #include <gmm/stream.h>
 
 #include "base/retired_memory.h"
@@ -92,6 +93,8 @@ class Context {
   Status destroy_tag(gmm_tag tag);
   Status reset();
   Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
+  // gmm_compact() of the VMM heaps in the scope; the descriptor is checked. Passes by heaps that an operation has.
+  Status compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out);
   // gmm_trim(): page-locked host memory too that holds no contents.
   Status trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes);
   Status defer_begin();

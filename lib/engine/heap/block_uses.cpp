@@ -107,6 +107,12 @@ bool BlockUses::exported_as(const void *block, uint64_t id) {
   return so;
 }
 
+bool BlockUses::is_exported(const void *block) {
+  bool so = false;
+  for_each_of(block, [&](const Use &use) { return !(so = use.exported != 0); });
+  return so;
+}
+
 bool BlockUses::used_by_other_threads(const void *block, uint64_t thread) {
   bool so = false;
   for_each_of(block, [&](const Use &use) {

@@ -37,6 +37,7 @@ class BlockUses {
   void export_anew(const void *block, uint64_t old_id, uint64_t id);
   // Whether the live block was exported under this id.
   bool exported_as(const void *block, uint64_t id);
+  bool is_exported(const void *block);
   // Whether a per-thread stream of another thread uses the block: only waiting for the whole device covers that.
   bool used_by_other_threads(const void *block, uint64_t thread);
 

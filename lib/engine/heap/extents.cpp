@@ -6,6 +6,9 @@
 namespace gmm {
 namespace {
 
+// Bytes of new memory from which the device is asked first whether it has so many.
+constexpr uint64_t kWorthAsking = uint64_t{1} << 30;
+
 void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
 }  // namespace
@@ -210,14 +213,14 @@ void Extents::begin_extent(Extent *extent, PhysicalHandle handle) {
 }
 
 // The extent backs the addresses of the span from now on.
-void Extents::place(Extent *extent, const Span &span) {
-  extent->base.store(span.begin(), std::memory_order_relaxed);
-  extent->size.store(span.bytes(), std::memory_order_relaxed);
+void Extents::place(Extent *extent, ByteRange range, Region *region) {
+  extent->base.store(range.base, std::memory_order_relaxed);
+  extent->size.store(range.size, std::memory_order_relaxed);
   // Never that of an extent that was exported.
   extent->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
-  extent->region.store(span.region, std::memory_order_release);
-  span.region->extents.push_back(extent);
-  core_.page_map.set_extent(span.begin(), span.bytes(), extent);
+  extent->region.store(region, std::memory_order_release);
+  region->extents.push_back(extent);
+  core_.page_map.set_extent(range.base, range.size, extent);
 }
 
 // What is mapped at the span is this extent, and free.
@@ -230,6 +233,11 @@ void Extents::join(Fill *fill, Span *span, Extent *extent) {
 }
 
 Status Extents::add(Fill *fill, uint64_t bytes, uint64_t each) {
+  if (bytes >= kWorthAsking)
+    if (Status status = core_.backend->can_create(options_.device, bytes); !status.ok()) {
+      quotas_.refund(bytes);
+      return status;
+    }
   for (uint64_t left = bytes; left != 0;) {
     const uint64_t size = left < each ? left : each;
     if (Status status = add_one(fill, size); !status.ok()) {
@@ -262,14 +270,19 @@ Status Extents::add_one(Fill *fill, uint64_t size) {
   return Status();
 }
 
-// Mapped at both places for a moment, so that a refusal leaves it where it was.
 Status Extents::move(Extent *extent, Fill *fill) {
   const uintptr_t base = base_of(*extent);
-  const uint64_t size = size_of(*extent);
   Span *run = nullptr;
   runs_.free().for_each([&](Span *each) {
     if (each->begin() <= base && base < each->end()) run = each;
   });
+  return move(extent, run, fill);
+}
+
+// Mapped at both places for a moment, so that a refusal leaves it where it was.
+Status Extents::move(Extent *extent, Span *run, Fill *fill) {
+  const uintptr_t base = base_of(*extent);
+  const uint64_t size = size_of(*extent);
   Cut cut;
   runs_.unlist(run);
   Status status = cut_at(*extent, run, &cut);
@@ -338,6 +351,111 @@ Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, cons
     if (status.ok()) *released += size;
   }
   if (run != nullptr) runs_.list(run);
+  return status;
+}
+
+// The pieces lie side by side in a window while they are filled.
+Status Extents::copy_to_new_pages(Vector<Piece> *pieces) {
+  Backend &backend = *core_.backend;
+  gmm_stream stream = GMM_STREAM_PER_THREAD;  // the default stream would wait for others
+  uint64_t bytes = 0, mapped = 0;
+  for (const Piece &piece : *pieces) bytes += piece.range.size;
+  void *base = nullptr;
+  GMM_TRY(backend.reserve(bytes, &base));
+  const uintptr_t window = reinterpret_cast<uintptr_t>(base);
+  const auto fill = [&]() -> Status {
+    for (Piece &piece : *pieces) {
+      const uint64_t size = piece.range.size;
+      GMM_TRY(backend.create(options_.device, size, &piece.handle));
+      GMM_TRY(backend.map(address(window + mapped), size, piece.handle));
+      mapped += size;
+      GMM_TRY(backend.set_access(address(window + mapped - size), size, options_.device, 0));
+    }
+    GMM_TRY(backend.synchronize(options_.device));
+    uintptr_t at = window;
+    for (const Piece &piece : *pieces) {
+      GMM_TRY(backend.copy(options_.device, stream, address(at), address(piece.range.base), piece.range.size));
+      at += piece.range.size;
+    }
+    return backend.stream_synchronize(options_.device, stream);
+  };
+  const Status status = fill();
+  if (!status.ok()) {
+    MessageGuard message_guard;
+    backend.synchronize(options_.device).ignore();  // the window must stay until copies have ended
+  }
+  uintptr_t at = window;
+  for (const Piece &piece : *pieces) {
+    if (at - window < mapped) core_.deferred_release.unmap(backend, address(at), piece.range.size);
+    at += piece.range.size;
+  }
+  core_.deferred_release.unreserve(backend, base, bytes);
+  return status;
+}
+
+// The pieces' pages in the place of the extent's.
+Status Extents::remap(const Extent &extent, const Vector<Piece> &pieces) {
+  Backend &backend = *core_.backend;
+  const auto map_at = [&](ByteRange range, PhysicalHandle handle) -> Status {
+    GMM_TRY(backend.map(address(range.base), range.size, handle));
+    const Status status = backend.set_access(address(range.base), range.size, options_.device, options_.peers);
+    MessageGuard message_guard;
+    if (!status.ok()) backend.unmap(address(range.base), range.size).ignore();
+    return status;
+  };
+  GMM_TRY(backend.unmap(address(base_of(extent)), size_of(extent)));
+  Status status;
+  uint64_t mapped = 0;
+  for (; mapped < pieces.size(); ++mapped)
+    if (status = map_at(pieces[mapped].range, pieces[mapped].handle); !status.ok()) break;
+  if (status.ok()) return status;
+  // The old pages still hold the contents, so they are mapped again.
+  MessageGuard message_guard;
+  while (mapped-- > 0) backend.unmap(address(pieces[mapped].range.base), pieces[mapped].range.size).ignore();
+  if (!map_at(ByteRange{base_of(extent), size_of(extent)}, extent.handle).ok())
+    core_.log.write(LogLevel::kError, "A failed gmm_compact() could not map the old pages again: %s", last_message());
+  return status;
+}
+
+Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {
+  const ByteRange whole{base_of(*extent), size_of(*extent)};
+  Region *region = extent->region.load(std::memory_order_relaxed);
+  Status status;
+  (*pieces)[0].extent = extent;
+  for (uint64_t i = 1; i < pieces->size() && status.ok(); ++i)
+    if (((*pieces)[i].extent = core_.extents.take()) == nullptr)
+      status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+  if (status.ok()) status = copy_to_new_pages(pieces);
+  if (status.ok()) status = remap(*extent, *pieces);
+  if (!status.ok()) {
+    for (const Piece &piece : *pieces) {
+      if (piece.handle.value != 0) core_.deferred_release.release(*core_.backend, piece.handle);
+      if (piece.extent != nullptr && piece.extent != extent) core_.extents.put(piece.extent);
+    }
+    return status;
+  }
+  const PhysicalHandle old = extent->handle;
+  uint64_t kept = 0;
+  // The old one last: until then readers without the lock find it at all of its addresses.
+  for (uint64_t i = pieces->size(); i-- > 0;) {
+    const Piece &piece = (*pieces)[i];
+    kept += piece.range.size;
+    if (i == 0) {
+      List<Extent, RegionExtents>::remove(extent);
+      extent->handle = piece.handle;
+    } else {
+      begin_extent(piece.extent, piece.handle);
+    }
+    place(piece.extent, piece.range, region);
+  }
+  uintptr_t at = whole.base;
+  for (const Piece &piece : *pieces) {
+    if (piece.range.base != at) core_.page_map.set_extent(at, piece.range.base - at, nullptr);
+    at = piece.range.end();
+  }
+  if (at != whole.end()) core_.page_map.set_extent(at, whole.end() - at, nullptr);
+  core_.deferred_release.release(*core_.backend, old);
+  quotas_.refund(whole.size - kept);
   return status;
 }
 

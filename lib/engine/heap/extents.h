@@ -60,7 +60,10 @@ class Extents {
   // Backs the start of the hole by new extents of `each` bytes, the last one smaller. Charged by the caller; what was
   // not made is refunded.
   Status add(Fill *fill, uint64_t bytes, uint64_t each);
-  // Maps an extent that lies in a free run to the start of the hole. A refusal of the driver leaves it where it was.
+  // Maps an extent that lies in a listed free run to the start of the hole. A refusal of the driver leaves it where it
+  // was. What is left of the run before it is the same span.
+  Status move(Extent *extent, Span *run, Fill *fill);
+  // The same, where the run is unknown.
   Status move(Extent *extent, Fill *fill);
   // Returns an extent out of a free run that is in no list. What is left of the run before it is listed; *rest is what
   // follows, in no list.
@@ -68,6 +71,16 @@ class Extents {
   // Returns every extent that lies whole in the listed run and that no importer has, until *released reaches
   // `at_most` bytes, and only what a rule allows.
   Status release_in(Span *run, uint64_t at_most, uint64_t *released, const ReleaseRule *rule);
+  // A part of an extent, which lies in new pages after evacuate().
+  struct Piece {
+    ByteRange range;
+    PhysicalHandle handle;     // of the new pages
+    Extent *extent = nullptr;  // that has them: the old one for the first piece
+  };
+  // Copies pieces of an extent, in address order, to new pages, maps these at the same addresses and returns the old
+  // pages. Every piece is an extent then. What lies between them has no memory any more. The call waits for the device.
+  // A failure leaves everything as it was. The new pages are charged only as they replace the old ones.
+  Status evacuate(Extent *extent, Vector<Piece> *pieces);
   // Makes two neighbours without a handle one, with what is kept of both. False: that cannot be told.
   bool merge(Extent *into, Extent *from);
   // Memory was freed: what is kept of active memory is not true of its successor, and of paused memory nobody wants it
@@ -109,7 +122,10 @@ class Extents {
   void begin_region(Region *region, Span *span, bool dedicated);
   void return_region(Region *region, Span *span);
   void begin_extent(Extent *extent, PhysicalHandle handle);
-  void place(Extent *extent, const Span &span);
+  void place(Extent *extent, const Span &span) { place(extent, ByteRange{span.begin(), span.bytes()}, span.region); }
+  void place(Extent *extent, ByteRange range, Region *region);
+  Status copy_to_new_pages(Vector<Piece> *pieces);
+  Status remap(const Extent &extent, const Vector<Piece> &pieces);
   void end_extent(Extent *extent);
   Status cut_at(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);

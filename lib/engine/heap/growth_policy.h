@@ -7,7 +7,7 @@
 //
 // Budget of moves. It is a time, which each block that the heap gives out earns, a large one more, and which each move
 // spends as the driver takes it. While more than half of the budget is left, the allowance is peak + peak/128. It then
-// rises linearly to peak + peak/7. So a program that needs the same moves at each step, such as one whose steps need
+// rises linearly to peak + peak/8. So a program that needs the same moves at each step, such as one whose steps need
 // nearly all that is held for one large block, ends with a little more memory and without moves. With nothing left the
 // heap grows. Questions to streams, drains of other threads' caches and waits have budgets of the same form.
 //
@@ -61,7 +61,7 @@ class GrowthPolicy {
   // Bytes that a heap may hold when this many were live at once: at first, when the budget of moves is spent, and
   // now.
   static uint64_t least_allowance(uint64_t peak_live) { return peak_live + peak_live / 128; }
-  static uint64_t largest_allowance(uint64_t peak_live) { return peak_live + peak_live / 7; }
+  static uint64_t largest_allowance(uint64_t peak_live) { return peak_live + peak_live / 8; }
   uint64_t allowance(uint64_t peak_live) const {
     const uint64_t least = least_allowance(peak_live), most = largest_allowance(peak_live);
     const int64_t half = moves_.most / 2, spent = half - moves_.left;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/heap.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstddef>
@@ -32,6 +34,8 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       paused_(core, fast.has_paused, runs_, slabs_, streams_, extents_),
       reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
       growth_(core, options_, mutex, caches, quotas_, own_quota_, runs_, streams_, extents_, reclaim_, policy_),
+      compactor_(core, options_, runs_, streams_, extents_, reclaim_, policy_),
+      evacuator_(core, options_, runs_, uses_, extents_, reclaim_),
       not_waited_for_(core.allocator),
       forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
@@ -414,6 +418,52 @@ Status Heap::reserve(uint64_t bytes) {
   }
   reclaim_.set_reserve(bytes);
   return Status();
+}
+
+Status Heap::compact(Compaction *work) {
+  if (options_.kind != Kind::kVmm || work->is_over() || mutex.has_operation()) return Status();
+  GMM_TRY(drain_caches(false));
+  free_held_for_importers(false);
+  uint64_t most = 0;  // each extent moves once at most
+  for (bool has_begun = false, more = true; more; has_begun = true) {
+    if (has_begun) sched_yield();
+    if (!mutex.lock_unless_operation()) return Status();
+    const UnlockAtEnd guard(mutex);
+    if (!has_begun) {
+      if (!compactor_.begin()) return Status();
+      most = work->moved + free_bytes();
+    }
+    const Status status = compactor_.step(work, &more);
+    extents_.end_empty_regions();
+    GMM_TRY(status);
+    more = more && work->moved < most;
+  }
+  return work->is_live ? compact_live(work) : Status();
+}
+
+// An operation for each extent: whoever only asks about the heap does not wait for the device.
+Status Heap::compact_live(Compaction *work) {
+  while (!work->is_over()) {
+    if (!mutex.lock_unless_operation()) return Status();
+    const UnlockAtEnd guard(mutex);
+    if (!compactor_.is_undisturbed()) return Status();
+    const Evacuator::Choice choice = evacuator_.choose(*work);
+    if (choice.extent == nullptr) return Status();
+    bool capturing = false;  // the stream that copies
+    GMM_TRY(backend().stream_is_capturing(options_.device, GMM_STREAM_PER_THREAD, &capturing));
+    if (capturing) return Status();
+    begin_operation();
+    GMM_TRY(evacuator_.evacuate(choice, work));
+  }
+  return Status();
+}
+
+uint64_t Heap::largest_free() {
+  uint64_t bytes = 0;
+  if (!mutex.lock_unless_operation()) return bytes;
+  const UnlockAtEnd guard(mutex);
+  runs_.free().for_each([&](const Span *run) { bytes = std::max(bytes, run->bytes()); });
+  return bytes;
 }
 
 // Objects for the spans of many blocks, so that those of the reserve seldom need the host allocator.

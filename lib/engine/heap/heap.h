@@ -10,6 +10,8 @@
 //   Extents        physical memory under the regions                           engine/heap/extents.h
 //   Growth         memory for a block that no free run fits                    engine/heap/growth.h
 //   Reclaim        free memory back to the driver                              engine/heap/reclaim.h
+//   Compactor      free extents side by side, on request                       engine/heap/compactor.h
+//   Evacuator      the free part of extents with live blocks, on request       engine/heap/evacuator.h
 //   PausedRegions  regions that the pauser has                                 engine/heap/paused_regions.h
 //   HeapCaches     the caches of its threads, under a lock of their own        engine/heap/heap_caches.h
 //
@@ -30,6 +32,8 @@
 #include "engine/heap/block_names.h"
 #include "engine/heap/block_uses.h"
 #include "engine/heap/cache_entry.h"
+#include "engine/heap/compactor.h"
+#include "engine/heap/evacuator.h"
 #include "engine/heap/extents.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/growth_policy.h"
@@ -115,6 +119,11 @@ class Heap {
   // gmm_heap_reserve(): holds at least so much from now on, all of it touched. 0: no more than others need. A failure
   // leaves the heap as it was. Returns errors unrecovered.
   Status reserve(uint64_t bytes);
+  // gmm_compact() of a VMM heap, as far as *work says, which counts what was done. The lock is free between the steps.
+  // An operation that has it ends the call.
+  Status compact(Compaction *work);
+  // Bytes of the largest free run; 0 where an operation has the lock.
+  uint64_t largest_free();
   // Frees every block, live ones too. The device was synchronised, no other thread is inside.
   Status reset();
   // Everything back to the driver. BUSY while blocks are live, unless forced; the first refusal of the driver
@@ -167,6 +176,7 @@ class Heap {
   enum class Effort { kNoGrowth, kGrow };
 
   void make_large(Span *run);
+  Status compact_live(Compaction *work);
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);
@@ -196,6 +206,8 @@ class Heap {
   PausedRegions paused_;
   Reclaim reclaim_;
   Growth growth_;
+  Compactor compactor_;
+  Evacuator evacuator_;
   Vector<CacheEntry> not_waited_for_;      // freed by per-thread streams of other threads, whose work may still run
   Vector<gmm_stream> forgotten_;           // to forget at the end of the operation that has the lock
   bool may_put_off_ = false;               // that operation takes more of them; a wait inside of a free does not

@@ -56,20 +56,22 @@ Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const Relea
     if (runs.push_back(run)) bits |= run->streams;
   });
   streams_.ask(bits);
+  const bool bounds_all = rule != nullptr && rule->bounds_dedicated;
   for (Span *run : runs) {
     Region *region = run->region;
-    const bool dedicated = region->dedicated;
-    if ((*released >= at_most && !dedicated) || !streams_.is_done(run)) continue;
-    const ReleaseRule *applied = dedicated ? nullptr : &limited;
+    const bool dedicated = region->dedicated, is_free_to_go = dedicated && !bounds_all;
+    if ((*released >= at_most && !is_free_to_go) || !streams_.is_done(run)) continue;
+    const ReleaseRule *applied = is_free_to_go ? nullptr : dedicated ? rule : &limited;
     const uint64_t before = *released;
     if (options_.kind != Kind::kVmm) {
       GMM_TRY(release_allocation(run, released, applied));
     } else {
-      GMM_TRY(extents_.release_in(run, dedicated ? UINT64_MAX : at_most, released, applied));
+      GMM_TRY(extents_.release_in(run, is_free_to_go ? UINT64_MAX : at_most, released, applied));
       if (region->whole && region->extents.empty()) extents_.end_region(region);
     }
     // Dedicated blocks are no part of the reserve.
     if (dedicated && reserve_ != 0) limited.at_most += *released - before;
+    if (bounds_all && limited.at_most > rule->at_most) limited.at_most = rule->at_most;
   }
   return Status();
 }

@@ -40,13 +40,16 @@ class Reclaim {
   // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a
   // stream may free memory; else only where that is done.
   Status release(uint64_t at_most, bool wait, uint64_t *released);
-  // The same of what is done, with the lock held, and only what a rule allows. Dedicated blocks go in any case.
+  // The same of what is done, with the lock held, and only what a rule allows. Dedicated blocks go in any case, unless
+  // the rule bounds them.
   Status release_locked(uint64_t at_most, uint64_t *released, const ReleaseRule *rule = nullptr);
   // Free bytes that release() may offer to the driver.
   uint64_t releasable();
   // Bytes that stay with the heap; 0: none.
   void set_reserve(uint64_t bytes) { reserve_ = bytes; }
   uint64_t reserve() const { return reserve_; }
+  // Bytes held beside dedicated blocks that the reserve does not keep.
+  uint64_t above_reserve();
 
   // --- Idle memory; one thread at a time ---------------------------------------------------------------------------
   // Looks at what is free, at a time of any clock that goes forward. Empties the caches of threads that did nothing
@@ -60,7 +63,6 @@ class Reclaim {
 
  private:
   Status wait_for_free();
-  uint64_t above_reserve();
   Status release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule);
   void stamp_free_extents(uint64_t since);
 

@@ -62,6 +62,7 @@ inline constexpr uint8_t kUnused = type(15, 1);
 // Names have a record for each kNameBytes of them. The place is the number of the part.
 inline constexpr uint8_t kTagName = type(16, 7);    // value: tag; bytes
 inline constexpr uint8_t kBlockName = type(17, 7);  // value: address / 256; bytes
+inline constexpr uint8_t kCompact = type(18, 3);    // bytes moved; bytes released
 inline constexpr uint64_t kNameBytes = 48;
 inline constexpr uint64_t kNameParts = 2;
 inline constexpr uint32_t kNameWords = 14;  // of all parts

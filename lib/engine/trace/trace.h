@@ -99,6 +99,7 @@ class Trace {
     tags_changed(trace_format::kResume, tags, count, bytes);
   }
   void trimmed(uint64_t bytes) { note(trace_format::kTrim, bytes, 0); }
+  void compacted(uint64_t moved, uint64_t released) { note(trace_format::kCompact, moved, released); }
   void was_reset();
   void heap_created(const Heap &heap);
   void heap_destroyed(uint64_t number) { note(trace_format::kHeapDestroyed, number, 0); }

@@ -228,6 +228,10 @@ internal sealed class SmokeTest
         Same(true, context.Statistics().ReservedBytes >= 16 * MiB, "the reserve is held");
         context.Trim();
         Same(true, context.Statistics().ReservedBytes >= 16 * MiB, "a trim leaves the reserve");
+        GmmCompactInfo compacted = context.Compact(null, 0, 0);
+        Same(true, compacted.LargestFree >= 16 * MiB, "the reserve is free in one piece");
+        Same(0L, compacted.MovedBytes, "what lies together is not moved");
+        Same(0L, context.Compact(null, 0, 0, true).ReleasedBytes, "a compaction with live blocks leaves the reserve");
         heap.Reserve(0);
         // Buffers keep their heap: its end waits for them.
         GmmBuffer buffer = heap.Alloc(MiB);

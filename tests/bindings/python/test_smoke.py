@@ -107,6 +107,10 @@ def test_07_heap(context):
     assert context.stats(kind=Kind.VMM).reserved_bytes >= 16 * MIB
     with pytest.raises(OverflowError):
         heap.reserve(-1)
+    done = context.compact(tag=gmm.DEFAULT_TAG)
+    assert done.largest_free >= 16 * MIB and done.moved_bytes == 0
+    assert context.compact(max_bytes=1, max_us=10**6) == (0, 0, done.largest_free)
+    assert context.compact(live=True) == (0, 0, done.largest_free)
     heap.reserve(0)
     heap.close()
     assert heap.closed

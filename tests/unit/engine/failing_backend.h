@@ -86,6 +86,7 @@ class FailingBackend final : public Backend {
   Status unreserve(void *base, uint64_t size) override {
     return refuses("unreserve") ? refusal("unreserve") : inner_->unreserve(base, size);
   }
+  Status can_create(Device location, uint64_t size) override { return inner_->can_create(location, size); }
   Status create(Device location, uint64_t size, PhysicalHandle *out) override {
     return refuses("create") ? refusal("create") : inner_->create(location, size, out);
   }

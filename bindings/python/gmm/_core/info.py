@@ -122,6 +122,14 @@ class Statistics(NamedTuple):
     backend_calls: int
 
 
+class CompactInfo(NamedTuple):
+    """What Context.compact() did. Sizes are bytes."""
+
+    moved_bytes: int
+    released_bytes: int
+    largest_free: int
+
+
 class OutOfMemoryInfo(NamedTuple):
     """What an out-of-memory handler gets."""
 
@@ -135,7 +143,8 @@ class OutOfMemoryInfo(NamedTuple):
 
 
 # str() is a field a line with sizes in words, and notebooks show a table; repr() is that of a named tuple.
-for _answer in (ContextInfo, DeviceInfo, PointerInfo, BlockInfo, TagInfo, TicketInfo, BackupInfo, Statistics):
+for _answer in (ContextInfo, DeviceInfo, PointerInfo, BlockInfo, TagInfo, TicketInfo, BackupInfo, Statistics,
+                CompactInfo):
     for _name, _method in (("__str__", words.lines), ("_repr_html_", words.answer_table)):
         setattr(_answer, _name, _method)
 del _answer, _name, _method

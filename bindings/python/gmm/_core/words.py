@@ -81,11 +81,11 @@ _FUNCTIONS = {
     "Context.set_process_default_tag", "gmm_ticket_cancel": "Ticket.cancel", "gmm_ticket_destroy": "Ticket.close",
     "gmm_ticket_query": "Ticket.info", "gmm_ticket_wait": "Ticket.wait", "gmm_trace_begin": "Context.trace",
     "gmm_trace_end": "the end of Context.trace", "gmm_unpin": "Pin.close"}
-_SAME = ("alloc", "copy", "free", "ipc_configure", "ipc_import", "name", "pause", "pause_async", "pin", "query",
-         "reset", "resume", "resume_async", "resume_range", "trim")
+_SAME = ("alloc", "compact", "copy", "free", "ipc_configure", "ipc_import", "name", "pause", "pause_async", "pin",
+         "query", "reset", "resume", "resume_async", "resume_range", "trim")
 _FUNCTIONS.update((f"gmm_{name}", f"Context.{name}") for name in _SAME)
 _CONSTANTS = {
-    "GMM_HEAP_EXPORTABLE": "exportable=True",
+    "GMM_COMPACT_LIVE": "live=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
     "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_ALLOC_ZERO": "zero=True", "GMM_DECOMMIT_NEVER": "None",
     "GMM_EVENT_SHARED": "ipc=True", "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True",
     "GMM_PAUSE_KEEP_FILE": "contents=Contents.FILE", "GMM_PAUSE_KEEP_HOST": "contents=Contents.HOST",

@@ -645,6 +645,37 @@ public final class Context implements AutoCloseable {
     }
 
     /**
+     * Moves the free VMM memory of a scope side by side, and returns what no reserve keeps to the driver. No address
+     * of a live block changes, and the blocks may be used meanwhile.
+     *
+     * @param scope null means everything
+     * @param maxBytes bytes that the call may move and return, together; 0 means no bound
+     * @param maxMicroseconds after which the call begins nothing more; 0 means no bound
+     */
+    public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds) {
+        return compact(scope, maxBytes, maxMicroseconds, false);
+    }
+
+    /**
+     * As {@link #compact(Scope, long, long)}.
+     *
+     * @param live moves live blocks to other pages, too, and waits for the devices. Nobody may use blocks of the scope
+     *     or allocate there meanwhile
+     */
+    public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds, boolean live) {
+        Text.checkSize("maxBytes", maxBytes);
+        Text.checkSize("maxMicroseconds", maxMicroseconds);
+        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_compact_desc desc = new gmm_compact_desc();
+                gmm_compact_info out = new gmm_compact_info()) {
+            desc.setFlags(live ? Native.GMM_COMPACT_LIVE : 0);
+            desc.setMax_bytes(maxBytes);
+            desc.setMax_us(maxMicroseconds);
+            run(context -> Native.gmm_compact(context, native_, desc, out));
+            return new CompactInfo(out);
+        }
+    }
+
+    /**
      * Frees everything that was allocated from the context, live blocks too. Imports and pins stay. Buffers that are
      * still open can then only be closed, and their views must not be touched. No other thread may be inside a call on
      * the context.

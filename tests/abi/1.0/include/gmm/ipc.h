@@ -136,7 +136,7 @@ enum {
   GMM_FD_OPAQUE = 1,
   GMM_FD_FILE = 2,    /**< a memory file, which mmap() maps: HOST memory, and all memory of the host backend */
   GMM_FD_DMA_BUF = 3, /**< a Linux dma-buf of the whole allocation, if gmm_query() reports ::GMM_IPC_ROUTE_DMA_BUF */
-  GMM_FD_VULKAN = 4   /**< import only: an opaque descriptor that Vulkan or OpenGL made (vkGetMemoryFdKHR) */
+  GMM_FD_VULKAN = 4   /**< import only: an opaque descriptor that Vulkan made (vkGetMemoryFdKHR) */
 };
 
 /** What gmm_ipc_export_fd() answers. */
@@ -158,7 +158,7 @@ typedef struct gmm_ipc_fd_info {
  * allocation of its own.
  *
  * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
- * VMM block.
+ * VMM block. gmm_compact() with ::GMM_COMPACT_LIVE does so, too, but not in a heap with ::GMM_HEAP_EXPORTABLE.
  *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
  *     buffers and images, then vkFreeMemory(). gmm cannot see whether it did. Memory that an importer or an open
  *     descriptor still holds does not return to the device.

@@ -196,9 +196,9 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * Starts a trace: a record of the context's operations in a file.
  *
  * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
- * thread and time. It also records every pause, resume, trim, reset, heap and end of a thread, and the names of tags
- * and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end; gmm replaces `%p` in
- * that name by the process id.
+ * thread and time. It also records every pause, resume, trim, compaction, reset, heap and end of a thread, and the
+ * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end; gmm
+ * replaces `%p` in that name by the process id.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.
@@ -238,6 +238,72 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
  * Since: 1.0
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
+
+/** What gmm_compact() may do besides. */
+enum {
+  GMM_COMPACT_LIVE = 1u << 0 /**< moves live blocks to other pages, too: nobody may use or allocate memory meanwhile */
+};
+
+/** What gmm_compact() is asked for. */
+typedef struct gmm_compact_desc {
+  uint32_t struct_size;
+  uint32_t flags;     /**< GMM_COMPACT_* */
+  gmm_heap *heap;     /**< only this heap, if it is in the scope; NULL: all VMM heaps of the scope */
+  uint64_t max_bytes; /**< bytes that the call may move and return to the driver, together; 0: no bound */
+  uint64_t max_us;    /**< microseconds after which it begins nothing more; 0: no bound */
+} gmm_compact_desc;
+
+/** What gmm_compact() did. */
+typedef struct gmm_compact_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t moved_bytes;    /**< bytes of free memory that was mapped side by side, and of live memory that was copied */
+  uint64_t released_bytes; /**< bytes that returned to the driver */
+  uint64_t largest_free;   /**< bytes of the largest free run in any heap that the call looked at */
+} gmm_compact_info;
+
+/**
+ * Moves the free memory of VMM heaps side by side and returns the rest to the driver, within a budget.
+ *
+ * No address of a live block changes. Without a flag no byte is copied, and every block may be used meanwhile. A heap
+ * keeps as many bytes as gmm_heap_reserve() says:
+ * - Whole free extents above the reserve return to the driver, those of small free runs first.
+ * - Whole free extents of the reserve are mapped side by side. A large block then fits without a call of the driver.
+ *
+ * ::GMM_COMPACT_LIVE then takes the extents above the reserve that hold live blocks and are free for half or more. The
+ * blocks' parts of 2 MiB are copied to new pages, which are mapped at the same addresses. The old extent returns to the
+ * driver. Until the call returns, no thread, stream, device or process may use blocks of the heaps or allocate there.
+ * The call needs as much device memory besides as it copies of one extent, and no limit counts that. These extents
+ * stay: those of exported blocks, and those of which a read-only tag keeps contents. A descriptor of
+ * gmm_ipc_export_fd() names the old pages after it, as after gmm_move().
+ *
+ * The call empties the thread caches of the heaps first. These stay as they are: memory that queued work may still use,
+ * that importers hold or that gmm_move() put elsewhere, free parts of extents with live blocks, heaps of
+ * ::GMM_HEAP_EXPORTABLE but for what they return, and heaps that a graph capture, a pause, a resume or a move has at
+ * that moment.
+ *
+ * An extent is moved or returned whole. So with a budget of bytes below its size it stays, and the call may pass
+ * max_us by the time of one extent. A move under a bound never makes the largest free run smaller: that run moves last,
+ * only without a bound of time, and only where the bytes allow all of it. A program with frames may call at each of
+ * them. UNCHANGED says that nothing is left to do within the bound.
+ *
+ * The budget and the counts follow the defragmentation of Vulkan Memory Allocator (maxBytesPerPass, bytesMoved,
+ * bytesFreed). That one moves blocks: the program copies their contents and replaces its handles.
+ *
+ * @param scope  NULL: the whole context.
+ * @param desc  NULL: all VMM heaps of the scope, without a bound.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Results: UNCHANGED (nothing was moved or returned; always so inside gmm_defer_begin()). `out` is filled then too.
+ * Errors: as gmm_stats_query(), INVALID_FLAGS, INVALID_HANDLE (heap), INVALID_KIND (a heap of another kind than VMM),
+ * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER. What was done before the failure stays done.
+ * Streams: the call waits for none, and queues nothing but events. With GMM_COMPACT_LIVE it waits for the devices.
+ * Threads: any. Without a flag, allocations from a heap wait for at most 32 MiB of moves or returns at a time, or for
+ * one extent.
+ * Ownership: no other thread may destroy desc->heap during the call.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const gmm_compact_desc *desc,
+                               gmm_compact_info *out) GMM_NOEXCEPT;
 
 /**
  * Frees every allocation of the context, live blocks included.

@@ -243,6 +243,10 @@ final class SmokeTest {
         context.trim();
         same(true, context.statistics().reservedBytes() >= 16 * MIB, "a trim leaves the reserve");
         fails(IllegalArgumentException.class, () -> heap.reserve(-1));
+        CompactInfo compacted = context.compact(null, 0, 0);
+        same(true, compacted.largestFree() >= 16 * MIB, "the reserve is free in one piece");
+        same(0L, compacted.movedBytes(), "what lies together is not moved");
+        same(0L, context.compact(null, 0, 0, true).releasedBytes(), "a compaction with live blocks leaves the reserve");
         heap.reserve(0);
         // Buffers keep their heap: its end waits for them.
         GmmBuffer buffer = heap.alloc(MIB);

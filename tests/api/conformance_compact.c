@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm_compact() of stats.h: free memory of VMM heaps side by side, and the rest back to the driver.
+#include <string.h>
+#include <unistd.h>
+
+#include "../support/gmm_test.h"
+#include "../support/trace_reader.h"
+
+// 16 extents of 2 MiB side by side, each with a block of its own. `live` says which blocks stay (bit i: block i).
+enum { EXTENTS = 16, ODD_FREE = 0x5555 };
+static const uint64_t EACH = 2 * MIB;
+static gmm_heap *heap;
+static void *blocks[EXTENTS];
+
+static uint64_t held(void) { return stats_of(GMM_SCOPE_KIND, 0, 0, GMM_KIND_VMM).reserved_bytes; }
+static uint64_t calls(void) { return stats().backend_calls; }
+static void free_block(unsigned i) {
+  OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  blocks[i] = NULL;
+}
+static void make_blocks(gmm_tag tag, unsigned live) {
+  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  for (unsigned i = 1; i <= EXTENTS; ++i) OK(gmm_heap_reserve(heap, i * EACH));
+  REQUIRE(stats().extents == EXTENTS);
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    MUST(gmm_heap_alloc(heap, EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+    REQUIRE(query(blocks[i]).allocation_base == blocks[i]);
+    REQUIRE(i == 0 || (uint8_t *)blocks[i] == (uint8_t *)blocks[i - 1] + EACH);
+  }
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    if ((live >> i & 1) == 0)
+      free_block(i);
+    else
+      write_pattern(blocks[i], EACH, i, GMM_STREAM_DEFAULT);
+  }
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+}
+// Every block still has its address, and every byte of it.
+static void check_and_end(void) {
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    if (blocks[i] == NULL) continue;
+    CHECK_PATTERN(blocks[i], EACH, i);
+    free_block(i);
+  }
+  OK(gmm_heap_destroy(heap));
+  CHECK_EQUAL(held(), 0);
+}
+static gmm_result compact_for(uint64_t max_bytes, uint64_t max_us, gmm_compact_info *info) {
+  const gmm_compact_desc desc = {.struct_size = sizeof desc, .heap = heap, .max_bytes = max_bytes, .max_us = max_us};
+  *info = (gmm_compact_info){.struct_size = sizeof *info};
+  return gmm_compact(context, NULL, &desc, info);
+}
+static gmm_result compact(uint64_t max_bytes, gmm_compact_info *info) { return compact_for(max_bytes, 0, info); }
+
+static void a_reserve_is_moved_together(void) {
+  gmm_compact_info info;
+  make_blocks(0, ODD_FREE);
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.moved_bytes, 7 * EACH);  // the last one lies before addresses without memory: the others go there
+  CHECK_EQUAL(info.released_bytes, 0);
+  CHECK_EQUAL(info.largest_free, 8 * EACH);
+  CHECK_EQUAL(held(), EXTENTS * EACH);
+  CHECK_EQUAL(stats().extents, EXTENTS);
+  RESULT(compact(0, &info), GMM_UNCHANGED);
+  CHECK_EQUAL(info.moved_bytes, 0);
+  CHECK_EQUAL(info.largest_free, 8 * EACH);
+  // It is a reserve as before: what fits into it needs no driver and no host memory, wherever it begins.
+  const uint64_t before = calls();
+  void *large = NULL, *parts[8];
+  OK(gmm_heap_try_alloc(heap, 8 * EACH, 0, 0, GMM_STREAM_DEFAULT, &large));
+  write_pattern(large, 8 * EACH, 99, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(large, 8 * EACH, 99);
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  const uint64_t odd = MIB + 16 * KIB;
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_heap_try_alloc(heap, odd, 0, 0, GMM_STREAM_DEFAULT, &parts[i]));
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
+  CHECK_EQUAL(calls(), before);
+  check_and_end();
+}
+
+static void without_a_reserve_it_goes_back(void) {
+  gmm_compact_info info;
+  make_blocks(0, ODD_FREE);
+  OK(gmm_heap_reserve(heap, 0));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.moved_bytes, 0);
+  CHECK_EQUAL(info.released_bytes, 8 * EACH);
+  CHECK_EQUAL(info.largest_free, 0);
+  CHECK_EQUAL(held(), 8 * EACH);
+  check_and_end();
+}
+
+static void what_is_above_the_reserve_goes_back(void) {
+  gmm_compact_info info;
+  make_blocks(0, ODD_FREE);
+  OK(gmm_heap_reserve(heap, 12 * EACH));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.released_bytes, 4 * EACH);
+  CHECK(info.moved_bytes >= 3 * EACH && info.moved_bytes <= 4 * EACH);
+  CHECK_EQUAL(info.largest_free, 4 * EACH);
+  CHECK_EQUAL(held(), 12 * EACH);
+  check_and_end();
+}
+
+static void memory_goes_to_either_side_of_a_hole(void) {
+  gmm_compact_info info;
+  make_blocks(0, 0xfff0);
+  OK(gmm_heap_reserve(heap, 12 * EACH));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.released_bytes, 4 * EACH);
+  free_block(4);  // behind the hole
+  free_block(10);
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.moved_bytes, EACH);
+  CHECK_EQUAL(info.largest_free, 2 * EACH);
+  void *large = NULL;
+  OK(gmm_heap_try_alloc(heap, 2 * EACH, 0, 0, GMM_STREAM_DEFAULT, &large));
+  write_pattern(large, 2 * EACH, 99, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(large, 2 * EACH, 99);
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  check_and_end();
+}
+
+static void a_budget_of_bytes_is_kept(void) {
+  gmm_compact_info info;
+  uint64_t moved = 0, largest = 0;
+  make_blocks(0, ODD_FREE);
+  RESULT(compact(EACH - 1, &info), GMM_UNCHANGED);  // less than any extent
+  CHECK_EQUAL(info.largest_free, EACH);
+  for (unsigned call = 0; call < 4; ++call) {
+    OK(compact(2 * EACH, &info));
+    CHECK(info.moved_bytes <= 2 * EACH);
+    CHECK(info.largest_free > largest);
+    largest = info.largest_free;
+    moved += info.moved_bytes;
+  }
+  CHECK_EQUAL(moved, 7 * EACH);
+  CHECK_EQUAL(largest, 8 * EACH);
+  // A dedicated block counts as well.
+  void *dedicated = NULL;
+  MUST(gmm_heap_alloc(heap, 3 * EACH, 0, GMM_ALLOC_DEDICATED, GMM_STREAM_DEFAULT, &dedicated));
+  OK(gmm_free(context, dedicated, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  RESULT(compact(2 * EACH, &info), GMM_UNCHANGED);
+  CHECK_EQUAL(held(), (EXTENTS + 3) * EACH);
+  OK(compact(3 * EACH, &info));
+  CHECK_EQUAL(info.released_bytes, 3 * EACH);
+  CHECK_EQUAL(held(), EXTENTS * EACH);
+  check_and_end();
+}
+
+// 1 to 4 are the largest run, and no hole touches it.
+static void the_largest_run_moves_last(void) {
+  gmm_compact_info info;
+  make_blocks(0, 0xfd61);  // 1 to 4, 7 and 9 are free
+  for (unsigned call = 0; call < 6; ++call) {
+    CHECK(compact(2 * EACH, &info) >= GMM_OK);
+    CHECK_EQUAL(info.largest_free, 4 * EACH);
+  }
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.moved_bytes, 4 * EACH);
+  CHECK_EQUAL(info.largest_free, 6 * EACH);
+  check_and_end();
+}
+
+static void a_budget_of_time_is_kept(void) {
+  gmm_compact_info info;
+  uint64_t largest = 4 * EACH;
+  make_blocks(0, 0xfd61);
+  RESULT(compact(EACH - 1, &info), GMM_UNCHANGED);
+  CHECK_EQUAL(info.largest_free, largest);
+  // How much a microsecond is enough for is the machine's. No call makes the largest run smaller.
+  for (unsigned call = 0; call < 20; ++call) {
+    CHECK(compact_for(0, 1, &info) >= GMM_OK);
+    CHECK(info.largest_free >= largest);
+    largest = info.largest_free;
+  }
+  CHECK(compact_for(0, 60000000, &info) >= GMM_OK);
+  CHECK_EQUAL(info.largest_free, 4 * EACH);
+  OK(compact_for(6 * EACH, UINT64_MAX, &info));  // that is no bound
+  CHECK_EQUAL(info.largest_free, 6 * EACH);
+  check_and_end();
+}
+
+static void memory_in_use_by_queued_work_stays(void) {
+  gmm_compact_info info;
+  gmm_stream stream = NULL;
+  make_blocks(0, ODD_FREE);
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gate hold;
+  gate_close(&hold, stream, GATE_S);
+  void *used = NULL;
+  MUST(gmm_heap_alloc(heap, EACH, 0, 0, GMM_STREAM_DEFAULT, &used));
+  OK(gmm_free(context, used, stream));
+  OK(compact(0, &info));
+  CHECK_EQUAL(atomic_load(&hold.passed), 0);  // nobody waited
+  CHECK_EQUAL(info.largest_free, 7 * EACH);
+  // As many as may be used: those of the run at the end stay, unless it is the one in use.
+  CHECK(info.moved_bytes == 6 * EACH || info.moved_bytes == 7 * EACH);
+  OK(gmm_heap_reserve(heap, 0));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.released_bytes, 7 * EACH);
+  atomic_store(&hold.open, 1);
+  OK(gmm_stream_synchronize(context, stream));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.released_bytes, EACH);
+  OK(gmm_stream_destroy(context, stream));
+  check_and_end();
+}
+
+static void memory_that_importers_hold_stays(void) {
+  gmm_compact_info info;
+  gmm_ipc_handle handle;
+  void *imported = NULL;
+  make_blocks(0, ODD_FREE);
+  MUST(gmm_ipc_export(context, blocks[4], &handle));
+  MUST(gmm_ipc_import(context, &handle, NULL, &imported));
+  free_block(4);
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.largest_free, 8 * EACH);  // without it
+  CHECK_PATTERN(imported, EACH, 4);
+  OK(gmm_ipc_close(context, imported));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.largest_free, 9 * EACH);
+  check_and_end();
+}
+
+// A block would otherwise find itself on another device than its heap's.
+static void memory_that_was_moved_stays(void) {
+  gmm_compact_info info;
+  make_blocks(0, ODD_FREE);
+  OK(compact(0, &info));
+  const gmm_move_desc now = {.struct_size = sizeof now};
+  const gmm_result moved = gmm_move(context, blocks[6], GMM_DEVICE_HOST, &now);
+  if (moved == GMM_OK) {
+    free_block(6);
+    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+    RESULT(compact(0, &info), GMM_UNCHANGED);
+    OK(gmm_heap_reserve(heap, 15 * EACH));
+    OK(compact(EACH, &info));  // a single run goes first
+    CHECK_EQUAL(info.released_bytes, EACH);
+    CHECK_EQUAL(info.largest_free, 8 * EACH);
+  } else {
+    RESULT(moved, GMM_ERROR_NOT_SUPPORTED);
+  }
+  check_and_end();
+}
+
+static void paused_memory_stays(void) {
+  gmm_compact_info info;
+  const gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
+  const gmm_pause_desc tags = {.struct_size = sizeof tags, .tags = &tag, .tag_count = 1};
+  make_blocks(tag, ODD_FREE);
+  OK(gmm_pause(context, &tags, NULL));
+  const uint64_t paused = held();
+  RESULT(compact(0, &info), GMM_UNCHANGED);
+  CHECK_EQUAL(info.largest_free, 0);
+  CHECK_EQUAL(held(), paused);
+  OK(gmm_resume(context, &tags, NULL));
+  CHECK(compact(0, &info) >= GMM_OK);
+  // What moved is paused and resumed with the rest.
+  OK(gmm_pause(context, &tags, NULL));
+  OK(gmm_resume(context, &tags, NULL));
+  check_and_end();
+}
+
+static void a_scope_and_a_heap_are_kept_to(void) {
+  gmm_compact_info info = {.struct_size = sizeof info};
+  make_blocks(0, ODD_FREE);
+  gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, make_tag("other", GMM_CONTENTS_DROP), 0);
+  RESULT(gmm_compact(context, &scope, NULL, &info), GMM_UNCHANGED);
+  CHECK_EQUAL(info.largest_free, 0);
+  scope = scope_of(GMM_SCOPE_KIND, 0, 0, GMM_KIND_HOST);
+  RESULT(gmm_compact(context, &scope, NULL, &info), GMM_UNCHANGED);
+  OK(gmm_defer_begin(context));
+  RESULT(gmm_compact(context, NULL, NULL, &info), GMM_UNCHANGED);
+  OK(gmm_defer_end(context));
+  CHECK_EQUAL(held(), EXTENTS * EACH);
+  scope = scope_of(GMM_SCOPE_DEVICE | GMM_SCOPE_KIND, device, 0, GMM_KIND_VMM);
+  OK(gmm_compact(context, &scope, NULL, &info));
+  CHECK_EQUAL(info.moved_bytes, 7 * EACH);
+
+  gmm_compact_desc desc = {.struct_size = sizeof desc, .flags = 2};
+  RESULT(gmm_compact(context, NULL, &desc, &info), GMM_ERROR_INVALID_FLAGS);
+  desc.flags = 0;
+  const gmm_heap_desc plain = {.struct_size = sizeof plain, .kind = GMM_KIND_HOST, .device = device};
+  MUST(gmm_heap_create(context, &plain, &desc.heap));
+  RESULT(gmm_compact(context, NULL, &desc, &info), GMM_ERROR_INVALID_KIND);
+  OK(gmm_heap_destroy(desc.heap));
+  gmm_context *other = open_context(0);
+  MUST(gmm_heap_create(other, NULL, &desc.heap));
+  RESULT(gmm_compact(context, NULL, &desc, &info), GMM_ERROR_INVALID_HANDLE);
+  OK(gmm_heap_destroy(desc.heap));
+  OK(gmm_context_release(other));
+  check_and_end();
+}
+
+// Its blocks may each be a driver allocation of another process or API.
+static void an_exportable_heap_gives_back_only(void) {
+  gmm_compact_info info;
+  const gmm_heap_desc desc = {
+      .struct_size = sizeof desc, .flags = GMM_HEAP_EXPORTABLE, .kind = GMM_KIND_VMM, .device = device};
+  if (gmm_heap_create(context, &desc, &heap) != GMM_OK) return;
+  void *first = NULL, *kept = NULL, *last = NULL;
+  MUST(gmm_heap_alloc(heap, 8 * MIB, 0, 0, GMM_STREAM_DEFAULT, &first));
+  MUST(gmm_heap_alloc(heap, 8 * MIB, 0, 0, GMM_STREAM_DEFAULT, &kept));
+  MUST(gmm_heap_alloc(heap, 8 * MIB, 0, 0, GMM_STREAM_DEFAULT, &last));
+  const uint64_t all = held();
+  OK(gmm_heap_reserve(heap, all));
+  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, last, GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  RESULT(compact(0, &info), GMM_UNCHANGED);
+  CHECK_EQUAL(held(), all);
+  OK(gmm_heap_reserve(heap, 0));
+  OK(compact(0, &info));
+  CHECK_EQUAL(info.released_bytes, all - held());
+  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
+  OK(gmm_heap_destroy(heap));
+}
+
+// --- Live blocks: two extents of 16 MiB ------------------------------------------------------------------------------
+
+enum { SPARSE = 0x3e26 };  // 1, 2 and 5 of the first extent stay, and 9 to 13 of the second one
+static void make_extents(gmm_tag tag) {
+  const gmm_heap_desc desc = {.struct_size = sizeof desc,
+                              .kind = GMM_KIND_VMM,
+                              .device = device,
+                              .tag = tag,
+                              .minimum_extent = EXTENTS / 2 * EACH};
+  MUST(gmm_heap_create(context, &desc, &heap));
+  OK(gmm_heap_reserve(heap, EXTENTS / 2 * EACH));
+  OK(gmm_heap_reserve(heap, EXTENTS * EACH));
+  REQUIRE(stats().extents == 2);
+  OK(gmm_heap_reserve(heap, 0));
+}
+static void make_sparse(gmm_tag tag) {
+  make_extents(tag);
+  for (unsigned i = 0; i < EXTENTS; ++i) MUST(gmm_heap_alloc(heap, EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+  REQUIRE(stats().extents == 2);
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    if ((SPARSE >> i & 1) == 0)
+      free_block(i);
+    else
+      write_pattern(blocks[i], EACH, i, GMM_STREAM_DEFAULT);
+  }
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+}
+static gmm_result compact_live(uint64_t max_bytes, gmm_compact_info *info) {
+  const gmm_compact_desc desc = {
+      .struct_size = sizeof desc, .flags = GMM_COMPACT_LIVE, .heap = heap, .max_bytes = max_bytes};
+  *info = (gmm_compact_info){.struct_size = sizeof *info};
+  return gmm_compact(context, NULL, &desc, info);
+}
+
+static void live_blocks_keep_their_addresses(void) {
+  gmm_compact_info info;
+  make_sparse(0);
+  RESULT(compact(0, &info), GMM_UNCHANGED);
+  OK(gmm_name(context, blocks[2], "a block"));
+  OK(gmm_limit_set(context, NULL, stats().reserved_bytes));  // no byte more
+  RESULT(compact_live(EXTENTS / 2 * EACH - 1, &info), GMM_UNCHANGED);
+  OK(compact_live(0, &info));
+  CHECK_EQUAL(info.moved_bytes, 3 * EACH);
+  CHECK_EQUAL(info.released_bytes, 5 * EACH);
+  CHECK_EQUAL(held(), (EXTENTS - 5) * EACH);
+  CHECK_EQUAL(stats().extents, 3);
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  for (unsigned i = 0; i < EXTENTS; ++i)
+    if (blocks[i] != NULL) CHECK_PATTERN(blocks[i], EACH, i);
+  const gmm_pointer_info about = query((uint8_t *)blocks[2] + 100);
+  CHECK(about.base == blocks[2] && about.allocation_base == blocks[1]);
+  CHECK_EQUAL(about.allocation_size, 2 * EACH);
+  // The addresses between them serve again.
+  OK(gmm_limit_set(context, NULL, GMM_NO_LIMIT));
+  for (unsigned i = 0; i < EXTENTS; ++i) {
+    if (blocks[i] != NULL) continue;
+    OK(gmm_heap_alloc(heap, EACH, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+    write_pattern(blocks[i], EACH, i, GMM_STREAM_DEFAULT);
+  }
+  check_and_end();
+}
+
+static void a_block_over_two_extents_and_small_ones_move(void) {
+  gmm_compact_info info;
+  void *small[64], *large = NULL, *fillers[2] = {NULL};
+  make_extents(0);
+  for (unsigned i = 0; i < 64; ++i) {
+    MUST(gmm_heap_alloc(heap, 1000, 0, 0, GMM_STREAM_DEFAULT, &small[i]));
+    write_pattern(small[i], 1000, i, GMM_STREAM_DEFAULT);
+  }
+  MUST(gmm_heap_alloc(heap, 7 * EACH, 0, 0, GMM_STREAM_DEFAULT, &fillers[0]));
+  MUST(gmm_heap_alloc(heap, 2 * EACH, 0, 0, GMM_STREAM_DEFAULT, &large));
+  write_pattern(large, 2 * EACH, 99, GMM_STREAM_DEFAULT);
+  REQUIRE(stats().extents == 2);
+  const uint8_t *second = (const uint8_t *)query(small[0]).allocation_base + EXTENTS / 2 * EACH;
+  REQUIRE((uint8_t *)large < second && (uint8_t *)large + 2 * EACH > second);
+  OK(gmm_free(context, fillers[0], GMM_STREAM_DEFAULT));
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  OK(compact_live(0, &info));
+  CHECK(info.released_bytes >= 10 * EACH);
+  CHECK_EQUAL(info.moved_bytes + info.released_bytes, EXTENTS * EACH);
+  CHECK_EQUAL(held(), EXTENTS * EACH - info.released_bytes);
+  CHECK_PATTERN(large, 2 * EACH, 99);
+  for (unsigned i = 0; i < 64; ++i) {
+    CHECK_PATTERN(small[i], 1000, i);
+    OK(gmm_free(context, small[i], GMM_STREAM_DEFAULT));
+  }
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  check_and_end();
+}
+
+static void live_memory_that_others_know_stays(void) {
+  gmm_compact_info info;
+  gmm_ipc_handle handle;
+  void *imported = NULL;
+  const gmm_tag tag = make_tag("live", GMM_CONTENTS_HOST);
+  const gmm_pause_desc tags = {.struct_size = sizeof tags, .tags = &tag, .tag_count = 1};
+  make_sparse(tag);
+  // A handle that nobody imported yet stays valid.
+  MUST(gmm_ipc_export(context, blocks[2], &handle));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  MUST(gmm_ipc_import(context, &handle, NULL, &imported));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  CHECK_PATTERN(imported, EACH, 2);
+  OK(gmm_ipc_close(context, imported));
+  free_block(2);
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  // The reserve has no byte for it.
+  OK(gmm_heap_reserve(heap, EXTENTS * EACH));
+  OK(gmm_heap_reserve(heap, (EXTENTS - 5) * EACH));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  OK(gmm_heap_reserve(heap, 0));
+  OK(gmm_pause(context, &tags, NULL));
+  RESULT(compact_live(0, &info), GMM_UNCHANGED);
+  OK(gmm_resume(context, &tags, NULL));
+  OK(compact_live(0, &info));
+  CHECK_EQUAL(info.released_bytes, 9 * EACH);  // the resume made one extent of both, and more than half of it is free
+  // What moved is paused and resumed like any other.
+  OK(gmm_pause(context, &tags, NULL));
+  CHECK_EQUAL(held(), 0);
+  OK(gmm_resume(context, &tags, NULL));
+  check_and_end();
+}
+
+// --- At the same time ------------------------------------------------------------------------------------------------
+
+static atomic_int ended;
+static void *allocate_and_free(void *unused) {
+  (void)unused;
+  void *own[8] = {0};
+  unsigned random = 1;
+  for (unsigned step = 0; step < 300; ++step) {
+    random = random * 1103515245 + 12345;
+    const unsigned i = random >> 16 & 7, bytes = 1 + (random >> 19 & 511);
+    if (own[i] != NULL) {
+      CHECK_PATTERN(own[i], 4096, i);
+      OK(gmm_free(context, own[i], GMM_STREAM_DEFAULT));
+    }
+    OK(gmm_heap_alloc(heap, bytes * 8192 + 4096, 0, 0, GMM_STREAM_DEFAULT, &own[i]));
+    write_pattern(own[i], 4096, i, GMM_STREAM_DEFAULT);
+  }
+  for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, own[i], GMM_STREAM_DEFAULT));
+  atomic_store(&ended, 1);
+  return NULL;
+}
+static void allocations_go_on_meanwhile(void) {
+  make_blocks(0, ODD_FREE);
+  atomic_store(&ended, 0);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, allocate_and_free, NULL) == 0);
+  gmm_compact_info info;
+  for (unsigned call = 0; atomic_load(&ended) == 0; ++call) {
+    CHECK(compact(call % 3 * EACH, &info) >= GMM_OK);
+    CHECK(gmm_heap_reserve(heap, (8 + call % 9) * EACH) == GMM_OK);
+  }
+  pthread_join(thread, NULL);
+  check_and_end();
+}
+
+static void a_trace_tells(void) {
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/gmm_compact_%d", (int)getpid());
+  gmm_compact_info info;
+  make_blocks(0, ODD_FREE);
+  OK(gmm_heap_reserve(heap, 12 * EACH));
+  MUST(gmm_trace_begin(context, path));
+  OK(compact(0, &info));
+  const gmm_compact_info first = info;
+  RESULT(compact(0, &info), GMM_UNCHANGED);  // no event
+  OK(gmm_trace_end(context));
+  trace_file file;
+  unsigned events = 0;
+  CHECK_MESSAGE(trace_file_read(path, &file), "%s", file.wrong);
+  for (size_t i = 0; i < file.count; ++i) {
+    if (file.events[i].number != TRACE_COMPACT) continue;
+    ++events;
+    CHECK_EQUAL(file.events[i].words[0], first.moved_bytes);
+    CHECK_EQUAL(file.events[i].words[1], first.released_bytes);
+  }
+  CHECK_EQUAL(events, 1);
+  free(file.events);
+  unlink(path);
+  check_and_end();
+}
+
+int main(void) {
+  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
+  KINDS(a_reserve_is_moved_together, vmm);
+  KINDS(without_a_reserve_it_goes_back, vmm);
+  KINDS(what_is_above_the_reserve_goes_back, vmm);
+  KINDS(memory_goes_to_either_side_of_a_hole, vmm);
+  KINDS(a_budget_of_bytes_is_kept, vmm);
+  KINDS(the_largest_run_moves_last, vmm);
+  KINDS(a_budget_of_time_is_kept, vmm);
+  KINDS(memory_in_use_by_queued_work_stays, vmm);
+  KINDS(memory_that_importers_hold_stays, vmm);
+  KINDS(memory_that_was_moved_stays, vmm);
+  KINDS(paused_memory_stays, vmm);
+  KINDS(a_scope_and_a_heap_are_kept_to, vmm);
+  KINDS(an_exportable_heap_gives_back_only, vmm);
+  KINDS(live_blocks_keep_their_addresses, vmm);
+  KINDS(a_block_over_two_extents_and_small_ones_move, vmm);
+  KINDS(live_memory_that_others_know_stays, vmm);
+  KINDS(allocations_go_on_meanwhile, vmm);
+  KINDS(a_trace_tells, vmm);
+  return finish_clean();
+}
