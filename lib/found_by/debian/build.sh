@@ -12,7 +12,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-check= base=
+check='' base=''
 [ "${1:-}" != --check ] || { check=1; shift; }
 [ "${1:-}" != --base ] || { base=${2:-}; shift 2; }
 [ $# = 1 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
