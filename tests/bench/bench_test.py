@@ -62,7 +62,7 @@ def rows_of(name, *arguments, code=0, **options):
     return rows, got[2]
 
 
-PEER_NAMES = ["malloc", "mimalloc", "jemalloc"]
+PEER_NAMES = ["malloc", "mimalloc", "jemalloc", "umf"]
 
 
 def expect(name, arguments, code, out="", err="", **options):
@@ -158,7 +158,12 @@ def test_pair():
 
 def test_mixed():
     arguments = ["mixed", "--backend", "host", "--samples", "4", "--iterations", "200", "--seed", "7"]
-    rows, _ = rows_of("mixed", *arguments)
+    rows, err = rows_of("mixed", *arguments)
+    held = {row["subject"]: row["reserved_over_requested"] for row in rows if row["subject"].startswith("umf")}
+    tap.check(held or "the peer umf-trim is missing" in err, "UMF is measured, or said to be missing",
+              err.splitlines())
+    if held:
+        tap.check(held["umf"] >= held["umf-trim"] >= 1, "UMF's pool holds less where it gives memory back", [str(held)])
     tap.check({row["kind"] for row in rows if row["subject"] == "gmm"} == {"vmm", "device"},
               "mixed: a row for each kind")
     for row in rows:
@@ -391,6 +396,11 @@ def test_peers(folder):
     rows, _ = rows_of("mixed with a peer", "mixed", *peers, "--samples", "2", "--subject", "test-working")
     tap.check([row["steady"] for row in rows] == [1], "what it holds is what was asked for", [str(rows)])
 
+    (folder / "libumf.so.1").write_bytes(b"noise")
+    expect("UMF that cannot be opened is told",
+           ["mixed", "--backend", "host", "--subject", "gmm,umf", "--kind", "vmm", "--samples", "1"], 0,
+           err=r"warning: the peer umf is missing: \S*libumf.so.1: .* \(PyPI: umf",
+           environment={"LD_LIBRARY_PATH": str(folder)})
     (folder / "gmm_bench_noise.so").write_bytes(b"noise")
     expect("a peer that is no library",
            ["pair", "--peers", folder, "--backend", "host", "--subject", "gmm", "--kind", "vmm", "--size", "1K",
@@ -413,6 +423,9 @@ def test_fake_cuda(folder):
         there = any(row["subject"] == peer for row in rows)
         tap.check(there or f"the peer {peer} is missing" in err, f"{peer}: measured, or said to be missing",
                   err.splitlines())
+    there = {row["kind"] for row in rows if row["subject"] == "umf"}
+    tap.check(there == KINDS - {"vmm"} or "the peer umf is missing: libumf.so.1: " in err,
+              "UMF's pools over the driver: measured, or said to be missing", [str(there), *err.splitlines()])
     expect("for reading", ["mixed", "--backend", "cuda", "--samples", "2", "--subject", "gmm"], 0,
            "THE DRIVER IS THE FAKE ONE", fake=True)
     rows, _ = rows_of("replay on the fake driver", "replay", ROOT / "tests/bench/traces/streams_mixed.trace.gz",
