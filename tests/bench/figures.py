@@ -203,6 +203,7 @@ def figures():
         on_gpu("mixed: times faster than PyTorch", "mixed", faster("pytorch"), 8),
         on_gpu(f"mixed: times faster than {expandable}", "mixed-expandable", faster(EXPANDABLE), 8),
         Figure("mixed: times faster than UMF's disjoint pool", "mixed", faster("umf"), 2),
+        Figure("mixed: times faster than that pool, giving memory back", "mixed", faster("umf-trim"), 2),
         Figure("single operations, heap reserved: above 1 us, of a million", "latency",
                lambda row: (1 - row["within_us"]) * 1e6, 100, True, subjects=RESERVED),
         Figure("single operations, heap reserved: driver calls of a million", "latency", field("handles"), 0, True,
