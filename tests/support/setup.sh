@@ -308,13 +308,27 @@ CHECK
   setup_free_python=$(command -v "$1")
 }
 
-# mimalloc and jemalloc; the benchmarks open them at run time.
+# mimalloc, jemalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.
 setup_peers() {
-  local name missing=()
+  local name missing=() reasons=()
   for name in mimalloc jemalloc; do
     ldconfig -p 2>/dev/null | grep -q "lib$name\.so\.2 " || missing+=("lib$name-dev")
   done
-  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}" || reasons+=("$setup_reason")
+  setup_umf || reasons+=("$setup_reason")
+  [ ${#reasons[@]} = 0 ] && return 0
+  setup_reason=${reasons[0]}${reasons[1]:+; ${reasons[1]}}
+  return 1
+}
+
+setup_umf() {
+  [ ! -f "$setup_deps/umf/libumf.so.1" ] || return 0
+  setup_python || return 1
+  setup_say "fetching UMF from PyPI into .deps/umf"
+  "$setup_venv/bin/python" "$setup_root/tests/support/umf_libraries.py" "$setup_deps/umf" >>"$setup_log" 2>&1 &&
+    return 0
+  setup_reason="pip could not fetch umf and tcmlib (see .deps/install.log; it needs the network)"
+  return 1
 }
 
 setup_vulkan() {
