@@ -81,7 +81,7 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
-setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
+setup_peers || echo "   without mimalloc, jemalloc or UMF: $setup_reason"
 setup_python hypothesis || echo "   without Hypothesis: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
@@ -99,34 +99,41 @@ test_in() {
   summary+=("$folder/meson-logs/testlog.json")
 }
 
-# begin_behind COMMAND...: the command runs beside what follows, as tests leave processors idle while they wait.
+# begin_behind NAME COMMAND...: the command runs beside what follows, as tests leave processors idle while they wait.
+declare -A behind=()
 begin_behind() {
-  "$@" >"$setup_deps/behind.log" 2>&1 &
-  behind_job=$!
+  local name=$1
+  shift
+  "$@" >"$setup_deps/behind-$name.log" 2>&1 &
+  behind[$name]=$!
 }
 
-# end_behind WORDS: waits for it and prints what it said. Fails when it failed. Its processor seconds count here.
+# end_behind NAME WORDS: waits for it and prints what it said. Fails when it failed. Its processor seconds count here.
 end_behind() {
   local result
-  phase "$1: what is left of it"
-  setup_say "$1"
-  wait "$behind_job"
+  phase "$2: what is left of it"
+  setup_say "$2"
+  wait "${behind[$1]}"
   result=$?
-  cat "$setup_deps/behind.log"
+  cat "$setup_deps/behind-$1.log"
   return $result
 }
 
-# unhurried COMMAND...: of a background job. Tests go first.
+# unhurried JOB COMMAND...: of a background job. Tests go first, and so does an earlier job, if there is one.
 unhurried() {
+  local earlier=$1
+  shift
   renice -n 19 -p "$BASHPID" >/dev/null 2>&1
+  while [ -n "$earlier" ] && kill -0 "$earlier" 2>/dev/null; do sleep 1; done
   "$@"
 }
 
-# gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror.
+# gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror. Nothing runs the
+# examples and the preloaded library in this build, so only what tests need is built.
 build_sanitized() {
   setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
     -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
-    -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)"
+    -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)" meson-test-prereq
 }
 
 # One build, and not one a dependency, keeps the gate short: no source looks at two of these together. Each source is
@@ -164,34 +171,45 @@ if [ ${#only[@]} != 0 ]; then
   finish
 fi
 
-# A user may run the README's two commands in either order. This is the first; the other one is at the end.
+# A user may run the README's two commands in either order. This is the first, in its short form, which builds all; the
+# other one is at the end.
 in_release=()
 if [ -n "$sanitize" ]; then
-  begin_behind unhurried build_sanitized
+  # One after the other, so that there is always something to compile where tests leave a processor idle.
+  begin_behind sanitize unhurried '' build_sanitized
+  begin_behind thread unhurried "${behind[sanitize]}" setup_stress build-thread
+  begin_behind without unhurried "${behind[thread]}" build_without
   # examples/run.sh runs the examples, also after the tests. Each failing call belongs to the sanitizers, whose
   # assertions and leak checks see more, and the optimised build has nothing of its own there.
   in_release=(--no-suite examples --no-suite failures)
   phase "examples/run.sh, before the tests"
-  note_examples "before the tests" ./examples/run.sh
+  note_examples "before the tests" env EXAMPLES_SHORT=1 ./examples/run.sh
 fi
 
 phase "configuring build/"
 if setup_configure build "${setup_options[@]}"; then
-  # What needs other libraries comes last, as they are still on their way.
   phase "building build/"
   if setup_build build; then
-    test_in build "release" --no-rebuild --no-suite interop --no-suite sycl "${in_release[@]}"
+    # What needs other libraries comes last while they are on their way, and else among the rest: no processor idles
+    # at the end of two phases.
+    others=()
+    if [ -n "${setup_environments_job:-}" ] && kill -0 "$setup_environments_job" 2>/dev/null; then
+      others=(--no-suite interop --no-suite sycl)
+    fi
+    test_in build "release" --no-rebuild "${others[@]}" "${in_release[@]}"
     if [ -n "${setup_environments_job:-}" ]; then
       phase "waiting for what comes from PyPI"
       setup_say "waiting for what comes from PyPI"
       wait "$setup_environments_job" || echo "   not all of it came (see .deps/environments.log)"
     fi
-    phase "testing with other libraries"
-    setup_say "testing in build/ (with other libraries)"
-    rm -f build/meson-logs/others.json
-    meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" \
-      --logbase others --suite interop --suite sycl "${in_release[@]}"
-    summary+=(build/meson-logs/others.json)
+    if [ ${#others[@]} != 0 ]; then
+      phase "testing with other libraries"
+      setup_say "testing in build/ (with other libraries)"
+      rm -f build/meson-logs/others.json
+      meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" \
+        --logbase others --suite interop --suite sycl "${in_release[@]}"
+      summary+=(build/meson-logs/others.json)
+    fi
   else
     summary+=(--failed "the build in build/ (release)")
   fi
@@ -200,18 +218,15 @@ else
 fi
 
 if [ -n "$sanitize" ]; then
-  if end_behind "building build-sanitize/"; then
-    begin_behind unhurried setup_stress build-thread
+  if end_behind sanitize "building build-sanitize/"; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
     test_in build-sanitize "address and undefined behaviour sanitizer" --no-rebuild \
       --no-suite structure --no-suite abi --no-suite languages
   else
     summary+=(--failed "the build in build-sanitize/ (address and undefined behaviour sanitizer)")
-    begin_behind unhurried setup_stress build-thread
   fi
-  if end_behind "building build-thread/"; then
-    begin_behind unhurried build_without
+  if end_behind thread "building build-thread/"; then
     phase "testing in build-thread/"
     setup_say "testing in build-thread/ (stress under the thread sanitizer)"
     setup_stress_environment
@@ -222,13 +237,12 @@ if [ -n "$sanitize" ]; then
     summary+=(build-thread/meson-logs/testlog.json)
   else
     summary+=(--failed "the build in build-thread/ (thread sanitizer)")
-    begin_behind unhurried build_without
   fi
   without_built=
-  if end_behind "building $without/"; then without_built=1; fi
+  if end_behind without "building $without/"; then without_built=1; fi
 
   # The other order of the two commands: build/ is now what tests/run.sh configured. The tours take one processor.
-  begin_behind ./examples/run.sh
+  begin_behind examples ./examples/run.sh
   if [ -n "$without_built" ]; then
     test_in "$without" "without optional libraries" "${without_tests[@]}"
   else
@@ -261,6 +275,6 @@ if [ -n "$sanitize" ]; then
     summary+=(--failed "configuring build-without-gtest/")
   fi
 
-  note_examples "after the tests" end_behind "examples/run.sh, after the tests"
+  note_examples "after the tests" end_behind examples "examples/run.sh, after the tests"
 fi
 finish

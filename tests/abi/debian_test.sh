@@ -9,4 +9,5 @@ done
 [ "$(id -u)" = 0 ] || { echo "skipped: debootstrap needs root"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-DEB_BUILD_OPTIONS="noopt noautodbgsym" "$1/lib/found_by/debian/build.sh" --check "$folder"
+mkdir -p "$1/.deps"
+DEB_BUILD_OPTIONS="noopt noautodbgsym" "$1/lib/found_by/debian/build.sh" --check --base "$1/.deps/debian" "$folder"

@@ -398,7 +398,7 @@ static void contexts_leave_nothing_to_the_thread(void) {
   counted.fail_at = -1;
   gmm_context_desc desc = counted_desc();
   uint64_t before = 0;
-  for (unsigned round = 0; round < 50; ++round) {
+  for (unsigned round = 0; round < 20; ++round) {
     gmm_context *c = NULL;
     gmm_tag tag = 0;
     MUST(gmm_context_create(&desc, &c));

@@ -195,7 +195,7 @@ static void dropped_read_only_contents_may_be_written_anew(void) {
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
   gmm_alloc_desc alloc = alloc_desc();
   alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
-  const uint64_t size = 20 * MIB;
+  const uint64_t size = 6 * MIB;
   char *parts[PARTS];
   MUST(gmm_tag_create(context, "anew", &desc, &alloc.tag));
   for (uint32_t i = 0; i < PARTS; ++i) MUST(gmm_alloc(context, size, &alloc, (void **)&parts[i]));
@@ -238,10 +238,10 @@ static void a_reset_gives_back_what_a_range_resumed(void) {
     gmm_alloc_desc alloc = alloc_desc();
     alloc.tag = tag;
     char *first = NULL, *second = NULL, *third = NULL;
-    MUST(gmm_alloc(context, 30 * MIB, &alloc, (void **)&first));
-    MUST(gmm_alloc(context, 40 * MIB, &alloc, (void **)&second));
+    MUST(gmm_alloc(context, 12 * MIB, &alloc, (void **)&first));
+    MUST(gmm_alloc(context, 16 * MIB, &alloc, (void **)&second));
     alloc.flags = GMM_ALLOC_DEDICATED;
-    MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&third));
+    MUST(gmm_alloc(context, 4 * MIB, &alloc, (void **)&third));
     MUST(gmm_pause(context, NULL, NULL));
     OK(gmm_resume_range(context, first, MIB, NULL));
     CHECK_EQUAL(pause_info(tag).state, GMM_STATE_PARTLY_PAUSED);
@@ -273,8 +273,8 @@ static void what_is_freed_while_it_is_paused_goes_back(void) {
   gmm_stream other = NULL;
   MUST(gmm_stream_create(context, STREAM_ON(device), &other));
   uint64_t addresses = 0;
-  for (uint32_t round = 0; round < 8; ++round) {
-    const bool trims = round < 4;  // else the next pause does it
+  for (uint32_t round = 0; round < 6; ++round) {
+    const bool trims = round < 3;  // else the next pause does it
     char *freed[COUNT];
     for (uint32_t i = 0; i < COUNT; ++i) {
       const uint64_t size = i % 4 == 0 ? 100 * KIB : MIB + i * 64 * KIB;

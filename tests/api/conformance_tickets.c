@@ -89,7 +89,7 @@ static void a_ticket_outlives_the_last_reference(void) {
 }
 
 // Threads pause and resume tags of their own at the same time. Their contents share every tier of the backup.
-enum { ROUNDS = 12, OWN = 12 };
+enum { ROUNDS = 6, OWN = 12 };
 typedef struct {
   gmm_tag tag;
   uint32_t seed;

@@ -62,7 +62,7 @@ def rows_of(name, *arguments, code=0, **options):
     return rows, got[2]
 
 
-PEER_NAMES = ["malloc", "mimalloc", "jemalloc"]
+PEER_NAMES = ["malloc", "mimalloc", "jemalloc", "umf"]
 
 
 def expect(name, arguments, code, out="", err="", **options):
@@ -158,7 +158,14 @@ def test_pair():
 
 def test_mixed():
     arguments = ["mixed", "--backend", "host", "--samples", "4", "--iterations", "200", "--seed", "7"]
-    rows, _ = rows_of("mixed", *arguments)
+    rows, err = rows_of("mixed", *arguments)
+    held = {row["subject"]: row["reserved_over_requested"] for row in rows if row["subject"].startswith("umf")}
+    without = re.search(r"the peer umf is missing: (.*)", err)
+    tap.check(len(held) == 2 or without is not None, "UMF is measured, or said to be missing", err.splitlines())
+    if held:
+        tap.check(held["umf"] >= held["umf-trim"] >= 1, "UMF's pool holds less where it gives memory back", [str(held)])
+    else:
+        tap.skip("UMF's pool holds less where it gives memory back", without[1] if without else "")
     tap.check({row["kind"] for row in rows if row["subject"] == "gmm"} == {"vmm", "device"},
               "mixed: a row for each kind")
     for row in rows:
@@ -174,7 +181,7 @@ def test_mixed():
 
 
 def test_latency():
-    rows, err = rows_of("latency", "latency", "--backend", "host", "--iterations", "4000", "--samples", "2")
+    rows, err = rows_of("latency", "latency", "--backend", "host", "--iterations", "1500", "--samples", "2")
     names = ["gmm", "gmm-heap", "gmm-heap-reserved", "gmm-heap-try"]
     found = {(row["subject"], row["kind"], row["pass"]) for row in rows}
     tap.check(found >= {(name, kind, each) for name in names for kind in ("vmm", "device")
@@ -183,8 +190,10 @@ def test_latency():
               "vma-virtual is measured, or said to be missing", err.splitlines())
     for row in rows:
         parts = [row[name] for name in ("p50", "p90", "p99", "p999", "p9999", "p99999", "max")]
-        expected = 4000 + (256 if row["pass"] == "first" else 0)
-        tap.check(parts == sorted(parts) and row["max"] <= row["once_max"] + 1 and 0 <= row["within_us"] <= 1
+        expected = 1500 + (256 if row["pass"] == "first" else 0)
+        # An operation that lost the processor in the one repetition has its time from another, and none in `once`.
+        tap.check(parts == sorted(parts) and (row["switched"] > 0 or row["max"] <= row["once_max"] + 1)
+                  and 0 <= row["within_us"] <= 1
                   and expected - 200 <= row["operations"] <= expected,
                   f"{row['subject']}, {row['kind']}, {row['pass']} pass: percentiles ascend", [str(row)])
         if "reserved" in row["subject"] or "try" in row["subject"]:
@@ -391,6 +400,11 @@ def test_peers(folder):
     rows, _ = rows_of("mixed with a peer", "mixed", *peers, "--samples", "2", "--subject", "test-working")
     tap.check([row["steady"] for row in rows] == [1], "what it holds is what was asked for", [str(rows)])
 
+    (folder / "libumf.so.1").write_bytes(b"noise")
+    expect("UMF that cannot be opened is told",
+           ["mixed", "--backend", "host", "--subject", "gmm,umf", "--kind", "vmm", "--samples", "1"], 0,
+           err=r"warning: the peer umf is missing: \S*libumf.so.1: .* \(PyPI: umf",
+           environment={"LD_LIBRARY_PATH": str(folder)})
     (folder / "gmm_bench_noise.so").write_bytes(b"noise")
     expect("a peer that is no library",
            ["pair", "--peers", folder, "--backend", "host", "--subject", "gmm", "--kind", "vmm", "--size", "1K",
@@ -413,6 +427,12 @@ def test_fake_cuda(folder):
         there = any(row["subject"] == peer for row in rows)
         tap.check(there or f"the peer {peer} is missing" in err, f"{peer}: measured, or said to be missing",
                   err.splitlines())
+    there, without = ({row["kind"] for row in rows if row["subject"] == "umf"},
+                      re.search(r"the peer umf is missing: (libumf.so.1: .*)", err))
+    if without:
+        tap.skip("UMF's pools over the driver's memory", without[1])
+    else:
+        tap.check(there == KINDS - {"vmm"}, "UMF's pools over the driver's memory", [str(there), *err.splitlines()])
     expect("for reading", ["mixed", "--backend", "cuda", "--samples", "2", "--subject", "gmm"], 0,
            "THE DRIVER IS THE FAKE ONE", fake=True)
     rows, _ = rows_of("replay on the fake driver", "replay", ROOT / "tests/bench/traces/streams_mixed.trace.gz",

@@ -22,7 +22,8 @@ else
       "(meson setup $build && meson compile -C $build)" >&2
     exit 2
   fi
-  setup_peers || echo "   without mimalloc or jemalloc: $setup_reason"
+  setup_peers || echo "   without mimalloc, jemalloc or UMF: $setup_reason"
+  export LD_LIBRARY_PATH=$setup_deps/umf${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   setup_tool valgrind valgrind || echo "   without valgrind: $setup_reason"
   python3 tests/bench/figures.py run --backend "$backend" --bench "$build/tests/bench/gmm-bench" \
     ${PEERS:+--peers "$PEERS"} ${QUICK:+--quick} ${ONLY:+--only "$ONLY"} -o "$rows.new"

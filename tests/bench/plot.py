@@ -31,6 +31,7 @@ except ImportError:
 STYLES = {
     "gmm": ("#c1272d", "o", "-"), "gmm-heap": ("#c1272d", "s", "--"), "gmm-prepared": ("#e0736f", "s", "--"),
     "malloc": ("#6e6e6e", "v", "-"), "mimalloc": ("#0072b2", "^", "-"), "jemalloc": ("#56b4e9", "D", "-"),
+    "umf": ("#8c564b", "*", "-"),
     "cudaMalloc": ("#4d4d4d", "X", "-"), "cudaMallocAsync": ("#009e73", "P", "-"), "pytorch": ("#e69f00", "<", "-"),
     "pytorch-expandable": ("#e69f00", ">", "--"), "cupy": ("#cc79a7", "h", "-"), "rmm-pool": ("#7a5195", "p", "-"),
     "rmm-arena": ("#7a5195", "*", "--"), "rmm-async": ("#7a5195", "d", ":"), "raw_best": ("#4d4d4d", "X", "-"),

@@ -22,6 +22,7 @@ struct Expected {
 constexpr Expected kExpected[] = {
     {"mimalloc", false, nullptr},
     {"jemalloc", false, nullptr},
+    {"umf", false, nullptr},
     {"cudaMalloc", true, "gmm_bench_cuda.so"},
     {"cudaMallocAsync", true, "gmm_bench_cuda.so"},
     {"pytorch", true, "gmm_bench_pytorch.so"},
@@ -119,8 +120,9 @@ std::string describe(const Platform &platform) {
 }
 
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out) {
-  std::vector<const gmm_bench_subject *> all = {gmm_subject(), gmm_heap_subject(), malloc_subject(), mimalloc_subject(),
-                                                jemalloc_subject()};
+  std::vector<const gmm_bench_subject *> all = {gmm_subject(),      gmm_heap_subject(), malloc_subject(),
+                                                mimalloc_subject(), jemalloc_subject(), umf_subject(platform.cuda())};
+  if (options.command == "mixed" || options.command == "replay") all.push_back(umf_trim_subject(platform.cuda()));
   if (options.command == "latency") {
     all.insert(all.begin() + 2, {gmm_reserved_subject(), gmm_try_subject()});
     all.push_back(control_subject());

@@ -13,7 +13,7 @@
 #   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
 #
 # Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM,
-# torch_memory_saver, mimalloc, jemalloc and zlib. The summary names each peer that is missing.
+# torch_memory_saver, mimalloc, jemalloc, UMF and zlib. The summary names each peer that is missing.
 # `ROWS=cuda.json tests/bench/figures.sh cuda` takes the rows over: results, README and pictures.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of
 # PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
-# tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, and this machine's mimalloc,
-# jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are insisted on. For
-# tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of shaders.
+# tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, the library of UMF, and this
+# machine's mimalloc, jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels
+# are insisted on. For tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of
+# shaders.
 #
 # For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
 # run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
@@ -82,6 +83,8 @@ library() {
 }
 library libmimalloc.so.2 libmimalloc-dev
 library libjemalloc.so.2 libjemalloc-dev
+[ -f .gpu/lib/libumf.so.1 ] || python3 tests/support/umf_libraries.py .gpu/lib ||
+  echo "tests/gpu/pack.sh: warning: pip could not fetch umf and tcmlib; the benchmark will miss UMF" >&2
 # shellcheck disable=SC1003 # a backslash and a blank
 zlib=$(echo '#include <zlib.h>' | cc -xc -M - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/(zlib|zconf)\.h$' || true)
 if [ -n "$zlib" ] && [ -f "$(cc -print-file-name=libz.a)" ]; then

@@ -139,26 +139,26 @@ static void pause_of_everything(void) {
   if (!taken) SKIP("nothing is gmm's");
   void *memory[20], *locked = NULL, *fresh = NULL;
   for (int i = 0; i < 20; ++i) {
-    IS(i % 2 ? cudaMallocAsync(&memory[i], 8 * MIB, NULL) : cudaMalloc(&memory[i], 8 * MIB), 0);
+    IS(i % 2 ? cudaMallocAsync(&memory[i], 4 * MIB, NULL) : cudaMalloc(&memory[i], 4 * MIB), 0);
     IS(cudaDeviceSynchronize(), 0);
-    write_to(memory[i], 8 * MIB, i);
+    write_to(memory[i], 4 * MIB, i);
   }
   IS(cudaMallocHost(&locked, 70000), 0);
   const size_t before = used();
   IS(library.pause(NULL), 0);
   IS(library.pause(NULL), 0);
   const size_t paused = used();
-  CHECK_MESSAGE(paused + 150 * MIB <= before, "%zu MiB in use before, %zu while paused", before / MIB, paused / MIB);
+  CHECK_MESSAGE(paused + 70 * MIB <= before, "%zu MiB in use before, %zu while paused", before / MIB, paused / MIB);
   // What is allocated meanwhile is usable, and paused memory can be freed.
   IS(cudaMalloc(&fresh, 5 * MIB), 0);
   write_to(fresh, 5 * MIB, 77);
   for (int i = 0; i < 4; ++i) IS(cudaFree(memory[i]), 0);
   memset(locked, 1, 70000);
   IS(library.resume("no such tag"), 0);
-  CHECK(used() <= paused + 40 * MIB);
+  CHECK(used() <= paused + 30 * MIB);
   IS(library.resume(""), 0);
   IS(library.resume(NULL), 0);
-  for (int i = 4; i < 20; ++i) CHECK_MESSAGE(holds(memory[i], 8 * MIB, i), "block %d lost its contents", i);
+  for (int i = 4; i < 20; ++i) CHECK_MESSAGE(holds(memory[i], 4 * MIB, i), "block %d lost its contents", i);
   CHECK(holds(fresh, 5 * MIB, 77));
   for (int i = 4; i < 20; ++i) IS(cudaFree(memory[i]), 0);
   IS(cudaFree(fresh), 0);

@@ -161,12 +161,13 @@ setup_oldest_environments() {
     'jax[cpu]==0.4.26'
   setup_environment oldest-cuda-core pytest numpy 'cuda-core[cu13]==1.0.0'
   setup_environment oldest-sycl pytest numpy 'dpctl==0.21.0' 'dpnp==0.19.0' 'intel-opencl-rt==2025.*'
+  setup_environment oldest-torch pytest numpy 'torch==2.5.*'
 }
 
 setup_environments() {
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then
-    setup_say "fetching the oldest supported versions of CuPy, Numba, RMM, JAX, cuda.core, dpctl and dpnp into .deps/"
+    setup_say "fetching the oldest supported versions of PyTorch, CuPy, Numba, RMM, JAX, cuda.core and dpnp into .deps/"
     setup_oldest_environments >>"$setup_deps/environments.log" 2>&1 &
     setup_environments_job=$!
     return
@@ -179,6 +180,7 @@ setup_environments() {
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
     setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
     setup_environment torch pytest numpy 'torch==2.11.*'
+    [ "${SETUP_VERSIONS:-}" != newest ] || setup_environment newest-torch pytest numpy torch
     setup_addition sycl dpnp # it and MKL are large
   ) >>"$setup_deps/environments.log" 2>&1 &
   # shellcheck disable=SC2034 # tests/run.sh waits for it
@@ -306,13 +308,27 @@ CHECK
   setup_free_python=$(command -v "$1")
 }
 
-# mimalloc and jemalloc; the benchmarks open them at run time.
+# mimalloc, jemalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.
 setup_peers() {
-  local name missing=()
+  local name missing=() reasons=()
   for name in mimalloc jemalloc; do
     ldconfig -p 2>/dev/null | grep -q "lib$name\.so\.2 " || missing+=("lib$name-dev")
   done
-  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}" || reasons+=("$setup_reason")
+  setup_umf || reasons+=("$setup_reason")
+  [ ${#reasons[@]} = 0 ] && return 0
+  setup_reason=${reasons[0]}${reasons[1]:+; ${reasons[1]}}
+  return 1
+}
+
+setup_umf() {
+  [ ! -f "$setup_deps/umf/libumf.so.1" ] || return 0
+  setup_python || return 1
+  setup_say "fetching UMF from PyPI into .deps/umf"
+  "$setup_venv/bin/python" "$setup_root/tests/support/umf_libraries.py" "$setup_deps/umf" >>"$setup_log" 2>&1 &&
+    return 0
+  setup_reason="pip could not fetch umf and tcmlib (see .deps/install.log; it needs the network)"
+  return 1
 }
 
 setup_vulkan() {

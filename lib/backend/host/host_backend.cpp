@@ -256,7 +256,7 @@ namespace {
 
 constexpr const char *kFileNames[kKindCount] = {"", "gmm-device", "gmm-vmm", "gmm-host", "gmm-managed"};
 
-Status check_size(uint64_t size) {
+Status check_extent_size(uint64_t size) {
   if (size != 0 && size % kExtentAlignment == 0) return Status();
   return fail(GMM_ERROR_INVALID_SIZE,
               "%" PRIu64 " bytes of host memory: the size is not a multiple of 2 MiB; round it up.", size);
@@ -294,7 +294,7 @@ Status HostBackend::map_new_file(Kind kind, uint64_t size, Allocation *out) {
 
 Status HostBackend::allocate(Kind kind, Device device, uint64_t size, Allocation *out) {
   GMM_TRY(check_device(device));
-  GMM_TRY(check_size(size));
+  GMM_TRY(check_extent_size(size));
   Allocation made;
   made.kind = kind;
   made.device = device;

@@ -3,7 +3,7 @@
 
 They run with the Python of the library's environment in .deps/, which setup_environments of tests/support/setup.sh
 makes. Without that environment all of them are skipped. SETUP_VERSIONS=oldest chooses the oldest versions that gmm
-supports, in both places.
+supports, in both places, and SETUP_VERSIONS=newest PyTorch's newest: the other libraries are the newest in any case.
 """
 import os
 import pathlib
@@ -16,7 +16,9 @@ ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "
                 "torch": "torch", "sycl": "sycl"}
 if os.environ.get("SETUP_VERSIONS") == "oldest":
     ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
-                    "torch": "torch", "sycl": "oldest-sycl"}
+                    "torch": "oldest-torch", "sycl": "oldest-sycl"}
+elif os.environ.get("SETUP_VERSIONS") == "newest":
+    ENVIRONMENTS["torch"] = "newest-torch"
 
 
 def main(name):

@@ -68,15 +68,26 @@ class BackupTest : public testing::Test {
     if (tier == Tier::kFile) configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE);
   }
 
+  // At least so many random bytes of a seed. Those of the last seed stay: to make them takes longer
+  // than most tests.
+  static const std::vector<char> &random_bytes(uint64_t size, uint32_t seed) {
+    static std::vector<char> bytes;
+    static uint32_t of = 0;
+    if (of != seed || bytes.size() < size) {
+      std::mt19937_64 random(of = seed);
+      bytes.resize((size + 7) / 8 * 8);
+      for (uint64_t i = 0; i < bytes.size(); i += 8) {
+        const uint64_t word = random();
+        std::memcpy(bytes.data() + i, &word, 8);
+      }
+    }
+    return bytes;
+  }
   // Fills the memory that stands for a device's with random contents.
   std::vector<char> &device(uint64_t size, uint32_t seed = 1) {
     memory.assign(size + 64, 0);
-    std::mt19937_64 random(seed);
-    for (uint64_t i = 0; i + 8 <= size; i += 8) {
-      const uint64_t word = random();
-      std::memcpy(memory.data() + i, &word, 8);
-    }
-    for (uint64_t i = size & ~uint64_t{7}; i < size; ++i) memory[i] = static_cast<char>(random() | 1);
+    const std::vector<char> &bytes = random_bytes(size, seed);
+    std::memcpy(memory.data(), bytes.data(), size);
     return memory;
   }
   ByteRange range(uint64_t offset, uint64_t size) {

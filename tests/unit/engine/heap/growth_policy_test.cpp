@@ -39,9 +39,9 @@ TEST(GrowthPolicyTest, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
 // A program whose every step needs the same move gets so much more memory that it needs none, and not all at once.
 TEST(GrowthPolicyTest, MovesThatComeAgainAndAgainAreBoughtOff) {
   GrowthPolicy policy;
-  const uint64_t peak = 7000 * kMiB, least = GrowthPolicy::least_allowance(peak),
+  const uint64_t peak = 8000 * kMiB, least = GrowthPolicy::least_allowance(peak),
                  most = GrowthPolicy::largest_allowance(peak);
-  EXPECT_EQ(most, 8000 * kMiB);
+  EXPECT_EQ(most, 9000 * kMiB);
   uint64_t moves = 0, before = least, rises = 0, largest_rise = 0;
   for (; policy.to_move(most - 1, 2 * kMiB, peak) != 0 && before < most; ++moves) {
     ASSERT_LT(moves, 100'000u);
@@ -64,13 +64,13 @@ TEST(GrowthPolicyTest, MovesThatComeAgainAndAgainAreBoughtOff) {
 
 TEST(GrowthPolicyTest, ADeviceThatIsBehindMakesRoomForMore) {
   GrowthPolicy policy;
-  const uint64_t peak = 7000 * kMiB;
-  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
+  const uint64_t peak = 8000 * kMiB;
+  EXPECT_EQ(policy.to_move(8500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
   policy.is_behind(true);
-  EXPECT_EQ(policy.to_move(7000 * kMiB, 1000 * kMiB, peak), 0u);
-  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 500 * kMiB);
+  EXPECT_EQ(policy.to_move(8000 * kMiB, 1000 * kMiB, peak), 0u);
+  EXPECT_EQ(policy.to_move(8500 * kMiB, 1000 * kMiB, peak), 500 * kMiB);
   policy.is_behind(false);
-  EXPECT_EQ(policy.to_move(7500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
+  EXPECT_EQ(policy.to_move(8500 * kMiB, 1000 * kMiB, peak), 1000 * kMiB);
 }
 
 TEST(GrowthPolicyTest, AHeapThatOnlyGrowsTakesSteps) {
