@@ -9,7 +9,7 @@ using namespace gmm;
 
 namespace {
 
-constexpr uint32_t kEvents =
+constexpr uint32_t kWatchEvents =
     GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED | GMM_WATCH_FAILED | GMM_WATCH_BUDGET;
 
 Status check_memory(const Context &context, gmm_watch_desc *desc) {
@@ -48,7 +48,7 @@ gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watch
     GMM_TRY(check_not_null(out, "gmm_watch", "out"));
     GMM_TRY(check_not_null(desc, "gmm_watch", "desc"));
     GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.events, kEvents, "gmm_watch_desc.events"));
+    GMM_TRY(check_flags(copy.events, kWatchEvents, "gmm_watch_desc.events"));
     if (copy.events == 0)
       return fail(GMM_ERROR_INVALID_FLAGS, "gmm_watch_desc.events = 0: the watcher would hear nothing; set a bit.");
     GMM_TRY(check_flags(copy.flags, 0, "gmm_watch_desc.flags"));
