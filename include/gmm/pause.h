@@ -202,9 +202,9 @@ typedef struct gmm_pause_desc {
  * @param desc  NULL: every tag.
  * @param[out] bytes  bytes that returned to the driver; may be NULL.
  * Results: UNCHANGED with 0 bytes (nothing was active).
- * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, or a
- * failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED, OUT_OF_HOST_MEMORY and IO (no room for the
- * contents), NOT_SUPPORTED, DRIVER, FORKED.
+ * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, a watcher
+ * of gmm_watch() refuses or is late, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
+ * OUT_OF_HOST_MEMORY and IO (no room for the contents), NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: the call first waits for the devices that own the memory.
  * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a
  * free of paused memory does not.
