@@ -60,7 +60,7 @@ else
     clean_debian "$base"
     touch "$base/ready-$suite"
   fi
-  cp -a "$base" "$chroot"
+  cp -a "$base/." "$chroot"  # also where BASE is a link
 fi
 mkdir "$chroot/packages"
 cp "$out"/*.deb "$chroot/packages"
