@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "api/arguments.h"
+#include "engine/limits/device_budget.h"
 
 using namespace gmm;
 
@@ -68,7 +69,8 @@ gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_
   if (status.ok()) status = check_output(out, &size);
   if (status.ok()) status = check_device(*context, device);
   gmm_device_info info = {};
-  if (status.ok()) status = context->describe_device(Device{device}, &info);
+  if (status.ok())
+    status = describe_device(*context->core.backend, context->held, context->held_on[device], Device{device}, &info);
   if (!status.ok()) return result_of(status);
   fill_output(info, size, out);
   return GMM_OK;

@@ -23,7 +23,7 @@ ROOMS = {
     "limits": ("heap", "space"),
     "range": ("heap", "space"),
     "backup": ("space",),
-    "watch": ("heap", "space"),
+    "watch": ("limits", "heap", "space"),
     "pause": ("backup", "limits", "watch", "heap", "space"),
     "ipc": ("heap", "space"),
     "trace": ("limits", "heap", "space"),

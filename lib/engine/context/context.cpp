@@ -42,7 +42,7 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       captures(allocator),
       pins(core),
       trace(core, tags),
-      watchers(core, heaps, budget_of, this),
+      watchers(core, heaps, held, held_on),
       pauser(core, backups, heaps, tags, watchers),
       ipc(core, heaps),
       decommit(core, heaps),
@@ -179,23 +179,6 @@ void Context::end() {
   if (gate != nullptr) munmap(gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   allocator.deallocate(self, sizeof(gmm_context));
   release_thread_records();
-}
-
-Status Context::describe_device(Device device, gmm_device_info *out) {
-  GMM_TRY(core.backend->device_info(device, out));
-  const Quota &quota = held_on[device.ordinal];
-  out->device = device.ordinal;
-  out->numa_node = core.backend->host_numa_node(device);
-  out->held_bytes = quota.held();
-  out->budget_bytes = std::min({held.limit(), quota.limit(), out->held_bytes + out->free_memory});
-  return Status();
-}
-
-bool Context::budget_of(void *context, Device device, uint64_t *out) {
-  gmm_device_info info = {};
-  if (!static_cast<Context *>(context)->describe_device(device, &info).ok()) return false;
-  *out = info.budget_bytes;
-  return true;
 }
 
 // --- Heaps ------------------------------------------------------------------------------------------------------

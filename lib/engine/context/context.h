@@ -96,8 +96,6 @@ class Context {
   Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
   // gmm_compact() of the VMM heaps in the scope; the descriptor is checked. Passes by heaps that an operation has.
   Status compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out);
-  // gmm_device_info: what the driver tells of a device, with what the context holds of it and its budget.
-  Status describe_device(Device device, gmm_device_info *out);
   // gmm_trim(): page-locked host memory too that holds no contents.
   Status trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes);
   Status defer_begin();
@@ -133,7 +131,6 @@ class Context {
   void begin_trace();
   void report_leaks();
   void end();
-  static bool budget_of(void *context, Device device, uint64_t *out);
   Status add_heap(Heap &heap, gmm_tag tag);
   Status check_unused(Tag &tag);
   Status end_shared_heaps(Tag &tag);

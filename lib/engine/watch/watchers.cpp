@@ -6,6 +6,7 @@
 
 #include "base/process.h"
 #include "base/thread.h"
+#include "engine/limits/device_budget.h"
 
 namespace gmm {
 namespace {
@@ -219,7 +220,10 @@ void Watchers::call(gmm_watcher &watcher, const gmm_watcher::Ask &ask, uint64_t 
 // Without mutex_. Each fall counts once.
 bool Watchers::budget_fell(gmm_watcher &watcher, bool *was_below, uint64_t *budget) {
   MessageGuard message_guard;
-  if (!budget_(budget_user_, Device{watcher.desc.device}, budget)) return false;
+  const Device device{watcher.desc.device};
+  gmm_device_info info = {};
+  if (!describe_device(*core_.backend, held_, held_on_[device.ordinal], device, &info).ok()) return false;
+  *budget = info.budget_bytes;
   const bool is_below = *budget < watcher.desc.budget_bytes;
   const bool fell = is_below && !*was_below;
   *was_below = is_below;

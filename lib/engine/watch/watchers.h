@@ -40,6 +40,7 @@
 #include "base/lock.h"
 #include "base/status.h"
 #include "engine/heap/heap_set.h"
+#include "engine/limits/quota.h"
 #include "engine/space/core.h"
 
 namespace gmm {
@@ -103,11 +104,10 @@ class Watchers {
   // How often BUDGET looks, in milliseconds. include/gmm/watch.h promises it.
   static constexpr uint64_t kBudgetPeriod = 200;
   static constexpr uint64_t kDefaultTimeout = 10'000, kMaxTimeout = 3'600'000;
-  // The budget of a device in bytes; false: the driver does not tell.
-  using BudgetFn = bool (*)(void *user, Device device, uint64_t *out);
 
-  Watchers(Core &core, HeapSet &heaps, BudgetFn budget, void *user)
-      : core_(core), heaps_(heaps), budget_(budget), budget_user_(user) {}
+  // held: the context's usage on all devices, held_on: on each.
+  Watchers(Core &core, HeapSet &heaps, const Quota &held, const Quota *held_on)
+      : core_(core), heaps_(heaps), held_(held), held_on_(held_on) {}
   Watchers(const Watchers &) = delete;
   Watchers &operator=(const Watchers &) = delete;
 
@@ -145,8 +145,8 @@ class Watchers {
 
   Core &core_;
   HeapSet &heaps_;
-  const BudgetFn budget_;
-  void *const budget_user_;
+  const Quota &held_;
+  const Quota *const held_on_;
   std::atomic<uint64_t> count_{0};
   Mutex mutex_{LockRank::kWatchers};
   List<gmm_watcher, Watchers> list_;  // in the order of calls

@@ -79,7 +79,8 @@ class Paused {
   Engine engine;
   TagTable tags{HostAllocator()};
   HeapSet set{HostAllocator()};
-  Watchers watchers{engine.core, set, nullptr, nullptr};
+  Quota held;
+  Watchers watchers{engine.core, set, held, &held};
   Pauser pauser{engine.core, engine.backups, set, tags, watchers};
   gmm_tag tag = 0;
   std::vector<std::unique_ptr<Heap>> owned;
