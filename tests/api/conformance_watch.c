@@ -296,16 +296,21 @@ static void the_callback_may_not_allocate_or_operate(void) {
 
 // --- Operations other than pause and resume --------------------------------------------------------------------------
 
-static void a_part_comes_back_alone(void) {
-  const gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
-  void *blocks[2];
+// Each a driver allocation of its own, with contents of the seed and of the one after it.
+static void make_two(void *blocks[2], gmm_tag tag, unsigned seed) {
   for (unsigned i = 0; i < 2; ++i) {
     gmm_alloc_desc desc = alloc_desc();
     desc.tag = tag;
     desc.flags = GMM_ALLOC_DEDICATED;
     MUST(gmm_alloc(context, SIZE, &desc, &blocks[i]));
-    write_pattern(blocks[i], SIZE, 7 + i, GMM_STREAM_DEFAULT);
+    write_pattern(blocks[i], SIZE, seed + i, GMM_STREAM_DEFAULT);
   }
+}
+
+static void a_part_comes_back_alone(void) {
+  const gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
+  void *blocks[2];
+  make_two(blocks, tag, 7);
   listener a = {.name = "a"}, b = {.name = "b"}, all = {.name = "all"};
   watch_range(&a, blocks[0], SIZE, 0);
   watch_range(&b, blocks[1], 1, 1);
@@ -365,13 +370,7 @@ static void a_cancelled_pause_is_told(void) {
 static void a_move_is_told(void) {
   const gmm_tag tag = make_tag("moved", GMM_CONTENTS_HOST);
   void *blocks[2];
-  for (unsigned i = 0; i < 2; ++i) {
-    gmm_alloc_desc desc = alloc_desc();
-    desc.tag = tag;
-    desc.flags = GMM_ALLOC_DEDICATED;
-    MUST(gmm_alloc(context, SIZE, &desc, &blocks[i]));
-    write_pattern(blocks[i], SIZE, 10 + i, GMM_STREAM_DEFAULT);
-  }
+  make_two(blocks, tag, 10);
   listener a = {.name = "a", .memory = blocks[0], .expected_byte = pattern_at(0, 10)};
   listener b = {.name = "b"}, all = {.name = "all"};
   watch_range(&a, blocks[0], SIZE, 0);
